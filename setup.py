@@ -1,4 +1,6 @@
-"""Entry point for tools that still call setup.py; every fact about the package is in pyproject.toml."""
+"""Entry point for tools that still call setup.py; every fact about the package is in
+pyproject.toml.
+"""
 
 from setuptools import setup
 

@@ -1,8 +1,9 @@
-"""The command line: ``run`` (the table), ``curves`` (what grows how), ``publish`` (a run into the documentation).
+"""The command line: ``run`` (the table), ``curves`` (what grows how), ``publish`` (a
+run into the documentation).
 
-    python -m benchmarks run [--quick] [--cases TEXT ...] [--peers PEER ...] [--repetitions N] [--seconds S] [--out DIR]
-    python -m benchmarks curves [CURVE ...] [--out DIR]
-    python -m benchmarks publish [--out DIR]
+python -m benchmarks run [--quick] [--cases TEXT ...] [--peers PEER ...] [--repetitions
+N] [--seconds S] [--out DIR] python -m benchmarks curves [CURVE ...] [--out DIR] python
+-m benchmarks publish [--out DIR]
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ def run_curves(arguments: argparse.Namespace) -> int:
 
 
 def curves_in(folder: Path) -> str:
-    """All curves of a folder, which may have been measured in several runs, with the machine of each."""
+    """All curves of a folder, which may have been measured in several runs, with the
+    machine of each.
+    """
     parts = []
     for path in [folder / f"curve-{name}.json" for name in CURVES]:
         if path.exists():
@@ -99,12 +102,17 @@ def curves_in(folder: Path) -> str:
 
 
 def publish(arguments: argparse.Namespace) -> int:
-    """Puts what was measured last between its marks in docs/benchmarks.md, and JSON and plots beside it."""
+    """Puts what was measured last between its marks in docs/benchmarks.md, and JSON and
+    plots beside it.
+    """
     target = DOCS / "benchmarks.md"
     text = target.read_text(encoding="utf-8")
     measured = {name: path for name in MARKS if (path := arguments.out / f"{name}.md").exists()}
     if not measured:
-        tell(f"Nothing was measured yet: there is no {' or '.join(f'{name}.md' for name in MARKS)} in {arguments.out}")
+        tell(
+            f"Nothing was measured yet: there is no {' or '.join(f'{name}.md' for name in MARKS)} "
+            f"in {arguments.out}"
+        )
         return 2
     figures = DOCS / "figures"
     figures.mkdir(exist_ok=True)
@@ -127,7 +135,9 @@ def write(folder: Path, name: str, text: str) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").partition("\n")[0])
+    whole = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=(__doc__ or "").partition("\n")[0]
+    )
     parts = whole.add_subparsers(dest="command", required=True)
     usual = Budget()
     for name, command in (("run", run_cases), ("curves", run_curves), ("publish", publish)):
@@ -138,15 +148,30 @@ def parser() -> argparse.ArgumentParser:
             continue
         part.add_argument("--repetitions", type=int, default=usual.repetitions)
         part.add_argument("--seconds", type=float, default=usual.seconds, help="that a turn reads")
-        part.add_argument("--warm", type=float, default=usual.warm, help="seconds that it reads before")
-        part.add_argument("--patience", type=float, default=usual.patience, help="seconds more before a peer is killed")
+        part.add_argument(
+            "--warm", type=float, default=usual.warm, help="seconds that it reads before"
+        )
+        part.add_argument(
+            "--patience",
+            type=float,
+            default=usual.patience,
+            help="seconds more before a peer is killed",
+        )
         if name == "curves":
-            part.add_argument("curves", nargs="*", choices=[[], *CURVES], metavar="CURVE", help=", ".join(CURVES))
+            part.add_argument(
+                "curves", nargs="*", choices=[[], *CURVES], metavar="CURVE", help=", ".join(CURVES)
+            )
         else:
             names = "; ".join(case.name for case in CASES)
-            part.add_argument("--quick", action="store_true", help="one short turn of fewer settings")
-            part.add_argument("--cases", nargs="*", default=[], metavar="TEXT", help=f"in the name of: {names}")
-            part.add_argument("--peers", nargs="*", default=[], metavar="PEER", help=", ".join(PEERS))
+            part.add_argument(
+                "--quick", action="store_true", help="one short turn of fewer settings"
+            )
+            part.add_argument(
+                "--cases", nargs="*", default=[], metavar="TEXT", help=f"in the name of: {names}"
+            )
+            part.add_argument(
+                "--peers", nargs="*", default=[], metavar="PEER", help=", ".join(PEERS)
+            )
     return whole
 
 

@@ -1,9 +1,10 @@
-"""Peers that mean harm, for ``benchmarks/attacks.py`` and the tests in ``tests/hostile``.
+"""Peers that mean harm, for ``benchmarks/attacks.py`` and the tests in
+``tests/hostile``.
 
     python -m benchmarks.attackers KIND ENDPOINT SECONDS [--key-file FILE]
 
-Each attack is a function that goes on until it is told to stop. Some have no key and speak plain TCP; the others have
-a key that is let in, and say what no client would.
+Each attack is a function that goes on until it is told to stop. Some have no key and
+speak plain TCP; the others have a key that is let in, and say what no client would.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ class Recorder:
 
 
 def recorded(endpoint: str, key: Key, frames: list[bytes], patience: float = 10.0) -> bytes:
-    """All that a client with a key says to a server until its first message has arrived there, as it goes over TCP."""
+    """All that a client with a key says to a server until its first message has arrived
+    there, as it goes over TCP.
+    """
     recorder = Recorder(endpoint)
     with zmq.Context() as context, with_key(context, recorder.endpoint, key) as client:
         client.send_multipart(frames)
@@ -93,9 +96,15 @@ def recorded(endpoint: str, key: Key, frames: list[bytes], patience: float = 10.
 
 
 def with_key(
-    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, key: Key, takes: int = TAKES, name: bytes = b""
+    context: zmq.Context[zmq.Socket[bytes]],
+    endpoint: str,
+    key: Key,
+    takes: int = TAKES,
+    name: bytes = b"",
 ) -> zmq.Socket[bytes]:
-    """A connection of somebody who has a key, and takes so many messages before it looks at one."""
+    """A connection of somebody who has a key, and takes so many messages before it
+    looks at one.
+    """
     socket = context.socket(zmq.DEALER)
     if name:
         socket.routing_id = name
@@ -109,7 +118,9 @@ def with_key(
 
 
 def burning(endpoint: str, key: Key, stop: Stop) -> None:
-    """Speaks to nobody and only computes: what any other program on a core costs, to compare with."""
+    """Speaks to nobody and only computes: what any other program on a core costs, to
+    compare with.
+    """
     while not stop():
         pass
 
@@ -118,7 +129,9 @@ def burning(endpoint: str, key: Key, stop: Stop) -> None:
 
 
 def hold(endpoint: str, said: bytes, count: int) -> list[plain.socket]:
-    """Opens connections that say so much and no more; fewer where no more files can be opened."""
+    """Opens connections that say so much and no more; fewer where no more files can be
+    opened.
+    """
     held: list[plain.socket] = []
     with contextlib.suppress(OSError):
         for _ in range(count):
@@ -205,7 +218,9 @@ def strangers(endpoint: str, key: Key, stop: Stop) -> None:
 
 
 def flood(endpoint: str, key: Key, stop: Stop, says: Iterator[list[bytes]]) -> None:
-    """Says one thing after the other, as fast as it is taken, and hears what is answered."""
+    """Says one thing after the other, as fast as it is taken, and hears what is
+    answered.
+    """
     with zmq.Context() as context, with_key(context, endpoint, key) as socket:
         for frames in says:
             while not stop():
@@ -230,12 +245,16 @@ def large(endpoint: str, key: Key, stop: Stop) -> None:
 
 
 def oversized(endpoint: str, key: Key, stop: Stop) -> None:
-    """Messages above the limit, after each of which the connection has to be made anew."""
+    """Messages above the limit, after each of which the connection has to be made
+    anew.
+    """
     flood(endpoint, key, stop, itertools.repeat([b"ZD1", bytes(20_000_000)]))
 
 
 def names(endpoint: str, key: Key, stop: Stop) -> None:
-    """Connections under a name that another one has: libzmq reads nothing of them, and keeps what they say."""
+    """Connections under a name that another one has: libzmq reads nothing of them, and
+    keeps what they say.
+    """
     name, said = secrets.token_bytes(8), [b"ZD1", bytes(1_000_000)]
     with zmq.Context() as context, with_key(context, endpoint, key, name=name):
         while not stop():
@@ -262,7 +281,9 @@ def grants(endpoint: str, key: Key, stop: Stop) -> None:
 
 
 def links(endpoint: str, key: Key, stop: Stop) -> None:
-    """Links for ever new clients, each of which is granted something so that it counts as used."""
+    """Links for ever new clients, each of which is granted something so that it counts
+    as used.
+    """
 
     def says() -> Iterator[list[bytes]]:
         while True:
@@ -284,7 +305,10 @@ def jobs(endpoint: str, key: Key, stop: Stop) -> None:
     flood(endpoint, key, stop, says())
 
 
-WITHOUT_KEY = {one.__name__: one for one in (silence, half_greeting, half_handshake, long_handshake, hasty, strangers)}
+WITHOUT_KEY = {
+    one.__name__: one
+    for one in (silence, half_greeting, half_handshake, long_handshake, hasty, strangers)
+}
 WITH_KEY = {one.__name__: one for one in (garbage, large, oversized, names, questions)}
 ON_WORKERS = {one.__name__: one for one in (grants, links)}
 ON_DISPATCHERS = {one.__name__: one for one in (jobs,)}

@@ -1,9 +1,11 @@
-"""Measures what a training loop feels of peers that mean harm, and what these cost the servers.
+"""Measures what a training loop feels of peers that mean harm, and what these cost the
+servers.
 
     python -m benchmarks.attacks [KIND ...] [--seconds 4] [--json FILE]
 
-A dispatcher, one worker and the attacker are processes of their own; the loop reads over TCP, encrypted, here. All of
-them share this machine's cores: an attacker that burns one takes it from somebody.
+A dispatcher, one worker and the attacker are processes of their own; the loop reads
+over TCP, encrypted, here. All of them share this machine's cores: an attacker that
+burns one takes it from somebody.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ class Loop:
 
     def __init__(self, target: str) -> None:
         made = Dataset.range(1 << 40).map(lambda x: np.full(256, x))
-        self._dataset = made.apply(distribute("distributed_epoch", target, data_transfer_protocol="tcp"))
+        self._dataset = made.apply(
+            distribute("distributed_epoch", target, data_transfer_protocol="tcp")
+        )
         self.count = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run)
@@ -96,7 +100,8 @@ class Loop:
 
 
 def measure(kind: str, which: str, seconds: float) -> dict[str, Any]:
-    """One attack on one of the two servers: what the loop reads while it lasts and rests, and the memory it costs.
+    """One attack on one of the two servers: what the loop reads while it lasts and
+    rests, and the memory it costs.
 
     ``after``: once the attacker is gone, by what the loop reads while it rests.
     """

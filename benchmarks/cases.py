@@ -1,4 +1,6 @@
-"""The table of cases: what is read, who takes part at which settings, what must be reached. Descriptions only."""
+"""The table of cases: what is read, who takes part at which settings, what must be
+reached. Descriptions only.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ PEERS = {
     "ray": "Ray Data",
     "bare": "the machine",
 }
-"""Who can take part, and the name in tables. ``bare`` is what the machine does with no library at all."""
+"""Who can take part, and the name in tables. ``bare`` is what the machine does with no
+library at all.
+"""
 
 OURS = "zmqdata"
 MACHINE = "bare"
@@ -32,7 +36,8 @@ class Way:
 
 @dataclass(frozen=True)
 class Goal:
-    """What one of our ways must reach: so many times the best of a peer's settings, or a time.
+    """What one of our ways must reach: so many times the best of a peer's settings, or
+    a time.
 
     Args:
         ours: our setting.
@@ -58,10 +63,13 @@ class Case:
         element: what an element is, by its name in ``workloads``.
         ways: who takes part.
         goals: what must be reached.
-        measure: a name of ``reading.MEASURES``: elements per second, or seconds to the first element.
+        measure: a name of ``reading.MEASURES``: elements per second, or seconds to the
+            first element.
         workers: processes that run the pipeline.
-        longer: times the usual seconds are read, where elements come in bursts or are slow.
-        rate: of the network between workers and client, for ``tc``; ``""``: they are on one host.
+        longer: times the usual seconds are read, where elements come in bursts or are
+            slow.
+        rate: of the network between workers and client, for ``tc``; ``""``: they are on
+            one host.
         note: what to know of the figures.
     """
 
@@ -80,14 +88,18 @@ class Case:
         return self.measure == "rate"
 
     def named(self, peer: str) -> set[str]:
-        """The settings of a peer that goals name, which have to be measured to the end."""
+        """The settings of a peer that goals name, which have to be measured to the
+        end.
+        """
         ours = {goal.ours for goal in self.goals} if peer == OURS else set()
         return ours.union(*(goal.settings for goal in self.goals if goal.peer == peer))
 
 
 def ways(**settings: str) -> tuple[Way, ...]:
     """Ways from settings separated by ``|``, by peer."""
-    return tuple(Way(peer, setting) for peer, text in settings.items() for setting in text.split("|"))
+    return tuple(
+        Way(peer, setting) for peer, text in settings.items() for setting in text.split("|")
+    )
 
 
 UNBATCHED = ("AUTO", "uncompressed")
@@ -116,7 +128,9 @@ LINK = ways(zmqdata="default", tfdata="AUTO|uncompressed")
 LINK_NOTE = "1 Gbit/s between workers and client"
 
 
-def large(name: str, element: str, default: float, tcp: float, torch: float, taking_part: tuple[Way, ...]) -> Case:
+def large(
+    name: str, element: str, default: float, tcp: float, torch: float, taking_part: tuple[Way, ...]
+) -> Case:
     """A case of large elements, by default and forced over plain TCP."""
     goals = (
         Goal("default", default, "tfdata"),
@@ -179,21 +193,29 @@ CASES = (
     Case(
         "limits, 4.8 MB",
         "batches",
-        ways(zmqdata="default|tcp|tcp, encrypted", bare="memcpy|raw TCP|PUSH/PULL|PUSH/PULL, encrypted"),
+        ways(
+            zmqdata="default|tcp|tcp, encrypted",
+            bare="memcpy|raw TCP|PUSH/PULL|PUSH/PULL, encrypted",
+        ),
         (Goal("default", 0.7, "bare", ("memcpy",)), Goal("tcp", 0.8, "bare", ("PUSH/PULL",))),
     ),
 )
 
 
 def quickly(case: Case) -> Case:
-    """The case with fewer settings: of each peer those that goals name, or else its first one."""
+    """The case with fewer settings: of each peer those that goals name, or else its
+    first one.
+    """
     firsts = {way.peer: way for way in reversed(case.ways)}
-    named = tuple(w for w in case.ways if w.setting in (case.named(w.peer) or {firsts[w.peer].setting}))
+    named = tuple(
+        w for w in case.ways if w.setting in (case.named(w.peer) or {firsts[w.peer].setting})
+    )
     return replace(case, ways=named, longer=1.0)
 
 
 def chosen(names: list[str], peers: list[str]) -> Iterator[Case]:
-    """The cases whose names contain one of these texts, with the ways of these peers; empty lists: all.
+    """The cases whose names contain one of these texts, with the ways of these peers;
+    empty lists: all.
 
     Raises:
         ValueError: no case or peer is called so.
@@ -203,7 +225,10 @@ def chosen(names: list[str], peers: list[str]) -> Iterator[Case]:
             raise ValueError(f"There is no peer {peer!r}; there are: {', '.join(PEERS)}")
     for name in names:
         if not any(name in case.name for case in CASES):
-            raise ValueError(f"No case has {name!r} in its name; the cases are: {', '.join(c.name for c in CASES)}")
+            raise ValueError(
+                f"No case has {name!r} in its name; the cases are: "
+                f"{', '.join(c.name for c in CASES)}"
+            )
     for case in CASES:
         left = tuple(way for way in case.ways if not peers or way.peer in peers)
         if left and (not names or any(name in case.name for name in names)):

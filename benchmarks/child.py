@@ -1,8 +1,10 @@
-"""The process of a peer: turns come in as lines of JSON on standard input, values go out on standard output.
+"""The process of a peer: turns come in as lines of JSON on standard input, values go
+out on standard output.
 
     python -m benchmarks.child PEER [--service ADDRESS]
 
-Whatever libraries print goes to standard error. When standard input ends, so does the process group, whatever it does.
+Whatever libraries print goes to standard error. When standard input ends, so does the
+process group, whatever it does.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def main() -> None:
     chosen = parser.parse_args()
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    # A forked worker closes sys.stdin first of all, and would wait for ever if a thread of ours was reading from it.
+    # A forked worker closes sys.stdin first of all, and would wait for ever if a thread
+    # of ours was reading from it.
     orders = os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()

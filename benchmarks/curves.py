@@ -1,6 +1,8 @@
-"""What things cost as their number grows: bytes of an element, workers, consumers, splits, facts in the journal.
+"""What things cost as their number grows: bytes of an element, workers, consumers,
+splits, facts in the journal.
 
-Each curve is a title, two labels, and lines of points by name. The processes are those of ``running``.
+Each curve is a title, two labels, and lines of points by name. The processes are those
+of ``running``.
 """
 
 from __future__ import annotations
@@ -36,7 +38,12 @@ SIZES = (8, 64, 512, 4096, 32_768, 262_144, 2**21, 2**24, 2**26)
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 SPLITS = (10**2, 10**3, 10**4, 10**5, 10**6, 10**7)
 FACTS = (10**3, 10**4, 10**5, 10**6)
-SIZED = (Way("zmqdata", "default"), Way("zmqdata", "tcp"), Way("tfdata", "uncompressed"), Way("bare", "memcpy"))
+SIZED = (
+    Way("zmqdata", "default"),
+    Way("zmqdata", "tcp"),
+    Way("tfdata", "uncompressed"),
+    Way("bare", "memcpy"),
+)
 
 
 def wait(x: Any) -> Any:
@@ -45,8 +52,12 @@ def wait(x: Any) -> Any:
     return x
 
 
-def points(numbers: tuple[int, ...], measure: Callable[[int], float], tell: Tell, what: str) -> list[tuple[int, float]]:
-    """What is measured at each number; where that fails, there is no point, and it is told why."""
+def points(
+    numbers: tuple[int, ...], measure: Callable[[int], float], tell: Tell, what: str
+) -> list[tuple[int, float]]:
+    """What is measured at each number; where that fails, there is no point, and it is
+    told why.
+    """
     found = []
     for number in numbers:
         try:
@@ -66,14 +77,26 @@ def element_sizes(budget: Budget, tell: Tell, sizes: tuple[int, ...] = SIZES) ->
             values: dict[Way, list[float]] = {way: [] for way in SIZED}
             for repetition in range(budget.repetitions):
                 for way in turns(SIZED, repetition):
-                    turn = Turn("rate", f"bytes:{size}", way.setting, 1, budget.seconds, budget.warm, 0)
+                    turn = Turn(
+                        "rate", f"bytes:{size}", way.setting, 1, budget.seconds, budget.warm, 0
+                    )
                     with contextlib.suppress(PeerError):
-                        values[way].append(stage.measure(way, turn, budget.seconds + budget.patience))
+                        values[way].append(
+                            stage.measure(way, turn, budget.seconds + budget.patience)
+                        )
             for way, rates in values.items():
                 if rates:
                     found[str(way)].append((size, median(rates) * size / 1e6))
-            tell(f"{size} bytes: " + ", ".join(f"{way} {v[-1][1]:,.0f} MB/s" for way, v in found.items() if v))
-    return {"title": "What one worker carries", "x": "bytes of an element", "y": "MB/s", "lines": found}
+            tell(
+                f"{size} bytes: "
+                + ", ".join(f"{way} {v[-1][1]:,.0f} MB/s" for way, v in found.items() if v)
+            )
+    return {
+        "title": "What one worker carries",
+        "x": "bytes of an element",
+        "y": "MB/s",
+        "lines": found,
+    }
 
 
 def workers(budget: Budget, tell: Tell, counts: tuple[int, ...] = COUNTS) -> Curve:
@@ -96,7 +119,9 @@ def workers(budget: Budget, tell: Tell, counts: tuple[int, ...] = COUNTS) -> Cur
 
 
 def consumers(budget: Budget, tell: Tell, counts: tuple[int, ...] = COUNTS) -> Curve:
-    """Elements per second of all clients of one job together, by their number; each is a process."""
+    """Elements per second of all clients of one job together, by their number; each is
+    a process.
+    """
     with zmqdata.LocalCluster(1) as cluster:
 
         def measure(number: int) -> float:
@@ -112,13 +137,25 @@ def consumers(budget: Budget, tell: Tell, counts: tuple[int, ...] = COUNTS) -> C
                 return sum(float(one.communicate(timeout=budget.patience)[0]) for one in crew)
 
         lines = {"zmqdata": points(counts, measure, tell, "clients")}
-    return {"title": "Clients that share a job", "x": "clients", "y": "1 KB arrays/s, together", "lines": lines}
+    return {
+        "title": "Clients that share a job",
+        "x": "clients",
+        "y": "1 KB arrays/s, together",
+        "lines": lines,
+    }
 
 
 @contextlib.contextmanager
 def crowd(service: str, number: int, seconds: float) -> Iterator[list[subprocess.Popen[str]]]:
     """So many clients of a job of their own, each a process that reads when told to."""
-    command = [sys.executable, "-m", "benchmarks.curves", service, secrets.token_hex(4), str(seconds)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.curves",
+        service,
+        secrets.token_hex(4),
+        str(seconds),
+    ]
     path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     crew = [
         subprocess.Popen(
@@ -140,7 +177,9 @@ def crowd(service: str, number: int, seconds: float) -> Iterator[list[subprocess
 
 
 def read_shared(service: str, job: str, seconds: float) -> None:
-    """One of many clients: says when it has its first element, reads when told to, prints its elements per second."""
+    """One of many clients: says when it has its first element, reads when told to,
+    prints its elements per second.
+    """
     dataset = zmqdata.Dataset.range(ENDLESS).map(Make("kilobytes"))
     elements = iter(dataset.apply(zmqdata.distribute("distributed_epoch", service, job)))
     touch = touching("kilobytes")
@@ -152,13 +191,17 @@ def read_shared(service: str, job: str, seconds: float) -> None:
 
 
 def splits(budget: Budget, tell: Tell, counts: tuple[int, ...] = SPLITS) -> Curve:
-    """Splits per second of a whole iteration, ``iter()`` and its end included, by their number."""
+    """Splits per second of a whole iteration, ``iter()`` and its end included, by their
+    number.
+    """
     with zmqdata.LocalCluster(1) as cluster:
 
         def measure(number: int) -> float:
             seconds = []
             for _ in range(budget.repetitions if number < 10**6 else 1):
-                dataset = zmqdata.Dataset.range(number).apply(zmqdata.distribute("distributed_epoch", cluster.target))
+                dataset = zmqdata.Dataset.range(number).apply(
+                    zmqdata.distribute("distributed_epoch", cluster.target)
+                )
                 begin = perf_counter()
                 seen = sum(1 for _ in dataset)
                 seconds.append(perf_counter() - begin)
@@ -178,7 +221,10 @@ def journal(budget: Budget, tell: Tell, counts: tuple[int, ...] = FACTS) -> Curv
             facts = history(number, max(1, number // 100))
             lines["writing, a turn for each"].append((number, measure_writing(Path(folder), facts)))
             lines["replay"].append((number, measure_replay(Path(folder))[0]))
-        tell(f"{number} facts: " + ", ".join(f"{name} {line[-1][1]:.3f} s" for name, line in lines.items()))
+        tell(
+            f"{number} facts: "
+            + ", ".join(f"{name} {line[-1][1]:.3f} s" for name, line in lines.items())
+        )
     return {"title": "The journal", "x": "facts", "y": "seconds", "lines": lines}
 
 

@@ -1,14 +1,17 @@
-"""What an operation costs per element and node over a plain Python loop; beside tf.data where that is installed.
+"""What an operation costs per element and node over a plain Python loop; beside tf.data
+where that is installed.
 
     python benchmarks/dataset.py [--count 50000] [--repeat 5] [--clock cpu|wall] [--json PATH]
 
-Runs locally, without the service. In each repetition the three sides run each case one after the other; what is shown
-is the median over the repetitions. The clock is the CPU time of the process with all of its threads, so that other
-processes on the machine count little. "over loop" is what the operation adds to its source, less what the loop adds to
-its own; the other columns are all of the time, source included.
+Runs locally, without the service. In each repetition the three sides run each case one
+after the other; what is shown is the median over the repetitions. The clock is the CPU
+time of the process with all of its threads, so that other processes on the machine
+count little. "over loop" is what the operation adds to its source, less what the loop
+adds to its own; the other columns are all of the time, source included.
 
-tf.data compiles functions like these ones and calls no Python for them, but makes a numpy object of each element that
-comes out (as_numpy_iterator). It runs a quarter of the elements.
+tf.data compiles functions like these ones and calls no Python for them, but makes a
+numpy object of each element that comes out (as_numpy_iterator). It runs a quarter of
+the elements.
 """
 
 from __future__ import annotations
@@ -81,7 +84,9 @@ def in_turn(count: int) -> Iterable[Any]:
 
 @dataclass(frozen=True)
 class Case:
-    """One operation: as a dataset of a library, as a loop, and the case whose time both have without it."""
+    """One operation: as a dataset of a library, as a loop, and the case whose time both
+    have without it.
+    """
 
     build: Callable[[Any, int], Any]
     loop: Callable[[int], Iterable[Any]]
@@ -90,9 +95,15 @@ class Case:
 
 CASES = {
     "range": Case(lambda kind, n: kind.range(n), numbers, ""),
-    "map": Case(lambda kind, n: kind.range(n).map(identity), lambda n: called(identity, numbers(n))),
-    "filter": Case(lambda kind, n: kind.range(n).filter(true), lambda n: (x for x in numbers(n) if true(x))),
-    "map to 64 bytes": Case(lambda kind, n: kind.range(n).map(small), lambda n: called(small, numbers(n))),
+    "map": Case(
+        lambda kind, n: kind.range(n).map(identity), lambda n: called(identity, numbers(n))
+    ),
+    "filter": Case(
+        lambda kind, n: kind.range(n).filter(true), lambda n: (x for x in numbers(n) if true(x))
+    ),
+    "map to 64 bytes": Case(
+        lambda kind, n: kind.range(n).map(small), lambda n: called(small, numbers(n))
+    ),
     "batch(32) of them": Case(
         lambda kind, n: kind.range(n).map(small).batch(32),
         lambda n: stacked(called(small, numbers(n))),
@@ -101,12 +112,14 @@ CASES = {
     "shuffle(1000)": Case(lambda kind, n: kind.range(n).shuffle(1000), numbers),
     "shuffle(all)": Case(lambda kind, n: kind.range(n).shuffle(n), numbers),
     "interleave(16)": Case(
-        lambda kind, n: kind.range(16).interleave(lambda _: kind.range(n // 16), cycle_length=16), in_turn
+        lambda kind, n: kind.range(16).interleave(lambda _: kind.range(n // 16), cycle_length=16),
+        in_turn,
     ),
     "enumerate": Case(lambda kind, n: kind.range(n).enumerate(), lambda n: enumerate(numbers(n))),
     "prefetch(16)": Case(lambda kind, n: kind.range(n).prefetch(16), numbers),
     "random_map": Case(
-        lambda kind, n: kind.range(n).random_map(lambda x, rng: x), lambda n: called(identity, numbers(n))
+        lambda kind, n: kind.range(n).random_map(lambda x, rng: x),
+        lambda n: called(identity, numbers(n)),
     ),
 }
 GOALS = ("map", "filter", "batch(32) of them", "shuffle(1000)", "shuffle(all)", "interleave(16)")
@@ -114,7 +127,9 @@ GOALS = ("map", "filter", "batch(32) of them", "shuffle(1000)", "shuffle(all)", 
 
 @dataclass(frozen=True)
 class Row:
-    """A case's medians, in nanoseconds per element; None where a side has no such operation."""
+    """A case's medians, in nanoseconds per element; None where a side has no such
+    operation.
+    """
 
     case: str
     zmqdata: float | None
@@ -140,7 +155,9 @@ def one_repetition(count: int, clock: Clock) -> dict[tuple[str, str], float]:
         found["loop", name] = nanoseconds(case.loop(count), count, clock)
         found["zmqdata", name] = nanoseconds(case.build(Dataset, count), count, clock)
         if tf is not None and name != "random_map":
-            found["tf.data", name] = nanoseconds(case.build(tf.data.Dataset, few).as_numpy_iterator(), few, clock)
+            found["tf.data", name] = nanoseconds(
+                case.build(tf.data.Dataset, few).as_numpy_iterator(), few, clock
+            )
     return found
 
 
@@ -172,7 +189,9 @@ def grown(build: Callable[[], Any]) -> int:
 
 
 def memory_ratio(make: Callable[[Any], Any], size: int) -> float:
-    """The memory of a shuffle that was read for two buffers, over that of a list of as many elements."""
+    """The memory of a shuffle that was read for two buffers, over that of a list of as
+    many elements.
+    """
 
     def read() -> Any:
         iterator = iter(Dataset.range(10 * size).map(make).shuffle(size))
@@ -197,9 +216,15 @@ def show(rows: list[Row], ratios: dict[str, tuple[float, float]]) -> None:
     def verdict(reached: bool | None) -> str:
         return "" if reached is None else "yes" if reached else "NO"
 
-    print(f"{'ns per element':18} {'over loop':>10} {'< 500':>6} {'zmqdata':>9} {'loop':>9} {'tf.data':>9}")
+    print(
+        f"{'ns per element':18} {'over loop':>10} {'< 500':>6} {'zmqdata':>9} {'loop':>9} "
+        f"{'tf.data':>9}"
+    )
     for row in rows:
-        whole = " ".join(f"{'-' if side is None else f'{side:.0f}':>9}" for side in (row.zmqdata, row.loop, row.tfdata))
+        whole = " ".join(
+            f"{'-' if side is None else f'{side:.0f}':>9}"
+            for side in (row.zmqdata, row.loop, row.tfdata)
+        )
         print(f"{row.case:18} {row.over_loop:10.0f} {verdict(row.reached):>6} {whole}")
     for name, (ratio, most) in ratios.items():
         print(f"{name}: {ratio:.2f} (at most {most}: {verdict(ratio <= most)})")
@@ -213,7 +238,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to write all figures, too")
     arguments = parser.parse_args()
     if tf is None:
-        print("tensorflow is not installed, so the tf.data column stays empty: pip install tensorflow-cpu")
+        print(
+            "tensorflow is not installed, so the tf.data column stays empty: pip install "
+            "tensorflow-cpu"
+        )
     clock = perf_counter if arguments.clock == "wall" else process_time
     rows = measured(arguments.count // 64 * 64, arguments.repeat, clock)
     batch = next(row for row in rows if row.case == "batch(32) of them")

@@ -1,9 +1,11 @@
-"""Measures what each event costs the dispatcher's core, by the number of workers: it should not grow with them.
+"""Measures what each event costs the dispatcher's core, by the number of workers: it
+should not grow with them.
 
     python benchmarks/events.py [--workers 100 --workers 1000 ...] [--clients 10] [--json FILE]
 
-The real core, no sockets: workers register while a job is being read, beat, ask for splits, end; clients join, report;
-some workers die. Seconds are those of the process, not of the clock, and of the best of several rounds.
+The real core, no sockets: workers register while a job is being read, beat, ask for
+splits, end; clients join, report; some workers die. Seconds are those of the process,
+not of the clock, and of the best of several rounds.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ DIGEST = "d" * 64
 class Crowd:
     """A dispatcher core with many workers, and the clients of one DYNAMIC job.
 
-    What the core wants sent is carried to nobody, but for what a peer needs to know to go on. Time passes as it does
-    where every peer beats once a second and the core ticks four times.
+    What the core wants sent is carried to nobody, but for what a peer needs to know to
+    go on. Time passes as it does where every peer beats once a second and the core
+    ticks four times.
 
     Args:
         clients: how many read the job from the beginning.
@@ -49,7 +52,9 @@ class Crowd:
         self.have: dict[int, int] = {}
         self.made: dict[int, int] = {}
         self.sent = 0
-        description = m.DatasetDescription(DIGEST, "print", (IndexSplits(splits),), "", None, -2, None, "3.11", "0")
+        description = m.DatasetDescription(
+            DIGEST, "print", (IndexSplits(splits),), "", None, -2, None, "3.11", "0"
+        )
         self.hear("somebody", m.RegisterDataset("request", "dataset", description, b"pipeline"))
         for _ in range(clients):
             self.join()
@@ -104,15 +109,21 @@ class Crowd:
         self.hear(worker, m.RequestSplits(worker, task, attempt, 0, 0, self.have[task], pace=0.001))
 
     def report(self, client: str, number: int, tasks: Iterable[str]) -> None:
-        """A client tells what reached its training loop of the tasks of some workers."""
+        """A client tells what reached its training loop of the tasks of some
+        workers.
+        """
         delivered = {}
         for worker in tasks:
             task, _ = self.tasks[worker]
             delivered[task] = ((100 * number, 100 * number + 100),)
-        self.hear(client, m.ClientHeartbeat(client, self.versions.get(client, 0), number, delivered))
+        self.hear(
+            client, m.ClientHeartbeat(client, self.versions.get(client, 0), number, delivered)
+        )
 
     def die(self, worker: str) -> None:
-        """A worker is gone, and its connection with it; clients say that they have nothing of its task."""
+        """A worker is gone, and its connection with it; clients say that they have
+        nothing of its task.
+        """
         self.workers.remove(worker)
         task, attempt = self.tasks.pop(worker)
         self.hear(worker, m.WorkerStopped(worker))
@@ -133,7 +144,9 @@ class Meter:
 
     @contextmanager
     def measure(self, kind: str, events: int) -> Iterator[None]:
-        """Counts what happens inside as so many events of one kind; of several rounds the cheapest counts."""
+        """Counts what happens inside as so many events of one kind; of several rounds
+        the cheapest counts.
+        """
         gc.collect()
         began = time.process_time()
         yield
@@ -179,7 +192,9 @@ def measure(workers: int, clients: int, make: Callable[[int], Crowd] = Crowd) ->
 def main() -> None:
     """Prints the figures, and writes them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--workers", type=int, action="append", help="how many; can be given several times")
+    parser.add_argument(
+        "--workers", type=int, action="append", help="how many; can be given several times"
+    )
     parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("--json", type=Path, help="where to write the figures")
     chosen = parser.parse_args()
@@ -192,7 +207,9 @@ def main() -> None:
     for kind in found[numbers[0]]:
         print(f"{kind:34}" + "".join(f"{found[workers][kind] * 1e6:>10.1f}" for workers in numbers))
     if chosen.json is not None:
-        chosen.json.write_text(json.dumps({str(workers): costs for workers, costs in found.items()}, indent=2))
+        chosen.json.write_text(
+            json.dumps({str(workers): costs for workers, costs in found.items()}, indent=2)
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Measures the journal: how long a million facts take to replay, and how many are written a second.
+"""Measures the journal: how long a million facts take to replay, and how many are
+written a second.
 
     python benchmarks/journal.py [--facts 1000000] [--tasks 10000] [--folder DIR]
 
-The history is that of an iteration whose tasks lease splits and deliver elements, one fact to a turn, which is the
-worst case; the folder decides which disk is measured.
+The history is that of an iteration whose tasks lease splits and deliver elements, one
+fact to a turn, which is the worst case; the folder decides which disk is measured.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ WORKERS = 100
 
 def beginning(tasks: int) -> Iterator[u.Update]:
     """A job with so many hosted tasks."""
-    description = DatasetDescription("d" * 64, "fingerprint", (IndexSplits(None),), "", None, -1, None, "3.11", "0")
+    description = DatasetDescription(
+        "d" * 64, "fingerprint", (IndexSplits(None),), "", None, -1, None, "3.11", "0"
+    )
     yield u.RegisterDatasetUpdate("dataset", description)
     yield u.CreateJobUpdate(JobParameters("job", "dataset", "DYNAMIC"))
     yield u.CreateIterationUpdate(2000, "job", 0, 7)
@@ -40,7 +43,9 @@ def beginning(tasks: int) -> Iterator[u.Update]:
 
 
 def history(facts: int, tasks: int) -> list[u.Update]:
-    """So many facts: the beginning, then deliveries and, every fourth, a lease of splits."""
+    """So many facts: the beginning, then deliveries and, every fourth, a lease of
+    splits.
+    """
     draw, made = random.Random(1), list(beginning(tasks))
     delivered, split = dict.fromkeys(range(4000, 4000 + tasks), 0), 0
     for number in range(facts - len(made)):
@@ -55,8 +60,14 @@ def history(facts: int, tasks: int) -> list[u.Update]:
 
 
 def measure_writing(folder: Path, facts: Sequence[u.Update]) -> float:
-    """Seconds to write each fact as a turn of its own, as fast as they can be given to the thread."""
-    file, turns, failures = JournalFile(folder), queue.SimpleQueue[int](), queue.SimpleQueue[Exception]()
+    """Seconds to write each fact as a turn of its own, as fast as they can be given to
+    the thread.
+    """
+    file, turns, failures = (
+        JournalFile(folder),
+        queue.SimpleQueue[int](),
+        queue.SimpleQueue[Exception](),
+    )
     file.begin([])
     writer = JournalWriter(file, turns.put, failures.put)
     writer.start()
@@ -71,8 +82,14 @@ def measure_writing(folder: Path, facts: Sequence[u.Update]) -> float:
 
 
 def measure_turns(folder: Path, fact: u.Update, count: int = 200) -> float:
-    """Seconds that one turn takes when nothing else is to be written: what an answer waits for."""
-    file, turns, failures = JournalFile(folder), queue.SimpleQueue[int](), queue.SimpleQueue[Exception]()
+    """Seconds that one turn takes when nothing else is to be written: what an answer
+    waits for.
+    """
+    file, turns, failures = (
+        JournalFile(folder),
+        queue.SimpleQueue[int](),
+        queue.SimpleQueue[Exception](),
+    )
     file.begin([])
     writer = JournalWriter(file, turns.put, failures.put)
     writer.start()
@@ -105,9 +122,15 @@ def main() -> None:
         facts = history(chosen.facts, chosen.tasks)
         seconds = measure_writing(folder, facts)
         size = (folder / "journal").stat().st_size
-        print(f"write   {len(facts)} turns of one fact: {seconds:.2f} s, {len(facts) / seconds:,.0f} facts/s")
+        print(
+            f"write   {len(facts)} turns of one fact: {seconds:.2f} s, {len(facts) / seconds:,.0f} "
+            "facts/s"
+        )
         seconds, state = measure_replay(folder)
-        print(f"replay  {len(facts)} facts, {size / 1e6:.0f} MB: {seconds:.2f} s, {len(facts) / seconds:,.0f} facts/s")
+        print(
+            f"replay  {len(facts)} facts, {size / 1e6:.0f} MB: {seconds:.2f} s, "
+            f"{len(facts) / seconds:,.0f} facts/s"
+        )
         began = time.perf_counter()
         few = snapshot(state)
         taken = time.perf_counter() - began

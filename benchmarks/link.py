@@ -1,4 +1,6 @@
-"""Two machines with a slow cable between them, in network namespaces: servers on the one, clients on the other."""
+"""Two machines with a slow cable between them, in network namespaces: servers on the
+one, clients on the other.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ class Link:
 
     def _serve_tfdata(self, port: str) -> str:
         own = self._lan.address("servers")
-        program = self._lan.start("servers", "-m", "benchmarks.peers.tfdata_service", f"--host={own}", f"--port={port}")
+        program = self._lan.start(
+            "servers", "-m", "benchmarks.peers.tfdata_service", f"--host={own}", f"--port={port}"
+        )
         return program.await_line("tf.data service at (.*)")[1]
 
     def close(self) -> None:

@@ -44,6 +44,7 @@ def told(found: dict[str, Any], versions: dict[str, str]) -> str:
     listed = ", ".join(f"{name} {version}" for name, version in programs)
     return (
         f"{found['date']}, {found['cores']} cores ({found['processor'] or found['architecture']}), "
-        f"{found['memory_bytes'] / 2**30:.0f} GiB, {found['system']}, load {found['load_before']} at the start; "
+        f"{found['memory_bytes'] / 2**30:.0f} GiB, {found['system']}, load {found['load_before']} "
+        "at the start; "
         f"{listed}."
     )

@@ -19,18 +19,25 @@ def colour(peer: str) -> str:
 
 
 def draw_cases(found: dict[str, Any], target: Path) -> bool:
-    """Bars of what each peer carried, as in the overview, a panel for each case. False without matplotlib."""
+    """Bars of what each peer carried, as in the overview, a panel for each case. False
+    without matplotlib.
+    """
     plt = _pyplot()
-    cases = [case for case in found["cases"] if case["unit"] == "elements/s" and len(bars(case)) > 1]
+    cases = [
+        case for case in found["cases"] if case["unit"] == "elements/s" and len(bars(case)) > 1
+    ]
     if plt is None or not cases:
         return False
-    figure, panels = plt.subplots(-(-len(cases) // 3), 3, figsize=(12, 1.9 * -(-len(cases) // 3)), squeeze=False)
+    figure, panels = plt.subplots(
+        -(-len(cases) // 3), 3, figsize=(12, 1.9 * -(-len(cases) // 3)), squeeze=False
+    )
     for panel in panels.flat[len(cases) :]:
         panel.set_axis_off()
     for case, panel in zip(cases, panels.flat, strict=False):
         drawn = bars(case)
         colours = [colour(peer) for peer, _ in drawn.values()]
-        # From zero on, as the length of a bar is what one sees; small ones have their number to be seen by.
+        # From zero on, as the length of a bar is what one sees; small ones have their
+        # number to be seen by.
         made = panel.barh(list(drawn), [value for _, value in drawn.values()], color=colours)
         panel.bar_label(made, [number(value) for _, value in drawn.values()], padding=2, fontsize=7)
         panel.set_title(case["case"], fontsize=9)
@@ -44,12 +51,16 @@ def draw_cases(found: dict[str, Any], target: Path) -> bool:
 
 
 def bars(case: dict[str, Any]) -> dict[str, tuple[str, float]]:
-    """Peer and value by label: we as we come, the machine in each way, others at the best measured to the end."""
+    """Peer and value by label: we as we come, the machine in each way, others at the
+    best measured to the end.
+    """
     most = max((len(way["values"]) for way in case["ways"]), default=0)
     whole = [way for way in case["ways"] if way["values"] and len(way["values"]) == most]
     found: dict[str, tuple[str, float]] = {}
     for peer in PEERS:
-        own = sorted((way for way in whole if way["peer"] == peer), key=lambda way: -float(way["median"]))
+        own = sorted(
+            (way for way in whole if way["peer"] == peer), key=lambda way: -float(way["median"])
+        )
         if peer == MACHINE:
             found |= {way["setting"]: (peer, way["median"]) for way in own}
         elif own:
@@ -63,7 +74,8 @@ def draw_curve(curve: dict[str, Any], target: Path) -> bool:
     """Lines over one quantity, both axes logarithmic. False without matplotlib.
 
     Args:
-        curve: ``title``, ``x`` and ``y`` as labels, and ``lines``: lists of points by name.
+        curve: ``title``, ``x`` and ``y`` as labels, and ``lines``: lists of points by
+            name.
         target: an SVG file.
     """
     plt = _pyplot()
@@ -73,7 +85,9 @@ def draw_curve(curve: dict[str, Any], target: Path) -> bool:
     for name, points in curve["lines"].items():
         if points:
             panel.plot(*_columns(points), marker="o", markersize=3, label=name)
-    panel.set(title=curve["title"], xlabel=curve["x"], ylabel=curve["y"], xscale="log", yscale="log")
+    panel.set(
+        title=curve["title"], xlabel=curve["x"], ylabel=curve["y"], xscale="log", yscale="log"
+    )
     panel.grid(alpha=0.3)
     panel.legend(fontsize=8)
     _save(figure, target)

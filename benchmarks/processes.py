@@ -1,4 +1,6 @@
-"""Peers in processes of their own, from the side that asks: started, given a deadline, killed with all they started."""
+"""Peers in processes of their own, from the side that asks: started, given a deadline,
+killed with all they started.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,17 @@ from benchmarks.reading import Turn
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "ZMQDATA_BENCHMARK"
-"""In the environment of every process of a peer: some of them leave its process group."""
+"""In the environment of every process of a peer: some of them leave its process group.
+"""
 START = 120.0
 END = 20.0
 TAIL = 300
 
 
 class PeerError(Exception):
-    """A peer has failed, or was killed as it took too long. The text goes into the table."""
+    """A peer has failed, or was killed as it took too long. The text goes into the
+    table.
+    """
 
 
 class NotInstalledError(PeerError):
@@ -50,7 +55,8 @@ class PeerProcess:
 
     Args:
         peer: a key of ``cases.PEERS``.
-        within: the command that runs another one where it is to be, such as a network namespace.
+        within: the command that runs another one where it is to be, such as a network
+            namespace.
         service: where servers of the peer run already.
 
     Raises:
@@ -85,7 +91,8 @@ class PeerProcess:
         """The value of one turn.
 
         Raises:
-            PeerError: it failed, ended, or had no value after ``deadline`` seconds; in the last two cases it is dead.
+            PeerError: it failed, ended, or had no value after ``deadline`` seconds; in
+                the last two cases it is dead.
         """
         try:
             said = self._ask(asdict(turn), deadline)
@@ -111,7 +118,9 @@ class PeerProcess:
         while b"\n" not in self._rest:
             ready, _, _ = select.select([number], [], [], max(0.0, ends - time.monotonic()))
             if not ready:
-                raise PeerError(f"killed, as it took more than {deadline:g} s: {self._last_words()}")
+                raise PeerError(
+                    f"killed, as it took more than {deadline:g} s: {self._last_words()}"
+                )
             part = os.read(number, 1 << 16)
             if not part:
                 raise PeerError(f"ended: {self._last_words()}")

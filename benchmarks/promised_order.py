@@ -1,10 +1,12 @@
-"""What a promised order costs: the same pipelines with ``deterministic=True`` and without, taking turns in one run.
+"""What a promised order costs: the same pipelines with ``deterministic=True`` and
+without, taking turns in one run.
 
     python benchmarks/promised_order.py [--workers 1,2] [--seconds 1] [--turns 3] [--num-tasks 16] [--json FILE]
 
-Both jobs of a case stay open, each is read for ``--seconds`` in turn. Wall time is what a training loop sees; CPU time,
-of the training process, the dispatcher and all workers together, says more on a machine that does other things
-meanwhile. A ratio of 0.9 is a price of 10 %. Linux only, as the CPU time of others is read from /proc.
+Both jobs of a case stay open, each is read for ``--seconds`` in turn. Wall time is what
+a training loop sees; CPU time, of the training process, the dispatcher and all workers
+together, says more on a machine that does other things meanwhile. A ratio of 0.9 is a
+price of 10 %. Linux only, as the CPU time of others is read from /proc.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ def cpu_seconds(pids: list[int]) -> float:
 
 @dataclass
 class Read:
-    """One of the two jobs of a case. ``wall`` and ``cpu`` are elements per second, one for each turn."""
+    """One of the two jobs of a case. ``wall`` and ``cpu`` are elements per second, one
+    for each turn.
+    """
 
     elements: Iterator[Any]
     pids: list[int]
@@ -93,7 +97,9 @@ class Read:
         return count
 
 
-def measured(make: Callable[[], Dataset], cluster: LocalCluster, arguments: argparse.Namespace) -> dict[str, float]:
+def measured(
+    make: Callable[[], Dataset], cluster: LocalCluster, arguments: argparse.Namespace
+) -> dict[str, float]:
     """One case: medians over the turns."""
     pids = descendants(os.getpid())
     options: dict[str, dict[str, Any]] = {
@@ -101,7 +107,10 @@ def measured(make: Callable[[], Dataset], cluster: LocalCluster, arguments: argp
         "ordered": {"deterministic": True, "num_tasks": arguments.num_tasks},
     }
     if arguments.transport:
-        options = {name: {**one, "data_transfer_protocol": arguments.transport} for name, one in options.items()}
+        options = {
+            name: {**one, "data_transfer_protocol": arguments.transport}
+            for name, one in options.items()
+        }
     reads: dict[str, Read] = {}
     found: dict[str, list[dict[str, float]]] = {name: [] for name in options}
     for turn in range(arguments.turns):
@@ -112,7 +121,9 @@ def measured(make: Callable[[], Dataset], cluster: LocalCluster, arguments: argp
                 read = reads[name] = Read(elements, pids)
                 read.begin()
                 read.turn(arguments.seconds)
-            found[name].append({"first_ms": read.first * 1000, "wall": read.wall[0], "cpu": read.cpu[0]})
+            found[name].append(
+                {"first_ms": read.first * 1000, "wall": read.wall[0], "cpu": read.cpu[0]}
+            )
     result = {
         f"{name} {what}": statistics.median(one[what] for one in turns)
         for name, turns in found.items()
@@ -120,7 +131,9 @@ def measured(make: Callable[[], Dataset], cluster: LocalCluster, arguments: argp
     }
     for what in ("wall", "cpu"):
         pairs = zip(found["ordered"], found["plain"], strict=True)
-        result[f"{what} ratio"] = statistics.median(ordered[what] / plain[what] for ordered, plain in pairs)
+        result[f"{what} ratio"] = statistics.median(
+            ordered[what] / plain[what] for ordered, plain in pairs
+        )
     return result
 
 
@@ -136,7 +149,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     rows = []
-    print("| case | workers | elements/s | ordered | ratio | ratio by CPU time | first element, ms | ordered |")
+    print(
+        "| case | workers | elements/s | ordered | ratio | ratio by CPU time | first element, ms | "
+        "ordered |"
+    )
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for workers in [int(one) for one in arguments.workers.split(",")]:
         with LocalCluster(num_workers=workers) as cluster:

@@ -43,7 +43,8 @@ class Peer:
     """Somebody who is measured. A process has one, for all of its turns.
 
     Args:
-        service: where servers of it run already, in the notation of the peer; ``""``: it starts its own, on this host.
+        service: where servers of it run already, in the notation of the peer; ``""``:
+            it starts its own, on this host.
     """
 
     packages: ClassVar[tuple[str, ...]] = ()
@@ -53,7 +54,9 @@ class Peer:
         self.service = service
 
     def read(self, turn: Turn) -> AbstractContextManager[Iterator[Any]]:
-        """Endless elements of the turn's kind, from workers that have been started before."""
+        """Endless elements of the turn's kind, from workers that have been started
+        before.
+        """
         raise NotImplementedError
 
     def prepare(self, turn: Turn) -> None:
@@ -97,7 +100,9 @@ def count(elements: Iterator[Any], touch: Callable[[Any], Any], seconds: float) 
 
 
 def rate(peer: Peer, turn: Turn) -> float:
-    """Elements per second from the first element on, after a while of reading that does not count."""
+    """Elements per second from the first element on, after a while of reading that does
+    not count.
+    """
     touch = touching(turn.element)
     peer.prepare(turn)
     with peer.read(turn) as elements:
@@ -107,7 +112,9 @@ def rate(peer: Peer, turn: Turn) -> float:
 
 
 def first(peer: Peer, turn: Turn) -> float:
-    """Seconds from ``iter()`` to the first element, with servers that run and have served a reader before."""
+    """Seconds from ``iter()`` to the first element, with servers that run and have
+    served a reader before.
+    """
     peer.prepare(turn)
     _until_first(peer, turn)
     return _until_first(peer, turn)

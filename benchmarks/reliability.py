@@ -1,10 +1,11 @@
-"""Measures what failures cost: how soon they are noticed, what a training loop feels of them, what guards against them.
+"""Measures what failures cost: how soon they are noticed, what a training loop feels of
+them, what guards against them.
 
     python benchmarks/reliability.py [--rounds 5] [--json FILE]
 
-Everything runs in real processes on this machine, and what is killed is killed with SIGKILL. Cables are cut between
-network namespaces, where they are permitted. The table is that of
-``docs/reliability.md``.
+Everything runs in real processes on this machine, and what is killed is killed with
+SIGKILL. Cables are cut between network namespaces, where they are permitted. The table
+is that of ``docs/reliability.md``.
 """
 
 from __future__ import annotations
@@ -63,11 +64,26 @@ GUARDS = {
         "core/dispatcher/state/state.py": {"_take_state", "_let_go"},
     },
 }
-"""Functions that are there only so that nothing is lost, by what they do and by their modules."""
-IDLE = {"poll", "wait", "_run_once", "get", "select", "accept", "_wait_for_tstate_lock", "join", "_sample", "wait_for"}
+"""Functions that are there only so that nothing is lost, by what they do and by their
+modules.
+"""
+IDLE = {
+    "poll",
+    "wait",
+    "_run_once",
+    "get",
+    "select",
+    "accept",
+    "_wait_for_tstate_lock",
+    "join",
+    "_sample",
+    "wait_for",
+}
 
 
-def stream(cluster: LocalCluster, count: int, name: str, work: int = 0, **options: Any) -> Iterator[Any]:
+def stream(
+    cluster: LocalCluster, count: int, name: str, work: int = 0, **options: Any
+) -> Iterator[Any]:
     def made(x: Any) -> Any:
         total = 0
         for number in range(work):
@@ -79,7 +95,9 @@ def stream(cluster: LocalCluster, count: int, name: str, work: int = 0, **option
 
 
 def measure_death(number: int, ordered: bool = False) -> dict[str, float]:
-    """One of two workers is killed while a loop reads as fast as it can; ``ordered``: a job that promises an order."""
+    """One of two workers is killed while a loop reads as fast as it can; ``ordered``: a
+    job that promises an order.
+    """
     with LocalCluster(2) as cluster:
         found: Counter[int] = Counter()
         astray = 0
@@ -104,7 +122,8 @@ def measure_death(number: int, ordered: bool = False) -> dict[str, float]:
             if now - last > 0.02:
                 gaps.append((last, now - last))
             last = now
-            # Split k is of task k modulo their number, and one element of each is taken in turn: they come as numbered.
+            # Split k is of task k modulo their number, and one element of each is taken
+            # in turn: they come as numbered.
             astray += int(element[0]) != place
             found[int(element[0])] += 1
             if len(found) == ELEMENTS // 4 and not killer.ident:
@@ -122,7 +141,9 @@ def measure_death(number: int, ordered: bool = False) -> dict[str, float]:
 
 
 def measure_frozen(number: int) -> dict[str, float]:
-    """A worker is stopped (SIGSTOP): it is connected and says nothing, as behind a cable that was cut."""
+    """A worker is stopped (SIGSTOP): it is connected and says nothing, as behind a
+    cable that was cut.
+    """
     with LocalCluster(2) as cluster:
         elements = stream(cluster, ELEMENTS, f"frozen-{number}", work=200)
         next(elements)
@@ -143,9 +164,11 @@ def measure_frozen(number: int) -> dict[str, float]:
 
 
 def measure_cut(number: int) -> dict[str, float]:
-    """A worker's cable is pulled, carries nothing that it says, or nothing that it should hear, in turns.
+    """A worker's cable is pulled, carries nothing that it says, or nothing that it
+    should hear, in turns.
 
-    Machines are network namespaces here: nothing is measured where those are not permitted.
+    Machines are network namespaces here: nothing is measured where those are not
+    permitted.
     """
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from tests.netns.lan import Lan, NotPermittedError
@@ -161,11 +184,16 @@ def measure_cut(number: int) -> dict[str, float]:
             lan.serve("worker", "worker", "--dispatcher", service)
             [log, _] = lan.logs
             await_condition(lambda: "joined" in log.read_text(), START)
-            way, cut = [("pulled", lan.pull_cable), ("mute", lan.mute), ("deaf", lan.deafen)][number % 3]
+            way, cut = [("pulled", lan.pull_cable), ("mute", lan.mute), ("deaf", lan.deafen)][
+                number % 3
+            ]
             since = time.perf_counter()
             cut("worker")
             await_condition(lambda: "is lost" in log.read_text(), START)
-            return {f"seconds until a worker is given up whose cable is {way}": time.perf_counter() - since}
+            return {
+                f"seconds until a worker is given up whose cable is {way}": time.perf_counter()
+                - since
+            }
 
 
 def hosted_tasks(dataset: str, tasks: int) -> Iterator[u.Update]:
@@ -182,7 +210,9 @@ def hosted_tasks(dataset: str, tasks: int) -> Iterator[u.Update]:
 
 
 def measure_restart(tasks: int = 10_000) -> dict[str, float]:
-    """A dispatcher comes back to a work folder with so many tasks, half of what each was given being read."""
+    """A dispatcher comes back to a work folder with so many tasks, half of what each
+    was given being read.
+    """
     with tempfile.TemporaryDirectory() as folder:
         server = ServerProcess("zmqdata.dispatcher", [f"--work-dir={folder}"])
         with contextlib.closing(server):
@@ -233,7 +263,9 @@ class Sampler(threading.Thread):
 
 
 def measure_guards() -> dict[str, float]:
-    """Which share of all work is done so that nothing is lost: dispatcher, two workers and client in one process."""
+    """Which share of all work is done so that nothing is lost: dispatcher, two workers
+    and client in one process.
+    """
     sampler = Sampler()
     with LocalCluster(2, in_process=True) as cluster:
         elements = stream(cluster, SAMPLED_ELEMENTS, "guards", data_transfer_protocol="tcp")
@@ -243,7 +275,10 @@ def measure_guards() -> dict[str, float]:
             pass
         sampler.ended.set()
     total = max(1, sampler.counts["all"])
-    found = {f"share of the work spent on {guard}, in percent": 100 * sampler.counts[guard] / total for guard in GUARDS}
+    found = {
+        f"share of the work spent on {guard}, in percent": 100 * sampler.counts[guard] / total
+        for guard in GUARDS
+    }
     return found | {"samples": float(total)}
 
 

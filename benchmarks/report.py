@@ -21,7 +21,9 @@ def number(value: float) -> str:
 
 
 def quantity(case: Case, value: float, weight: int) -> str:
-    """A value with its unit: elements per second, MB/s as well where elements are large, or seconds."""
+    """A value with its unit: elements per second, MB/s as well where elements are
+    large, or seconds.
+    """
     if not case.more_is_better:
         return f"{value * 1000:,.0f} ms"
     if weight < 100_000:
@@ -36,29 +38,51 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def cell(result: Result, peer: str, weight: int) -> str:
-    """What a peer reached, or why there is nothing: others at their best, we as we come, the machine in each way."""
-    case, own = result.case, {way: values for way, values in result.measured.items() if way.peer == peer}
+    """What a peer reached, or why there is nothing: others at their best, we as we
+    come, the machine in each way.
+    """
+    case, own = (
+        result.case,
+        {way: values for way, values in result.measured.items() if way.peer == peer},
+    )
     if peer in (OURS, MACHINE):
-        shown = [way for way in case.ways if way in own and own[way].found][: 1 if peer == OURS else None]
+        shown = [way for way in case.ways if way in own and own[way].found][
+            : 1 if peer == OURS else None
+        ]
     else:
         leader = best(case, result.measured, peer)
         shown = [] if leader is None else [leader]
     if shown:
-        told = ((quantity(case, own[way].median, weight), own[way].spread * 50, way.setting) for way in shown)
+        told = (
+            (quantity(case, own[way].median, weight), own[way].spread * 50, way.setting)
+            for way in shown
+        )
         return "; ".join(f"{value} ±{half:.0f} % ({setting})" for value, half, setting in told)
     errors = {values.error for values in own.values()} - {""}
-    return next(iter(errors), NOTHING) if all("not installed" in error for error in errors) else FAILED
+    return (
+        next(iter(errors), NOTHING) if all("not installed" in error for error in errors) else FAILED
+    )
 
 
 def overview(results: Sequence[Result], weights: dict[str, int]) -> str:
     """One line for each case, one column for each peer."""
-    taking_part = [peer for peer in PEERS if any(way.peer == peer for r in results for way in r.case.ways)]
+    taking_part = [
+        peer for peer in PEERS if any(way.peer == peer for r in results for way in r.case.ways)
+    ]
     rows = []
     for result in results:
         if result.skipped:
-            rows.append([result.case.name, f"skipped: {result.skipped}", *[NOTHING] * (len(taking_part) - 1)])
+            rows.append(
+                [
+                    result.case.name,
+                    f"skipped: {result.skipped}",
+                    *[NOTHING] * (len(taking_part) - 1),
+                ]
+            )
         else:
-            cells = [cell(result, peer, weights.get(result.case.element, 8)) for peer in taking_part]
+            cells = [
+                cell(result, peer, weights.get(result.case.element, 8)) for peer in taking_part
+            ]
             rows.append([result.case.name, *cells])
     return table(["case", *(PEERS[peer] for peer in taking_part)], rows)
 
@@ -72,7 +96,10 @@ def against(goal: Goal, found: Verdict) -> str:
     """With whom a goal compares."""
     if not goal.peer:
         return NOTHING
-    return str(found.theirs or (PEERS[goal.peer] + (f" ({', '.join(goal.settings)})" if goal.settings else "")))
+    return str(
+        found.theirs
+        or (PEERS[goal.peer] + (f" ({', '.join(goal.settings)})" if goal.settings else ""))
+    )
 
 
 def outcome(found: Verdict) -> str:
@@ -90,25 +117,58 @@ def goals(results: Sequence[Result]) -> str:
                 scale, unit = (1, "") if goal.peer else (1000, " ms")
                 value = number(found.value * scale) + unit
                 within = f"{number(found.lowest * scale)} to {number(found.highest * scale)}{unit}"
-            rows.append([result.case.name, goal.ours, against(goal, found), value, within, aim(goal), outcome(found)])
-    return table(["case", "zmqdata's setting", "against", "ratio", "from, to", "goal", "reached"], rows)
+            rows.append(
+                [
+                    result.case.name,
+                    goal.ours,
+                    against(goal, found),
+                    value,
+                    within,
+                    aim(goal),
+                    outcome(found),
+                ]
+            )
+    return table(
+        ["case", "zmqdata's setting", "against", "ratio", "from, to", "goal", "reached"], rows
+    )
 
 
 def every_way(results: Sequence[Result], weights: dict[str, int]) -> str:
-    """One line for each way that was measured, those that were dropped or failed included."""
+    """One line for each way that was measured, those that were dropped or failed
+    included.
+    """
     rows = []
     for result in results:
         weight = weights.get(result.case.element, 8)
         for way in result.case.ways:
             values = result.measured.get(way, Values([], "not measured"))
             if not values.found:
-                rows.append([result.case.name, PEERS[way.peer], way.setting, short(values.error), NOTHING, "0"])
+                rows.append(
+                    [
+                        result.case.name,
+                        PEERS[way.peer],
+                        way.setting,
+                        short(values.error),
+                        NOTHING,
+                        "0",
+                    ]
+                )
                 continue
-            low, high = (quantity(result.case, value, weight) for value in (min(values.found), max(values.found)))
+            low, high = (
+                quantity(result.case, value, weight)
+                for value in (min(values.found), max(values.found))
+            )
             told = quantity(result.case, values.median, weight)
             if values.error:
                 told += f", then {short(values.error)}"
-            line = [result.case.name, PEERS[way.peer], way.setting, told, f"{low} to {high}", str(len(values.found))]
+            line = [
+                result.case.name,
+                PEERS[way.peer],
+                way.setting,
+                told,
+                f"{low} to {high}",
+                str(len(values.found)),
+            ]
             rows.append(line)
     return table(["case", "", "setting", "median", "from, to", "turns"], rows)
 
@@ -124,18 +184,25 @@ def page(results: Sequence[Result], weights: dict[str, int], told: str) -> str:
         told,
         "What must be reached, each ratio the median of those of the repetitions:",
         goals(results),
-        "zmqdata as it comes, peers at their best settings: median, and half of the distance between the extremes.",
+        "zmqdata as it comes, peers at their best settings: median, and half of the distance "
+        "between the extremes.",
         overview(results, weights),
-        "Each setting. Fewer turns: far behind another setting of the same peer, it was dropped, or it failed.",
+        "Each setting. Fewer turns: far behind another setting of the same peer, it was dropped, "
+        "or it failed.",
         every_way(results, weights),
-        "\n".join(f"* {result.case.name}: {result.case.note}" for result in results if result.case.note),
+        "\n".join(
+            f"* {result.case.name}: {result.case.note}" for result in results if result.case.note
+        ),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def as_json(results: Sequence[Result], weights: dict[str, int], **more: Any) -> dict[str, Any]:
     """All values, with what else is to be kept."""
-    return {**more, "cases": [_case(result, weights.get(result.case.element, 8)) for result in results]}
+    return {
+        **more,
+        "cases": [_case(result, weights.get(result.case.element, 8)) for result in results],
+    }
 
 
 def _case(result: Result, weight: int) -> dict[str, Any]:
@@ -155,9 +222,20 @@ def _case(result: Result, weight: int) -> dict[str, Any]:
 
 def _way(way: Way, values: Values) -> dict[str, Any]:
     found = {"median": values.median, "spread": values.spread} if values.found else {}
-    return {"peer": way.peer, "setting": way.setting, "values": values.found, "error": values.error, **found}
+    return {
+        "peer": way.peer,
+        "setting": way.setting,
+        "values": values.found,
+        "error": values.error,
+        **found,
+    }
 
 
 def _goal(goal: Goal, found: Verdict) -> dict[str, Any]:
     kept = {name: getattr(found, name) for name in ("value", "lowest", "highest", "reached")}
-    return {"ours": f"{OURS} ({goal.ours})", "against": against(goal, found), "goal": aim(goal), **kept}
+    return {
+        "ours": f"{OURS} ({goal.ours})",
+        "against": against(goal, found),
+        "goal": aim(goal),
+        **kept,
+    }

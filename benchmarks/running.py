@@ -1,6 +1,8 @@
-"""Runs cases: in each repetition every way has one turn, after the other, each peer in its own process.
+"""Runs cases: in each repetition every way has one turn, after the other, each peer in
+its own process.
 
-Processes and servers stay between the turns of a case, readers do not: who has no turn has nothing to do.
+Processes and servers stay between the turns of a case, readers do not: who has no turn
+has nothing to do.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class Result:
 
 
 def spins_for(seconds: float) -> int:
-    """How many steps of the Python loop take so long on this machine; the fastest of some tries counts."""
+    """How many steps of the Python loop take so long on this machine; the fastest of
+    some tries counts.
+    """
     steps = 10_000
 
     def tried() -> float:
@@ -71,7 +75,9 @@ class NoLinkError(Exception):
 
 
 class Stage:
-    """The peers' processes on one host, or behind one link; each is started when it first has a turn."""
+    """The peers' processes on one host, or behind one link; each is started when it
+    first has a turn.
+    """
 
     def __init__(self, link: Link | None = None) -> None:
         self._link = link
@@ -80,7 +86,9 @@ class Stage:
         self.versions: dict[str, str] = {}
 
     def leave_only(self, peers: set[str]) -> None:
-        """Ends the others: even idle, they would take time from those who are measured."""
+        """Ends the others: even idle, they would take time from those who are
+        measured.
+        """
         for peer in self._processes.keys() - peers:
             self._processes.pop(peer).close()
 
@@ -100,7 +108,11 @@ class Stage:
 
     def _started(self, peer: str) -> PeerProcess:
         try:
-            return PeerProcess(peer, self._link.within, self._link.serve(peer)) if self._link else PeerProcess(peer)
+            return (
+                PeerProcess(peer, self._link.within, self._link.serve(peer))
+                if self._link
+                else PeerProcess(peer)
+            )
         except NotInstalledError as error:
             self._missing[peer] = str(error)
             raise
@@ -140,7 +152,9 @@ def stage_for(rate: str, local: Stage) -> Iterator[Stage]:
             local.versions |= stage.versions
 
 
-def run_case(case: Case, stage: Stage, budget: Budget, spins: int, tell: Callable[[str], None]) -> Result:
+def run_case(
+    case: Case, stage: Stage, budget: Budget, spins: int, tell: Callable[[str], None]
+) -> Result:
     """All repetitions of a case."""
     result = Result(case)
     stage.leave_only({way.peer for way in case.ways})
@@ -149,18 +163,27 @@ def run_case(case: Case, stage: Stage, budget: Budget, spins: int, tell: Callabl
         for way in turns(left, repetition):
             values = result.measured.setdefault(way, Values([]))
             seconds = budget.seconds * case.longer
-            turn = Turn(case.measure, case.element, way.setting, case.workers, seconds, budget.warm, spins)
+            turn = Turn(
+                case.measure, case.element, way.setting, case.workers, seconds, budget.warm, spins
+            )
             begin = perf_counter()
             try:
-                values.found.append(stage.measure(way, turn, seconds + budget.warm + budget.patience))
+                values.found.append(
+                    stage.measure(way, turn, seconds + budget.warm + budget.patience)
+                )
                 told = f"{values.found[-1]:,.4g}"
             except PeerError as error:
                 values.error = told = str(error)
-            tell(f"{case.name} {repetition + 1}/{budget.repetitions} {way}: {told} [{perf_counter() - begin:.1f} s]")
+            tell(
+                f"{case.name} {repetition + 1}/{budget.repetitions} {way}: {told} "
+                f"[{perf_counter() - begin:.1f} s]"
+            )
     return result
 
 
-def run(cases: list[Case], budget: Budget, tell: Callable[[str], None]) -> tuple[list[Result], dict[str, str]]:
+def run(
+    cases: list[Case], budget: Budget, tell: Callable[[str], None]
+) -> tuple[list[Result], dict[str, str]]:
     """All cases; the versions of those who took part.
 
     Args:

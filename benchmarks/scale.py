@@ -1,15 +1,19 @@
-"""Measures a dispatcher with thousands of workers and hundreds of clients: real sockets, peers that only talk.
+"""Measures a dispatcher with thousands of workers and hundreds of clients: real
+sockets, peers that only talk.
 
     python -m benchmarks.scale [--workers 2000] [--clients 500] [--seconds 20] [--json FILE]
 
-The dispatcher is a process of its own, with a journal unless ``--no-journal`` is given. Workers and clients are DEALER
-sockets, in two other processes, that speak the protocol with the library's own messages: they register and open one
-DYNAMIC job, beat once a second, workers as rarely as they are told, take the tasks that they are given, ask for splits
-about every five seconds and report what reached training loops. A worker has links with ``--links`` clients: its
-heartbeat names as many of them, and vouches for as many, as one of the library's would.
+The dispatcher is a process of its own, with a journal unless ``--no-journal`` is given.
+Workers and clients are DEALER sockets, in two other processes, that speak the protocol
+with the library's own messages: they register and open one DYNAMIC job, beat once a
+second, workers as rarely as they are told, take the tasks that they are given, ask for
+splits about every five seconds and report what reached training loops. A worker has
+links with ``--links`` clients: its heartbeat names as many of them, and vouches for as
+many, as one of the library's would.
 
-Measured, after everybody is there: how long answers to heartbeats and to asks for splits take, as the peers see it, and
-the processor time of the dispatcher, from ``/proc``.
+Measured, after everybody is there: how long answers to heartbeats and to asks for
+splits take, as the peers see it, and the processor time of the dispatcher, from
+``/proc``.
 """
 
 from __future__ import annotations
@@ -48,13 +52,17 @@ BEAT = 1.0
 SECONDS_PER_ASK = 5.0
 START = 120.0
 SETTLING = 15.0
-"""Seconds after everybody is there: while they came each client was told of all workers many times over."""
+"""Seconds after everybody is there: while they came each client was told of all workers
+many times over.
+"""
 PIPELINE = b"a pipeline that nobody opens"
 JOB = m.JobParameters("scale", "scale", "DYNAMIC")
 
 
 class Listed(msgspec.Struct):
-    """What a simulated client reads of a task list: hundreds in one process need not know all of it each."""
+    """What a simulated client reads of a task list: hundreds in one process need not
+    know all of it each.
+    """
 
     version: int
     tasks: msgspec.Raw
@@ -121,7 +129,9 @@ class Peer:
 class SimulatedWorker(Peer):
     """Registers, hosts what it is told to, and makes a hundred elements a second."""
 
-    def __init__(self, context: Any, target: str, number: int, links: Sequence[str], workers: int) -> None:
+    def __init__(
+        self, context: Any, target: str, number: int, links: Sequence[str], workers: int
+    ) -> None:
         super().__init__(context, target, f"worker-{number}")
         self.links = links
         self.rotation = Rotation(NAMED_AT_ONCE)
@@ -130,7 +140,9 @@ class SimulatedWorker(Peer):
         self.tasks: dict[int, list[int]] = {}
 
     def _reports(self) -> tuple[m.TaskReport, ...]:
-        return tuple(m.TaskReport(task, facts[0], facts[2], None) for task, facts in self.tasks.items())
+        return tuple(
+            m.TaskReport(task, facts[0], facts[2], None) for task, facts in self.tasks.items()
+        )
 
     def speak(self) -> None:
         if not self.present:
@@ -139,8 +151,14 @@ class SimulatedWorker(Peer):
             return
         self.beats += 1
         lately = max(SPOKE_LATELY, 2 * self.pause)
-        readers = {client: 0.0 for client in self.links if random.random() < VOUCHING * lately / BEAT / self.workers}
-        beat = m.WorkerHeartbeat(self.name, self._reports(), self.rotation.take(self.links), readers)
+        readers = {
+            client: 0.0
+            for client in self.links
+            if random.random() < VOUCHING * lately / BEAT / self.workers
+        }
+        beat = m.WorkerHeartbeat(
+            self.name, self._reports(), self.rotation.take(self.links), readers
+        )
         self.send(beat, "worker heartbeat")
         for task, facts in self.tasks.items():
             facts[2] += round(100 * self.pause)
@@ -168,7 +186,9 @@ class SimulatedWorker(Peer):
 
 
 class SimulatedClient(Peer):
-    """Opens the job and reports a hundred elements a second of each of a few tasks, whether they were made or not."""
+    """Opens the job and reports a hundred elements a second of each of a few tasks,
+    whether they were made or not.
+    """
 
     def __init__(self, context: Any, target: str, number: int, reports: int) -> None:
         super().__init__(context, target, f"client-{number}")
@@ -183,9 +203,14 @@ class SimulatedClient(Peer):
             return
         self.beats += 1
         at = self.number * self.reports
-        mine = [self.tasks[(at + more) % len(self.tasks)] for more in range(min(self.reports, len(self.tasks)))]
+        mine = [
+            self.tasks[(at + more) % len(self.tasks)]
+            for more in range(min(self.reports, len(self.tasks)))
+        ]
         span = ((100 * self.beats - 100, 100 * self.beats),)
-        beat = m.ClientHeartbeat(self.name, self.version, self.beats, dict.fromkeys(mine, span), beat=self.beats)
+        beat = m.ClientHeartbeat(
+            self.name, self.version, self.beats, dict.fromkeys(mine, span), beat=self.beats
+        )
         self.send(beat, "client heartbeat")
 
     def hear(self, frames: Sequence[bytes]) -> None:
@@ -196,11 +221,16 @@ class SimulatedClient(Peer):
             self.answered("opened")
             self.present = True
         if message.task_list is not None:
-            self.version, self.tasks = message.task_list.version, numbers_of(bytes(message.task_list.tasks))
+            self.version, self.tasks = (
+                message.task_list.version,
+                numbers_of(bytes(message.task_list.tasks)),
+            )
 
 
 class Conversation:
-    """Lets peers speak when it is their turn, and hear what comes; each beats once a second, at a time of its own."""
+    """Lets peers speak when it is their turn, and hear what comes; each beats once a
+    second, at a time of its own.
+    """
 
     def __init__(self, peers: Sequence[Peer]) -> None:
         self.peers = peers
@@ -212,7 +242,8 @@ class Conversation:
         for peer in peers:
             file = peer.socket.get(zmq.FD)
             self._by_file[file] = peer
-            # Edges are all that libzmq promises there; after each of them everything is read.
+            # Edges are all that libzmq promises there; after each of them everything is
+            # read.
             self._poll.register(file, select.EPOLLIN | select.EPOLLET)
 
     def go_on(self, seconds: float) -> None:
@@ -240,7 +271,9 @@ class Conversation:
 
 
 def talk(role: str, target: str, number: int, others: int, reports: int) -> None:
-    """Be so many workers or clients: obeys ``go SECONDS`` lines of its input, and tells what was measured."""
+    """Be so many workers or clients: obeys ``go SECONDS`` lines of its input, and tells
+    what was measured.
+    """
     context = sockets.new_context()
     names = [f"client-{one}" for one in range(others)]
     peers: list[Peer]
@@ -271,13 +304,18 @@ def talk(role: str, target: str, number: int, others: int, reports: int) -> None
             for kind, seconds in peer.taken.items():
                 found.setdefault(kind, []).extend(seconds)
         print(json.dumps({kind: figures(seconds) for kind, seconds in found.items()}), flush=True)
-    os._exit(0)  # thousands of sockets take long to close, and nobody waits for what they have to say
+    os._exit(
+        0
+    )  # thousands of sockets take long to close, and nobody waits for what they have to say
 
 
 def figures(seconds: list[float]) -> dict[str, float]:
     """How many answers came, and after how many milliseconds."""
     ordered = sorted(seconds)
-    told = {f"p{part}": ordered[min(len(ordered) - 1, len(ordered) * part // 100)] * 1e3 for part in (50, 95, 99)}
+    told = {
+        f"p{part}": ordered[min(len(ordered) - 1, len(ordered) * part // 100)] * 1e3
+        for part in (50, 95, 99)
+    }
     return {"answers": len(ordered), **told, "worst": ordered[-1] * 1e3}
 
 
@@ -295,21 +333,35 @@ def memory_mb(pid: int) -> float:
 def register(target: str) -> None:
     """Registers the dataset that everybody reads."""
     digest = hashlib.sha256(PIPELINE).hexdigest()
-    description = m.DatasetDescription(digest, "print", (IndexSplits(None),), "", None, -2, None, "3.11", "0")
+    description = m.DatasetDescription(
+        digest, "print", (IndexSplits(None),), "", None, -2, None, "3.11", "0"
+    )
     context = sockets.new_context()
     socket, handshakes = sockets.control_dealer(context, target, shown_key(), "dispatcher")
     handshakes.close()
-    socket.send_multipart(wire.pack(m.RegisterDataset("scale", JOB.dataset_id, description, PIPELINE)))
-    if not socket.poll(10_000) or not isinstance(wire.to_client.control(socket.recv_multipart()), m.DatasetRegistered):
+    socket.send_multipart(
+        wire.pack(m.RegisterDataset("scale", JOB.dataset_id, description, PIPELINE))
+    )
+    if not socket.poll(10_000) or not isinstance(
+        wire.to_client.control(socket.recv_multipart()), m.DatasetRegistered
+    ):
         raise RuntimeError(f"the dispatcher at {target} does not take the dataset")
     socket.close()
     context.term()
 
 
 @contextlib.contextmanager
-def company(role: str, target: str, number: int, others: int, reports: int) -> Iterator[subprocess.Popen[str]]:
+def company(
+    role: str, target: str, number: int, others: int, reports: int
+) -> Iterator[subprocess.Popen[str]]:
     """So many workers or clients in a process of their own."""
-    told = [f"--role={role}", f"--target={target}", f"--workers={number}", f"--links={others}", f"--reports={reports}"]
+    told = [
+        f"--role={role}",
+        f"--target={target}",
+        f"--workers={number}",
+        f"--links={others}",
+        f"--reports={reports}",
+    ]
     command = [sys.executable, "-m", "benchmarks.scale", *told]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
         try:
@@ -346,7 +398,9 @@ def measure(
     """
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         options = [f"--work-dir={folder}"] if journal else []
-        server = stack.enter_context(contextlib.closing(ServerProcess("zmqdata.dispatcher", options)))
+        server = stack.enter_context(
+            contextlib.closing(ServerProcess("zmqdata.dispatcher", options))
+        )
         server.launch()
         server.await_ready(START)
         register(server.address)
@@ -356,7 +410,10 @@ def measure(
             stack.enter_context(company("clients", server.address, clients, 0, reports)),
         ]
         starts = [told(one) for one in companies]
-        start = {"seconds": max(one["seconds"] for one in starts), "cpu_seconds": cpu_seconds(server.pid) - began}
+        start = {
+            "seconds": max(one["seconds"] for one in starts),
+            "cpu_seconds": cpu_seconds(server.pid) - began,
+        }
         for length in (settling, seconds):
             used, at = cpu_seconds(server.pid), time.perf_counter()
             for one in companies:
@@ -381,8 +438,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2_000)
     parser.add_argument("--clients", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--links", type=int, help="clients that a worker names in its heartbeats; all if left out")
-    parser.add_argument("--reports", type=int, default=10, help="tasks of which a client reports in each heartbeat")
+    parser.add_argument(
+        "--links", type=int, help="clients that a worker names in its heartbeats; all if left out"
+    )
+    parser.add_argument(
+        "--reports", type=int, default=10, help="tasks of which a client reports in each heartbeat"
+    )
     parser.add_argument("--no-journal", action="store_true", help="the dispatcher writes nothing")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--role", choices=("workers", "clients"), help=argparse.SUPPRESS)

@@ -1,7 +1,8 @@
-"""The elements of the cases. Making one costs next to nothing, so that carrying it is what is measured.
+"""The elements of the cases. Making one costs next to nothing, so that carrying it is
+what is measured.
 
-Each kind has a few different elements which are handed out in turn: enough that they do not stay in the caches of the
-processor, few enough that they take no time to make.
+Each kind has a few different elements which are handed out in turn: enough that they do
+not stay in the caches of the processor, few enough that they take no time to make.
 """
 
 from __future__ import annotations
@@ -46,7 +47,11 @@ def variants(name: str) -> list[Any]:
         from sklearn.datasets import load_sample_images
 
         images = [np.ascontiguousarray(image, np.uint8) for image in load_sample_images().images]
-        return images if name == "photographs" else [image.astype(np.float32) / 255 for image in images]
+        return (
+            images
+            if name == "photographs"
+            else [image.astype(np.float32) / 255 for image in images]
+        )
     raise ValueError(f"There is no kind of element {name!r}")
 
 
@@ -54,7 +59,8 @@ def variants(name: str) -> list[Any]:
 class Make:
     """A function from a number to an element, which every peer can send to its workers.
 
-    With slots, since CPython before 3.13 reads the attributes of an object more slowly for ever once it was pickled.
+    With slots, since CPython before 3.13 reads the attributes of an object more slowly
+    for ever once it was pickled.
 
     Args:
         name: the kind of element.

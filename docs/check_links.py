@@ -1,4 +1,5 @@
-"""Checks that each relative link and each path in the Markdown files leads to a file, a link also to its heading.
+"""Checks that each relative link and each path in the Markdown files leads to a file, a
+link also to its heading.
 
 Run by ``make docs``. Links to other sites are left alone: this works without a network.
 """
@@ -16,8 +17,12 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def anchors(page: Path) -> set[str]:
-    headings = re.findall(r"^#+\s+(.+)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    headings = re.findall(
+        r"^#+\s+(.+)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE
+    )
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
 
 
 def fault(page: Path, link: str) -> str | None:
@@ -32,9 +37,13 @@ def fault(page: Path, link: str) -> str | None:
 
 
 def faults(page: Path) -> tuple[int, list[str]]:
-    """How many local links and paths of the repository a page has, and a line on each that leads nowhere."""
+    """How many local links and paths of the repository a page has, and a line on each
+    that leads nowhere.
+    """
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    links = [link for link in LINK.findall(text) if "://" not in link and not link.startswith("mailto:")]
+    links = [
+        link for link in LINK.findall(text) if "://" not in link and not link.startswith("mailto:")
+    ]
     paths = PATH.findall(text)
     found = [f"{link}: {why}" for link in links if (why := fault(page, link))]
     # A `*` in a path stands for what it does in a shell.
@@ -48,7 +57,10 @@ def main() -> int:
     broken = [f"{page.relative_to(ROOT)}: {line}" for page, _, lines in checked for line in lines]
     for line in broken:
         print(line, file=sys.stderr)
-    print(f"{len(pages)} pages, {sum(count for _, count, _ in checked)} local links and paths, {len(broken)} broken")
+    print(
+        f"{len(pages)} pages, {sum(count for _, count, _ in checked)} local links and paths, "
+        f"{len(broken)} broken"
+    )
     return 1 if broken else 0
 
 

@@ -1,14 +1,16 @@
-"""Trains a small model to guess the next byte of Python source code, with its input prepared by worker processes.
+"""Trains a small model to guess the next byte of Python source code, with its input
+prepared by worker processes.
 
     python examples/quickstart.py                     # a dispatcher and two workers on this machine
     python examples/quickstart.py --service tcp://HOST:5050    # servers that run already, here or elsewhere
     python examples/quickstart.py --kill-worker       # kills a worker in the midst of the first epoch
     python examples/quickstart.py --local             # the same pipeline in this process, without any server
 
-The input is the source of Python's own standard library, so nothing is downloaded. All that concerns zmqdata is in
-``make_pipeline``, in ``main`` and in the loop of ``train``; the model is plain numpy. At the end the script proves that
-each window of each file was delivered exactly once per epoch, and exits with code 1 when it was not; the service's own
-audit of its splits and elements stands below.
+The input is the source of Python's own standard library, so nothing is downloaded. All
+that concerns zmqdata is in ``make_pipeline``, in ``main`` and in the loop of ``train``;
+the model is plain numpy. At the end the script proves that each window of each file was
+delivered exactly once per epoch, and exits with code 1 when it was not; the service's
+own audit of its splits and elements stands below.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# One core for the model leaves the others to the workers: threads of a matrix library that wait for each other on cores
-# that are busy make it many times slower. This has to be said before numpy is imported.
+# One core for the model leaves the others to the workers: threads of a matrix library
+# that wait for each other on cores that are busy make it many times slower. This has to
+# be said before numpy is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -45,7 +48,8 @@ CONTEXT = 8  # bytes that the model sees before it guesses the next one
 Batch = dict[str, Any]
 
 
-# ---------------------------------------------------------------------------------------------- the input pipeline
+# ----------------------------------------------------------------------------------------------
+# the input pipeline
 
 
 def read(path: str) -> dict[str, Any]:
@@ -54,7 +58,9 @@ def read(path: str) -> dict[str, Any]:
 
 
 def cut(source: dict[str, Any]) -> zmqdata.Dataset:
-    """One file as windows of equal length, each with its number; the last one is filled up with newlines."""
+    """One file as windows of equal length, each with its number; the last one is filled
+    up with newlines.
+    """
     content = source["content"]
     count = -(-len(content) // WINDOW)
     windows = np.full((count, WINDOW), ord("\n"), dtype=np.uint8)
@@ -76,26 +82,39 @@ def make_pipeline(files: Sequence[Path], batch_size: int) -> zmqdata.Dataset:
 
 
 def find_sources(limit: int) -> list[Path]:
-    """The first ``limit`` modules of Python's standard library that have a byte in them."""
+    """The first ``limit`` modules of Python's standard library that have a byte in
+    them.
+    """
     folder = Path(sysconfig.get_path("stdlib"))
     return [path for path in sorted(folder.glob("*.py")) if path.stat().st_size][:limit]
 
 
-# --------------------------------------------------------------------------------------------------------- the model
+# ---------------------------------------------------------------------------------------------------------
+# the model
 
 
 class NextByteModel:
-    """Embeds the last ``CONTEXT`` bytes, mixes them in one hidden layer, gives 256 probabilities; trained by Adam."""
+    """Embeds the last ``CONTEXT`` bytes, mixes them in one hidden layer, gives 256
+    probabilities; trained by Adam.
+    """
 
-    def __init__(self, seed: int = 0, embedding: int = 16, hidden: int = 128, rate: float = 3e-3) -> None:
+    def __init__(
+        self, seed: int = 0, embedding: int = 16, hidden: int = 128, rate: float = 3e-3
+    ) -> None:
         rng = np.random.default_rng(seed)
 
         def weights(rows: int, columns: int) -> Any:
             return (rng.standard_normal((rows, columns)) / np.sqrt(rows)).astype(np.float32)
 
         self.embedding = weights(256, embedding)
-        self.inner, self.inner_bias = weights(CONTEXT * embedding, hidden), np.zeros(hidden, np.float32)
-        self.outer, self.outer_bias = weights(hidden, 256) * np.float32(0.1), np.zeros(256, np.float32)
+        self.inner, self.inner_bias = (
+            weights(CONTEXT * embedding, hidden),
+            np.zeros(hidden, np.float32),
+        )
+        self.outer, self.outer_bias = (
+            weights(hidden, 256) * np.float32(0.1),
+            np.zeros(256, np.float32),
+        )
         self.rate, self.steps = rate, 0
         self.moments = [(np.zeros_like(p), np.zeros_like(p)) for p in self.parameters()]
 
@@ -103,8 +122,12 @@ class NextByteModel:
         return [self.embedding, self.inner, self.inner_bias, self.outer, self.outer_bias]
 
     def train(self, windows: Any) -> float:
-        """One step on windows of shape (n, WINDOW); returns the loss before it, in bits per byte."""
-        examples = sliding_window_view(windows, CONTEXT + 1, axis=1)[:, ::2].reshape(-1, CONTEXT + 1)
+        """One step on windows of shape (n, WINDOW); returns the loss before it, in bits
+        per byte.
+        """
+        examples = sliding_window_view(windows, CONTEXT + 1, axis=1)[:, ::2].reshape(
+            -1, CONTEXT + 1
+        )
         context, target = examples[:, :CONTEXT], examples[:, CONTEXT]
         rows = np.arange(len(target))
 
@@ -119,22 +142,33 @@ class NextByteModel:
         scores /= len(target)
         to_hidden = (scores @ self.outer.T) * (hidden > 0)
         to_embedded = (to_hidden @ self.inner.T).reshape(-1, self.embedding.shape[1])
-        to_table = [np.bincount(context.ravel(), weights=part, minlength=256) for part in to_embedded.T]
+        to_table = [
+            np.bincount(context.ravel(), weights=part, minlength=256) for part in to_embedded.T
+        ]
         self._descend(
-            [np.stack(to_table, axis=1), embedded.T @ to_hidden, to_hidden.sum(0), hidden.T @ scores, scores.sum(0)]
+            [
+                np.stack(to_table, axis=1),
+                embedded.T @ to_hidden,
+                to_hidden.sum(0),
+                hidden.T @ scores,
+                scores.sum(0),
+            ]
         )
         return float(loss)
 
     def _descend(self, gradients: list[Any]) -> None:
         self.steps += 1
         rate = self.rate * np.sqrt(1 - 0.999**self.steps) / (1 - 0.9**self.steps)
-        for parameter, gradient, (mean, square) in zip(self.parameters(), gradients, self.moments, strict=True):
+        for parameter, gradient, (mean, square) in zip(
+            self.parameters(), gradients, self.moments, strict=True
+        ):
             mean += 0.1 * (gradient - mean)
             square += 0.001 * (gradient**2 - square)
             parameter -= (rate * mean / (np.sqrt(square) + 1e-8)).astype(np.float32)
 
 
-# --------------------------------------------------------------------------------------------------- the training loop
+# ---------------------------------------------------------------------------------------------------
+# the training loop
 
 
 @dataclass
@@ -159,9 +193,11 @@ def train(
     windows: int,
     accident: Callable[[], object] = lambda: None,
 ) -> Record:
-    """Trains ``epochs`` times over the dataset and notes which windows came, and how long they were waited for.
+    """Trains ``epochs`` times over the dataset and notes which windows came, and how
+    long they were waited for.
 
-    The ``accident`` happens in the midst of the first epoch, while much is still to be made.
+    The ``accident`` happens in the midst of the first epoch, while much is still to be
+    made.
     """
     record = Record()
     started = time.perf_counter()
@@ -169,7 +205,9 @@ def train(
         for _ in range(epochs):
             for batch in timed(dataset, record):
                 record.losses.append(model.train(batch["bytes"]))
-                record.seen.update(zip(batch["file"].tolist(), batch["number"].tolist(), strict=True))
+                record.seen.update(
+                    zip(batch["file"].tolist(), batch["number"].tolist(), strict=True)
+                )
                 bar.set_postfix(loss=f"{np.mean(record.losses[-50:]):.2f} bits/byte", refresh=False)
                 bar.update(len(batch["number"]))
                 if not record.accidents and 10 * bar.n >= windows:
@@ -180,7 +218,9 @@ def train(
 
 
 def timed(dataset: Iterable[Batch], record: Record) -> Iterator[Batch]:
-    """The batches of the dataset; adds the time spent waiting for each of them to the record."""
+    """The batches of the dataset; adds the time spent waiting for each of them to the
+    record.
+    """
     batches = iter(dataset)
     while True:
         asked = time.perf_counter()
@@ -191,39 +231,56 @@ def timed(dataset: Iterable[Batch], record: Record) -> Iterator[Batch]:
         yield batch
 
 
-# ---------------------------------------------------------------------------------------------------------- the proof
+# ----------------------------------------------------------------------------------------------------------
+# the proof
 
 
 def expected_windows(files: Iterable[Path], epochs: int) -> Counter[tuple[str, int]]:
-    """How often each (file, window number) must come, computed from the sizes of the files alone."""
+    """How often each (file, window number) must come, computed from the sizes of the
+    files alone.
+    """
     return Counter(
-        {(str(path), n): epochs for path in files for n in range(-(-path.stat().st_size // WINDOW))},
+        {
+            (str(path), n): epochs
+            for path in files
+            for n in range(-(-path.stat().st_size // WINDOW))
+        },
     )
 
 
 def differences(expected: Counter[tuple[str, int]], seen: Counter[tuple[str, int]]) -> list[str]:
-    """What is missing, what came too often, and what nobody asked for; nothing when each came exactly as often."""
+    """What is missing, what came too often, and what nobody asked for; nothing when
+    each came exactly as often.
+    """
     return [
-        f"{Path(file).name}, window {number}: expected {expected[file, number]} times, came {seen[file, number]} times"
+        f"{Path(file).name}, window {number}: expected {expected[file, number]} times, came "
+        f"{seen[file, number]} times"
         for file, number in sorted(expected.keys() | seen.keys())
         if expected[file, number] != seen[file, number]
     ]
 
 
 def show(record: Record, files: Sequence[Path], epochs: int, wrong: list[str]) -> None:
-    """The table at the end, and the first few windows that came too often or too seldom."""
+    """The table at the end, and the first few windows that came too often or too
+    seldom.
+    """
     first, last = record.first_and_last_loss()
     size = epochs * sum(path.stat().st_size for path in files)
     whole = len({file for file, _ in record.seen})
     proof = (
-        f"yes: {len(files)} files, {sum(record.seen.values()):,} windows" if not wrong else f"NO: {len(wrong)} windows"
+        f"yes: {len(files)} files, {sum(record.seen.values()):,} windows"
+        if not wrong
+        else f"NO: {len(wrong)} windows"
     )
     table = Table(title="zmqdata quickstart", show_header=False)
     for name, figure in [
         ("files", f"{whole} in {epochs} epoch(s)"),
         ("bytes", f"{size:,}"),
         ("elements (windows) per second", f"{sum(record.seen.values()) / record.seconds:,.0f}"),
-        ("trainer waited for input", f"{record.waited / record.seconds:.1%} of {record.seconds:.1f} s"),
+        (
+            "trainer waited for input",
+            f"{record.waited / record.seconds:.1%} of {record.seconds:.1f} s",
+        ),
         ("loss, first and last", f"{first:.2f} and {last:.2f} bits per byte"),
         ("each file exactly once per epoch", proof),
     ]:
@@ -251,15 +308,27 @@ def show_audit(audits: Sequence[dict[str, Any]]) -> None:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train a next-byte model on Python's standard library.")
-    parser.add_argument("--files", type=int, default=200, metavar="N", help="how many source files to read (200)")
+    parser = argparse.ArgumentParser(
+        description="Train a next-byte model on Python's standard library."
+    )
+    parser.add_argument(
+        "--files", type=int, default=200, metavar="N", help="how many source files to read (200)"
+    )
     parser.add_argument("--epochs", type=int, default=2, metavar="N", help="passes over them (2)")
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="windows in one training step (64)")
+    parser.add_argument(
+        "--batch-size", type=int, default=64, metavar="N", help="windows in one training step (64)"
+    )
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="worker processes (2)")
-    parser.add_argument("--kill-worker", action="store_true", help="SIGKILL for a worker in the middle of an epoch")
+    parser.add_argument(
+        "--kill-worker", action="store_true", help="SIGKILL for a worker in the middle of an epoch"
+    )
     place = parser.add_mutually_exclusive_group()
-    place.add_argument("--service", metavar="ADDRESS", help="use the dispatcher at this address, tcp://HOST:PORT")
-    place.add_argument("--local", action="store_true", help="run the pipeline in this process, without any server")
+    place.add_argument(
+        "--service", metavar="ADDRESS", help="use the dispatcher at this address, tcp://HOST:PORT"
+    )
+    place.add_argument(
+        "--local", action="store_true", help="run the pipeline in this process, without any server"
+    )
     args = parser.parse_args(arguments)
     if args.kill_worker and (args.local or args.service or args.workers < 2):
         parser.error("--kill-worker needs two workers of its own")

@@ -1,4 +1,5 @@
-"""What all tests share: fixed hypothesis settings for CI, and how they are collected and reported.
+"""What all tests share: fixed hypothesis settings for CI, and how they are collected
+and reported.
 
 Fakes and servers live in ``zmqdata.testing``, not here.
 """
@@ -20,12 +21,15 @@ from hypothesis import HealthCheck, settings
 from zmqdata.dataset.seeds import _seeds
 from zmqdata.transport import keychoice
 
-settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("local", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # Of what a shell runs in the background, and so of all that tests start: none of it would see a Ctrl-C.
+    # Of what a shell runs in the background, and so of all that tests start: none of it
+    # would see a Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -33,10 +37,14 @@ _terminal = 2
 
 
 def pytest_configure() -> None:
-    """Notes where the terminal is, while nothing is captured; gives all tests a key that is not the user's."""
+    """Notes where the terminal is, while nothing is captured; gives all tests a key
+    that is not the user's.
+    """
     global _terminal
     _terminal = os.dup(2)
-    if "ZMQDATA_TEST_CONFIG" not in os.environ:  # the processes that share the work have that of their parent
+    if (
+        "ZMQDATA_TEST_CONFIG" not in os.environ
+    ):  # the processes that share the work have that of their parent
         folder = os.environ["ZMQDATA_TEST_CONFIG"] = tempfile.mkdtemp(prefix="zmqdata-test-config-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["XDG_CONFIG_HOME"] = os.environ["ZMQDATA_TEST_CONFIG"]
@@ -45,7 +53,9 @@ def pytest_configure() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds ``--full``."""
-    parser.addoption("--full", action="store_true", help="also run the tests marked full (make test-full)")
+    parser.addoption(
+        "--full", action="store_true", help="also run the tests marked full (make test-full)"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -58,9 +68,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Takes what was imported and collected out of the garbage collector's sight: it stays, and there is a lot of it.
+    """Takes what was imported and collected out of the garbage collector's sight: it
+    stays, and there is a lot of it.
 
-    A full collection takes milliseconds then instead of half a second, in this process and in those forked from it.
+    A full collection takes milliseconds then instead of half a second, in this process
+    and in those forked from it.
     """
     gc.collect()
     gc.freeze()
@@ -68,7 +80,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Prints where all threads are just before a test takes too long, which ends its process without another word."""
+    """Prints where all threads are just before a test takes too long, which ends its
+    process without another word.
+    """
     marker = item.get_closest_marker("timeout")
     seconds = float(marker.args[0] if marker else item.config.getini("timeout"))
     if seconds > 2:  # 0: it may take as long as it likes
@@ -81,7 +95,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
-    """Takes back what a test has set for the whole process, the seed and the key that it shows: others follow these."""
+    """Takes back what a test has set for the whole process, the seed and the key that
+    it shows: others follow these.
+    """
     seeds, chosen = vars(_seeds).copy(), keychoice._chosen
     try:
         return (yield)
@@ -92,7 +108,11 @@ def pytest_runtest_call() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Escapes what UTF-8 cannot hold in captured text, as reports travel when tests run in several processes."""
+    """Escapes what UTF-8 cannot hold in captured text, as reports travel when tests run
+    in several processes.
+    """
     report = yield
-    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    report.sections = [
+        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
+    ]
     return report

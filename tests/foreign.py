@@ -1,4 +1,6 @@
-"""A dispatcher of another version of the protocol, as far as it takes to be recognised. Uses nothing of the package."""
+"""A dispatcher of another version of the protocol, as far as it takes to be recognised.
+Uses nothing of the package.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ FIRST_FRAME = b"ZD2"
 
 
 class ForeignDispatcher:
-    """Answers every message with one of its own version, of a form that only that version knows; it has no key.
+    """Answers every message with one of its own version, of a form that only that
+    version knows; it has no key.
 
     Args:
         address: where to listen, ``"tcp://host:port"``; without a port on any free one.

@@ -31,8 +31,12 @@ def check_links() -> ModuleType:
         ("```\n`zmqdata/no_such.py` [a](nowhere.md)\n```", 0, []),
     ],
 )
-def test_what_leads_nowhere(check_links: ModuleType, tmp_path: Path, text: str, count: int, broken: list[str]) -> None:
-    """Links are checked with their headings and paths of the repository with their stars; fenced text is left alone."""
+def test_what_leads_nowhere(
+    check_links: ModuleType, tmp_path: Path, text: str, count: int, broken: list[str]
+) -> None:
+    """Links are checked with their headings and paths of the repository with their
+    stars; fenced text is left alone.
+    """
     page = tmp_path / "page.md"
     page.write_text(text, encoding="utf-8")
     assert check_links.faults(page) == (count, broken)

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from tools.configuration_page import PAGE, filled
-from zmqdata import Dataset, DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer, distribute
+from zmqdata import (
+    Dataset,
+    DispatcherConfig,
+    DispatchServer,
+    WorkerConfig,
+    WorkerServer,
+    distribute,
+)
 from zmqdata.blocks import structures
 from zmqdata.client.calls import status
 from zmqdata.core import limits
@@ -21,7 +28,9 @@ TEXT = Path(PAGE).read_text(encoding="utf-8")
 
 
 def test_the_tables_are_those_of_the_declarations() -> None:
-    """The page has every setting as it is declared; ``python tools/configuration_page.py`` writes it anew."""
+    """The page has every setting as it is declared;
+    ``python tools/configuration_page.py`` writes it anew.
+    """
     assert filled(TEXT) == TEXT
 
 
@@ -64,14 +73,24 @@ def described(section: str) -> dict[str, set[str]]:
 
 def test_the_state_of_a_server_is_described() -> None:
     """The page names every key that a dispatcher and a worker tell, and no other."""
-    with DispatchServer(DispatcherConfig()) as dispatcher, WorkerServer(WorkerConfig(dispatcher.target)) as worker:
-        elements = iter(Dataset.range(100_000).apply(distribute("distributed_epoch", dispatcher.target, "job")))
+    with (
+        DispatchServer(DispatcherConfig()) as dispatcher,
+        WorkerServer(WorkerConfig(dispatcher.target)) as worker,
+    ):
+        elements = iter(
+            Dataset.range(100_000).apply(distribute("distributed_epoch", dispatcher.target, "job"))
+        )
         next(elements)
         for section, address in (("A dispatcher", dispatcher.target), ("A worker", worker.address)):
             found, told = status(address), described(section)
             assert set(found) == set(told)
             for key in ("workers", "iterations", "jobs", "tasks"):
                 keys = {name for row in found.get(key, []) for name in row}
-                keys |= {name for row in found.get(key, []) for one in row.get("splits", []) for name in one}
+                keys |= {
+                    name
+                    for row in found.get(key, [])
+                    for one in row.get("splits", [])
+                    for name in one
+                }
                 assert keys == told.get(key, set())
         elements.close()

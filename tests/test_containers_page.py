@@ -1,4 +1,6 @@
-"""Facts about the page on workers that may do little: its examples say what a worker understands."""
+"""Facts about the page on workers that may do little: its examples say what a worker
+understands.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from zmqdata.config.worker import WorkerConfig
 from zmqdata.worker.processes.options import ProcessSettings
 from zmqdata.worker.processes.supervisor import child_configs
 
-TEXT = (Path(__file__).resolve().parent.parent / "docs" / "containers.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).resolve().parent.parent / "docs" / "containers.md").read_text(
+    encoding="utf-8"
+)
 
 
 def docker() -> list[str]:
@@ -30,9 +34,14 @@ def kubernetes() -> list[str]:
 
 @pytest.mark.parametrize("arguments", [["--" + docker()[0], *docker()[1:]], kubernetes()])
 def test_its_workers_would_start(arguments: list[str]) -> None:
-    """The options of each example are known, and go together with the number of processes."""
+    """The options of each example are known, and go together with the number of
+    processes.
+    """
     chosen = worker_arguments("x").parse_args(arguments)
-    config, processes = chosen_settings(WorkerConfig, chosen), chosen_settings(ProcessSettings, chosen)
+    config, processes = (
+        chosen_settings(WorkerConfig, chosen),
+        chosen_settings(ProcessSettings, chosen),
+    )
     assert len(child_configs(config, processes.count())) == 4
     assert processes.limits(0).memory == 1500 << 20
 
@@ -40,6 +49,16 @@ def test_its_workers_would_start(arguments: list[str]) -> None:
 def test_what_is_not_for_workers_is_not_in_the_examples() -> None:
     """No example makes a container that may do more than it has to."""
     examples = "".join(re.findall(r"^```.*?^```", TEXT, re.MULTILINE | re.DOTALL))
-    assert [word for word in ("docker.sock", "privileged", "hostPID", "hostPath", "add:") if word in examples] == []
-    for word in ("cap-drop ALL", "drop: [ALL]", "read-only", "readOnlyRootFilesystem: true", "runAsNonRoot: true"):
+    assert [
+        word
+        for word in ("docker.sock", "privileged", "hostPID", "hostPath", "add:")
+        if word in examples
+    ] == []
+    for word in (
+        "cap-drop ALL",
+        "drop: [ALL]",
+        "read-only",
+        "readOnlyRootFilesystem: true",
+        "runAsNonRoot: true",
+    ):
         assert word in examples

@@ -11,9 +11,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-BLOCK = re.compile(r"`([\w/]+\.py)`[^`]*?(?:`STEPS` itself)?[^`]*?\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-CONCERNED = ["nodes/test_transforms.py", "iterators/test_transforms.py", "dataset/test_transforms.py"]
-CHECKED = ["dataset/test_describing.py", "iterators/test_random_trees.py", "test_house.py", "test_docstrings.py"]
+BLOCK = re.compile(
+    r"`([\w/]+\.py)`[^`]*?(?:`STEPS` itself)?[^`]*?\n```python\n(.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+CONCERNED = [
+    "nodes/test_transforms.py",
+    "iterators/test_transforms.py",
+    "dataset/test_transforms.py",
+]
+CHECKED = [
+    "dataset/test_describing.py",
+    "iterators/test_random_trees.py",
+    "test_house.py",
+    "test_docstrings.py",
+]
 
 
 def example() -> list[tuple[str, str]]:
@@ -28,15 +40,31 @@ def example() -> list[tuple[str, str]]:
 @pytest.mark.realprocess
 @pytest.mark.timeout(300)
 def test_the_worked_example_needs_nothing_else(tmp_path: Path) -> None:
-    """A copy to which each block of the page was added passes the tests, those that go over all operations included."""
+    """A copy to which each block of the page was added passes the tests, those that go
+    over all operations included.
+    """
     copy = tmp_path / "copy"
-    hidden = shutil.ignore_patterns(".git", ".venv*", ".hypothesis", ".*_cache", "__pycache__", "build", "dist")
+    hidden = shutil.ignore_patterns(
+        ".git", ".venv*", ".hypothesis", ".*_cache", "__pycache__", "build", "dist"
+    )
     shutil.copytree(ROOT, copy, ignore=hidden)
     for name, block in example():
         with (copy / name).open("a", encoding="utf-8") as file:
             file.write(block)
     tests = [str(copy / "tests" / name) for name in CONCERNED + CHECKED]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *tests]
-    ended = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=290, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:randomly",
+        "-p",
+        "no:cacheprovider",
+        *tests,
+    ]
+    ended = subprocess.run(
+        command, cwd=copy, capture_output=True, text=True, timeout=290, check=False
+    )
     assert ended.returncode == 0, ended.stdout[-4000:]
     assert {name.split("/")[0] for name, _ in example()} == {"zmqdata", "tests"}

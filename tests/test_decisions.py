@@ -10,12 +10,16 @@ from zmqdata.decisions import Decision, Decisions
 
 def whole(count: int, grown: int = 9) -> list[Decision]:
     """The decisions of a task; the last has grown so far."""
-    return [Decision("/0", 10 * at, 10 * at + (9 if at < count - 1 else grown)) for at in range(count)]
+    return [
+        Decision("/0", 10 * at, 10 * at + (9 if at < count - 1 else grown)) for at in range(count)
+    ]
 
 
 @given(st.data())
 def test_what_two_know_comes_together(data: st.DataObject) -> None:
-    """Whatever part the one has, and the other tells: afterwards it has both, as far as they meet, the newer wins."""
+    """Whatever part the one has, and the other tells: afterwards it has both, as far as
+    they meet, the newer wins.
+    """
     count = data.draw(st.integers(1, 8))
     base = data.draw(st.integers(0, count))
     length = data.draw(st.integers(base, count))

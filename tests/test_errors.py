@@ -7,9 +7,20 @@ import pickle
 import pytest
 
 from zmqdata import errors
-from zmqdata.errors import BY_NAME, DataServiceError, MissingClassError, ObjectsRefusedError, PipelineError, named_error
+from zmqdata.errors import (
+    BY_NAME,
+    DataServiceError,
+    MissingClassError,
+    ObjectsRefusedError,
+    PipelineError,
+    named_error,
+)
 
-KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DataServiceError)]
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, DataServiceError)
+]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -39,7 +50,9 @@ def test_remote_faults_are_caught_like_local_ones(kind: str, builtin: type[Excep
 
 
 def test_errors_that_travel_are_found_by_name() -> None:
-    """All but the base, PipelineError, which has more to carry than a text, and what concerns the receiver alone."""
+    """All but the base, PipelineError, which has more to carry than a text, and what
+    concerns the receiver alone.
+    """
     of_the_receiver = {MissingClassError, ObjectsRefusedError}
     assert set(BY_NAME.values()) == set(KINDS) - {DataServiceError, PipelineError} - of_the_receiver
     assert all(kind.__name__ == name for name, kind in BY_NAME.items())
@@ -47,7 +60,9 @@ def test_errors_that_travel_are_found_by_name() -> None:
 
 
 def test_a_local_pipeline_error_says_its_message_alone() -> None:
-    """Without anything remote, the text is the message, and node and element are empty."""
+    """Without anything remote, the text is the message, and node and element are
+    empty.
+    """
     error = PipelineError("map(f) failed")
     assert str(error) == "map(f) failed"
     assert (error.node, error.element, error.remote_traceback) == ("", None, "")
@@ -55,7 +70,9 @@ def test_a_local_pipeline_error_says_its_message_alone() -> None:
 
 def test_a_remote_traceback_is_shown_behind_the_message() -> None:
     """What a consumer prints shows where in the worker it happened."""
-    error = PipelineError("map(f) failed", node="map(f)", element=3, remote_traceback="Traceback\n  f()\n\n")
+    error = PipelineError(
+        "map(f) failed", node="map(f)", element=3, remote_traceback="Traceback\n  f()\n\n"
+    )
     assert str(error) == "map(f) failed\n\nRemote traceback:\nTraceback\n  f()"
     assert error.args == ("map(f) failed",)
     assert (error.node, error.element) == ("map(f)", 3)
@@ -70,7 +87,9 @@ def test_a_pipeline_error_keeps_all_of_it_when_pickled() -> None:
 
 
 def test_an_error_of_a_message_is_made_by_name() -> None:
-    """Names that are not ours stand for the error that all are; a pipeline's for one without a single element."""
+    """Names that are not ours stand for the error that all are; a pipeline's for one
+    without a single element.
+    """
     assert type(named_error("NotFoundError", "no such dataset")) is errors.NotFoundError
     assert type(named_error("PipelineError", "map failed")) is PipelineError
     assert type(named_error("KeyError", "x")) is DataServiceError

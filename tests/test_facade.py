@@ -40,4 +40,7 @@ def test_other_names_are_attribute_errors() -> None:
 def test_importing_loads_nothing_heavy() -> None:
     """import zmqdata alone loads neither numpy nor zmq nor dill."""
     code = "import sys, zmqdata; print({'numpy', 'zmq', 'dill'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
+        == "set()"
+    )

@@ -1,4 +1,6 @@
-"""Every decoder takes whatever comes: what is in its seeds, what hypothesis makes of them, and what a fuzzer finds."""
+"""Every decoder takes whatever comes: what is in its seeds, what hypothesis makes of
+them, and what a fuzzer finds.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ RUNS = 2_000
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_seeds_are_decoded(name: str) -> None:
-    """What a fuzzer begins with is sound, but for what shall be refused, so that it gets beyond the first check."""
+    """What a fuzzer begins with is sound, but for what shall be refused, so that it
+    gets beyond the first check.
+    """
     target = TARGETS[name]
     sound = 0
     for seed in target.seeds():
@@ -56,7 +60,11 @@ def test_frames_are_one_input(frames: list[bytes]) -> None:
 def test_a_fuzzer_finds_nothing() -> None:
     """Some thousand executions of each; `make fuzz` runs two million."""
     done = subprocess.run(
-        [sys.executable, str(TOOL), "--runs", str(RUNS)], capture_output=True, text=True, check=False, timeout=170
+        [sys.executable, str(TOOL), "--runs", str(RUNS)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=170,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert done.stdout.count(f"{RUNS:,} executions, no fault") == len(TARGETS)

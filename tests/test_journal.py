@@ -60,7 +60,9 @@ def test_a_large_snapshot_is_cut_into_records() -> None:
 
 @pytest.mark.parametrize("cut", range(ENDS[0], len(CONTENT)))
 def test_cut_behind_the_snapshot_it_reads_as_a_prefix_of_whole_turns(cut: int) -> None:
-    """Wherever the end is cut off, every turn before the cut is there, and no part of the next."""
+    """Wherever the end is cut off, every turn before the cut is there, and no part of
+    the next.
+    """
     turns = max(at for at, end in enumerate(ENDS) if end <= cut)
     replay, found = read(CONTENT[:cut])
     assert (found, replay.torn) == (up_to(turns), cut - ENDS[turns])
@@ -68,14 +70,18 @@ def test_cut_behind_the_snapshot_it_reads_as_a_prefix_of_whole_turns(cut: int) -
 
 @pytest.mark.parametrize("cut", range(ENDS[0]))
 def test_cut_within_the_snapshot_it_is_damaged(cut: int) -> None:
-    """A file is found under its name only once its snapshot is whole, so a part of one is no torn write."""
+    """A file is found under its name only once its snapshot is whole, so a part of one
+    is no torn write.
+    """
     with pytest.raises(DataLossError, match="work/journal is damaged at offset"):
         read(CONTENT[:cut])
 
 
 @pytest.mark.parametrize("at", range(len(CONTENT)))
 def test_a_flipped_bit_is_never_believed(at: int) -> None:
-    """Damage is an error that names file and offset; in the last turn it looks like a torn write."""
+    """Damage is an error that names file and offset; in the last turn it looks like a
+    torn write.
+    """
     broken = bytearray(CONTENT)
     broken[at] ^= 1 << (at % 8)
     if at < ENDS[-2]:
@@ -87,7 +93,9 @@ def test_a_flipped_bit_is_never_believed(at: int) -> None:
 
 @pytest.mark.parametrize("beyond", range(-30, 30, 7))
 def test_damage_is_found_however_far_the_next_record_is(beyond: int) -> None:
-    """A record of a megabyte is damaged, and a small one follows, at whatever place of those looked at together."""
+    """A record of a megabyte is damaged, and a small one follows, at whatever place of
+    those looked at together.
+    """
     encoder = JournalEncoder(SALT)
     start = encoder.begin([])
     large = encoder.turn([u.CloseClientUpdate("x" * (SEARCHED + beyond))])
@@ -126,7 +134,9 @@ def test_a_record_of_another_file_does_not_count() -> None:
 
 @pytest.mark.parametrize(("first", "then"), [(0, 0), (0, 2)])
 def test_records_follow_each_other(first: int, then: int) -> None:
-    """A record that comes twice, or misses its predecessor, is damage even at the end."""
+    """A record that comes twice, or misses its predecessor, is damage even at the
+    end.
+    """
     turns = [CONTENT[start:stop] for start, stop in itertools.pairwise(ENDS)]
     with pytest.raises(DataLossError, match=rf"record {then + 2} stands where record 3 should"):
         read(CONTENT[: ENDS[0]] + turns[first] + turns[then])
@@ -148,7 +158,10 @@ def test_updates_that_make_no_sense_are_damage() -> None:
 
 def test_a_later_schema_is_refused() -> None:
     """What a later version wrote is left alone, with a word on what to do."""
-    with pytest.raises(FailedPreconditionError, match=r"later version of zmqdata \(schema 1; this version knows 0\)"):
+    with pytest.raises(
+        FailedPreconditionError,
+        match=r"later version of zmqdata \(schema 1; this version knows 0\)",
+    ):
         read(CONTENT, schema=0)
 
 
@@ -164,12 +177,25 @@ def test_an_earlier_schema_is_migrated() -> None:
         return update if old is None else {**update, "iteration": old * 2}
 
     found = read(CONTENT, schema=3, migrations={1: rename, 2: again})[1]
-    assert found == [u.CloseTaskListUpdate(4002) if isinstance(one, u.CloseTaskListUpdate) else one for one in up_to(3)]
+    assert found == [
+        u.CloseTaskListUpdate(4002) if isinstance(one, u.CloseTaskListUpdate) else one
+        for one in up_to(3)
+    ]
 
 
 def test_what_a_fact_said_once_and_says_no_more_is_passed_over() -> None:
-    """Ledgers used to have the number of splits that they did not keep: such a journal needs no migration."""
-    former = {"type": "RestoreLedgerUpdate", "task": 4, "source": 0, "splits": [], "cuts": 1, "base": 3, "before": 7}
+    """Ledgers used to have the number of splits that they did not keep: such a journal
+    needs no migration.
+    """
+    former = {
+        "type": "RestoreLedgerUpdate",
+        "task": 4,
+        "source": 0,
+        "splits": [],
+        "cuts": 1,
+        "base": 3,
+        "before": 7,
+    }
     fact = msgspec.convert(former, u.RestoreLedgerUpdate)
     assert read(JournalEncoder(SALT).begin([fact]))[1] == [u.RestoreLedgerUpdate(4, 0, (), 1, 3)]
 

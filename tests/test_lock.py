@@ -23,11 +23,15 @@ def asked_for() -> list[Requirement]:
     """What the package and its developers need, as pyproject.toml says."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     blocks = re.findall(r"^(?:dependencies|dev) = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
-    return [Requirement(one) for one in re.findall(r'^ {4}"([^"]+)"', "\n".join(blocks), re.MULTILINE)]
+    return [
+        Requirement(one) for one in re.findall(r'^ {4}"([^"]+)"', "\n".join(blocks), re.MULTILINE)
+    ]
 
 
 def test_every_package_is_pinned_as_it_is_asked_for() -> None:
-    """Whatever pyproject.toml names is in the lock, in versions that it allows; ``make lock`` writes it anew."""
+    """Whatever pyproject.toml names is in the lock, in versions that it allows;
+    ``make lock`` writes it anew.
+    """
     versions: dict[str, list[str]] = {}
     for name, version, _ in PINNED:
         versions.setdefault(canonicalize_name(name), []).append(version)
@@ -40,7 +44,9 @@ def test_every_package_is_pinned_as_it_is_asked_for() -> None:
 
 
 def test_every_pin_has_hashes() -> None:
-    """A package is taken by its content alone; the lock names no place to take it from."""
+    """A package is taken by its content alone; the lock names no place to take it
+    from.
+    """
     entries = re.split(r"^(?=[A-Za-z0-9])", LOCK, flags=re.MULTILINE)[1:]
     assert len(entries) == len(PINNED)
     assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
@@ -60,13 +66,21 @@ HOLE = {"id": "PYSEC-1", "fix_versions": ["1.1", "2.0"]}
     [
         ([package("a"), package("b")], 0, "none of 2 packages"),
         ([package("a"), package("b", HOLE)], 1, "b 1.0: PYSEC-1, mended in 1.1, 2.0"),
-        ([package("a"), {"name": "b", "skip_reason": "not found"}], 2, "1 of 2 packages were not looked up (b)"),
+        (
+            [package("a"), {"name": "b", "skip_reason": "not found"}],
+            2,
+            "1 of 2 packages were not looked up (b)",
+        ),
         ([package("a", HOLE), {"name": "b", "skip_reason": "not found"}], 1, "a 1.0: PYSEC-1"),
         ([], 2, "0 of 0 packages"),
     ],
 )
-def test_what_is_not_known_is_no_good_news(packages: list[dict[str, Any]], code: int, text: str) -> None:
-    """Only if every package was looked up, and none has a vulnerability, all is well."""
+def test_what_is_not_known_is_no_good_news(
+    packages: list[dict[str, Any]], code: int, text: str
+) -> None:
+    """Only if every package was looked up, and none has a vulnerability, all is
+    well.
+    """
     found = verdict(json.dumps({"dependencies": packages, "fixes": []}), "")
     assert found[0] == code
     assert text in found[1]
@@ -77,5 +91,6 @@ def test_a_service_that_is_away_is_told(said: str) -> None:
     """Without an answer the last line of what went wrong is passed on."""
     assert verdict(said, "Traceback\nConnectionError: no way\n") == (
         2,
-        "nothing was looked up, the vulnerability service cannot be reached from here: ConnectionError: no way",
+        "nothing was looked up, the vulnerability service cannot be reached from here: "
+        "ConnectionError: no way",
     )

@@ -8,7 +8,9 @@ from zmqdata.matching import matching_files
 
 
 def test_files_are_found_once_and_sorted(tmp_path: Path) -> None:
-    """Patterns may overlap, folders are left out, and a name that exists is not read as a pattern."""
+    """Patterns may overlap, folders are left out, and a name that exists is not read as
+    a pattern.
+    """
     for name in ("b.txt", "a.txt", "x[1].txt", "sub/c.txt", "folder.txt/d"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)

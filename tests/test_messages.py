@@ -1,4 +1,6 @@
-"""Facts about the messages as a whole: documented, in the right unions, handled, unharmed by the wire."""
+"""Facts about the messages as a whole: documented, in the right unions, handled,
+unharmed by the wire.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,15 @@ from zmqdata.messages.parts import MOST_NUMBER
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 KINDS = sorted(m.Message.__subclasses__(), key=lambda kind: kind.__name__)
-PARTS = [m.DatasetDescription, m.JobParameters, m.TaskPlace, m.Plan, m.TaskList, m.TaskDefinition, m.TaskReport]
+PARTS = [
+    m.DatasetDescription,
+    m.JobParameters,
+    m.TaskPlace,
+    m.Plan,
+    m.TaskList,
+    m.TaskDefinition,
+    m.TaskReport,
+]
 PARTS += [m.StreamGrant, m.Origin]
 UNIONS = {
     "dispatcher": (wire.to_dispatcher, set(get_args(m.ToDispatcher))),
@@ -28,17 +38,30 @@ UNIONS = {
     "link": (wire.on_link, set(get_args(m.OnLink))),
 }
 SHARED = {m.Probe: {"client", "worker"}, m.RequestRefused: {"client", "worker"}}
-"""Sent by the dispatcher to clients and workers alike, or by anybody to dispatcher and workers alike."""
+"""Sent by the dispatcher to clients and workers alike, or by anybody to dispatcher and
+workers alike.
+"""
 SHARED[m.RequestStatus] = {"dispatcher", "worker"}
 WITHOUT_CORE = {m.Probe, m.RequestStatus, m.StatusReported, m.DatasetRegistered, m.DatasetDescribed}
-WITHOUT_CORE |= {m.RequestPart, m.PieceStored, m.SaveStarted, m.RequestAudit, m.AuditReported, m.DrainStarted}
+WITHOUT_CORE |= {
+    m.RequestPart,
+    m.PieceStored,
+    m.SaveStarted,
+    m.RequestAudit,
+    m.AuditReported,
+    m.DrainStarted,
+}
 """Answered or awaited by shells: they carry no decision."""
 
 # Counts are not below zero, nor so large that a sum of them is no number any more.
 st.register_type_strategy(int, st.integers(0, MOST_NUMBER))
 st.register_type_strategy(float, st.floats(allow_nan=False))
 for part in [*PARTS, Split, IndexSplits, FileSplits, *KINDS]:
-    hints = {name: st.from_type(hint) for name, hint in get_type_hints(part).items() if name in part.__struct_fields__}
+    hints = {
+        name: st.from_type(hint)
+        for name, hint in get_type_hints(part).items()
+        if name in part.__struct_fields__
+    }
     st.register_type_strategy(part, st.builds(part, **hints))
 
 
@@ -53,13 +76,17 @@ def test_every_message_is_documented(kind: type[msgspec.Struct]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_message_has_its_receiver(kind: type[m.Message]) -> None:
-    """A message is in the union of its one receiver, or, if it is for two, in both of theirs."""
+    """A message is in the union of its one receiver, or, if it is for two, in both of
+    theirs.
+    """
     receivers = {name for name, (_, union) in UNIONS.items() if kind in union}
     assert receivers == SHARED[kind] if kind in SHARED else len(receivers) == 1
 
 
 def test_who_sends_a_message_is_said_where_it_is_defined() -> None:
-    """Messages from clients and workers say so; none of them goes back to who sent it."""
+    """Messages from clients and workers say so; none of them goes back to who sent
+    it.
+    """
     told = {kind: (kind.__doc__ or "").lower() for kind in KINDS}
     assert all("from a" in told[kind] for kind in UNIONS["dispatcher"][1])
     assert not [kind for kind in UNIONS["client"][1] if told[kind].startswith("from a client")]
@@ -67,7 +94,9 @@ def test_who_sends_a_message_is_said_where_it_is_defined() -> None:
 
 
 def test_every_message_is_handled() -> None:
-    """The core of the receiver has a handler for each message that carries a decision."""
+    """The core of the receiver has a handler for each message that carries a
+    decision.
+    """
     profile = ClientProfile("me", m.JobParameters("job", "dataset", "OFF"), 0, "tcp://d:1")
     handled = {
         "dispatcher": set(DispatcherCore(1)._handlers),
@@ -86,7 +115,9 @@ def test_everything_is_in_the_facade() -> None:
 
 @given(st.sampled_from(KINDS).flatmap(st.from_type))
 def test_messages_survive_the_wire(message: Any) -> None:
-    """What is packed is unpacked as it was by every receiver that may get it, and refused by the others."""
+    """What is packed is unpacked as it was by every receiver that may get it, and
+    refused by the others.
+    """
     for name, (unpacker, union) in UNIONS.items():
         frames = [wire.pack_header(message)] if name == "link" else wire.pack(message)
         unpack = unpacker.header if name == "link" else unpacker.control
@@ -105,7 +136,9 @@ def test_unknown_fields_of_a_later_version_are_ignored() -> None:
 
 def test_new_fields_have_defaults() -> None:
     """A grant and a report of an earlier peer are understood."""
-    grant = msgspec.convert({"task": 1, "attempt": 1, "elements": 1, "bytes": 1, "handed_out": 0}, m.StreamGrant)
+    grant = msgspec.convert(
+        {"task": 1, "attempt": 1, "elements": 1, "bytes": 1, "handed_out": 0}, m.StreamGrant
+    )
     report = msgspec.convert({"task": 1, "attempt": 1, "produced": 1, "total": None}, m.TaskReport)
     assert (grant.reported, report.idle, report.incomplete) == (0, 0.0, False)
 
@@ -119,14 +152,31 @@ def test_the_secret_of_a_link_is_in_no_repr() -> None:
         assert MARK not in repr(one), "its name begins with that of its client"
 
 
-WITH_SECRETS = [m.OpenLink, m.LinkOpened, m.TaskList, m.TaskDefinition, m.StorePiece, m.PipelineSent, m.RegisterDataset]
-WITH_SECRETS += [m.Block, m.ClientHeartbeat, m.WorkerHeartbeat, m.IterationOpened, m.OpenIteration, m.Grant]
+WITH_SECRETS = [
+    m.OpenLink,
+    m.LinkOpened,
+    m.TaskList,
+    m.TaskDefinition,
+    m.StorePiece,
+    m.PipelineSent,
+    m.RegisterDataset,
+]
+WITH_SECRETS += [
+    m.Block,
+    m.ClientHeartbeat,
+    m.WorkerHeartbeat,
+    m.IterationOpened,
+    m.OpenIteration,
+    m.Grant,
+]
 MARK, NUMBER = "Mxfw8Zq", 918273645
 
 
 @pytest.mark.parametrize("kind", WITH_SECRETS, ids=lambda kind: kind.__name__)
 def test_no_secret_and_no_content_is_shown(kind: Any) -> None:
-    """Tickets, secrets, clients' names, pipelines and elements are in no repr of a message, at any depth."""
+    """Tickets, secrets, clients' names, pipelines and elements are in no repr of a
+    message, at any depth.
+    """
     hidden = {"ticket": NUMBER, "secret": MARK, "process": MARK, "client": MARK, "clients": (MARK,)}
     hidden |= {"link": MARK, "replaces": MARK, "former": MARK}
     filled = {one.name: hidden.get(one.name, MARK.encode()) for one in msgspec.structs.fields(kind)}

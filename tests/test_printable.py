@@ -7,9 +7,13 @@ import pytest
 from zmqdata.printable import printable
 
 
-@pytest.mark.parametrize("one", ["\x1b", "\x07", "\n", "\r", "\x9b", "\u202e", "\u2066", "\udc80", "\x7f", "\u200b"])
+@pytest.mark.parametrize(
+    "one", ["\x1b", "\x07", "\n", "\r", "\x9b", "\u202e", "\u2066", "\udc80", "\x7f", "\u200b"]
+)
 def test_what_a_terminal_would_obey_is_a_question_mark(one: str) -> None:
-    """Controls of both kinds, ends of lines, changes of direction, halves of characters, and what has no width."""
+    """Controls of both kinds, ends of lines, changes of direction, halves of
+    characters, and what has no width.
+    """
     assert printable(f"a{one}[2Jb") == "a?[2Jb"
 
 

@@ -17,7 +17,9 @@ def test_every_message_is_described() -> None:
 
 
 def test_nothing_else_is_described() -> None:
-    """Every CamelCase name on the protocol page is a message or a struct that messages carry."""
+    """Every CamelCase name on the protocol page is a message or a struct that messages
+    carry.
+    """
     named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)`", PAGE))
     assert not {name for name in named if not hasattr(messages, name)}
 

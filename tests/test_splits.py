@@ -13,7 +13,9 @@ def test_files_come_by_name() -> None:
 
 
 def test_the_order_of_files_depends_on_seed_and_turn_only() -> None:
-    """Shuffled files come in a permutation that is the same for the same seed and turn, however they were found."""
+    """Shuffled files come in a permutation that is the same for the same seed and turn,
+    however they were found.
+    """
     shuffled = FileSplits(("*",), shuffle=True, seed=None)
     one = shuffled.ordered(NAMES, 1, 0)
     assert sorted(one) == NAMES
@@ -22,7 +24,9 @@ def test_the_order_of_files_depends_on_seed_and_turn_only() -> None:
 
 
 def test_the_users_seed_counts_alone() -> None:
-    """With the user's seed the order of files is a function of that seed and the turn."""
+    """With the user's seed the order of files is a function of that seed and the
+    turn.
+    """
     seeded = FileSplits(("*",), shuffle=True, seed=5)
     assert seeded.ordered(NAMES, 1, 0) == seeded.ordered(NAMES, 2, 0) != seeded.ordered(NAMES, 1, 1)
 

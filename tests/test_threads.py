@@ -18,7 +18,9 @@ class Interrupt(BaseException):
 
 
 def interrupted(call: Callable[[], object]) -> Iterator[None]:
-    """Makes a call again and again, each time interrupted a step later, until it is not any more."""
+    """Makes a call again and again, each time interrupted a step later, until it is not
+    any more.
+    """
     for place in range(10_000):
         steps = 0
 
@@ -49,7 +51,9 @@ def release() -> Iterator[threading.Event]:
 
 
 def test_interrupts_do_not_make_a_thread_look_dead(release: threading.Event) -> None:
-    """Wherever in looking or waiting for it somebody is interrupted, it is alive until it has ended."""
+    """Wherever in looking or waiting for it somebody is interrupted, it is alive until
+    it has ended.
+    """
     thread = Background(target=release.wait, daemon=True)
     thread.start()
     for call in (thread.is_alive, lambda: thread.join(0)):

@@ -1,4 +1,6 @@
-"""Facts about decoding: a peer's bytes are a message of the kinds allowed, or a ``ProtocolError``."""
+"""Facts about decoding: a peer's bytes are a message of the kinds allowed, or a
+``ProtocolError``.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,17 @@ unpackers = st.sampled_from(UNPACKERS)
 TASKS = m.TaskList(3, (m.TaskPlace(1, 2, "worker", "tcp://w:1"),), closed=True)
 MESSAGE = m.TasksChanged("client", TASKS)
 BODY = wire.pack(MESSAGE)[1]
-SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary()
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text()
+    | st.binary()
+)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20
+)
 
 
 class Names(str, Enum):
@@ -37,7 +48,9 @@ def decoded(unpacker: wire.Unpacker[Any], frames: list[bytes]) -> Any:
 
 
 def test_text_of_any_kind_travels_as_text() -> None:
-    """As names from an array are, and members of an enumeration of texts; what no message may have is named."""
+    """As names from an array are, and members of an enumeration of texts; what no
+    message may have is named.
+    """
     for name in (np.str_("client"), Names.client):
         found = wire.to_client.control(wire.pack(m.TasksChanged(name, TASKS)))
         assert found == MESSAGE
@@ -76,7 +89,9 @@ def test_other_values_are_refused(unpacker: wire.Unpacker[Any], value: Any) -> N
 @given(st.integers(0, 2**64 - 1), st.sampled_from(["task", "attempt", "elements", "bytes"]), VALUES)
 def test_wrong_fields_are_refused_or_fit(number: int, field: str, value: Any) -> None:
     """A field of another type is refused; a number that fits is taken as it is."""
-    stream = {"task": 1, "attempt": 1, "elements": 1, "bytes": number, "handed_out": 0} | {field: value}
+    stream = {"task": 1, "attempt": 1, "elements": 1, "bytes": number, "handed_out": 0} | {
+        field: value
+    }
     body = msgspec.msgpack.encode({"type": "Grant", "link": "k-1", "seen": 0, "streams": [stream]})
     grant = decoded(wire.to_worker, [wire.MAGIC, body])
     assert grant is None or isinstance(getattr(grant.streams[0], field), int)
@@ -96,12 +111,16 @@ def test_messages_that_go_on_after_their_end_are_refused(tail: bytes) -> None:
 
 @given(st.integers(0, len(BODY)), st.binary(max_size=3))
 def test_another_end_never_raises_anything_else(length: int, tail: bytes) -> None:
-    """A message with another end is refused, or is another one of the kind, such as one with an unknown field."""
+    """A message with another end is refused, or is another one of the kind, such as one
+    with an unknown field.
+    """
     found = decoded(wire.to_client, [wire.MAGIC, BODY[:length] + tail])
     assert found is None or isinstance(found, m.TasksChanged)
 
 
-@given(st.text().filter(lambda name: name not in ("type", *m.TasksChanged.__struct_fields__)), VALUES)
+@given(
+    st.text().filter(lambda name: name not in ("type", *m.TasksChanged.__struct_fields__)), VALUES
+)
 def test_unknown_fields_are_ignored(name: str, value: Any) -> None:
     """A field that only a later version knows does not change the message."""
     fields = msgspec.msgpack.decode(BODY) | {name: value}
@@ -124,7 +143,9 @@ def test_deep_nesting_is_refused() -> None:
 
 
 def test_a_peer_of_another_version_is_named() -> None:
-    """The error tells both versions, cause and remedy; anything else in the first frame is no message of ours."""
+    """The error tells both versions, cause and remedy; anything else in the first frame
+    is no message of ours.
+    """
     text = "Version mismatch, the peer speaks protocol version 7 and this process version 1: .*install the same release"
     with pytest.raises(VersionMismatchError, match=text) as found:
         wire.to_client.control([b"ZD7", BODY])
@@ -138,14 +159,18 @@ def test_a_peer_of_another_version_is_named() -> None:
 
 
 @given(unpackers, st.integers(2, 10**9 - 1), st.lists(st.binary(), max_size=4))
-def test_another_version_is_known_by_its_first_frame(unpacker: wire.Unpacker[Any], version: int, rest: Any) -> None:
+def test_another_version_is_known_by_its_first_frame(
+    unpacker: wire.Unpacker[Any], version: int, rest: Any
+) -> None:
     """Whatever follows: what a message consists of is that version's affair."""
     with pytest.raises(VersionMismatchError, match=f"speaks protocol version {version} and"):
         unpacker.control([b"ZD%d" % version, *map(memoryview, rest)])
 
 
 def test_whoever_connects_understands_the_notice() -> None:
-    """The answer to a message of another version is a message of ours for clients and for workers."""
+    """The answer to a message of another version is a message of ours for clients and
+    for workers.
+    """
     for unpacker in (wire.to_client, wire.to_worker):
         assert unpacker.control(wire.pack(wire.NOTICE)) == wire.NOTICE
 

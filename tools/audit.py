@@ -1,7 +1,8 @@
 """Looks whether packages of a lock have known vulnerabilities: ``make audit``.
 
-pip-audit asks a public service for those that this interpreter would install; what came of it is said here, in words
-that do not take silence for an answer. Exit codes: 0 none is known, 1 some are, 2 not every package could be looked up.
+pip-audit asks a public service for those that this interpreter would install; what came
+of it is said here, in words that do not take silence for an answer. Exit codes: 0 none
+is known, 1 some are, 2 not every package could be looked up.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ import subprocess
 import sys
 from typing import Any
 
-QUESTION = ["-m", "pip_audit", "--format=json", "--require-hashes", "--disable-pip", "--progress-spinner=off"]
+QUESTION = [
+    "-m",
+    "pip_audit",
+    "--format=json",
+    "--require-hashes",
+    "--disable-pip",
+    "--progress-spinner=off",
+]
 SOME, UNKNOWN = 1, 2
 NAMED = 5
 
@@ -33,9 +41,14 @@ def verdict(said: str, complaints: str) -> tuple[int, str]:
         packages: list[dict[str, Any]] = json.loads(said)["dependencies"]
     except (ValueError, KeyError, TypeError):
         last = complaints.strip().splitlines()[-1:] or ["it said nothing"]
-        return UNKNOWN, f"nothing was looked up, the vulnerability service cannot be reached from here: {last[0]}"
+        return (
+            UNKNOWN,
+            "nothing was looked up, the vulnerability service cannot be reached from here: "
+            f"{last[0]}",
+        )
     found = [
-        f"{package['name']} {package['version']}: {one['id']}, mended in {', '.join(one['fix_versions']) or 'none'}"
+        f"{package['name']} {package['version']}: {one['id']}, mended in "
+        f"{', '.join(one['fix_versions']) or 'none'}"
         for package in packages
         for one in package.get("vulns", ())
     ]
@@ -45,8 +58,10 @@ def verdict(said: str, complaints: str) -> tuple[int, str]:
     if unknown or not packages:
         named = ", ".join(unknown[:NAMED]) + (", ..." if len(unknown) > NAMED else "")
         return UNKNOWN, (
-            f"{len(unknown)} of {len(packages)} packages were not looked up ({named}): the vulnerability service "
-            "cannot be reached from here, or a copy of the package index answers in its place and knows nothing"
+            f"{len(unknown)} of {len(packages)} packages were not looked up ({named}): the "
+            "vulnerability service "
+            "cannot be reached from here, or a copy of the package index answers in its place and "
+            "knows nothing"
         )
     return 0, f"none of {len(packages)} packages has a known vulnerability"
 

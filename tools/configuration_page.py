@@ -1,4 +1,5 @@
-"""Writes the tables of settings in docs/configuration.md from the declarations: ``python tools/configuration_page.py``.
+"""Writes the tables of settings in docs/configuration.md from the declarations:
+``python tools/configuration_page.py``.
 
 A test holds the page to them.
 """
@@ -39,7 +40,12 @@ def filled(page: str) -> str:
     """The page with its tables as they should be now."""
     for name, kinds in TABLES.items():
         mark = f"<!-- settings: {name} -->"
-        page = re.sub(rf"{mark}\n.*?\n{mark}", lambda _: f"{mark}\n{table(kinds)}\n{mark}", page, flags=re.DOTALL)  # noqa: B023
+        page = re.sub(
+            rf"{mark}\n.*?\n{mark}",
+            lambda _: f"{mark}\n{table(kinds)}\n{mark}",  # noqa: B023
+            page,
+            flags=re.DOTALL,
+        )
     return page
 
 

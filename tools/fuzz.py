@@ -2,9 +2,11 @@
 
     python tools/fuzz.py [TARGET ...] [--runs 2000000] [--seconds N]
 
-Whatever comes, a decoder gives a value or the error that it promises, within a stated amount of memory. A run that
-finds something else ends with the bytes in a file named ``crash-...``; ``python tools/fuzz.py TARGET --file crash-...``
-shows it again. Checksums are made to fit where there are any, as they would keep everything else from being tried.
+Whatever comes, a decoder gives a value or the error that it promises, within a stated
+amount of memory. A run that finds something else ends with the bytes in a file named
+``crash-...``; ``python tools/fuzz.py TARGET --file crash-...`` shows it again.
+Checksums are made to fit where there are any, as they would keep everything else from
+being tried.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from typing import Any
 if __name__ == "__main__":
     import atheris
 
-    # Decoders tell the fuzzer which branches they take. To teach them takes seconds, so it is done once for all.
+    # Decoders tell the fuzzer which branches they take. To teach them takes seconds, so
+    # it is done once for all.
     watched = atheris.instrument_imports(include=["zmqdata"])
 else:
     watched = contextlib.nullcontext()
@@ -94,7 +97,11 @@ class Target:
 def joined(frames: Sequence[bytes | memoryview]) -> bytes:
     """Frames as one input: how many, the length of each, their bytes."""
     flat = [bytes(frame) for frame in frames]
-    return bytes([len(flat)]) + b"".join(struct.pack(">H", len(frame)) for frame in flat) + b"".join(flat)
+    return (
+        bytes([len(flat)])
+        + b"".join(struct.pack(">H", len(frame)) for frame in flat)
+        + b"".join(flat)
+    )
 
 
 def parted(content: bytes) -> list[bytes]:
@@ -111,7 +118,9 @@ def parted(content: bytes) -> list[bytes]:
 # --- control messages and what is in them
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
-DESCRIPTION = m.DatasetDescription("0" * 64, "print", (IndexSplits(10),), "", None, 10, None, "3.11", "0")
+DESCRIPTION = m.DatasetDescription(
+    "0" * 64, "print", (IndexSplits(10),), "", None, 10, None, "3.11", "0"
+)
 
 
 def control_seeds() -> list[bytes]:
@@ -140,7 +149,11 @@ def decode_control(content: bytes) -> None:
 
 
 def header_seeds() -> list[bytes]:
-    told = [m.Block(1, 2, 3, 4, 5, 0, 100, b"meta"), m.EndOfTask(1, 2, 3, 4), m.Lineage(1, 2, 3, (0,), ((),), ())]
+    told = [
+        m.Block(1, 2, 3, 4, 5, 0, 100, b"meta"),
+        m.EndOfTask(1, 2, 3, 4),
+        m.Lineage(1, 2, 3, (0,), ((),), ()),
+    ]
     return [wire.pack_header(one) for one in told]
 
 
@@ -168,7 +181,9 @@ def blocks() -> list[list[bytes]]:
                 builder.add(element)
             block = builder.build(compression)
             header = m.Block(1, 2, 3, 0, block.count, 0, block.nbytes, block.meta)
-            found.append([wire.pack_header(header), *(bytes(whole(frame)) for frame in block.frames)])
+            found.append(
+                [wire.pack_header(header), *(bytes(whole(frame)) for frame in block.frames)]
+            )
     return found
 
 
@@ -186,7 +201,9 @@ def decode_frames(content: bytes) -> None:
 
 
 def compressed_seeds() -> list[bytes]:
-    """Number of bytes, then a blosc chunk, whose head a fuzzer has lie about its sizes."""
+    """Number of bytes, then a blosc chunk, whose head a fuzzer has lie about its
+    sizes.
+    """
     found = []
     for dtype in (np.uint8, np.float64):
         builder = BlockBuilder()
@@ -244,7 +261,9 @@ def checkpoint_seeds() -> list[bytes]:
     states = (m.TaskState(2, b"state", (1,)),)
     tasks = (m.TaskPart(0, 1, None, (0,), ledger, states, ((0, 3),), None),)
     sources = (m.SourcePart(0, ((4, 5),)),)
-    one = m.Checkpoint(m.CHECKPOINT_VERSION, JOB, "f", 0, 1, 0, m.Reader(), "part", ("part",), sources, tasks)
+    one = m.Checkpoint(
+        m.CHECKPOINT_VERSION, JOB, "f", 0, 1, 0, m.Reader(), "part", ("part",), sources, tasks
+    )
     return [m.encode_checkpoint(one)[:-4]]
 
 
@@ -287,7 +306,9 @@ def decode_manifest(content: bytes) -> None:
 
 @cache
 def pipelines() -> list[Dataset]:
-    """Operations whose states differ in form: numbers, lists of them, elements, states of other operations."""
+    """Operations whose states differ in form: numbers, lists of them, elements, states
+    of other operations.
+    """
     ten, files = Dataset.range(10), Dataset.from_tensor_slices(np.arange(40).reshape(20, 2))
     return [
         ten.shuffle(4, seed=1).batch(2).repeat(2),
@@ -296,7 +317,9 @@ def pipelines() -> list[Dataset]:
         ten.interleave(lambda x: Dataset.range(int(x)), cycle_length=3).batch(2).unbatch(),
         ten.window(3, 1).flat_map(lambda part: part).take_while(lambda x: x < 8),
         ten.group_by_window(lambda x: x % 2, lambda key, part: part.batch(2), window_size=3),
-        Dataset.sample_from_datasets([ten, ten.concatenate(ten)], seed=2).scan(0, lambda s, x: (s + 1, x)),
+        Dataset.sample_from_datasets([ten, ten.concatenate(ten)], seed=2).scan(
+            0, lambda s, x: (s + 1, x)
+        ),
         ten.bucket_by_sequence_length(lambda x: 1, [2], [2, 2]).cache(),
         ten.random_map(lambda x, draw: x, seed=3).batch(2).rebatch(3),
     ]
@@ -304,22 +327,28 @@ def pipelines() -> list[Dataset]:
 
 @cache
 def state_seeds() -> list[bytes]:
-    """The number of a pipeline, then where its operations are, at the beginning, amid, and at the end.
+    """The number of a pipeline, then where its operations are, at the beginning, amid,
+    and at the end.
 
-    Made before any forged state was loaded: what a cache of a dataset takes from one stays with the dataset.
+    Made before any forged state was loaded: what a cache of a dataset takes from one
+    stays with the dataset.
     """
     found = []
     for number, dataset in enumerate(pipelines()):
         for count in (0, 3, 100):
             iterator = iter(dataset)
             deque(islice(iterator, count), maxlen=0)
-            found.append(bytes([number]) + msgspec.msgpack.encode(iterator.state_dict()["position"]))
+            found.append(
+                bytes([number]) + msgspec.msgpack.encode(iterator.state_dict()["position"])
+            )
             iterator.close()
     return found
 
 
 def decode_state(content: bytes) -> None:
-    """A file with a checksum that fits. What comes of one that is forged beyond that shows when it is gone on from."""
+    """A file with a checksum that fits. What comes of one that is forged beyond that
+    shows when it is gone on from.
+    """
     iterator = iter(pipelines()[content[0] % len(pipelines()) if content else 0])
     position = resuming.decoded(content[1:], "state")
     iterator.load_state_dict(iterator.state_dict() | {"position": position})
@@ -334,13 +363,21 @@ def decode_key(content: bytes) -> None:
 TARGETS = {
     "control": Target(decode_control, (ProtocolError,), control_seeds),
     "header": Target(wire.on_link.header, (ProtocolError,), header_seeds),
-    "frames": Target(decode_frames, (ProtocolError,), lambda: [joined(frames) for frames in blocks()]),
-    "compressed": Target(decode_compressed, (ProtocolError,), compressed_seeds),
-    "failure": Target(decode_failure, (ProtocolError,), lambda: [encode_failure(ValueError("x"), 1, "w")]),
-    "spec": Target(
-        specs.decode_spec, (ProtocolError,), lambda: [specs.encode_spec(specs.spec_of(one)) for one in elements()[:3]]
+    "frames": Target(
+        decode_frames, (ProtocolError,), lambda: [joined(frames) for frames in blocks()]
     ),
-    "checkpoint": Target(decode_checkpoint, (DataLossError, InvalidArgumentError), checkpoint_seeds),
+    "compressed": Target(decode_compressed, (ProtocolError,), compressed_seeds),
+    "failure": Target(
+        decode_failure, (ProtocolError,), lambda: [encode_failure(ValueError("x"), 1, "w")]
+    ),
+    "spec": Target(
+        specs.decode_spec,
+        (ProtocolError,),
+        lambda: [specs.encode_spec(specs.spec_of(one)) for one in elements()[:3]],
+    ),
+    "checkpoint": Target(
+        decode_checkpoint, (DataLossError, InvalidArgumentError), checkpoint_seeds
+    ),
     "journal": Target(decode_journal, (), journal_seeds),
     "saved": Target(decode_saved, (DataLossError,), saved_seeds),
     "manifest": Target(
@@ -365,11 +402,17 @@ def fuzz(name: str, arguments: Sequence[str]) -> None:
 
 
 def run(name: str, runs: int, seconds: int, file: str | None) -> int:
-    """Runs a target in a process of its own, with its seeds as the beginning; returns the exit code."""
+    """Runs a target in a process of its own, with its seeds as the beginning; returns
+    the exit code.
+    """
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as said:
         for number, seed in enumerate(TARGETS[name].seeds()):
             (Path(folder) / f"seed-{number}").write_bytes(seed)
-        limits = [f"-rss_limit_mb={1024 + MOST_MEGABYTES}", f"-malloc_limit_mb={MOST_MEGABYTES}", "-timeout=10"]
+        limits = [
+            f"-rss_limit_mb={1024 + MOST_MEGABYTES}",
+            f"-malloc_limit_mb={MOST_MEGABYTES}",
+            "-timeout=10",
+        ]
         bounds = [f"-runs={runs}", f"-max_len={MOST_INPUT}", "-print_final_stats=1", "-verbosity=0"]
         bounds += [f"-max_total_time={seconds}"] if seconds else []
         child = os.fork()
@@ -390,12 +433,19 @@ def run(name: str, runs: int, seconds: int, file: str | None) -> int:
 def main() -> int:
     """Fuzzes the targets that are named, or all; 1 when there was a fault."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("target", nargs="*", choices=[[], *TARGETS], help="which decoders; all if left out")
+    parser.add_argument(
+        "target", nargs="*", choices=[[], *TARGETS], help="which decoders; all if left out"
+    )
     parser.add_argument("--runs", type=int, default=2_000_000, help="executions of each")
-    parser.add_argument("--seconds", type=int, default=0, help="at most so many for each; 0: as many as it takes")
+    parser.add_argument(
+        "--seconds", type=int, default=0, help="at most so many for each; 0: as many as it takes"
+    )
     parser.add_argument("--file", help="feed only what this file has")
     chosen = parser.parse_args()
-    return max(min(1, run(name, chosen.runs, chosen.seconds, chosen.file)) for name in chosen.target or TARGETS)
+    return max(
+        min(1, run(name, chosen.runs, chosen.seconds, chosen.file))
+        for name in chosen.target or TARGETS
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""How much of each pure module its own test module covers; run by ``make coverage``, after a test run with contexts.
+"""How much of each pure module its own test module covers; run by ``make coverage``,
+after a test run with contexts.
 
-With ``--tests`` it lists the test modules that this run needs; what others cover does not count.
+With ``--tests`` it lists the test modules that this run needs; what others cover does
+not count.
 
-A module that is only covered by tests of others is covered by accident: the next change to those takes it away.
-Descriptions without behaviour (structs, enumerations) have no test module of their own and are left out.
+A module that is only covered by tests of others is covered by accident: the next change
+to those takes it away. Descriptions without behaviour (structs, enumerations) have no
+test module of their own and are left out.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ REQUIRED = 95.0
 def pure_modules() -> list[Path]:
     package = ROOT / "zmqdata"
     modules = (path for path in sorted(package.rglob("*.py")) if path.name != "__init__.py")
-    return [path for path in modules if path.relative_to(package).parts[0] not in SHELLS | DESCRIPTIONS]
+    return [
+        path for path in modules if path.relative_to(package).parts[0] not in SHELLS | DESCRIPTIONS
+    ]
 
 
 def own_tests(module: Path) -> Path:
@@ -34,10 +39,14 @@ def own_tests(module: Path) -> Path:
 
 
 def own_coverage(measured: coverage.Coverage, module: Path) -> float:
-    """Percentage of lines and branches that run at import or under the module's own tests."""
+    """Percentage of lines and branches that run at import or under the module's own
+    tests.
+    """
     contexts = ["^$", f"^{re.escape(own_tests(module).as_posix())}::"]
     try:
-        return measured.report(include=[str(module)], contexts=contexts, file=io.StringIO(), skip_covered=False)
+        return measured.report(
+            include=[str(module)], contexts=contexts, file=io.StringIO(), skip_covered=False
+        )
     except coverage.exceptions.NoDataError:
         return 0.0
 
@@ -50,7 +59,10 @@ def main() -> int:
     measured.load()
     shares = {module: own_coverage(measured, module) for module in pure_modules()}
     for module, share in sorted(shares.items(), key=lambda pair: pair[1]):
-        print(f"{share:6.1f} %  {module.relative_to(ROOT)}{'' if share >= REQUIRED else '   <-- below 95 %'}")
+        print(
+            f"{share:6.1f} %  "
+            f"{module.relative_to(ROOT)}{'' if share >= REQUIRED else '   <-- below 95 %'}"
+        )
     return 0 if min(shares.values()) >= REQUIRED else 1
 
 

@@ -1,8 +1,10 @@
-"""Lives through one simulated world after another until somebody ends it: ``make simulate``.
+"""Lives through one simulated world after another until somebody ends it:
+``make simulate``.
 
     python tools/simulate.py [--first 0] [--count N] [--kind plain --kind coordinated ...]
 
-A world that breaks a law ends the run with its seed and its story; ``--first SEED --count 1`` shows it again.
+A world that breaks a law ends the run with its seed and its story;
+``--first SEED --count 1`` shows it again.
 """
 
 from __future__ import annotations
@@ -36,10 +38,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, help="how many seeds; without end if left out")
-    parser.add_argument("--kind", action="append", choices=sorted(KINDS), help="which worlds; all if left out")
+    parser.add_argument(
+        "--kind", action="append", choices=sorted(KINDS), help="which worlds; all if left out"
+    )
     chosen = parser.parse_args()
     kinds = chosen.kind or list(KINDS)
-    seeds = itertools.count(chosen.first) if chosen.count is None else range(chosen.first, chosen.first + chosen.count)
+    seeds = (
+        itertools.count(chosen.first)
+        if chosen.count is None
+        else range(chosen.first, chosen.first + chosen.count)
+    )
     lived, said = 0, time.monotonic()
     for seed in seeds:
         for kind in kinds:

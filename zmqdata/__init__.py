@@ -1,4 +1,5 @@
-"""zmqdata: the tf.data service for any Python. Everything public is here; what it means is said where it is made.
+"""zmqdata: the tf.data service for any Python. Everything public is here; what it means
+is said where it is made.
 
     import zmqdata
 
@@ -7,7 +8,8 @@
         for batch in ds.apply(zmqdata.distribute("distributed_epoch", cluster.target)):
             ...
 
-Names are loaded on first use, so that a supervisor or a dispatcher does not pay for what only a client needs.
+Names are loaded on first use, so that a supervisor or a dispatcher does not pay for
+what only a client needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Which elements operations have left out, and which not, in the order in which that was decided: plain data.
+"""Which elements operations have left out, and which not, in the order in which that
+was decided: plain data.
 
-An element that raised an exception once may come the next time, and the other way round. What lies behind it is known
-by its number, so whoever makes a task again must leave out the same ones: decisions are lineage, as splits are.
+An element that raised an exception once may come the next time, and the other way
+round. What lies behind it is known by its number, so whoever makes a task again must
+leave out the same ones: decisions are lineage, as splits are.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from msgspec import Struct
 
 
 class Decision(Struct, frozen=True, array_like=True):
-    """Of the elements ``first ... stop - 1`` that came to the operation at ``place``, it has left these out, in order.
+    """Of the elements ``first ... stop - 1`` that came to the operation at ``place``,
+    it has left these out, in order.
 
     A ``place`` is that of ``iterators.Context``: the same in every attempt of a task.
     """
@@ -46,7 +49,8 @@ class Decisions:
         return tuple(self.entries[max(0, number - self.base) :])
 
     def take(self, first: int, entries: Sequence[Decision]) -> None:
-        """Puts what is known and what is told together: of each decision what says more, and what follows.
+        """Puts what is known and what is told together: of each decision what says
+        more, and what follows.
 
         >>> known = Decisions([Decision("/0", 0, 5), Decision("/0", 5, 7)])
         >>> known.take(1, [Decision("/0", 5, 9, (8,)), Decision("/0", 9, 10)])

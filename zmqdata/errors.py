@@ -1,8 +1,9 @@
 """Every exception that zmqdata raises on purpose. Nothing else lives here.
 
-The classes follow tf.data service's status codes, so that code written against it catches what it expects. Faults
-found locally in an argument are plain ``ValueError`` and ``TypeError``; where the same fault may also be found by a
-remote peer, the class here inherits from both worlds.
+The classes follow tf.data service's status codes, so that code written against it
+catches what it expects. Faults found locally in an argument are plain ``ValueError``
+and ``TypeError``; where the same fault may also be found by a remote peer, the class
+here inherits from both worlds.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ class DataServiceError(Exception):
     """Base of every error that concerns the service or a pipeline run by it.
 
     Attributes:
-        final: whether the iterator that raises it has ended; else the next call goes on behind what failed.
+        final: whether the iterator that raises it has ended; else the next call goes on
+            behind what failed.
     """
 
     final: bool = False
@@ -39,7 +41,9 @@ class UnavailableError(DataServiceError, ConnectionError):
 
 
 class UnimplementedError(DataServiceError, NotImplementedError):
-    """The operation makes sense but is not supported, for example splitting a source that cannot be split."""
+    """The operation makes sense but is not supported, for example splitting a source
+    that cannot be split.
+    """
 
 
 class CancelledError(DataServiceError):
@@ -51,7 +55,9 @@ class DataLossError(DataServiceError):
 
 
 class PermissionDeniedError(DataServiceError, PermissionError):
-    """The peer does not accept our credentials, or our role does not allow the request."""
+    """The peer does not accept our credentials, or our role does not allow the
+    request.
+    """
 
 
 class ResourceExhaustedError(DataServiceError):
@@ -59,35 +65,51 @@ class ResourceExhaustedError(DataServiceError):
 
 
 class ProtocolError(DataServiceError, ValueError):
-    """Bytes from a peer do not follow the protocol. The only exception that a decoder raises."""
+    """Bytes from a peer do not follow the protocol. The only exception that a decoder
+    raises.
+    """
 
 
 class VersionMismatchError(ProtocolError, FailedPreconditionError):
-    """A peer speaks another version of the protocol: its release of zmqdata and the one here do not go together."""
+    """A peer speaks another version of the protocol: its release of zmqdata and the one
+    here do not go together.
+    """
 
 
 class MissingClassError(ProtocolError):
-    """A peer's object is of a class that this process does not have: nothing is imported on its word."""
+    """A peer's object is of a class that this process does not have: nothing is
+    imported on its word.
+    """
 
 
 class ObjectsRefusedError(ProtocolError):
-    """An element has leaves that would have to be unpickled, where the receiver allows no objects."""
+    """An element has leaves that would have to be unpickled, where the receiver allows
+    no objects.
+    """
 
 
 class PipelineError(DataServiceError):
     """A user's function failed while a pipeline was running.
 
-    The original exception is ``__cause__``; across processes it is rebuilt from its class name and plain arguments,
-    never unpickled.
+    The original exception is ``__cause__``; across processes it is rebuilt from its
+    class name and plain arguments, never unpickled.
 
     Attributes:
-        node: the operation and the place in the user's code that made it, e.g. ``"map(f) at train.py:12"``.
-        element: number of the element within its task, or None when the failure belongs to no element.
-        remote_traceback: the formatted traceback of the process where it happened, or "" when it happened here.
+        node: the operation and the place in the user's code that made it, e.g.
+            ``"map(f) at train.py:12"``.
+        element: number of the element within its task, or None when the failure belongs
+            to no element.
+        remote_traceback: the formatted traceback of the process where it happened, or
+            "" when it happened here.
     """
 
     def __init__(
-        self, message: str, *, node: str = "", element: int | None = None, remote_traceback: str = ""
+        self,
+        message: str,
+        *,
+        node: str = "",
+        element: int | None = None,
+        remote_traceback: str = "",
     ) -> None:
         super().__init__(message)
         self.node = node
@@ -122,7 +144,8 @@ BY_NAME: dict[str, type[DataServiceError]] = {
 
 
 def named_error(name: str, text: str) -> DataServiceError:
-    """An error as a message has it, by the name of its class; a ``PipelineError`` where no single element failed.
+    """An error as a message has it, by the name of its class; a ``PipelineError`` where
+    no single element failed.
 
     Example:
         >>> named_error("NotFoundError", "no such dataset")

@@ -1,4 +1,6 @@
-"""Texts of others as one line that can be shown: a terminal obeys what it is told by control characters."""
+"""Texts of others as one line that can be shown: a terminal obeys what it is told by
+control characters.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How many cores there are for threads, and threads of which it is known whether they run, whoever is interrupted."""
+"""How many cores there are for threads, and threads of which it is known whether they
+run, whoever is interrupted.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,12 @@ from pathlib import Path
 
 
 def available_cores() -> int:
-    """How many cores this process may use: its affinity, cut by the quota of its control group."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """How many cores this process may use: its affinity, cut by the quota of its
+    control group.
+    """
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     with contextlib.suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
         if quota != "max":
@@ -21,9 +27,11 @@ def available_cores() -> int:
 class Background(threading.Thread):
     """A thread that does not look dead because somebody was interrupted.
 
-    ``threading.Thread`` looks at a lock that is free once the thread is gone. An exception from a signal handler in the
-    midst of ``is_alive`` or ``join`` has it conclude, in Python 3.10 to 3.12, that the thread is gone while it runs on.
-    A training loop that catches Ctrl-C and goes on would be told that the thread behind its iterator has ended.
+    ``threading.Thread`` looks at a lock that is free once the thread is gone. An
+    exception from a signal handler in the midst of ``is_alive`` or ``join`` has it
+    conclude, in Python 3.10 to 3.12, that the thread is gone while it runs on. A
+    training loop that catches Ctrl-C and goes on would be told that the thread behind
+    its iterator has ended.
     """
 
     _process = 0
@@ -46,5 +54,7 @@ class Background(threading.Thread):
             self._is_over = True
 
     def is_alive(self) -> bool:
-        """Whether it was started, in this process, and has not come to the end of its target."""
+        """Whether it was started, in this process, and has not come to the end of its
+        target.
+        """
         return self.ident is not None and not self._is_over and self._process == os.getpid()

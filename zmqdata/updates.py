@@ -1,8 +1,10 @@
-"""Every durable fact of the dispatcher. ``DispatcherState.apply`` is the only thing that changes state, by these.
+"""Every durable fact of the dispatcher. ``DispatcherState.apply`` is the only thing
+that changes state, by these.
 
-A dispatcher writes the updates of a turn before it sends any message that reveals them; replaying them from the
-beginning yields the same state. Old journals must stay readable: add fields with defaults only; whatever else changes
-needs a migration in ``zmqdata.journal``.
+A dispatcher writes the updates of a turn before it sends any message that reveals them;
+replaying them from the beginning yields the same state. Old journals must stay
+readable: add fields with defaults only; whatever else changes needs a migration in
+``zmqdata.journal``.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ class Update(Struct, frozen=True, tag=True):
 class BeginLifeUpdate(Update, frozen=True):
     """A dispatcher takes up this state: its ``life``-th one from the first.
 
-    All random choices follow from ``seed``; what it makes is numbered from the other three on, as what was given such a
-    number once may be gone and yet be remembered by peers.
+    All random choices follow from ``seed``; what it makes is numbered from the other
+    three on, as what was given such a number once may be gone and yet be remembered by
+    peers.
     """
 
     life: int
@@ -33,7 +36,9 @@ class BeginLifeUpdate(Update, frozen=True):
 
 
 class AddWorkerUpdate(Update, frozen=True):
-    """A worker is registered; it may be away for a while, as while the dispatcher is."""
+    """A worker is registered; it may be away for a while, as while the dispatcher
+    is.
+    """
 
     worker: str
     address: str
@@ -48,7 +53,9 @@ class RemoveWorkerUpdate(Update, frozen=True):
 
 
 class PlaceWorkerUpdate(Update, frozen=True):
-    """The worker at this address has, or had last, this place in the list of configured addresses."""
+    """The worker at this address has, or had last, this place in the list of configured
+    addresses.
+    """
 
     place: int
     address: str
@@ -88,7 +95,8 @@ class CreateIterationUpdate(Update, frozen=True):
 
 
 class OpenClientUpdate(Update, frozen=True):
-    """A client reads an iteration, as one of its numbered consumers where there are any.
+    """A client reads an iteration, as one of its numbered consumers where there are
+    any.
 
     ``local_workers``: the addresses of workers in its own process.
     """
@@ -110,7 +118,8 @@ class CloseClientUpdate(Update, frozen=True):
 
 
 class CreateTaskUpdate(Update, frozen=True):
-    """An iteration has one more task, without a host. ``shard``: its static part, or None.
+    """An iteration has one more task, without a host. ``shard``: its static part, or
+    None.
 
     ``index``: its number among those of the iteration, if that is not the next one.
     """
@@ -123,7 +132,9 @@ class CreateTaskUpdate(Update, frozen=True):
 
 
 class HostTaskUpdate(Update, frozen=True):
-    """A worker hosts the task under this attempt; an empty worker means that its host was lost."""
+    """A worker hosts the task under this attempt; an empty worker means that its host
+    was lost.
+    """
 
     task: int
     attempt: int
@@ -139,9 +150,11 @@ class AssignSplitsUpdate(Update, frozen=True):
 
 
 class CutLedgerUpdate(Update, frozen=True):
-    """The end of a ledger was taken back, unstarted: ``entries`` of them stay, and the last of these ends at ``stop``.
+    """The end of a ledger was taken back, unstarted: ``entries`` of them stay, and the
+    last of these ends at ``stop``.
 
-    What comes back is handed out again. An attempt's cuts are numbered from 1: this one has ``cut``.
+    What comes back is handed out again. An attempt's cuts are numbered from 1: this one
+    has ``cut``.
     """
 
     task: int
@@ -152,14 +165,18 @@ class CutLedgerUpdate(Update, frozen=True):
 
 
 class TakeStateUpdate(Update, frozen=True):
-    """A task can go on from this place of its pipeline. States that are not needed after that leave with it."""
+    """A task can go on from this place of its pipeline. States that are not needed
+    after that leave with it.
+    """
 
     task: int
     state: TaskState
 
 
 class DecideUpdate(Update, frozen=True):
-    """Operations of a task have decided which elements they leave out: its decisions from number ``first`` on."""
+    """Operations of a task have decided which elements they leave out: its decisions
+    from number ``first`` on.
+    """
 
     task: int
     first: int
@@ -167,7 +184,9 @@ class DecideUpdate(Update, frozen=True):
 
 
 class ListFilesUpdate(Update, frozen=True):
-    """The files of a source for one repetition, in the order in which they are handed out."""
+    """The files of a source for one repetition, in the order in which they are handed
+    out.
+    """
 
     iteration: int
     source: int
@@ -176,7 +195,9 @@ class ListFilesUpdate(Update, frozen=True):
 
 
 class HoldUpdate(Update, frozen=True):
-    """A client has received this of a task that lost its host, so the next host need not send it."""
+    """A client has received this of a task that lost its host, so the next host need
+    not send it.
+    """
 
     task: int
     client: str
@@ -184,7 +205,8 @@ class HoldUpdate(Update, frozen=True):
 
 
 class EndTaskUpdate(Update, frozen=True):
-    """A task has come to its end after ``total`` elements, or rounds; ``dropped`` elements made no round.
+    """A task has come to its end after ``total`` elements, or rounds; ``dropped``
+    elements made no round.
 
     ``left_out``: so many could not be made, and were left out as the pipeline wants it.
     """
@@ -196,13 +218,17 @@ class EndTaskUpdate(Update, frozen=True):
 
 
 class RemoveTaskUpdate(Update, frozen=True):
-    """A task is no part of its iteration any more (its copy was lost and is not owed to anybody)."""
+    """A task is no part of its iteration any more (its copy was lost and is not owed to
+    anybody).
+    """
 
     task: int
 
 
 class DeliverUpdate(Update, frozen=True):
-    """Elements of a task have reached a training loop, that of ``client``; empty in a snapshot."""
+    """Elements of a task have reached a training loop, that of ``client``; empty in a
+    snapshot.
+    """
 
     task: int
     ranges: Ranges
@@ -210,7 +236,9 @@ class DeliverUpdate(Update, frozen=True):
 
 
 class CountRepeatsUpdate(Update, frozen=True):
-    """A client of an iteration has dropped so many elements, all in all, that came to it again."""
+    """A client of an iteration has dropped so many elements, all in all, that came to
+    it again.
+    """
 
     iteration: int
     client: str
@@ -218,7 +246,9 @@ class CountRepeatsUpdate(Update, frozen=True):
 
 
 class CreateViewUpdate(Update, frozen=True):
-    """The consumers of a coordinated job read these tasks in turn, from the present horizon on."""
+    """The consumers of a coordinated job read these tasks in turn, from the present
+    horizon on.
+    """
 
     iteration: int
     tasks: tuple[tuple[int, int], ...]
@@ -232,7 +262,9 @@ class ExtendHorizonUpdate(Update, frozen=True):
 
 
 class PassStepsUpdate(Update, frozen=True):
-    """What there is in all steps below ``step`` has reached the training loop of a consumer."""
+    """What there is in all steps below ``step`` has reached the training loop of a
+    consumer.
+    """
 
     iteration: int
     consumer: int
@@ -240,7 +272,8 @@ class PassStepsUpdate(Update, frozen=True):
 
 
 class RestoreLedgerUpdate(Update, frozen=True):
-    """In a snapshot or from a checkpoint: the ledger of a task's source, and how often its end was taken back.
+    """In a snapshot or from a checkpoint: the ledger of a task's source, and how often
+    its end was taken back.
 
     Its first ``base`` entries are not needed any more.
     """
@@ -253,7 +286,9 @@ class RestoreLedgerUpdate(Update, frozen=True):
 
 
 class RestoreCursorUpdate(Update, frozen=True):
-    """In a snapshot or from a checkpoint: where an iteration, or a task of it, is in a source. See ``SplitCursor``."""
+    """In a snapshot or from a checkpoint: where an iteration, or a task of it, is in a
+    source. See ``SplitCursor``.
+    """
 
     iteration: int
     source: int
@@ -264,7 +299,9 @@ class RestoreCursorUpdate(Update, frozen=True):
 
 
 class RestoreSpentUpdate(Update, frozen=True):
-    """In a snapshot or from a checkpoint: splits of a source that no ledger has any more. See ``SpentSplits``."""
+    """In a snapshot or from a checkpoint: splits of a source that no ledger has any
+    more. See ``SpentSplits``.
+    """
 
     iteration: int
     source: int
@@ -273,7 +310,9 @@ class RestoreSpentUpdate(Update, frozen=True):
 
 
 class RestoreRoundsUpdate(Update, frozen=True):
-    """In a snapshot or from a checkpoint: how far consumers of a coordinated job have come, and how far they may go."""
+    """In a snapshot or from a checkpoint: how far consumers of a coordinated job have
+    come, and how far they may go.
+    """
 
     iteration: int
     steps: tuple[int, ...]
@@ -294,7 +333,9 @@ class RestoreTallyUpdate(Update, frozen=True):
 
 
 class CloseTaskListUpdate(Update, frozen=True):
-    """The iteration gets no further task, so its clients can find the end by themselves."""
+    """The iteration gets no further task, so its clients can find the end by
+    themselves.
+    """
 
     iteration: int
 
@@ -312,10 +353,11 @@ class FailIterationUpdate(Update, frozen=True):
 
 
 class CommitChunkUpdate(Update, frozen=True):
-    """A chunk of a task that is saved counts, and its elements with it, whether or not it has its final name yet.
+    """A chunk of a task that is saved counts, and its elements with it, whether or not
+    it has its final name yet.
 
-    It was written under ``attempt`` and holds elements ``first ... stop - 1`` in ``size`` bytes; ``spec`` as in
-    ``ChunkWritten``.
+    It was written under ``attempt`` and holds elements ``first ... stop - 1`` in
+    ``size`` bytes; ``spec`` as in ``ChunkWritten``.
     """
 
     task: int
@@ -327,7 +369,9 @@ class CommitChunkUpdate(Update, frozen=True):
 
 
 class FailSaveUpdate(Update, frozen=True):
-    """What kept a save from going on, as the pipeline's failure; the iteration fails with it."""
+    """What kept a save from going on, as the pipeline's failure; the iteration fails
+    with it.
+    """
 
     iteration: int
     failure: bytes
@@ -340,7 +384,9 @@ class EndSaveUpdate(Update, frozen=True):
 
 
 class CountDeathUpdate(Update, frozen=True):
-    """The process that hosted this attempt of a task ended; ``how`` and the rest as in ``Death``."""
+    """The process that hosted this attempt of a task ended; ``how`` and the rest as in
+    ``Death``.
+    """
 
     task: int
     attempt: int
@@ -359,7 +405,9 @@ class PoisonUpdate(Update, frozen=True):
 
 
 class RemoveJobUpdate(Update, frozen=True):
-    """A job was collected with its iterations, tasks and clients; the same name may begin anew."""
+    """A job was collected with its iterations, tasks and clients; the same name may
+    begin anew.
+    """
 
     job: str
 

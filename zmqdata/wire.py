@@ -1,6 +1,8 @@
-"""Control messages and data headers <-> frames. The only place that knows how messages look as bytes.
+"""Control messages and data headers <-> frames. The only place that knows how messages
+look as bytes.
 
-Elements are encoded elsewhere (``blocks``). Decoding never raises anything but ``ProtocolError``.
+Elements are encoded elsewhere (``blocks``). Decoding never raises anything but
+``ProtocolError``.
 """
 
 from __future__ import annotations
@@ -24,23 +26,27 @@ from zmqdata.messages import (
 )
 
 MAGIC = b"ZD%d" % PROTOCOL_VERSION
-"""First frame of every control message: tells a peer of another version from garbage."""
+"""First frame of every control message: tells a peer of another version from garbage.
+"""
 
 MOST_MAGIC = 11
 """More of a first frame is not looked at: no version has more digits."""
 NOTICE = Probe()
-"""The answer to a message of another version: as of any message, its first frame says which version is spoken here.
+"""The answer to a message of another version: as of any message, its first frame says
+which version is spoken here.
 
-Only who listens gives it, once for each such message. Who has connected ends when it comes, and answers nothing: so it
-is the last word, and no two sides can go on telling each other.
+Only who listens gives it, once for each such message. Who has connected ends when it
+comes, and answers nothing: so it is the last word, and no two sides can go on telling
+each other.
 """
 
 MessageT = TypeVar("MessageT")
 
 
-
 def _plain(value: Any) -> Any:
-    """Text of a kind of its own, as names that come from an array are (``np.str_``), travels as any text."""
+    """Text of a kind of its own, as names that come from an array are (``np.str_``),
+    travels as any text.
+    """
     if isinstance(value, str):
         return str.__str__(value)
     raise NotImplementedError(f"no message may have {value!r} of {type(value)}")
@@ -60,7 +66,9 @@ _last_list: tuple[Any, Any] = (None, None)
 
 
 def _encoded_once(task_list: TaskList) -> Any:
-    """A list's bytes in place of it, the same as before if it is the one before: hundreds of clients get the same."""
+    """A list's bytes in place of it, the same as before if it is the one before:
+    hundreds of clients get the same.
+    """
     global _last_list  # replaced as a whole, so that threads see one or the other
     known, content = _last_list
     if known is not task_list:
@@ -88,14 +96,17 @@ class Unpacker(Generic[MessageT]):
         """The message in the frames of a control socket (routing id removed).
 
         Raises:
-            VersionMismatchError: it begins as a message of another version; what else is in it only that one knows.
+            VersionMismatchError: it begins as a message of another version; what else
+                is in it only that one knows.
             ProtocolError: for anything else that is not exactly one allowed message.
         """
         magic = bytes(frames[0][:MOST_MAGIC]) if frames else b""
         if magic != MAGIC and magic[:2] == MAGIC[:2] and magic[2:].isdigit():
             raise VersionMismatchError(
-                f"Version mismatch, the peer speaks protocol version {magic[2:].decode()} and this process version "
-                f"{PROTOCOL_VERSION}: their releases of zmqdata do not go together. Compare `zmqdata --version` on "
+                f"Version mismatch, the peer speaks protocol version {magic[2:].decode()} and this "
+                "process version "
+                f"{PROTOCOL_VERSION}: their releases of zmqdata do not go together. Compare "
+                "`zmqdata --version` on "
                 "both sides, install the same release, and start again what was changed"
             )
         if len(frames) != 2:

@@ -1,6 +1,8 @@
-"""Who is measured: one module each, with a class ``Measured`` and its ``SETTINGS``: what each of them means.
+"""Who is measured: one module each, with a class ``Measured`` and its ``SETTINGS``:
+what each of them means.
 
-A peer is imported only in the process that measures it, so that no library disturbs another one.
+A peer is imported only in the process that measures it, so that no library disturbs
+another one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What the machine does without any library: copying memory, a TCP connection, bare PUSH/PULL, Python processes alone.
+"""What the machine does without any library: copying memory, a TCP connection, bare
+PUSH/PULL, Python processes alone.
 
-    python -m benchmarks.peers.bare tcp|zmq|curve ELEMENT PORT   sends elements for ever
-    python -m benchmarks.peers.bare spin SPINS SECONDS           works when told to, prints elements per second
+python -m benchmarks.peers.bare tcp|zmq|curve ELEMENT PORT   sends elements for ever
+python -m benchmarks.peers.bare spin SPINS SECONDS           works when told to, prints
+elements per second
 """
 
 from __future__ import annotations
@@ -108,7 +110,10 @@ def sending(kind: str, *arguments: str) -> Iterator[None]:
 
 def rate_of_processes(turn: Turn) -> float:
     """Elements per second of all processes together, which begin at the same moment."""
-    crew = [start("spin", str(turn.spins), str(turn.seconds), output=subprocess.PIPE) for _ in range(turn.workers)]
+    crew = [
+        start("spin", str(turn.spins), str(turn.seconds), output=subprocess.PIPE)
+        for _ in range(turn.workers)
+    ]
     try:
         for one in crew:
             assert one.stdout is not None

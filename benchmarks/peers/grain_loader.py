@@ -1,4 +1,6 @@
-"""Grain: a ``MapDataset`` read by worker processes (``mp_prefetch``), large arrays in its shared memory."""
+"""Grain: a ``MapDataset`` read by worker processes (``mp_prefetch``), large arrays in
+its shared memory.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Measured(Peer):
             dataset = dataset.map(Make(turn.element, turn.spins))
         if batches:
             dataset = dataset.batch(BATCH)
-        options = grain.MultiprocessingOptions(num_workers=turn.workers, per_worker_buffer_size=BUFFER)
+        options = grain.MultiprocessingOptions(
+            num_workers=turn.workers, per_worker_buffer_size=BUFFER
+        )
         elements = iter(dataset.to_iter_dataset().mp_prefetch(options))
         try:
             yield rows(elements) if batches else elements

@@ -42,7 +42,12 @@ class Measured(Peer):
 
     def prepare(self, turn: Turn) -> None:
         if not ray.is_initialized():
-            ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(
+                num_cpus=1,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
             context = ray.data.DataContext.get_current()
             context.enable_progress_bars = False
             context.print_on_execution_start = False

@@ -1,4 +1,6 @@
-"""Taking batches apart in the loop, for peers that carry small elements faster in batches."""
+"""Taking batches apart in the loop, for peers that carry small elements faster in
+batches.
+"""
 
 from __future__ import annotations
 

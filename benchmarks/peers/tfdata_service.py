@@ -1,7 +1,9 @@
-"""tf.data service: a dispatcher and a worker in a process of their own, the client in another one.
+"""tf.data service: a dispatcher and a worker in a process of their own, the client in
+another one.
 
-Pipelines are tf.data's own operations (no Python function), each worker makes all elements (``parallel_epochs``, so
-that no split has to be asked for), and the client prefetches: it is faster so than any other way.
+Pipelines are tf.data's own operations (no Python function), each worker makes all
+elements (``parallel_epochs``, so that no split has to be asked for), and the client
+prefetches: it is faster so than any other way.
 
     python -m benchmarks.peers.tfdata_service [--host ADDR] [--work-dir DIR]
 """
@@ -54,7 +56,9 @@ class Service:
 
     def __init__(self, *options: str) -> None:
         command = [sys.executable, "-m", "benchmarks.peers.tfdata_service", *options]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.startswith(READY):
@@ -82,7 +86,9 @@ class Measured(Peer):
             return
         self.forget()
         self._folder = tempfile.TemporaryDirectory()
-        self._services[fault_tolerant] = Service(*([f"--work-dir={self._folder.name}"] if fault_tolerant else []))
+        self._services[fault_tolerant] = Service(
+            *([f"--work-dir={self._folder.name}"] if fault_tolerant else [])
+        )
 
     @contextlib.contextmanager
     def read(self, turn: Turn) -> Iterator[Iterator[Any]]:
@@ -111,7 +117,9 @@ def main() -> None:
     """Serves until standard input ends."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--host", default="localhost")
-    parser.add_argument("--port", type=int, default=0, help="of the dispatcher; the worker has the next one")
+    parser.add_argument(
+        "--port", type=int, default=0, help="of the dispatcher; the worker has the next one"
+    )
     parser.add_argument("--work-dir")
     chosen = parser.parse_args()
     service = tf.data.experimental.service

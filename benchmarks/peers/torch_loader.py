@@ -1,7 +1,8 @@
-"""PyTorch's DataLoader: one worker process (forked), a deeper prefetch than its default, no shuffling.
+"""PyTorch's DataLoader: one worker process (forked), a deeper prefetch than its
+default, no shuffling.
 
-Small elements also in batches, which is how it is meant to be used: the loop takes them apart again, so that it has the
-same elements in its hands.
+Small elements also in batches, which is how it is meant to be used: the loop takes them
+apart again, so that it has the same elements in its hands.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    default_collate,
+    default_convert,
+    get_worker_info,
+)
 
 from benchmarks.peers.rows import rows
 from benchmarks.reading import Peer, Turn
@@ -66,8 +73,15 @@ class Measured(Peer):
 
     @contextlib.contextmanager
     def read(self, turn: Turn) -> Iterator[Iterator[Any]]:
-        batches, tensors = turn.setting.endswith("batches"), turn.setting.startswith("shared tensors")
-        collate = (default_collate if tensors else stacked) if batches else (default_convert if tensors else as_it_is)
+        batches, tensors = (
+            turn.setting.endswith("batches"),
+            turn.setting.startswith("shared tensors"),
+        )
+        collate = (
+            (default_collate if tensors else stacked)
+            if batches
+            else (default_convert if tensors else as_it_is)
+        )
         loader = DataLoader(
             Numbers(Make(turn.element, turn.spins)),
             batch_size=(32 if weight(turn.element) >= LARGE else 128) if batches else None,

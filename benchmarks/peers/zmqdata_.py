@@ -1,4 +1,6 @@
-"""zmqdata as a user has it: a ``LocalCluster``, journal on, splits handed out as needed, everything at its defaults."""
+"""zmqdata as a user has it: a ``LocalCluster``, journal on, splits handed out as
+needed, everything at its defaults.
+"""
 
 from __future__ import annotations
 

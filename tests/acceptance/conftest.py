@@ -1,7 +1,9 @@
-"""Clusters for the acceptance tests: threads of this process, and real processes. Public names only.
+"""Clusters for the acceptance tests: threads of this process, and real processes.
+Public names only.
 
-A test that asks for ``cluster`` or ``make_cluster`` runs once on each. What runs on processes is marked ``full`` and
-left to ``make test-full``, unless the test is marked ``core``.
+A test that asks for ``cluster`` or ``make_cluster`` runs once on each. What runs on
+processes is marked ``full`` and left to ``make test-full``, unless the test is marked
+``core``.
 """
 
 from __future__ import annotations
@@ -18,11 +20,15 @@ KINDS = ("threads", "processes")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One variant on threads and one on processes for each test that wants a cluster."""
+    """One variant on threads and one on processes for each test that wants a
+    cluster.
+    """
     if "host_kind" in metafunc.fixturenames:
         is_core = any(mark.name == "core" for mark in metafunc.definition.iter_markers())
         marks = [pytest.mark.realprocess, *([] if is_core else [pytest.mark.full])]
-        metafunc.parametrize("host_kind", [KINDS[0], pytest.param(KINDS[1], marks=marks)], scope="session")
+        metafunc.parametrize(
+            "host_kind", [KINDS[0], pytest.param(KINDS[1], marks=marks)], scope="session"
+        )
 
 
 @pytest.fixture(scope="session")
@@ -35,10 +41,16 @@ def shared_clusters() -> Iterator[dict[str, zmqdata.LocalCluster]]:
 
 
 @pytest.fixture
-def cluster(host_kind: str, shared_clusters: dict[str, zmqdata.LocalCluster]) -> zmqdata.LocalCluster:
-    """A dispatcher and two workers with quick heartbeats, shared by all tests that change nothing about them."""
+def cluster(
+    host_kind: str, shared_clusters: dict[str, zmqdata.LocalCluster]
+) -> zmqdata.LocalCluster:
+    """A dispatcher and two workers with quick heartbeats, shared by all tests that
+    change nothing about them.
+    """
     if host_kind not in shared_clusters:
-        shared_clusters[host_kind] = zmqdata.LocalCluster(2, in_process=host_kind == "threads", **QUICK)
+        shared_clusters[host_kind] = zmqdata.LocalCluster(
+            2, in_process=host_kind == "threads", **QUICK
+        )
     return shared_clusters[host_kind]
 
 
@@ -48,7 +60,11 @@ def make_cluster(host_kind: str) -> Iterator[Callable[..., zmqdata.LocalCluster]
     made: list[zmqdata.LocalCluster] = []
 
     def make(num_workers: int = 2, **options: Any) -> zmqdata.LocalCluster:
-        made.append(zmqdata.LocalCluster(num_workers, in_process=host_kind == "threads", **{**QUICK, **options}))
+        made.append(
+            zmqdata.LocalCluster(
+                num_workers, in_process=host_kind == "threads", **{**QUICK, **options}
+            )
+        )
         return made[-1]
 
     yield make

@@ -31,14 +31,18 @@ def some(elements: Iterable[Any], count: int) -> list[int]:
     return numbers(islice(elements, count))
 
 
-def read(dataset: zmqdata.Dataset, service: Any, mode: Any = DYNAMIC, **options: Any) -> zmqdata.Dataset:
+def read(
+    dataset: zmqdata.Dataset, service: Any, mode: Any = DYNAMIC, **options: Any
+) -> zmqdata.Dataset:
     """The dataset, run by a service."""
     target = service if isinstance(service, str) else service.target
     return dataset.apply(zmqdata.distribute(mode, target, **options))
 
 
 def together(*calls: Callable[[], Any], deadline: float = 45.0) -> list[Any]:
-    """Runs calls side by side; their results in order. Raises what one of them raised, and fails when one hangs."""
+    """Runs calls side by side; their results in order. Raises what one of them raised,
+    and fails when one hangs.
+    """
     results: list[Any] = [None] * len(calls)
     failures: list[BaseException] = []
 
@@ -48,7 +52,9 @@ def together(*calls: Callable[[], Any], deadline: float = 45.0) -> list[Any]:
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(calls))]
+    threads = [
+        threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(calls))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -64,10 +70,14 @@ def joined(parts: Iterable[list[Any]]) -> list[Any]:
     return [one for part in parts for one in part]
 
 
-def command(*arguments: str, deadline: float = 30.0, **options: Any) -> subprocess.CompletedProcess[str]:
+def command(
+    *arguments: str, deadline: float = 30.0, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """Runs ``zmqdata ...`` to its end."""
     program = [sys.executable, "-m", "zmqdata", *arguments]
-    return subprocess.run(program, capture_output=True, text=True, timeout=deadline, check=False, **options)
+    return subprocess.run(
+        program, capture_output=True, text=True, timeout=deadline, check=False, **options
+    )
 
 
 def status(service: Any, *options: str) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Section 1.4: the arguments of each public function. What can never work is an error at the call, not a hang later."""
+"""Section 1.4: the arguments of each public function. What can never work is an error
+at the call, not a hang later.
+"""
 
 from __future__ import annotations
 
@@ -90,17 +92,32 @@ BAD_ARGUMENTS = [
     ("num_tasks", 4, "num_tasks=4 without deterministic=True"),
 ]
 BAD_COMPRESSIONS = ["foo", "", 1, True, "auto", b"AUTO", ["lz4"], {}]
-BAD_SHIPS = ["no_module_of_this_name", ["no_module_of_this_name"], [1], 5, [""], [None], ["/no/such/folder.py"]]
+BAD_SHIPS = [
+    "no_module_of_this_name",
+    ["no_module_of_this_name"],
+    [1],
+    5,
+    [""],
+    [None],
+    ["/no/such/folder.py"],
+]
 
 
 def distributed(**changed: Any) -> zmqdata.Dataset:
-    """What ``distribute`` makes of good arguments with one bad one; no dispatcher is there to ask."""
+    """What ``distribute`` makes of good arguments with one bad one; no dispatcher is
+    there to ask.
+    """
     arguments = {"processing_mode": "parallel_epochs", "service": NOWHERE, **changed}
     return RANGE.apply(zmqdata.distribute(**arguments))
 
 
 def by_id(**changed: Any) -> zmqdata.Dataset:
-    arguments = {"processing_mode": "parallel_epochs", "service": NOWHERE, "dataset_id": "x", **changed}
+    arguments = {
+        "processing_mode": "parallel_epochs",
+        "service": NOWHERE,
+        "dataset_id": "x",
+        **changed,
+    }
     return zmqdata.from_dataset_id(**arguments)
 
 
@@ -112,7 +129,9 @@ def registered(**changed: Any) -> str:
 @pytest.mark.parametrize("call", [distributed, by_id, registered])
 @pytest.mark.parametrize("service", BAD_SERVICES, ids=repr)
 def test_bad_services(call: Callable[..., object], service: Any) -> None:
-    """Each function that takes a service says what is wrong with it, and asks nobody."""
+    """Each function that takes a service says what is wrong with it, and asks
+    nobody.
+    """
     with pytest.raises(REFUSED, match=BAD_SERVICES[service]):
         call(service=service)
 
@@ -175,7 +194,10 @@ def test_a_cache_names_its_reader(bad: Any) -> None:
 @pytest.mark.parametrize("call", [distributed, by_id])
 def test_a_cache_needs_a_job_name(call: Callable[..., object]) -> None:
     """Nobody could share a job without a name."""
-    with pytest.raises(InvalidArgumentError, match=r"Cross-trainer caching requires named jobs\. Got empty `job_name`"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"Cross-trainer caching requires named jobs\. Got empty `job_name`",
+    ):
         call(cross_trainer_cache=zmqdata.CrossTrainerCache("first"))
 
 
@@ -197,7 +219,9 @@ def test_misspelt_arguments_are_refused(call: Callable[..., object]) -> None:
 
 @pytest.mark.claim("1.4p")
 def test_what_cannot_be_sent_is_said_at_the_call() -> None:
-    """A function that holds an open file or a lock is refused when it is distributed."""
+    """A function that holds an open file or a lock is refused when it is
+    distributed.
+    """
     import threading
 
     lock = threading.Lock()
@@ -208,11 +232,15 @@ def test_what_cannot_be_sent_is_said_at_the_call() -> None:
 @pytest.mark.claim("4.1a")
 @pytest.mark.parametrize("action", ["iterate", "register", "from id"])
 def test_an_absent_dispatcher_is_an_error_in_time(silent_address: str, action: str) -> None:
-    """Who finds no dispatcher for ``dispatcher_timeout`` hears where it was looked for, and how long."""
+    """Who finds no dispatcher for ``dispatcher_timeout`` hears where it was looked for,
+    and how long.
+    """
     actions: dict[str, Callable[[], object]] = {
         "iterate": lambda: next(iter(read(RANGE, silent_address, dispatcher_timeout=0.3))),
         "register": lambda: zmqdata.register_dataset(silent_address, RANGE, dispatcher_timeout=0.3),
-        "from id": lambda: zmqdata.from_dataset_id("parallel_epochs", silent_address, "x", dispatcher_timeout=0.3),
+        "from id": lambda: zmqdata.from_dataset_id(
+            "parallel_epochs", silent_address, "x", dispatcher_timeout=0.3
+        ),
     }
     with pytest.raises(UnavailableError, match=silent_address):
         actions[action]()
@@ -225,13 +253,21 @@ def test_every_form_of_a_service(cluster: zmqdata.LocalCluster) -> None:
     protocol, address = cluster.target.split("://")
     port = address.rpartition(":")[2]
     for service in (cluster.target, address, (protocol, address), f"localhost:{port}"):
-        assert sorted(numbers(RANGE.apply(zmqdata.distribute("distributed_epoch", service)))) == list(range(10))
+        assert sorted(
+            numbers(RANGE.apply(zmqdata.distribute("distributed_epoch", service)))
+        ) == list(range(10))
 
 
 @pytest.mark.claim("1.4b")
 def test_modes_have_two_names(cluster: zmqdata.LocalCluster) -> None:
-    """ "parallel_epochs" is OFF and "distributed_epoch" is DYNAMIC; the six policies have tf.data's numbers."""
-    assert len(numbers(read(RANGE, cluster, "parallel_epochs"))) == len(numbers(read(RANGE, cluster, OFF))) == 20
+    """ "parallel_epochs" is OFF and "distributed_epoch" is DYNAMIC; the six policies
+    have tf.data's numbers.
+    """
+    assert (
+        len(numbers(read(RANGE, cluster, "parallel_epochs")))
+        == len(numbers(read(RANGE, cluster, OFF)))
+        == 20
+    )
     assert len(numbers(read(RANGE, cluster, "distributed_epoch"))) == 10
     policies = {policy.name: policy.value for policy in zmqdata.ShardingPolicy}
     assert policies == {"OFF": 0, "DYNAMIC": 1, "FILE": 2, "DATA": 3, "FILE_OR_DATA": 4, "HINT": 5}
@@ -239,17 +275,25 @@ def test_modes_have_two_names(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("1.4c", "3.7d")
 @pytest.mark.parametrize("compression", ["AUTO", None, "lz4", "lz4hc", "zstd", "zlib", "blosclz"])
-def test_every_compression_keeps_the_values(cluster: zmqdata.LocalCluster, compression: str | None) -> None:
+def test_every_compression_keeps_the_values(
+    cluster: zmqdata.LocalCluster, compression: str | None
+) -> None:
     """Whatever the codec, elements are what they were."""
     ds = RANGE.map(lambda x: ("text" * int(x), x)).batch(5)
-    found = [pair for batch in read(ds, cluster, compression=compression) for pair in zip(*batch, strict=True)]
+    found = [
+        pair
+        for batch in read(ds, cluster, compression=compression)
+        for pair in zip(*batch, strict=True)
+    ]
     assert sorted((str(text), int(x)) for text, x in found) == [("text" * x, x) for x in range(10)]
 
 
 @pytest.mark.claim("1.4g", "4.3c")
 @pytest.mark.parametrize("most", [1, 2, 7, 10**9])
 @pytest.mark.core
-def test_any_number_of_outstanding_requests_will_do(cluster: zmqdata.LocalCluster, most: int) -> None:
+def test_any_number_of_outstanding_requests_will_do(
+    cluster: zmqdata.LocalCluster, most: int
+) -> None:
     """Everything arrives once, however few elements may be on their way."""
     ds = read(zmqdata.Dataset.range(100), cluster, max_outstanding_requests=most)
     assert sorted(numbers(ds)) == list(range(100))
@@ -269,7 +313,9 @@ def test_names_within_an_id_are_its_own(cluster: zmqdata.LocalCluster) -> None:
     second = zmqdata.register_dataset(cluster.target, zmqdata.Dataset.range(7))
     assert first != second
     for dataset_id, count in ((first, 5), (second, 7)):
-        ds = zmqdata.from_dataset_id("distributed_epoch", cluster.target, dataset_id, job_name="same-for-both")
+        ds = zmqdata.from_dataset_id(
+            "distributed_epoch", cluster.target, dataset_id, job_name="same-for-both"
+        )
         assert sorted(numbers(ds)) == list(range(count))
 
 
@@ -279,38 +325,56 @@ def test_ids_and_names_are_never_mixed_up(cluster: zmqdata.LocalCluster) -> None
     pairs = [("a_b", "c"), ("a", "b_c"), ("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c")]
     for dataset_id, job_name in pairs:
         first = {"a_b": 3, "a": 4, "a/b": 5, "a%2Fb": 6}[dataset_id]
-        zmqdata.register_dataset(cluster.target, zmqdata.Dataset.range(first, first + 5), dataset_id=dataset_id)
-        ds = zmqdata.from_dataset_id("distributed_epoch", cluster.target, dataset_id, job_name=job_name)
+        zmqdata.register_dataset(
+            cluster.target, zmqdata.Dataset.range(first, first + 5), dataset_id=dataset_id
+        )
+        ds = zmqdata.from_dataset_id(
+            "distributed_epoch", cluster.target, dataset_id, job_name=job_name
+        )
         assert sorted(numbers(ds)) == list(range(first, first + 5))
 
 
 @pytest.mark.claim("2.4e")
 def test_each_registrar_has_its_compression(cluster: zmqdata.LocalCluster) -> None:
-    """The same dataset registered with two compressions has two ids, and none of the two choices is lost."""
+    """The same dataset registered with two compressions has two ids, and none of the
+    two choices is lost.
+    """
     ds = zmqdata.Dataset.range(11)
-    ids = [zmqdata.register_dataset(cluster.target, ds, compression=choice) for choice in (None, "zstd", None)]
+    ids = [
+        zmqdata.register_dataset(cluster.target, ds, compression=choice)
+        for choice in (None, "zstd", None)
+    ]
     assert ids[0] == ids[2] != ids[1]
 
 
 @pytest.mark.claim("1.4k")
 def test_more_elements_than_can_be_counted(cluster: zmqdata.LocalCluster) -> None:
-    """A number of elements beyond 64 bits is unknown to the service, which runs the dataset all the same."""
+    """A number of elements beyond 64 bits is unknown to the service, which runs the
+    dataset all the same.
+    """
     huge = zmqdata.Dataset.range(2**62).repeat(2**62)
     assert len(some(iter(read(huge, cluster)), 3)) == 3
     dataset_id = zmqdata.register_dataset(cluster.target, huge)
-    assert zmqdata.from_dataset_id(OFF, cluster.target, dataset_id).cardinality() == zmqdata.UNKNOWN_CARDINALITY
+    assert (
+        zmqdata.from_dataset_id(OFF, cluster.target, dataset_id).cardinality()
+        == zmqdata.UNKNOWN_CARDINALITY
+    )
 
 
 @pytest.mark.claim("1.4j")
 def test_a_pipeline_from_main_and_closures_goes_along(cluster: zmqdata.LocalCluster) -> None:
     """A lambda with a captured variable needs nothing on the workers."""
     factor = 3
-    assert sorted(numbers(read(RANGE.map(lambda x: x * factor), cluster))) == [x * 3 for x in range(10)]
+    assert sorted(numbers(read(RANGE.map(lambda x: x * factor), cluster))) == [
+        x * 3 for x in range(10)
+    ]
 
 
 @pytest.mark.claim("1.4o")
 @pytest.mark.core
-def test_shipped_modules_need_no_installation(cluster: zmqdata.LocalCluster, tmp_path: Path) -> None:
+def test_shipped_modules_need_no_installation(
+    cluster: zmqdata.LocalCluster, tmp_path: Path
+) -> None:
     """A module that workers lack goes along by its path."""
     (tmp_path / "shipped_for_acceptance.py").write_text("def triple(x):\n    return x * 3\n")
     import sys
@@ -328,7 +392,9 @@ def test_shipped_modules_need_no_installation(cluster: zmqdata.LocalCluster, tmp
 
 @pytest.mark.claim("1.4k")
 def test_len_and_cardinality(cluster: zmqdata.LocalCluster) -> None:
-    """``len`` of a distributed dataset is a TypeError where the number is unknown or infinite."""
+    """``len`` of a distributed dataset is a TypeError where the number is unknown or
+    infinite.
+    """
     for ds in (RANGE, RANGE.repeat()):
         with pytest.raises(TypeError):
             len(read(ds, cluster))

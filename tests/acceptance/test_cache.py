@@ -1,4 +1,6 @@
-"""Section 5: the cross-trainer cache. Several training jobs read one job, each all of it, at its own pace."""
+"""Section 5: the cross-trainer cache. Several training jobs read one job, each all of
+it, at its own pace.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,28 @@ def one(make_cluster: Callable[..., zmqdata.LocalCluster]) -> zmqdata.LocalClust
     return make_cluster(1)
 
 
-def reader(service: Any, who: str, name: str, dataset: Dataset = ENDLESS, mode: Any = OFF, **options: Any) -> Any:
+def reader(
+    service: Any, who: str, name: str, dataset: Dataset = ENDLESS, mode: Any = OFF, **options: Any
+) -> Any:
     """An iterator of the training job ``who``."""
-    return iter(read(dataset, service, mode, job_name=name, cross_trainer_cache=CrossTrainerCache(who), **options))
+    return iter(
+        read(
+            dataset,
+            service,
+            mode,
+            job_name=name,
+            cross_trainer_cache=CrossTrainerCache(who),
+            **options,
+        )
+    )
 
 
 @pytest.mark.claim("5.1a")
 @pytest.mark.core
 def test_everybody_reads_everything(one: zmqdata.LocalCluster, name: str) -> None:
-    """Three training jobs get the same elements in the same order, side by side or one after the other."""
+    """Three training jobs get the same elements in the same order, side by side or one
+    after the other.
+    """
     its = [reader(one, who, name) for who in "abc"]
     for it in its[:2]:
         assert some(it, 300) == list(range(300))
@@ -66,7 +81,9 @@ def test_one_id_is_one_reader(one: zmqdata.LocalCluster, name: str) -> None:
 @pytest.mark.claim("5.2a")
 @pytest.mark.core
 def test_the_slow_skip_ahead(make_cluster: Callable[..., zmqdata.LocalCluster], name: str) -> None:
-    """Who is slower than the window holds goes on at its beginning, in order; the fast one has everything."""
+    """Who is slower than the window holds goes on at its beginning, in order; the fast
+    one has everything.
+    """
     cluster = make_cluster(1, cross_trainer_cache_size_bytes=200_000)
     ds = ENDLESS.map(lambda x: np.full(1000, x))
     fast, slow = reader(cluster, "fast", name, ds), reader(cluster, "slow", name, ds)
@@ -78,8 +95,12 @@ def test_the_slow_skip_ahead(make_cluster: Callable[..., zmqdata.LocalCluster], 
 
 
 @pytest.mark.claim("5.2b")
-def test_a_newcomer_starts_at_the_window(make_cluster: Callable[..., zmqdata.LocalCluster], name: str) -> None:
-    """A training job that comes late begins with what is still there, not with element 0."""
+def test_a_newcomer_starts_at_the_window(
+    make_cluster: Callable[..., zmqdata.LocalCluster], name: str
+) -> None:
+    """A training job that comes late begins with what is still there, not with element
+    0.
+    """
     cluster = make_cluster(1, cross_trainer_cache_size_bytes=200_000)
     ds = ENDLESS.map(lambda x: np.full(1000, x))
     fast = reader(cluster, "fast", name, ds)
@@ -89,7 +110,9 @@ def test_a_newcomer_starts_at_the_window(make_cluster: Callable[..., zmqdata.Loc
 
 
 @pytest.mark.claim("5.2c")
-def test_an_element_that_is_too_large_is_an_error(make_cluster: Callable[..., zmqdata.LocalCluster], name: str) -> None:
+def test_an_element_that_is_too_large_is_an_error(
+    make_cluster: Callable[..., zmqdata.LocalCluster], name: str
+) -> None:
     """An element larger than the whole cache is an error of the reader."""
     cluster = make_cluster(1, cross_trainer_cache_size_bytes=10_000)
     with pytest.raises(InvalidArgumentError, match="cache"):
@@ -99,7 +122,9 @@ def test_an_element_that_is_too_large_is_an_error(make_cluster: Callable[..., zm
 @pytest.mark.claim("5.3a")
 @pytest.mark.core
 def test_splits_may_be_shared_out(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """Under DYNAMIC the training jobs' elements overlap, and each sees all of the input."""
+    """Under DYNAMIC the training jobs' elements overlap, and each sees all of the
+    input.
+    """
     ds = Dataset.range(100).repeat()
     its = [reader(cluster, who, name, ds, DYNAMIC) for who in "ab"]
     found = together(*(lambda it=it: some(it, 2000) for it in its))
@@ -126,7 +151,9 @@ def test_what_ends_after_all_is_an_error_then(cluster: zmqdata.LocalCluster, nam
 
 @pytest.mark.claim("5.4b", "7.17")
 def test_only_the_first_repetition(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """A second iterator of the same dataset object, and a ``repeat`` behind distribute, are refused."""
+    """A second iterator of the same dataset object, and a ``repeat`` behind distribute,
+    are refused.
+    """
     ds = read(ENDLESS, cluster, OFF, job_name=name, cross_trainer_cache=CrossTrainerCache("a"))
     next(iter(ds))
     text = "requires infinite datasets and disallows multiple repetitions of the same dataset"
@@ -146,7 +173,9 @@ def test_a_job_is_cached_for_all_or_none(cluster: zmqdata.LocalCluster, name: st
     """A reader without a cache cannot join a job with one."""
     it = reader(cluster, "a", name)
     next(it)
-    with pytest.raises(InvalidArgumentError, match="Existing cross-trainer cache: <enabled>; got <disabled>"):
+    with pytest.raises(
+        InvalidArgumentError, match="Existing cross-trainer cache: <enabled>; got <disabled>"
+    ):
         next(iter(read(ENDLESS, cluster, OFF, job_name=name)))
     it.close()
 
@@ -167,7 +196,9 @@ def test_compression_is_the_same_for_all(
 @pytest.mark.claim("5.5a")
 @pytest.mark.core
 def test_a_worker_that_is_started_again(one: zmqdata.LocalCluster, name: str) -> None:
-    """A worker that is lost takes its window along; its training jobs go on with another worker's elements."""
+    """A worker that is lost takes its window along; its training jobs go on with
+    another worker's elements.
+    """
     its = [reader(one, who, name) for who in "ab"]
     for it in its:
         some(it, 20)

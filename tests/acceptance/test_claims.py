@@ -1,4 +1,6 @@
-"""That every claim has a test, and that every test of this folder says which claim it is about."""
+"""That every claim has a test, and that every test of this folder says which claim it
+is about.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
-CLAIMED = dict(re.findall(r"^\* (\d\.[\da-z]+) (.*)$", (HERE / "claims.md").read_text(), re.MULTILINE))
+CLAIMED = dict(
+    re.findall(r"^\* (\d\.[\da-z]+) (.*)$", (HERE / "claims.md").read_text(), re.MULTILINE)
+)
 
 
 def claims_of(function: ast.FunctionDef) -> set[str]:
@@ -19,12 +23,17 @@ def claims_of(function: ast.FunctionDef) -> set[str]:
 
 def examined() -> dict[str, set[str]]:
     """The claims of each test."""
-    trees = [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(HERE.glob("test_*.py"))]
+    trees = [
+        (path, ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted(HERE.glob("test_*.py"))
+    ]
     return {
         f"{path.name}::{function.name}": claims_of(function)
         for path, tree in trees
         for function in tree.body
-        if isinstance(function, ast.FunctionDef) and function.name.startswith("test_") and path != Path(__file__)
+        if isinstance(function, ast.FunctionDef)
+        and function.name.startswith("test_")
+        and path != Path(__file__)
     }
 
 
@@ -35,16 +44,24 @@ def test_each_claim_has_a_test() -> None:
 
 def test_each_test_has_a_claim_of_the_table() -> None:
     """No test is about nothing, or about what the table does not say."""
-    assert {name for name, claims in examined().items() if not claims or claims - set(CLAIMED)} == set()
+    assert {
+        name for name, claims in examined().items() if not claims or claims - set(CLAIMED)
+    } == set()
 
 
 def test_the_suite_uses_public_names_only() -> None:
-    """Of the package only its facade, its errors and its tools for tests are imported."""
+    """Of the package only its facade, its errors and its tools for tests are
+    imported.
+    """
     allowed = re.compile(r"(zmqdata|zmqdata\.errors|zmqdata\.testing(\..*)?)$")
     found = set()
     for path in HERE.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            found |= {f"{path.name} {name}" for name in names if name.startswith("zmqdata") and not allowed.match(name)}
+            found |= {
+                f"{path.name} {name}"
+                for name in names
+                if name.startswith("zmqdata") and not allowed.match(name)
+            }
     assert found == set()

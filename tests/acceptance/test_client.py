@@ -25,7 +25,12 @@ from zmqdata.testing.cluster import await_condition
 
 RANGE = Dataset.range(100)
 UNKNOWN, INFINITE = zmqdata.UNKNOWN_CARDINALITY, zmqdata.INFINITE_CARDINALITY
-FINITE, EMPTY, ENDLESS, OPEN = RANGE, Dataset.range(0), Dataset.counter(), RANGE.filter(lambda x: True)
+FINITE, EMPTY, ENDLESS, OPEN = (
+    RANGE,
+    Dataset.range(0),
+    Dataset.counter(),
+    RANGE.filter(lambda x: True),
+)
 
 
 # --- what is known before reading
@@ -51,28 +56,38 @@ FINITE, EMPTY, ENDLESS, OPEN = RANGE, Dataset.range(0), Dataset.counter(), RANGE
         (EMPTY, ShardingPolicy.HINT, UNKNOWN),
     ],
 )
-def test_cardinality_of_a_distributed_dataset(ds: Dataset, mode: ShardingPolicy, expected: int) -> None:
-    """Nobody knows how much comes, but of nothing and of everything, in tf.data's table."""
+def test_cardinality_of_a_distributed_dataset(
+    ds: Dataset, mode: ShardingPolicy, expected: int
+) -> None:
+    """Nobody knows how much comes, but of nothing and of everything, in tf.data's
+    table.
+    """
     assert read(ds, "tcp://127.0.0.1:1", mode).cardinality() == expected
 
 
 @pytest.mark.claim("4.7c")
 def test_spec_of_a_distributed_dataset() -> None:
-    """A distributed dataset has the element_spec of what it distributes, before anything is read."""
+    """A distributed dataset has the element_spec of what it distributes, before
+    anything is read.
+    """
     ds = RANGE.map(lambda x: {"a": (x, str(x))}).batch(4)
     assert read(ds, "tcp://127.0.0.1:1").element_spec == ds.element_spec
 
 
 @pytest.mark.claim("4.7b")
 def test_iterators_can_be_saved(cluster: zmqdata.LocalCluster) -> None:
-    """What tf.data refuses: the state of an iterator over the service, from which a new one goes on."""
+    """What tf.data refuses: the state of an iterator over the service, from which a new
+    one goes on.
+    """
     it = iter(read(RANGE, cluster))
     had = [int(next(it))]
     state = it.state_dict()
     it.close()
     again = iter(read(RANGE, cluster))
     again.load_state_dict(state)
-    assert sorted(had + [int(element) for element in again]) == sorted(int(element) for element in RANGE)
+    assert sorted(had + [int(element) for element in again]) == sorted(
+        int(element) for element in RANGE
+    )
 
 
 # --- reading
@@ -80,7 +95,9 @@ def test_iterators_can_be_saved(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("4.3a", "4.3d")
 @pytest.mark.core
-def test_one_workers_elements_come_in_order(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
+def test_one_workers_elements_come_in_order(
+    make_cluster: Callable[..., zmqdata.LocalCluster],
+) -> None:
     """What one worker makes arrives in its order."""
     cluster = make_cluster(1)
     ds = Dataset.range(3000)
@@ -104,8 +121,12 @@ def test_a_slow_worker_holds_nobody_up(cluster: zmqdata.LocalCluster, tmp_path: 
 
 
 @pytest.mark.claim("4.3c")
-def test_few_outstanding_requests_bound_what_is_made(make_dispatcher: Any, make_worker: Any) -> None:
-    """With one outstanding request and a small buffer a worker does not run far ahead of its reader."""
+def test_few_outstanding_requests_bound_what_is_made(
+    make_dispatcher: Any, make_worker: Any
+) -> None:
+    """With one outstanding request and a small buffer a worker does not run far ahead
+    of its reader.
+    """
     dispatcher = make_dispatcher()
     make_worker(dispatcher.target, buffer_bytes=100_000)
     it = iter(read(Dataset.counter().map(count_calls), dispatcher, max_outstanding_requests=1))
@@ -135,8 +156,12 @@ def is_still(counted: list[int]) -> bool:
 
 @pytest.mark.claim("4.2a")
 @pytest.mark.core
-def test_reading_goes_on_without_a_dispatcher(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """While the dispatcher is away the only reader of a job goes on with what workers have."""
+def test_reading_goes_on_without_a_dispatcher(
+    make_cluster: Callable[..., zmqdata.LocalCluster],
+) -> None:
+    """While the dispatcher is away the only reader of a job goes on with what workers
+    have.
+    """
     cluster = make_cluster(2)
     it = iter(read(Dataset.counter(), cluster, OFF, task_refresh_interval_hint_ms=50))
     some(it, 10)
@@ -147,8 +172,12 @@ def test_reading_goes_on_without_a_dispatcher(make_cluster: Callable[..., zmqdat
 
 @pytest.mark.claim("4.2b", "2.3c")
 @pytest.mark.core
-def test_a_dispatcher_without_a_journal_ends_its_jobs(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """Without a work folder a dispatcher that comes back knows no job, and says so to its readers within seconds."""
+def test_a_dispatcher_without_a_journal_ends_its_jobs(
+    make_cluster: Callable[..., zmqdata.LocalCluster],
+) -> None:
+    """Without a work folder a dispatcher that comes back knows no job, and says so to
+    its readers within seconds.
+    """
     cluster = make_cluster(1, fault_tolerant_mode=False)
     it = iter(read(Dataset.counter(), cluster, OFF, task_refresh_interval_hint_ms=50))
     some(it, 10)
@@ -161,7 +190,9 @@ def test_a_dispatcher_without_a_journal_ends_its_jobs(make_cluster: Callable[...
 @pytest.mark.claim("4.1b")
 @pytest.mark.core
 def test_a_new_job_after_a_restart(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """Workers find a dispatcher that was started again; new jobs are read, on the same dataset object, too."""
+    """Workers find a dispatcher that was started again; new jobs are read, on the same
+    dataset object, too.
+    """
     cluster = make_cluster(2)
     ds = read(RANGE, cluster)
     assert sorted(numbers(ds)) == list(range(100))
@@ -205,7 +236,9 @@ def test_an_iterator_that_ended_stays_ended(cluster: zmqdata.LocalCluster) -> No
 def test_an_iterator_that_is_let_go_of_leaves_nothing(
     make_cluster: Callable[..., zmqdata.LocalCluster], way: str
 ) -> None:
-    """Closing an iterator, or dropping it, ends its job and its tasks; a closed one yields nothing more."""
+    """Closing an iterator, or dropping it, ends its job and its tasks; a closed one
+    yields nothing more.
+    """
     cluster = make_cluster(1)
     it = iter(read(Dataset.counter(), cluster))
     next(it)
@@ -220,7 +253,9 @@ def test_an_iterator_that_is_let_go_of_leaves_nothing(
 
 @pytest.mark.claim("4.7a")
 def test_closing_wakes_who_waits(make_dispatcher: Any) -> None:
-    """An iterator that waits for its first worker ends when another thread closes it."""
+    """An iterator that waits for its first worker ends when another thread closes
+    it.
+    """
     it = iter(read(RANGE, make_dispatcher()))
     done: list[Any] = []
     waiting = threading.Thread(target=lambda: done.append(list(it)), daemon=True)
@@ -240,7 +275,9 @@ def test_forever_repeats_of_nothing(cluster: zmqdata.LocalCluster) -> None:
 @pytest.mark.claim("4.7e")
 @pytest.mark.core
 def test_two_stages(cluster: zmqdata.LocalCluster) -> None:
-    """A distributed dataset feeds a pipeline that is distributed again, to the same service."""
+    """A distributed dataset feeds a pipeline that is distributed again, to the same
+    service.
+    """
     inner = read(Dataset.range(30), cluster)
     assert Counter(numbers(read(inner.map(lambda x: x + 1), cluster, OFF))) == Counter(
         dict.fromkeys(range(1, 31), 2)
@@ -291,13 +328,17 @@ def rows_of(batches: Any) -> list[int]:
 
 @pytest.mark.claim("4.6c", "7.55")
 def test_readers_of_a_job_agree_on_targets(cluster: zmqdata.LocalCluster) -> None:
-    """AUTO first and ANY second is a mismatch that is told to the second, in any case of letters the same is not."""
+    """AUTO first and ANY second is a mismatch that is told to the second, in any case
+    of letters the same is not.
+    """
     name = f"targets of {cluster.target}"
     it = iter(read(Dataset.counter(), cluster, job_name=name))
     next(it)
     again = iter(read(Dataset.counter(), cluster, job_name=name, target_workers="auto"))
     next(again)
-    with pytest.raises(zmqdata.errors.InvalidArgumentError, match="Existing target workers: <AUTO>"):
+    with pytest.raises(
+        zmqdata.errors.InvalidArgumentError, match="Existing target workers: <AUTO>"
+    ):
         next(iter(read(Dataset.counter(), cluster, job_name=name, target_workers="ANY")))
     it.close()
     again.close()
@@ -307,8 +348,12 @@ def test_readers_of_a_job_agree_on_targets(cluster: zmqdata.LocalCluster) -> Non
 
 
 @pytest.mark.claim("2.9a", "2.9c")
-def test_a_job_without_readers_is_collected(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """A job that its last reader left is collected after ``job_gc_timeout_ms``, and then starts anew."""
+def test_a_job_without_readers_is_collected(
+    make_cluster: Callable[..., zmqdata.LocalCluster],
+) -> None:
+    """A job that its last reader left is collected after ``job_gc_timeout_ms``, and
+    then starts anew.
+    """
     cluster = make_cluster(1, job_gc_timeout_ms=0, job_gc_check_interval_ms=20)
     for _ in range(2):
         it = iter(read(RANGE, cluster, job_name="left"))
@@ -319,25 +364,40 @@ def test_a_job_without_readers_is_collected(make_cluster: Callable[..., zmqdata.
 
 @pytest.mark.claim("2.9a")
 def test_a_job_is_kept_for_a_while(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """Within ``job_gc_timeout_ms``, and for ever with -1, who comes back finds the rest of the job."""
+    """Within ``job_gc_timeout_ms``, and for ever with -1, who comes back finds the rest
+    of the job.
+    """
     for timeout in (60_000, -1):
         cluster = make_cluster(1, job_gc_timeout_ms=timeout, job_gc_check_interval_ms=20)
         it = iter(read(Dataset.range(3000), cluster, job_name="kept"))
         found = some(it, 10)
         it.close()
-        assert sorted(found + numbers(read(Dataset.range(3000), cluster, job_name="kept"))) == list(range(3000))
+        assert sorted(found + numbers(read(Dataset.range(3000), cluster, job_name="kept"))) == list(
+            range(3000)
+        )
 
 
 @pytest.mark.claim("2.9b")
-def test_dynamic_jobs_are_kept_where_that_is_wanted(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """With ``gc_dynamic_sharding_jobs`` off, DYNAMIC jobs are never collected, others are."""
-    options = {"job_gc_timeout_ms": 0, "job_gc_check_interval_ms": 20, "gc_dynamic_sharding_jobs": False}
+def test_dynamic_jobs_are_kept_where_that_is_wanted(
+    make_cluster: Callable[..., zmqdata.LocalCluster],
+) -> None:
+    """With ``gc_dynamic_sharding_jobs`` off, DYNAMIC jobs are never collected, others
+    are.
+    """
+    options = {
+        "job_gc_timeout_ms": 0,
+        "job_gc_check_interval_ms": 20,
+        "gc_dynamic_sharding_jobs": False,
+    }
     cluster = make_cluster(1, **options)
     for name, mode in (("off", OFF), ("dynamic", DYNAMIC)):
         it = iter(read(Dataset.range(3000), cluster, mode, job_name=name))
         next(it)
         it.close()
-    await_condition(lambda: [one["job"] for one in status(cluster)["jobs"]] == ["dynamic"], what="off to be collected")
+    await_condition(
+        lambda: [one["job"] for one in status(cluster)["jobs"]] == ["dynamic"],
+        what="off to be collected",
+    )
     assert len(numbers(read(Dataset.range(3000), cluster, job_name="dynamic"))) == 2999
 
 
@@ -355,25 +415,43 @@ for x in ds:
 
 @pytest.mark.claim("2.9d", "7.24")
 def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """A client that was stopped, where another reads the same job, is given up, hears so, and goes on with the rest."""
+    """A client that was stopped, where another reads the same job, is given up, hears
+    so, and goes on with the rest.
+    """
     cluster = make_cluster(1, client_timeout_ms=4_000, job_gc_check_interval_ms=20)
     command = [sys.executable, "-c", STOPPED, cluster.target]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
     with subprocess.Popen(command, text=True, **pipes) as silent, contextlib.ExitStack() as at_end:
         at_end.callback(silent.kill)  # one that is stopped would be waited for without end
         assert silent.stdin is not None
         assert silent.stdout is not None
         found = [int(silent.stdout.readline())]
-        await_condition(lambda: status(cluster)["jobs"][0]["delivered"] == 1, what="the first element to be reported")
+        await_condition(
+            lambda: status(cluster)["jobs"][0]["delivered"] == 1,
+            what="the first element to be reported",
+        )
         silent.send_signal(signal.SIGSTOP)
-        other = iter(read(Dataset.range(2_000), cluster, job_name="stopped", max_outstanding_requests=20))
+        other = iter(
+            read(Dataset.range(2_000), cluster, job_name="stopped", max_outstanding_requests=20)
+        )
         found.append(int(next(other)))
-        await_condition(lambda: status(cluster)["jobs"][0]["clients"] == 1, 30, "the silent client to be given up")
+        await_condition(
+            lambda: status(cluster)["jobs"][0]["clients"] == 1,
+            30,
+            "the silent client to be given up",
+        )
         found += [int(x) for x in itertools.islice(other, 20)]
         silent.send_signal(signal.SIGCONT)
         silent.stdin.write("\n" * 2_000)
         silent.stdin.close()
-        together(lambda: found.extend(int(x) for x in other), lambda: found.extend(map(int, silent.stdout)))
+        together(
+            lambda: found.extend(int(x) for x in other),
+            lambda: found.extend(map(int, silent.stdout)),
+        )
         assert "given up this client of job 'stopped', which joins again" in silent.stderr.read()
     assert sorted(found) == list(range(2_000))
 
@@ -384,10 +462,17 @@ def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCl
 def test_short_patience_gives_up_nobody_who_is_there(
     make_cluster: Callable[..., zmqdata.LocalCluster], mode: Any
 ) -> None:
-    """Clients speak as often as the dispatcher's time-out needs it, however rarely they were told to."""
-    cluster = make_cluster(1, client_timeout_ms=2_500, job_gc_check_interval_ms=20, heartbeat_interval_ms=5_000)
+    """Clients speak as often as the dispatcher's time-out needs it, however rarely they
+    were told to.
+    """
+    cluster = make_cluster(
+        1, client_timeout_ms=2_500, job_gc_check_interval_ms=20, heartbeat_interval_ms=5_000
+    )
     options: dict[str, Any] = {"job_name": "patient", "task_refresh_interval_hint_ms": 20_000}
-    readers = [iter(read(Dataset.counter(), cluster, mode, max_outstanding_requests=4, **options)) for _ in range(2)]
+    readers = [
+        iter(read(Dataset.counter(), cluster, mode, max_outstanding_requests=4, **options))
+        for _ in range(2)
+    ]
     for reader in readers:
         next(reader)
     end = time.monotonic() + 5.0

@@ -1,4 +1,6 @@
-"""Section 1.1 and 1.2: what a dispatcher and a worker can be told, and what they refuse to be told."""
+"""Section 1.1 and 1.2: what a dispatcher and a worker can be told, and what they refuse
+to be told.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def test_configurations_are_frozen(kind: type[Any]) -> None:
 
 @pytest.mark.claim("1.1d")
 def test_defaults_notice_deaths_soon() -> None:
-    """Heartbeats each second; a worker is missed after 10 s, a client after 15 s, a job collected after 5 min."""
+    """Heartbeats each second; a worker is missed after 10 s, a client after 15 s, a job
+    collected after 5 min.
+    """
     dispatcher, worker = zmqdata.DispatcherConfig(), zmqdata.WorkerConfig(NOWHERE)
     assert (dispatcher.port, dispatcher.worker_addresses, dispatcher.work_dir) == (0, (), None)
     assert (dispatcher.worker_timeout_ms, dispatcher.client_timeout_ms) == (10_000, 15_000)
@@ -111,7 +115,9 @@ def test_defaults_notice_deaths_soon() -> None:
     ],
 )
 def test_faults_are_found_at_once(kind: type[Any], fields: dict[str, Any]) -> None:
-    """A wrong type, an empty value, one out of range and two that contradict each other are errors that name them."""
+    """A wrong type, an empty value, one out of range and two that contradict each other
+    are errors that name them.
+    """
     with pytest.raises((TypeError, ValueError)) as found:
         made(kind, **fields)
     assert all(f"`{name}`" in str(found.value) for name in fields)
@@ -121,7 +127,10 @@ def test_faults_are_found_at_once(kind: type[Any], fields: dict[str, Any]) -> No
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_only_known_protocols_have_credentials(kind: type[Any]) -> None:
     """A control protocol that does not exist is not found."""
-    with pytest.raises(zmqdata.errors.NotFoundError, match="No credentials factory has been registered for protocol x"):
+    with pytest.raises(
+        zmqdata.errors.NotFoundError,
+        match="No credentials factory has been registered for protocol x",
+    ):
         made(kind, protocol="x")
 
 
@@ -134,7 +143,10 @@ def test_numpy_numbers_are_numbers() -> None:
 @pytest.mark.claim("1.1g")
 def test_zero_snapshots_are_the_default() -> None:
     """A ``worker_max_concurrent_snapshots`` of 0 is the default, three."""
-    assert zmqdata.DispatcherConfig(worker_max_concurrent_snapshots=0).worker_max_concurrent_snapshots == 3
+    assert (
+        zmqdata.DispatcherConfig(worker_max_concurrent_snapshots=0).worker_max_concurrent_snapshots
+        == 3
+    )
 
 
 @pytest.mark.claim("1.2b", "1.2c")
@@ -142,7 +154,9 @@ def test_zero_snapshots_are_the_default() -> None:
 def test_the_announced_address_has_the_bound_port(
     make_cluster: Callable[..., zmqdata.LocalCluster], address: str | None
 ) -> None:
-    """``%port%`` stands for the port that is bound, and an address without one gets it."""
+    """``%port%`` stands for the port that is bound, and an address without one gets
+    it.
+    """
     cluster = make_cluster(1, worker_address=address)
     announced = cluster.workers[0].address
     assert "%" not in announced
@@ -151,9 +165,13 @@ def test_the_announced_address_has_the_bound_port(
 
 
 @pytest.mark.claim("1.2b")
-def test_the_data_address_has_the_bound_port(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
+def test_the_data_address_has_the_bound_port(
+    make_cluster: Callable[..., zmqdata.LocalCluster],
+) -> None:
     """``%dts_port%`` stands for the port over which elements come."""
-    cluster = make_cluster(1, data_transfer_address="localhost:%dts_port%", data_transfer_protocol="tcp")
+    cluster = make_cluster(
+        1, data_transfer_address="localhost:%dts_port%", data_transfer_protocol="tcp"
+    )
     assert numbers(read(zmqdata.Dataset.range(10), cluster)) == list(range(10))
 
 
@@ -181,14 +199,19 @@ def test_help_explains_each_setting(program: str) -> None:
         (("dispatcher",), {"ZMQDATA_PORT": "70000"}),
         (("worker",), {}),
         (("worker", "--dispatcher", "tcp://127.0.0.1:1", "--heartbeat-interval-ms", "0"), {}),
-        (("worker", "--dispatcher", "tcp://127.0.0.1:1"), {"ZMQDATA_HEARTBEAT_INTERVAL_MS": "often"}),
+        (
+            ("worker", "--dispatcher", "tcp://127.0.0.1:1"),
+            {"ZMQDATA_HEARTBEAT_INTERVAL_MS": "often"},
+        ),
         (("dispatcher", "--no-such-option"), {}),
     ],
 )
 def test_commands_refuse_what_python_refuses(
     arguments: tuple[str, ...], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Options and variables out of range end the command at once, with a text and without a traceback."""
+    """Options and variables out of range end the command at once, with a text and
+    without a traceback.
+    """
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     answer = command(*arguments)
@@ -218,7 +241,9 @@ def test_status_shows_the_configuration(make_cluster: Callable[..., zmqdata.Loca
 
 @pytest.fixture
 def foreign() -> Iterator[str]:
-    """The address of a dispatcher that speaks version 2 of the protocol; neither it nor this process has a key."""
+    """The address of a dispatcher that speaks version 2 of the protocol; neither it nor
+    this process has a key.
+    """
     zmqdata.use_key_file(insecure=True)
     with ForeignDispatcher() as dispatcher:
         yield dispatcher.target
@@ -236,8 +261,12 @@ def foreign() -> Iterator[str]:
     ],
     ids=["distribute", "register_dataset", "from_dataset_id", "WorkerServer"],
 )
-def test_another_protocol_version_is_a_failed_precondition(turn_to: Callable[[str], Any], foreign: str) -> None:
-    """It is told at once, not after a time-out, and the text names both versions and the remedy."""
+def test_another_protocol_version_is_a_failed_precondition(
+    turn_to: Callable[[str], Any], foreign: str
+) -> None:
+    """It is told at once, not after a time-out, and the text names both versions and
+    the remedy.
+    """
     text = "Version mismatch.* protocol version 2 and this process version 1: .* install the same release"
     with pytest.raises(zmqdata.errors.FailedPreconditionError, match=text):
         turn_to(foreign)
@@ -249,4 +278,7 @@ def test_a_worker_of_another_protocol_version_ends(foreign: str) -> None:
     """Its process ends with an error and that text, and is not started again."""
     answer = command("worker", "--dispatcher", foreign, "--insecure")
     assert answer.returncode == 2
-    assert "zmqdata worker: Version mismatch, the peer speaks protocol version 2" in answer.stderr.splitlines()[-1]
+    assert (
+        "zmqdata worker: Version mismatch, the peer speaks protocol version 2"
+        in answer.stderr.splitlines()[-1]
+    )

@@ -1,4 +1,6 @@
-"""Section 2.7, 2.8, 3.4 and 4.4: coordinated reads. Step n of every consumer is of the same worker and round."""
+"""Section 2.7, 2.8, 3.4 and 4.4: coordinated reads. Step n of every consumer is of the
+same worker and round.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ import pytest
 import zmqdata
 from tests.acceptance.reading import DYNAMIC, OFF, read, status, together
 from zmqdata import Dataset
-from zmqdata.errors import DataServiceError, FailedPreconditionError, InvalidArgumentError, PipelineError
+from zmqdata.errors import (
+    DataServiceError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    PipelineError,
+)
 from zmqdata.testing.cluster import await_condition
 
 Made = tuple[int, str]
@@ -40,12 +47,16 @@ def counted(count: int) -> Dataset:
     return Dataset.range(count).filter(lambda x: True).map(made)
 
 
-def consumer(service: Any, index: int, count: int, dataset: Dataset, mode: Any = OFF, **options: Any) -> Any:
+def consumer(
+    service: Any, index: int, count: int, dataset: Dataset, mode: Any = OFF, **options: Any
+) -> Any:
     options.setdefault("job_name", "job")
     return iter(read(dataset, service, mode, consumer_index=index, num_consumers=count, **options))
 
 
-def consumers(service: Any, count: int, dataset: Dataset = ENDLESS, mode: Any = OFF, **options: Any) -> list[Any]:
+def consumers(
+    service: Any, count: int, dataset: Dataset = ENDLESS, mode: Any = OFF, **options: Any
+) -> list[Any]:
     return [consumer(service, index, count, dataset, mode, **options) for index in range(count)]
 
 
@@ -119,12 +130,18 @@ def check_rounds(taken: list[tuple[Made, ...]], workers: int, count: int) -> Non
 def test_buckets_are_the_same_for_all(cluster: zmqdata.LocalCluster, job: str) -> None:
     """Batches by length: at each step all consumers have batches of the same length."""
     sentences = Dataset.counter().map(lambda x: np.zeros(1 + int(x) * 31 % 40, np.int8))
-    batches = sentences.bucket_by_sequence_length(len, [10, 20, 30], [3] * 4, pad_to_bucket_boundary=False)
+    batches = sentences.bucket_by_sequence_length(
+        len, [10, 20, 30], [3] * 4, pad_to_bucket_boundary=False
+    )
     grouped = batches.group_by_window(
-        lambda batch: int(np.searchsorted([10, 20, 30], batch.shape[1], side="left")), lambda key, ds: ds, 2
+        lambda batch: int(np.searchsorted([10, 20, 30], batch.shape[1], side="left")),
+        lambda key, ds: ds,
+        2,
     )
     readers = consumers(cluster, 2, grouped, job_name=job)
-    seen = together(*(lambda it=it: [(next(it).shape[1] - 1) // 10 for _ in range(30)] for it in readers))
+    seen = together(
+        *(lambda it=it: [(next(it).shape[1] - 1) // 10 for _ in range(30)] for it in readers)
+    )
     assert len(seen[0]) == 30
     assert sum(a == b for a, b in zip(*seen, strict=True)) >= 20
 
@@ -142,7 +159,10 @@ def test_consumers_may_run_apart(cluster: zmqdata.LocalCluster, job: str) -> Non
 def test_consumers_see_no_end() -> None:
     """The cardinality of a coordinated read is infinite, whatever the input says."""
     options = {"job_name": "job", "consumer_index": 0, "num_consumers": 2}
-    assert read(Dataset.counter(), "tcp://127.0.0.1:1", OFF, **options).cardinality() == zmqdata.INFINITE_CARDINALITY
+    assert (
+        read(Dataset.counter(), "tcp://127.0.0.1:1", OFF, **options).cardinality()
+        == zmqdata.INFINITE_CARDINALITY
+    )
 
 
 @pytest.mark.claim("4.4f")
@@ -168,7 +188,10 @@ def test_an_error_is_its_consumers(make_cluster: Callable[..., zmqdata.LocalClus
     together(lambda: take(first, 1), lambda: take(second, 1))
     with pytest.raises(PipelineError, match="ZeroDivisionError"):
         next(second)
-    assert together(lambda: take(first, 2), lambda: take(second, 1)) == [[(-12, "w"), (12, "w")], [(6, "w")]]
+    assert together(lambda: take(first, 2), lambda: take(second, 1)) == [
+        [(-12, "w"), (12, "w")],
+        [(6, "w")],
+    ]
 
 
 # --- arguments
@@ -202,8 +225,15 @@ def test_an_error_is_its_consumers(make_cluster: Callable[..., zmqdata.LocalClus
 )
 @pytest.mark.parametrize("by_id", [False, True])
 def test_bad_consumers(options: dict[str, Any], by_id: bool) -> None:
-    """Both numbers or neither, in range, with a job name: anything else is an error at the call."""
-    fixed = {"processing_mode": OFF, "service": "tcp://127.0.0.1:1", "job_name": "job", "dispatcher_timeout": 0.2}
+    """Both numbers or neither, in range, with a job name: anything else is an error at
+    the call.
+    """
+    fixed = {
+        "processing_mode": OFF,
+        "service": "tcp://127.0.0.1:1",
+        "job_name": "job",
+        "dispatcher_timeout": 0.2,
+    }
     options = {**fixed, **options}
     call = partial(zmqdata.from_dataset_id, dataset_id="x") if by_id else zmqdata.distribute
     with pytest.raises((TypeError, ValueError)):
@@ -211,7 +241,9 @@ def test_bad_consumers(options: dict[str, Any], by_id: bool) -> None:
 
 
 @pytest.mark.claim("4.6e", "7.56")
-@pytest.mark.parametrize("options", [{"target_workers": "LOCAL"}, {"data_transfer_protocol": "local"}])
+@pytest.mark.parametrize(
+    "options", [{"target_workers": "LOCAL"}, {"data_transfer_protocol": "local"}]
+)
 def test_consumers_need_remote_workers(options: dict[str, Any]) -> None:
     """LOCAL reads cannot be coordinated."""
     with pytest.raises(InvalidArgumentError, match="Coordinated reads require non-local workers"):
@@ -230,7 +262,9 @@ def test_consumers_need_remote_workers(options: dict[str, Any]) -> None:
 def test_one_job_has_one_number_of_consumers(
     make_cluster: Callable[..., zmqdata.LocalCluster], options: dict[str, Any], text: str
 ) -> None:
-    """Another number of consumers, or none, or another rule for the end is a mismatch that names both sides."""
+    """Another number of consumers, or none, or another rule for the end is a mismatch
+    that names both sides.
+    """
     cluster = make_cluster(1)
     readers = consumers(cluster, 2)
     steps(readers, 2)
@@ -263,8 +297,12 @@ def test_input_that_ends_is_an_error_for_all(cluster: zmqdata.LocalCluster, job:
 @pytest.mark.core
 @pytest.mark.parametrize("finite", ["drop", "pad"])
 @pytest.mark.parametrize("mode", [OFF, DYNAMIC])
-def test_all_get_a_round_or_none_does(cluster: zmqdata.LocalCluster, job: str, finite: str, mode: Any) -> None:
-    """With a rule for finite input every consumer has as many steps, and nothing but the last rounds is missing."""
+def test_all_get_a_round_or_none_does(
+    cluster: zmqdata.LocalCluster, job: str, finite: str, mode: Any
+) -> None:
+    """With a rule for finite input every consumer has as many steps, and nothing but
+    the last rounds is missing.
+    """
     outcomes = drained(consumers(cluster, 3, counted(50), mode, finite=finite, job_name=job))
     assert all(isinstance(one, list) for one in outcomes), outcomes
     assert len({len(one) for one in outcomes if isinstance(one, list)}) == 1
@@ -279,19 +317,25 @@ def test_all_get_a_round_or_none_does(cluster: zmqdata.LocalCluster, job: str, f
 
 @pytest.mark.claim("3.4f", "2.6f")
 @pytest.mark.parametrize("finite", ["drop", "pad"])
-def test_consumers_of_nothing(make_cluster: Callable[..., zmqdata.LocalCluster], finite: str) -> None:
+def test_consumers_of_nothing(
+    make_cluster: Callable[..., zmqdata.LocalCluster], finite: str
+) -> None:
     """Empty input ends at once for all; so does input that is smaller than a round."""
     cluster = make_cluster(1)
     assert drained(consumers(cluster, 3, counted(0), finite=finite)) == [[], [], []]
     small = drained(consumers(cluster, 3, counted(2), finite=finite, job_name="small"))
-    assert [len(one) for one in small if isinstance(one, list)] == ([0] * 3 if finite == "drop" else [1] * 3)
+    assert [len(one) for one in small if isinstance(one, list)] == (
+        [0] * 3 if finite == "drop" else [1] * 3
+    )
 
 
 @pytest.mark.claim("4.4g")
 def test_a_second_iteration_is_in_step(cluster: zmqdata.LocalCluster, job: str) -> None:
     """The second iterator of each consumer's dataset reads the next iteration."""
     options = {"job_name": job, "num_consumers": 2, "finite": "drop"}
-    datasets = [read(counted(40), cluster, DYNAMIC, consumer_index=index, **options) for index in range(2)]
+    datasets = [
+        read(counted(40), cluster, DYNAMIC, consumer_index=index, **options) for index in range(2)
+    ]
     for _ in range(2):
         outcomes = drained([iter(ds) for ds in datasets])
         assert all(isinstance(one, list) for one in outcomes), outcomes
@@ -322,7 +366,9 @@ def test_a_worker_that_joins(make_cluster: Callable[..., zmqdata.LocalCluster]) 
 @pytest.mark.claim("2.7a", "2.8b", "4.4h")
 @pytest.mark.core
 def test_a_worker_that_is_lost(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """When a worker is lost its rounds are made elsewhere: no step is missing, and all stay in step."""
+    """When a worker is lost its rounds are made elsewhere: no step is missing, and all
+    stay in step.
+    """
     cluster = make_cluster(2)
     readers = consumers(cluster, 2)
     taken = steps(readers, 20)
@@ -338,7 +384,9 @@ def test_a_worker_that_is_lost(make_cluster: Callable[..., zmqdata.LocalCluster]
 
 @pytest.mark.claim("2.8b", "3.4g")
 def test_all_workers_are_started_again(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """With the only worker lost the consumers wait, and go on in step with the one that comes."""
+    """With the only worker lost the consumers wait, and go on in step with the one that
+    comes.
+    """
     cluster = make_cluster(1)
     readers = consumers(cluster, 2)
     taken = steps(readers, 20)
@@ -352,7 +400,9 @@ def test_all_workers_are_started_again(make_cluster: Callable[..., zmqdata.Local
 @pytest.mark.claim("4.4i", "7.11")
 @pytest.mark.core
 def test_nobody_reads_as_a_living_consumer(cluster: zmqdata.LocalCluster, job: str) -> None:
-    """A second reader under a consumer's index is refused while that one lives, and the text says how far it is."""
+    """A second reader under a consumer's index is refused while that one lives, and the
+    text says how far it is.
+    """
     readers = consumers(cluster, 2, job_name=job)
     steps(readers, 20)
     with pytest.raises(FailedPreconditionError, match="current round has already reached"):

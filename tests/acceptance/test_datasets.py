@@ -1,4 +1,6 @@
-"""Section 2.1 to 2.4: registered datasets, their ids, and what the dispatcher tells of them."""
+"""Section 2.1 to 2.4: registered datasets, their ids, and what the dispatcher tells of
+them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ RANGE = zmqdata.Dataset.range(10)
 @pytest.mark.claim("2.1a", "2.4a", "2.4e")
 @pytest.mark.core
 def test_a_registered_dataset_is_read_by_its_id(cluster: zmqdata.LocalCluster) -> None:
-    """The id is all that a reader needs: spec, cardinality and compression are the dispatcher's."""
+    """The id is all that a reader needs: spec, cardinality and compression are the
+    dispatcher's.
+    """
     ds = RANGE.map(lambda x: {"x": np.full(3, x, np.float32), "name": f"n{x}"}).batch(2)
     dataset_id = zmqdata.register_dataset(cluster.target, ds, compression="zstd")
     again = zmqdata.from_dataset_id(DYNAMIC, cluster.target, dataset_id)
@@ -41,12 +45,16 @@ def test_a_registered_dataset_is_read_by_its_id(cluster: zmqdata.LocalCluster) -
     ],
 )
 def test_an_id_has_one_structure(cluster: zmqdata.LocalCluster, other: zmqdata.Dataset) -> None:
-    """Another cardinality or spec under a known id is refused, and the text says what differs."""
+    """Another cardinality or spec under a known id is refused, and the text says what
+    differs.
+    """
     zmqdata.register_dataset(cluster.target, RANGE, dataset_id="structured")
     text = "Datasets with the same ID should have the same structure, got diff"
     with pytest.raises(InvalidArgumentError, match=text):
         zmqdata.register_dataset(cluster.target, other, dataset_id="structured")
-    assert sorted(numbers(zmqdata.from_dataset_id(DYNAMIC, cluster.target, "structured"))) == list(range(10))
+    assert sorted(numbers(zmqdata.from_dataset_id(DYNAMIC, cluster.target, "structured"))) == list(
+        range(10)
+    )
 
 
 @pytest.mark.claim("2.4b", "7.33")
@@ -60,12 +68,16 @@ def test_an_id_has_one_compression(cluster: zmqdata.LocalCluster) -> None:
 @pytest.mark.claim("2.4c")
 @pytest.mark.core
 def test_registering_again_keeps_the_first(cluster: zmqdata.LocalCluster) -> None:
-    """A dataset of the same structure under a known id gets the id, and the first one goes on being read."""
+    """A dataset of the same structure under a known id gets the id, and the first one
+    goes on being read.
+    """
     first = RANGE.map(lambda x: x, output_spec=zmqdata.TensorSpec((), np.int64))
     other = RANGE.map(lambda x: x + 100, output_spec=zmqdata.TensorSpec((), np.int64))
     for ds in (first, first, other):
         assert zmqdata.register_dataset(cluster.target, ds, dataset_id="kept") == "kept"
-    assert sorted(numbers(zmqdata.from_dataset_id(DYNAMIC, cluster.target, "kept"))) == list(range(10))
+    assert sorted(numbers(zmqdata.from_dataset_id(DYNAMIC, cluster.target, "kept"))) == list(
+        range(10)
+    )
 
 
 @pytest.mark.claim("2.4d")
@@ -79,7 +91,9 @@ def test_different_datasets_get_different_ids(cluster: zmqdata.LocalCluster) -> 
 
 @pytest.mark.claim("2.4d")
 def test_a_chosen_id_is_not_given_to_another(cluster: zmqdata.LocalCluster) -> None:
-    """An id that looks like those that the dispatcher chooses is not chosen for somebody else."""
+    """An id that looks like those that the dispatcher chooses is not chosen for
+    somebody else.
+    """
     chosen = [str(n) for n in range(1000, 1030)]
     for dataset_id in chosen:
         zmqdata.register_dataset(cluster.target, zmqdata.Dataset.range(77), dataset_id=dataset_id)
@@ -126,8 +140,12 @@ def test_a_right_spec_is_taken(cluster: zmqdata.LocalCluster) -> None:
 
 
 @pytest.mark.claim("2.4h")
-def test_a_spec_that_cannot_be_found_here_is_unknown(cluster: zmqdata.LocalCluster, tmp_path: Path) -> None:
-    """A function that fails where it is registered leaves the spec open, and a reader may state it."""
+def test_a_spec_that_cannot_be_found_here_is_unknown(
+    cluster: zmqdata.LocalCluster, tmp_path: Path
+) -> None:
+    """A function that fails where it is registered leaves the spec open, and a reader
+    may state it.
+    """
     path = tmp_path / "later"
     ds = zmqdata.Dataset.range(3).map(lambda x: int(path.read_text()) + x)
     dataset_id = zmqdata.register_dataset(cluster.target, ds)
@@ -158,7 +176,9 @@ def test_large_datasets_are_registered(cluster: zmqdata.LocalCluster) -> None:
 def test_datasets_outlive_their_dispatcher(
     make_cluster: Callable[..., zmqdata.LocalCluster], tmp_path: Path
 ) -> None:
-    """A reader that applied distribute before a restart of the dispatcher reads behind it."""
+    """A reader that applied distribute before a restart of the dispatcher reads behind
+    it.
+    """
     cluster = make_cluster(1, work_dir=str(tmp_path / "work"))
     ds = read(zmqdata.Dataset.range(50), cluster)
     assert sorted(numbers(ds)) == list(range(50))
@@ -168,7 +188,9 @@ def test_datasets_outlive_their_dispatcher(
 
 @pytest.mark.claim("2.1a")
 def test_an_id_that_means_something_else_now_is_refused(make_worker: Any) -> None:
-    """A dispatcher that forgot everything was told of another dataset under the id: who knew the first one hears so."""
+    """A dispatcher that forgot everything was told of another dataset under the id: who
+    knew the first one hears so.
+    """
     with zmqdata.DispatchServer() as dispatcher:
         target = dispatcher.target
         zmqdata.register_dataset(target, zmqdata.Dataset.range(5), dataset_id="mine")
@@ -177,23 +199,35 @@ def test_an_id_that_means_something_else_now_is_refused(make_worker: Any) -> Non
         with pytest.raises(NotFoundError, match="Dataset id mine not found"):
             list(ds)
         zmqdata.register_dataset(target, zmqdata.Dataset.range(6), dataset_id="mine")
-        with pytest.raises(FailedPreconditionError, match="dataset with id mine is not the one that it was"):
+        with pytest.raises(
+            FailedPreconditionError, match="dataset with id mine is not the one that it was"
+        ):
             list(ds)
         make_worker(target)
         assert len(list(zmqdata.from_dataset_id("distributed_epoch", target, "mine"))) == 6
 
 
 def scaled(by: int) -> Any:
-    """Datasets that differ in what a function holds, or in the function, and in nothing that one sees from outside."""
+    """Datasets that differ in what a function holds, or in the function, and in nothing
+    that one sees from outside.
+    """
     spec = zmqdata.TensorSpec((), np.int64)
-    return zmqdata.Dataset.range(5).map((lambda x: x * by) if by < 10 else (lambda x: x + by), output_spec=spec)
+    return zmqdata.Dataset.range(5).map(
+        (lambda x: x * by) if by < 10 else (lambda x: x + by), output_spec=spec
+    )
 
 
 @pytest.mark.claim("2.4c", "4.2b")
 @pytest.mark.core
-@pytest.mark.parametrize(("other", "said"), [(3, "Known values that functions hold: <"), (10, "Known functions: <")])
-def test_an_id_that_means_other_functions_now_is_refused(make_worker: Any, other: int, said: str) -> None:
-    """A job that goes on under an id never reads other content, however alike the elements are; both are named."""
+@pytest.mark.parametrize(
+    ("other", "said"), [(3, "Known values that functions hold: <"), (10, "Known functions: <")]
+)
+def test_an_id_that_means_other_functions_now_is_refused(
+    make_worker: Any, other: int, said: str
+) -> None:
+    """A job that goes on under an id never reads other content, however alike the
+    elements are; both are named.
+    """
     with zmqdata.DispatchServer() as dispatcher:
         target = dispatcher.target
         make_worker(target)
@@ -208,12 +242,16 @@ def test_an_id_that_means_other_functions_now_is_refused(make_worker: Any, other
         assert "; found: <" in str(caught.value)
         assert "without a work_dir" in str(caught.value)
         again = zmqdata.from_dataset_id("distributed_epoch", target, "mine", job_name="training")
-        assert sorted(numbers(again)) == sorted(x * other if other < 10 else x + other for x in range(5))
+        assert sorted(numbers(again)) == sorted(
+            x * other if other < 10 else x + other for x in range(5)
+        )
 
 
 @pytest.mark.claim("2.4c", "4.1b")
 def test_an_id_that_means_the_same_again_is_read_on(make_worker: Any) -> None:
-    """After a restart that forgot everything the same registration makes the id what it was."""
+    """After a restart that forgot everything the same registration makes the id what it
+    was.
+    """
     with zmqdata.DispatchServer() as dispatcher:
         target = dispatcher.target
         make_worker(target)

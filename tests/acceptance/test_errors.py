@@ -1,4 +1,6 @@
-"""Section 7 row by row, where a row is no test of its own elsewhere; and that errors are found by tf.data's classes."""
+"""Section 7 row by row, where a row is no test of its own elsewhere; and that errors
+are found by tf.data's classes.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_an_error_leaves_the_service_usable(cluster: zmqdata.LocalCluster) -> No
 @pytest.mark.claim("7.63")
 def test_fault_tolerance_needs_a_work_dir() -> None:
     """Fault tolerance without a folder is refused in tf.data's words."""
-    with pytest.raises(ValueError, match="Cannot enable fault tolerant mode without configuring a work dir"):
+    with pytest.raises(
+        ValueError, match="Cannot enable fault tolerant mode without configuring a work dir"
+    ):
         zmqdata.DispatcherConfig(fault_tolerant_mode=True)
 
 
@@ -62,15 +66,21 @@ def test_what_is_loaded_is_what_was_saved(tmp_path: Any) -> None:
         Dataset.load(str(tmp_path / "nothing"))
     path = str(tmp_path / "saved")
     Dataset.range(3).save(path, compression="zstd")
-    with pytest.raises(ValueError, match=r"User specified element_spec .* but the actual element_spec is"):
+    with pytest.raises(
+        ValueError, match=r"User specified element_spec .* but the actual element_spec is"
+    ):
         Dataset.load(path, element_spec=zmqdata.TensorSpec((), "float32"))
-    with pytest.raises(ValueError, match="User specified compression lz4, but the actual compression is zstd"):
+    with pytest.raises(
+        ValueError, match="User specified compression lz4, but the actual compression is zstd"
+    ):
         Dataset.load(path, compression="lz4")
 
 
 @pytest.mark.claim("4.2c")
 def test_refusals_reach_every_reader(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """An error that concerns the whole job is raised again for each reader that comes, and at once."""
+    """An error that concerns the whole job is raised again for each reader that comes,
+    and at once.
+    """
     cluster = make_cluster(1)
     ds = Dataset.range(10).shard(zmqdata.SHARD_HINT, zmqdata.SHARD_HINT)
     for _ in range(3):

@@ -1,4 +1,6 @@
-"""Section 2.5 and 2.6: jobs and their iterations. Who shares what, and what does not fit together."""
+"""Section 2.5 and 2.6: jobs and their iterations. Who shares what, and what does not
+fit together.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,32 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 DIFFERENT: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
-    ("mode", {"mode": OFF}, {"mode": DYNAMIC}, r"Existing processing mode: <.*OFF.*>; got <.*DYNAMIC.*>"),
+    (
+        "mode",
+        {"mode": OFF},
+        {"mode": DYNAMIC},
+        r"Existing processing mode: <.*OFF.*>; got <.*DYNAMIC.*>",
+    ),
     ("target", {}, {"target_workers": "ANY"}, "Existing target workers: <AUTO>; got <ANY>"),
-    ("cache", {"cross_trainer_cache": CACHE}, {}, "Existing cross-trainer cache: <enabled>; got <disabled>"),
-    ("no cache", {}, {"cross_trainer_cache": CACHE}, "Existing cross-trainer cache: <disabled>; got <enabled>"),
+    (
+        "cache",
+        {"cross_trainer_cache": CACHE},
+        {},
+        "Existing cross-trainer cache: <enabled>; got <disabled>",
+    ),
+    (
+        "no cache",
+        {},
+        {"cross_trainer_cache": CACHE},
+        "Existing cross-trainer cache: <disabled>; got <enabled>",
+    ),
     ("compression", {}, {"compression": None}, "Existing compression: <AUTO>; got <None>"),
-    ("dataset", {}, {"dataset": zmqdata.Dataset.counter(start=5)}, "Existing dataset: <.*>; got <.*>"),
+    (
+        "dataset",
+        {},
+        {"dataset": zmqdata.Dataset.counter(start=5)},
+        "Existing dataset: <.*>; got <.*>",
+    ),
     (
         "function",
         {"dataset": ENDLESS.map(lambda x: x * 2)},
@@ -57,9 +79,15 @@ DIFFERENT: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.claim("2.5a", "7.19", "7.30", "7.55")
-@pytest.mark.parametrize(("first", "second", "text"), [case[1:] for case in DIFFERENT], ids=[c[0] for c in DIFFERENT])
+@pytest.mark.parametrize(
+    ("first", "second", "text"), [case[1:] for case in DIFFERENT], ids=[c[0] for c in DIFFERENT]
+)
 def test_one_name_has_one_set_of_parameters(
-    cluster: zmqdata.LocalCluster, name: str, first: dict[str, Any], second: dict[str, Any], text: str
+    cluster: zmqdata.LocalCluster,
+    name: str,
+    first: dict[str, Any],
+    second: dict[str, Any],
+    text: str,
 ) -> None:
     """A second reader that asks for something else hears what, on both sides."""
     both = {"job_name": name, "mode": OFF, "dataset": ENDLESS}
@@ -77,7 +105,9 @@ def test_one_name_has_one_set_of_parameters(
 
 @pytest.mark.claim("2.5b")
 def test_some_parameters_are_each_readers_own(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """How much is on its way, how it travels and how often one speaks may differ between readers of a job."""
+    """How much is on its way, how it travels and how often one speaks may differ
+    between readers of a job.
+    """
     options: list[dict[str, Any]] = [
         {},
         {"data_transfer_protocol": "tcp"},
@@ -85,14 +115,21 @@ def test_some_parameters_are_each_readers_own(cluster: zmqdata.LocalCluster, nam
         {"task_refresh_interval_hint_ms": 50},
         {"dispatcher_timeout": 10.0},
     ]
-    found = together(*(lambda own=own: numbers(read(RANGE, cluster, job_name=name, **own)) for own in options))
+    found = together(
+        *(lambda own=own: numbers(read(RANGE, cluster, job_name=name, **own)) for own in options)
+    )
     assert sorted(joined(found)) == list(range(1000))
 
 
 @pytest.mark.claim("7.30")
 def test_a_zip_of_two_modes_needs_two_names(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """Two distributed datasets with different modes can be zipped, but not under one job name."""
-    off, dynamic = (lambda job: read(RANGE, cluster, OFF, job_name=job)), lambda job: read(RANGE, cluster, job_name=job)
+    """Two distributed datasets with different modes can be zipped, but not under one
+    job name.
+    """
+    off, dynamic = (
+        (lambda job: read(RANGE, cluster, OFF, job_name=job)),
+        lambda job: read(RANGE, cluster, job_name=job),
+    )
     assert len(list(zmqdata.Dataset.zip(off(f"{name} a"), dynamic(f"{name} b")))) == 1000
     with pytest.raises(InvalidArgumentError, match="but found an existing job with diff"):
         list(zmqdata.Dataset.zip(off(name), dynamic(name)))
@@ -104,7 +141,9 @@ def test_a_zip_of_two_modes_needs_two_names(cluster: zmqdata.LocalCluster, name:
 @pytest.mark.claim("2.6a", "2.6e")
 @pytest.mark.core
 @pytest.mark.parametrize("readers", [2, 5])
-def test_readers_of_a_job_share_its_elements(cluster: zmqdata.LocalCluster, name: str, readers: int) -> None:
+def test_readers_of_a_job_share_its_elements(
+    cluster: zmqdata.LocalCluster, name: str, readers: int
+) -> None:
     """Whoever names the job gets a part; together they get each element once."""
     calls = [lambda: numbers(read(RANGE, cluster, job_name=name))] * readers
     assert sorted(joined(together(*calls))) == list(range(1000))
@@ -133,7 +172,9 @@ def test_a_late_reader_gets_the_rest(cluster: zmqdata.LocalCluster, name: str) -
     big = zmqdata.Dataset.range(20_000)
     first = iter(read(big, cluster, job_name=name, max_outstanding_requests=10))
     found = some(first, 100)
-    found += joined(together(lambda: numbers(first), lambda: numbers(read(big, cluster, job_name=name))))
+    found += joined(
+        together(lambda: numbers(first), lambda: numbers(read(big, cluster, job_name=name)))
+    )
     assert sorted(found) == list(range(20_000))
 
 
@@ -147,7 +188,9 @@ def test_each_iterator_is_a_new_iteration(cluster: zmqdata.LocalCluster) -> None
 
 
 @pytest.mark.claim("2.6c")
-def test_each_iterator_of_a_named_job_is_a_new_iteration(cluster: zmqdata.LocalCluster, name: str) -> None:
+def test_each_iterator_of_a_named_job_is_a_new_iteration(
+    cluster: zmqdata.LocalCluster, name: str
+) -> None:
     """Two readers that loop twice share the first iteration and the second."""
     datasets = [read(RANGE, cluster, job_name=name) for _ in range(2)]
     for _ in range(2):
@@ -203,7 +246,9 @@ def test_nothing_to_read_ends_at_once(cluster: zmqdata.LocalCluster, name: str, 
     for empty in (zmqdata.Dataset.range(0), RANGE.filter(lambda x: x < 0), RANGE.take(0)):
         ds = read(empty, cluster, mode)
         assert numbers(ds) == numbers(ds) == []
-    assert together(*[lambda: numbers(read(zmqdata.Dataset.range(0), cluster, mode, job_name=name))] * 2) == [[], []]
+    assert together(
+        *[lambda: numbers(read(zmqdata.Dataset.range(0), cluster, mode, job_name=name))] * 2
+    ) == [[], []]
 
 
 @pytest.mark.claim("2.6f")
@@ -216,7 +261,9 @@ def test_fewer_elements_than_workers(cluster: zmqdata.LocalCluster) -> None:
 @pytest.mark.claim("2.6g")
 @pytest.mark.core
 def test_a_worker_that_joins_gets_a_task(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """An iteration that began without workers, or with one, is taken up by those that come."""
+    """An iteration that began without workers, or with one, is taken up by those that
+    come.
+    """
     cluster = make_cluster(0)
     it = iter(read(ENDLESS, cluster, OFF, job_name="open"))
     cluster.add_worker()
@@ -230,12 +277,18 @@ def test_a_worker_that_joins_gets_a_task(make_cluster: Callable[..., zmqdata.Loc
 
 
 @pytest.mark.claim("2.6h")
-def test_iterations_are_numbered_by_job_and_repetition(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """The dispatcher's list has an entry for each repetition, finished when it was read."""
+def test_iterations_are_numbered_by_job_and_repetition(
+    cluster: zmqdata.LocalCluster, name: str
+) -> None:
+    """The dispatcher's list has an entry for each repetition, finished when it was
+    read.
+    """
     ds = read(zmqdata.Dataset.range(10), cluster, job_name=name)
     numbers(ds)
     numbers(ds)
-    await_condition(lambda: _iterations(cluster, name) == [(0, True), (1, True)], what="two finished iterations")
+    await_condition(
+        lambda: _iterations(cluster, name) == [(0, True), (1, True)], what="two finished iterations"
+    )
 
 
 def _iterations(cluster: zmqdata.LocalCluster, name: str) -> list[tuple[int, bool]]:
@@ -245,23 +298,37 @@ def _iterations(cluster: zmqdata.LocalCluster, name: str) -> list[tuple[int, boo
 
 @pytest.mark.claim("2.6i")
 @pytest.mark.parametrize("count", [1, 13])
-def test_batches_and_structures_arrive_as_they_were(cluster: zmqdata.LocalCluster, count: int) -> None:
+def test_batches_and_structures_arrive_as_they_were(
+    cluster: zmqdata.LocalCluster, count: int
+) -> None:
     """Nested elements keep structure, types and values."""
     ds = zmqdata.Dataset.range(count).map(
-        lambda x: {"a": (np.float32(x), [int(x)] * 3), "b": b"x" * int(x), "c": None, "d": str(x), "e": bool(x % 2)}
+        lambda x: {
+            "a": (np.float32(x), [int(x)] * 3),
+            "b": b"x" * int(x),
+            "c": None,
+            "d": str(x),
+            "e": bool(x % 2),
+        }
     )
     for element in sorted(read(ds, cluster), key=lambda one: float(one["a"][0])):
         x = int(element["a"][0])
         assert element["a"][0].dtype == np.float32
         assert element["a"][1].tolist() == [x] * 3
-        assert (element["b"], element["c"], element["d"], element["e"]) == (b"x" * x, None, str(x), bool(x % 2))
+        assert (element["b"], element["c"], element["d"], element["e"]) == (
+            b"x" * x,
+            None,
+            str(x),
+            bool(x % 2),
+        )
 
 
 @pytest.mark.claim("2.6j")
 def test_a_reader_that_leaves_early_harms_nobody(cluster: zmqdata.LocalCluster, name: str) -> None:
     """What a reader was not handed when it closed its iterator goes to the others."""
     big = zmqdata.Dataset.range(5000)
-    # With all of the rest on its way to the first, the second would have come to its end before that one closes.
+    # With all of the rest on its way to the first, the second would have come to its
+    # end before that one closes.
     first = iter(read(big, cluster, job_name=name, max_outstanding_requests=100))
     found = some(first, 10)
     second = iter(read(big, cluster, job_name=name))

@@ -1,4 +1,6 @@
-"""Section 2.3 and 3.5: dispatchers that are killed and started again with the same work folder."""
+"""Section 2.3 and 3.5: dispatchers that are killed and started again with the same work
+folder.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,13 @@ BIG = Dataset.range(20_000)
 
 
 @pytest.fixture
-def durable(make_cluster: Callable[..., zmqdata.LocalCluster], tmp_path: Path) -> Callable[..., zmqdata.LocalCluster]:
+def durable(
+    make_cluster: Callable[..., zmqdata.LocalCluster], tmp_path: Path
+) -> Callable[..., zmqdata.LocalCluster]:
     """Makes clusters whose dispatcher keeps a journal."""
-    return lambda workers=2, **options: make_cluster(workers, work_dir=str(tmp_path / "work"), **options)
+    return lambda workers=2, **options: make_cluster(
+        workers, work_dir=str(tmp_path / "work"), **options
+    )
 
 
 def again(cluster: zmqdata.LocalCluster) -> None:
@@ -33,8 +39,12 @@ def again(cluster: zmqdata.LocalCluster) -> None:
 @pytest.mark.claim("2.3b")
 @pytest.mark.core
 @pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.full)])
-def test_jobs_survive_their_dispatcher(durable: Callable[..., zmqdata.LocalCluster], times: int) -> None:
-    """DYNAMIC: however often the dispatcher is killed in mid-stream, each element comes once, and the end comes."""
+def test_jobs_survive_their_dispatcher(
+    durable: Callable[..., zmqdata.LocalCluster], times: int
+) -> None:
+    """DYNAMIC: however often the dispatcher is killed in mid-stream, each element comes
+    once, and the end comes.
+    """
     cluster = durable()
     it = iter(read(BIG, cluster, max_outstanding_requests=200))
     found: list[int] = []
@@ -57,9 +67,13 @@ def test_dispatcher_and_worker_are_killed(durable: Callable[..., zmqdata.LocalCl
 
 @pytest.mark.claim("2.3b")
 def test_readers_share_across_a_restart(durable: Callable[..., zmqdata.LocalCluster]) -> None:
-    """Two readers of a job, and a third that comes behind the restart, share its elements."""
+    """Two readers of a job, and a third that comes behind the restart, share its
+    elements.
+    """
     cluster = durable()
-    its = [iter(read(BIG, cluster, job_name="shared", max_outstanding_requests=100)) for _ in range(2)]
+    its = [
+        iter(read(BIG, cluster, job_name="shared", max_outstanding_requests=100)) for _ in range(2)
+    ]
     found = joined(together(*(lambda it=it: some(it, 300) for it in its)))
     again(cluster)
     its.append(iter(read(BIG, cluster, job_name="shared")))
@@ -88,7 +102,10 @@ def test_what_ended_stays_ended(durable: Callable[..., zmqdata.LocalCluster]) ->
     """A finished job is finished behind a restart, also for a second one."""
     cluster = durable()
     assert len(numbers(read(Dataset.range(100), cluster, job_name="done"))) == 100
-    await_condition(lambda: all(one["finished"] for one in status(cluster)["iterations"]), what="the end to be known")
+    await_condition(
+        lambda: all(one["finished"] for one in status(cluster)["iterations"]),
+        what="the end to be known",
+    )
     for _ in range(2):
         again(cluster)
         assert numbers(read(Dataset.range(100), cluster, job_name="done")) == []
@@ -108,7 +125,9 @@ def test_what_was_collected_stays_collected(durable: Callable[..., zmqdata.Local
 
 @pytest.mark.claim("2.3a")
 def test_ids_are_not_given_twice(durable: Callable[..., zmqdata.LocalCluster]) -> None:
-    """Datasets are read by their ids behind a restart, and new ones get ids of their own."""
+    """Datasets are read by their ids behind a restart, and new ones get ids of their
+    own.
+    """
     cluster = durable(1)
     first = zmqdata.register_dataset(cluster.target, Dataset.range(5))
     zmqdata.register_dataset(cluster.target, Dataset.range(6), dataset_id="mine")
@@ -134,10 +153,15 @@ def test_static_jobs_survive(durable: Callable[..., zmqdata.LocalCluster]) -> No
 @pytest.mark.claim("2.3g", "4.4h")
 @pytest.mark.core
 def test_consumers_stay_in_step(durable: Callable[..., zmqdata.LocalCluster]) -> None:
-    """Coordinated readers go on through a restart of the dispatcher, in step and with no round missing."""
+    """Coordinated readers go on through a restart of the dispatcher, in step and with
+    no round missing.
+    """
     cluster = durable(1)
     options = {"job_name": "steps", "num_consumers": 2}
-    its = [iter(read(Dataset.counter(), cluster, OFF, consumer_index=index, **options)) for index in range(2)]
+    its = [
+        iter(read(Dataset.counter(), cluster, OFF, consumer_index=index, **options))
+        for index in range(2)
+    ]
     taken = together(*(lambda it=it: some(it, 20) for it in its))
     again(cluster)
     more = together(*(lambda it=it: some(it, 200) for it in its))
@@ -147,8 +171,12 @@ def test_consumers_stay_in_step(durable: Callable[..., zmqdata.LocalCluster]) ->
 
 @pytest.mark.claim("4.5c")
 @pytest.mark.core
-def test_what_workers_have_is_read_without_a_dispatcher(durable: Callable[..., zmqdata.LocalCluster]) -> None:
-    """While the dispatcher is away all elements of OFF come; when it is back, the end does."""
+def test_what_workers_have_is_read_without_a_dispatcher(
+    durable: Callable[..., zmqdata.LocalCluster],
+) -> None:
+    """While the dispatcher is away all elements of OFF come; when it is back, the end
+    does.
+    """
     cluster = durable()
     it = iter(read(Dataset.range(2000), cluster, OFF, max_outstanding_requests=50))
     found = some(it, 100)
@@ -166,6 +194,9 @@ def test_what_workers_have_is_read_without_a_dispatcher(durable: Callable[..., z
 def test_a_work_folder_has_one_dispatcher(tmp_path: Path) -> None:
     """A second dispatcher on the same folder is refused."""
     config: Any = zmqdata.DispatcherConfig(work_dir=str(tmp_path))
-    with zmqdata.DispatchServer(config), pytest.raises((RuntimeError, OSError), match=str(tmp_path)):
+    with (
+        zmqdata.DispatchServer(config),
+        pytest.raises((RuntimeError, OSError), match=str(tmp_path)),
+    ):
         zmqdata.DispatchServer(config)
     zmqdata.DispatchServer(config).stop()

@@ -1,4 +1,6 @@
-"""Section 6: distributed save and load, also while the save goes on and while workers and dispatchers die."""
+"""Section 6: distributed save and load, also while the save goes on and while workers
+and dispatchers die.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,13 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def durable(make_cluster: Callable[..., zmqdata.LocalCluster], tmp_path: Path) -> Callable[..., zmqdata.LocalCluster]:
+def durable(
+    make_cluster: Callable[..., zmqdata.LocalCluster], tmp_path: Path
+) -> Callable[..., zmqdata.LocalCluster]:
     """Makes clusters that can save."""
-    return lambda workers=2, **options: make_cluster(workers, work_dir=str(tmp_path / "work"), **options)
+    return lambda workers=2, **options: make_cluster(
+        workers, work_dir=str(tmp_path / "work"), **options
+    )
 
 
 def save(dataset: Dataset, path: str, cluster: Any, **options: Any) -> None:
@@ -59,7 +65,9 @@ def loaded(path: str) -> list[int]:
 @pytest.mark.claim("6.1a", "6.6a")
 @pytest.mark.core
 def test_everything_is_saved_once(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
-    """The call returns at once; when DONE stands there each element was written once."""
+    """The call returns at once; when DONE stands there each element was written
+    once.
+    """
     cluster = durable()
     save(FINITE.map(lambda x: x * 2), path, cluster)
     assert loaded(path) == list(range(0, 2000, 2))
@@ -101,8 +109,14 @@ def test_structures_are_saved(
 
 @pytest.mark.claim("6.3a")
 def test_small_chunks(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
-    """Chunks are no larger than what was asked for, and no element is lost between them."""
-    save(FINITE.map(lambda x: np.full(100, x)), path, durable(2, snapshot_max_chunk_size_bytes=20_000))
+    """Chunks are no larger than what was asked for, and no element is lost between
+    them.
+    """
+    save(
+        FINITE.map(lambda x: np.full(100, x)),
+        path,
+        durable(2, snapshot_max_chunk_size_bytes=20_000),
+    )
     await_condition(lambda: done(path), PATIENCE, what="DONE")
     assert sorted(int(x[0]) for x in Dataset.load(path)) == list(range(1000))
     sizes = [one.stat().st_size for one in (Path(path) / "chunks").iterdir()]
@@ -144,7 +158,9 @@ def test_what_was_saved_can_be_distributed(
     cluster = durable(2, snapshot_max_chunk_size_bytes=1000)
     save(FINITE, path, cluster)
     loaded(path)
-    assert sorted(numbers(read(Dataset.load(path), cluster, mode))) == sorted([*range(1000)] * copies)
+    assert sorted(numbers(read(Dataset.load(path), cluster, mode))) == sorted(
+        [*range(1000)] * copies
+    )
 
 
 @pytest.mark.claim("7.43")
@@ -159,9 +175,13 @@ def test_what_is_asked_of_a_save(durable: Callable[..., zmqdata.LocalCluster], p
     """A spec or a compression that is not the stored one is refused with both."""
     save(FINITE, path, durable(1), compression="zstd")
     loaded(path)
-    with pytest.raises(ValueError, match=r"User specified element_spec .* but the actual element_spec is"):
+    with pytest.raises(
+        ValueError, match=r"User specified element_spec .* but the actual element_spec is"
+    ):
         Dataset.load(path, element_spec=zmqdata.TensorSpec((), np.float32))
-    with pytest.raises(ValueError, match=r"User specified compression lz4, but the actual compression is zstd"):
+    with pytest.raises(
+        ValueError, match=r"User specified compression lz4, but the actual compression is zstd"
+    ):
         Dataset.load(path, compression="lz4")
 
 
@@ -171,11 +191,17 @@ def test_what_is_asked_of_a_save(durable: Callable[..., zmqdata.LocalCluster], p
 @pytest.mark.claim("6.2a", "7.46")
 @pytest.mark.parametrize("argument", ["path", "data_service_address"])
 @pytest.mark.parametrize(
-    ("bad", "text"), [(1, "must be a string"), (None, "must be a string"), ("", "must not be empty")]
+    ("bad", "text"),
+    [(1, "must be a string"), (None, "must be a string"), ("", "must not be empty")],
 )
 def test_bad_paths_and_addresses(path: str, argument: str, bad: Any, text: str) -> None:
     """Path and address are texts with something in them."""
-    arguments: dict[str, Any] = {"dataset": FINITE, "path": path, "data_service_address": NOWHERE, argument: bad}
+    arguments: dict[str, Any] = {
+        "dataset": FINITE,
+        "path": path,
+        "data_service_address": NOWHERE,
+        argument: bad,
+    }
     with pytest.raises(ValueError, match=text):
         zmqdata.distributed_save(**arguments)
 
@@ -194,7 +220,12 @@ def test_bad_paths_and_addresses(path: str, argument: str, bad: Any, text: str) 
 )
 def test_other_bad_arguments(path: str, bad: dict[str, Any]) -> None:
     """Anything else of a wrong type or value is refused at the call, too."""
-    arguments: dict[str, Any] = {"dataset": FINITE, "path": path, "data_service_address": NOWHERE, **bad}
+    arguments: dict[str, Any] = {
+        "dataset": FINITE,
+        "path": path,
+        "data_service_address": NOWHERE,
+        **bad,
+    }
     with pytest.raises((TypeError, ValueError)):
         zmqdata.distributed_save(**arguments)
 
@@ -214,10 +245,14 @@ def test_endless_data_is_not_saved(durable: Callable[..., zmqdata.LocalCluster],
 
 
 @pytest.mark.claim("6.2b", "7.50")
-def test_saving_needs_a_journal(make_cluster: Callable[..., zmqdata.LocalCluster], path: str) -> None:
+def test_saving_needs_a_journal(
+    make_cluster: Callable[..., zmqdata.LocalCluster], path: str
+) -> None:
     """A dispatcher that forgets refuses to save."""
     cluster = make_cluster(1, fault_tolerant_mode=False)
-    with pytest.raises(InvalidArgumentError, match=r"requires running tf.data service in the fault tolerant mode"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"requires running tf.data service in the fault tolerant mode"
+    ):
         save(FINITE, path, cluster)
 
 
@@ -235,7 +270,9 @@ def test_nothing_is_overwritten(durable: Callable[..., zmqdata.LocalCluster], pa
 
 
 @pytest.mark.claim("6.4b", "7.34")
-def test_nothing_is_overwritten_behind_a_restart(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
+def test_nothing_is_overwritten_behind_a_restart(
+    durable: Callable[..., zmqdata.LocalCluster], path: str
+) -> None:
     """The dispatcher that comes back knows of the save."""
     cluster = durable()
     save(FINITE, path, cluster)
@@ -248,8 +285,12 @@ def test_nothing_is_overwritten_behind_a_restart(durable: Callable[..., zmqdata.
 
 @pytest.mark.claim("6.4c", "7.45")
 @pytest.mark.core
-def test_a_failing_element_fails_the_save(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
-    """ERROR stands in the folder, loading says so, and with ``wait`` raises the pipeline's own error."""
+def test_a_failing_element_fails_the_save(
+    durable: Callable[..., zmqdata.LocalCluster], path: str
+) -> None:
+    """ERROR stands in the folder, loading says so, and with ``wait`` raises the
+    pipeline's own error.
+    """
 
     def fail(x: Any) -> Any:
         if int(x) == 500:
@@ -269,9 +310,15 @@ def test_a_failing_element_fails_the_save(durable: Callable[..., zmqdata.LocalCl
 
 @pytest.mark.claim("6.4a", "6.6a")
 @pytest.mark.core
-@pytest.mark.parametrize("who", ["worker", "dispatcher", pytest.param("both", marks=pytest.mark.full)])
-def test_deaths_cost_no_element(durable: Callable[..., zmqdata.LocalCluster], path: str, who: str) -> None:
-    """A worker that never returns, a dispatcher that is started again, or both: each element is saved once."""
+@pytest.mark.parametrize(
+    "who", ["worker", "dispatcher", pytest.param("both", marks=pytest.mark.full)]
+)
+def test_deaths_cost_no_element(
+    durable: Callable[..., zmqdata.LocalCluster], path: str, who: str
+) -> None:
+    """A worker that never returns, a dispatcher that is started again, or both: each
+    element is saved once.
+    """
     cluster = durable(2, snapshot_max_chunk_size_bytes=4000)
     save(Dataset.range(5000).map(lambda x: x), path, cluster)
     if who != "dispatcher":
@@ -296,7 +343,9 @@ def check_failed(path: str, why: str) -> None:
     await_condition(lambda: (Path(path) / "ERROR").exists(), PATIENCE, what="ERROR")
     with pytest.raises(DataLossError, match=rf"{why}.* Save again to another path"):
         list(Dataset.load(path, wait=True))
-    with pytest.raises(ValueError, match=rf"The save job failed to write it\. DataLossError: .*{why}"):
+    with pytest.raises(
+        ValueError, match=rf"The save job failed to write it\. DataLossError: .*{why}"
+    ):
         Dataset.load(path)
 
 
@@ -305,7 +354,9 @@ def check_failed(path: str, why: str) -> None:
 def test_a_strange_file_ends_a_save(
     make_dispatcher: Any, make_worker: Any, tmp_path: Path, path: str, name: str
 ) -> None:
-    """What is in the folder of a running save and was written by nobody is named by a dispatcher that begins anew."""
+    """What is in the folder of a running save and was written by nobody is named by a
+    dispatcher that begins anew.
+    """
     work = str(tmp_path / "work")
     dispatcher = make_dispatcher(work_dir=work)
     save(FINITE, path, dispatcher)
@@ -324,7 +375,9 @@ def test_a_strange_file_ends_a_save(
 def test_a_folder_that_is_gone_ends_its_save_only(
     make_dispatcher: Any, make_worker: Any, tmp_path: Path, path: str
 ) -> None:
-    """When the folder of a running save was removed that save fails, in all later lives too, and the others go on."""
+    """When the folder of a running save was removed that save fails, in all later lives
+    too, and the others go on.
+    """
     work = str(tmp_path / "work")
     dispatcher = make_dispatcher(work_dir=work)
     for one in (path, f"{path} too"):
@@ -340,7 +393,9 @@ def test_a_folder_that_is_gone_ends_its_save_only(
 
 
 @pytest.mark.claim("6.4a")
-def test_a_save_may_begin_without_workers(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
+def test_a_save_may_begin_without_workers(
+    durable: Callable[..., zmqdata.LocalCluster], path: str
+) -> None:
     """The first worker that comes begins, and others take part."""
     cluster = durable(0)
     save(FINITE, path, cluster)

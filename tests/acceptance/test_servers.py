@@ -37,7 +37,9 @@ def make(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 @pytest.mark.claim("1.3a")
 def test_a_target_can_be_dialled() -> None:
-    """A dispatcher listens at its target as soon as it is made, on a port that it chose."""
+    """A dispatcher listens at its target as soon as it is made, on a port that it
+    chose.
+    """
     with zmqdata.DispatchServer() as dispatcher:
         assert dispatcher.target.startswith("tcp://")
         assert listens(dispatcher.target)
@@ -46,7 +48,9 @@ def test_a_target_can_be_dialled() -> None:
 
 @pytest.mark.claim("1.3a")
 def test_the_port_is_the_one_that_was_asked_for() -> None:
-    """A port that is named is used, and may be used again when its server has stopped."""
+    """A port that is named is used, and may be used again when its server has
+    stopped.
+    """
     with zmqdata.DispatchServer() as first:
         port = int(first.target.rpartition(":")[2])
         with pytest.raises(OSError, match="in use"):
@@ -114,7 +118,9 @@ def test_join_may_wait_for_ever(make: Callable[..., Any]) -> None:
 
 @pytest.mark.claim("1.3d")
 def test_waits_of_a_worker_are_times(make_dispatcher: Any, make_worker: Any) -> None:
-    """A worker may be waited for without end; draining takes a number, and whoever gives None has changed nothing."""
+    """A worker may be waited for without end; draining takes a number, and whoever
+    gives None has changed nothing.
+    """
     worker = make_worker(make_dispatcher().target)
     assert worker.wait_registered(math.inf)
     with pytest.raises(TypeError, match="`timeout` must be a number of seconds, got None"):
@@ -139,9 +145,13 @@ def test_counts_of_workers_and_tasks(make_dispatcher: Any, make_worker: Any) -> 
     assert dispatcher.num_workers() == 3
     it = iter(read(zmqdata.Dataset.counter(), dispatcher))
     next(it)
-    await_condition(lambda: all(worker.num_tasks() == 1 for worker in workers), what="a task on each worker")
+    await_condition(
+        lambda: all(worker.num_tasks() == 1 for worker in workers), what="a task on each worker"
+    )
     it.close()
-    await_condition(lambda: not any(worker.num_tasks() for worker in workers), what="the tasks to end")
+    await_condition(
+        lambda: not any(worker.num_tasks() for worker in workers), what="the tasks to end"
+    )
     it = iter(read(zmqdata.Dataset.counter(), dispatcher))
     next(it)
     workers[0].stop()
@@ -153,7 +163,9 @@ def test_counts_of_workers_and_tasks(make_dispatcher: Any, make_worker: Any) -> 
 @pytest.mark.claim("1.3g")
 @pytest.mark.core
 def test_the_state_can_be_seen(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """The export has workers, iterations with their key, mode, readers and end; that of a worker has its tasks."""
+    """The export has workers, iterations with their key, mode, readers and end; that of
+    a worker has its tasks.
+    """
     cluster = make_cluster(1)
     it = iter(read(zmqdata.Dataset.counter(), cluster, job_name="seen"))
     next(it)
@@ -195,7 +207,9 @@ def test_a_worker_may_come_before_its_dispatcher(silent_address: str) -> None:
 @pytest.mark.claim("1.3h")
 @pytest.mark.core
 def test_a_cluster_ends_for_good(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """A closed cluster listens nowhere, may be closed again, and starts no more workers."""
+    """A closed cluster listens nowhere, may be closed again, and starts no more
+    workers.
+    """
     cluster = make_cluster(1)
     addresses = [cluster.target, cluster.workers[0].address]
     cluster.close()
@@ -209,7 +223,9 @@ def test_a_cluster_ends_for_good(make_cluster: Callable[..., zmqdata.LocalCluste
 @pytest.mark.realprocess
 @pytest.mark.full
 def test_processes_come_in_any_order(silent_address: str, tmp_path: Path) -> None:
-    """A worker and a reader wait for their dispatcher, and a second one on its folder is refused."""
+    """A worker and a reader wait for their dispatcher, and a second one on its folder
+    is refused.
+    """
     found: list[list[int]] = []
     ds = read(zmqdata.Dataset.range(100), silent_address, dispatcher_timeout=60)
     reading = threading.Thread(target=lambda: found.append(numbers(ds)), daemon=True)
@@ -218,7 +234,9 @@ def test_processes_come_in_any_order(silent_address: str, tmp_path: Path) -> Non
     programs = [["worker", "--dispatcher", silent_address], ["dispatcher", *options]]
     with contextlib.ExitStack() as at_end:
         for program in programs:
-            running = subprocess.Popen([sys.executable, "-m", "zmqdata", *program], stdout=subprocess.DEVNULL)
+            running = subprocess.Popen(
+                [sys.executable, "-m", "zmqdata", *program], stdout=subprocess.DEVNULL
+            )
             at_end.callback(running.wait, 20)
             at_end.callback(running.terminate)
         reading.join(40)

@@ -1,4 +1,6 @@
-"""Section 2.11: static sharding. Each worker has a place in a list, and a fixed part of the input."""
+"""Section 2.11: static sharding. Each worker has a place in a list, and a fixed part of
+the input.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,21 @@ import pytest
 import zmqdata
 from tests.acceptance.reading import DYNAMIC, OFF, numbers, read, rows, some, status
 from zmqdata import SHARD_HINT, Dataset, ShardingPolicy, TFRecordDataset
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
+from zmqdata.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+)
 
 WORKERS = 3
 PLACES = ["127.0.0.1"] * WORKERS
-STATIC = [ShardingPolicy.FILE, ShardingPolicy.DATA, ShardingPolicy.FILE_OR_DATA, ShardingPolicy.HINT]
+STATIC = [
+    ShardingPolicy.FILE,
+    ShardingPolicy.DATA,
+    ShardingPolicy.FILE_OR_DATA,
+    ShardingPolicy.HINT,
+]
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +56,15 @@ def static_clusters() -> Any:
 
 
 @pytest.fixture
-def static(host_kind: str, static_clusters: dict[str, zmqdata.LocalCluster]) -> zmqdata.LocalCluster:
+def static(
+    host_kind: str, static_clusters: dict[str, zmqdata.LocalCluster]
+) -> zmqdata.LocalCluster:
     """Three workers on the three places of the list."""
     if host_kind not in static_clusters:
         options = {"heartbeat_interval_ms": 100, "worker_addresses": PLACES}
-        static_clusters[host_kind] = zmqdata.LocalCluster(WORKERS, in_process=host_kind == "threads", **options)
+        static_clusters[host_kind] = zmqdata.LocalCluster(
+            WORKERS, in_process=host_kind == "threads", **options
+        )
     return static_clusters[host_kind]
 
 
@@ -59,7 +75,9 @@ def static(host_kind: str, static_clusters: dict[str, zmqdata.LocalCluster]) -> 
 @pytest.mark.core
 @pytest.mark.parametrize("policy", [ShardingPolicy.DATA, ShardingPolicy.FILE_OR_DATA])
 def test_elements_are_shared_out(static: zmqdata.LocalCluster, policy: ShardingPolicy) -> None:
-    """DATA keeps every n-th element of each worker, batches whole; FILE_OR_DATA does so where there is no file."""
+    """DATA keeps every n-th element of each worker, batches whole; FILE_OR_DATA does so
+    where there is no file.
+    """
     ds = Dataset.range(20)
     assert sorted(numbers(read(ds, static, policy))) == list(range(20))
     batches = sorted(batch.tolist() for batch in read(ds.batch(4), static, policy))
@@ -69,14 +87,22 @@ def test_elements_are_shared_out(static: zmqdata.LocalCluster, policy: ShardingP
 @pytest.mark.claim("2.11b")
 @pytest.mark.core
 @pytest.mark.parametrize("policy", [ShardingPolicy.FILE, ShardingPolicy.FILE_OR_DATA])
-def test_files_are_shared_out(static: zmqdata.LocalCluster, records: list[str], policy: ShardingPolicy) -> None:
-    """FILE divides the names, wherever the reader is: at the source, in flat_map, in interleave, behind a shuffle."""
+def test_files_are_shared_out(
+    static: zmqdata.LocalCluster, records: list[str], policy: ShardingPolicy
+) -> None:
+    """FILE divides the names, wherever the reader is: at the source, in flat_map, in
+    interleave, behind a shuffle.
+    """
     listed = Dataset.list_files(records, shuffle=False)
     for ds in (
         TFRecordDataset(records),
         listed.flat_map(TFRecordDataset),
         listed.interleave(lambda name: TFRecordDataset(name), cycle_length=4),
-        Dataset.list_files(records).shuffle(7).flat_map(TFRecordDataset).map(lambda x: x).prefetch(2),
+        Dataset.list_files(records)
+        .shuffle(7)
+        .flat_map(TFRecordDataset)
+        .map(lambda x: x)
+        .prefetch(2),
         TFRecordDataset(records).shuffle(100).batch(3).unbatch(),
     ):
         assert sorted(map(bytes, read(ds, static, policy))) == contents()
@@ -84,8 +110,12 @@ def test_files_are_shared_out(static: zmqdata.LocalCluster, records: list[str], 
 
 @pytest.mark.claim("2.11b")
 def test_files_stay_whole(static: zmqdata.LocalCluster, records: list[str]) -> None:
-    """Under FILE all records of a file come from one worker, as batches of whole files show."""
-    ds = Dataset.list_files(records, shuffle=False).flat_map(lambda name: TFRecordDataset(name).batch(4))
+    """Under FILE all records of a file come from one worker, as batches of whole files
+    show.
+    """
+    ds = Dataset.list_files(records, shuffle=False).flat_map(
+        lambda name: TFRecordDataset(name).batch(4)
+    )
     for batch in read(ds, static, ShardingPolicy.FILE):
         assert len({bytes(record).split(b":")[0] for record in batch}) == 1
 
@@ -96,25 +126,36 @@ def test_several_inputs_are_each_divided(static: zmqdata.LocalCluster, records: 
     both = TFRecordDataset(records[:3]).concatenate(TFRecordDataset(records[3:]))
     assert sorted(map(bytes, read(both, static, ShardingPolicy.FILE))) == contents()
     pairs = Dataset.zip(TFRecordDataset(records), TFRecordDataset(records))
-    assert sorted(bytes(a) for a, b in read(pairs, static, ShardingPolicy.FILE) if a == b) == contents()
+    assert (
+        sorted(bytes(a) for a, b in read(pairs, static, ShardingPolicy.FILE) if a == b)
+        == contents()
+    )
 
 
 @pytest.mark.claim("2.11d")
 @pytest.mark.core
 def test_hints_are_filled_in(static: zmqdata.LocalCluster, records: list[str]) -> None:
-    """HINT divides where the pipeline says so; without a hint each worker reads everything."""
+    """HINT divides where the pipeline says so; without a hint each worker reads
+    everything.
+    """
     hinted = Dataset.range(20).shard(SHARD_HINT, SHARD_HINT)
     assert sorted(numbers(read(hinted, static, ShardingPolicy.HINT))) == list(range(20))
     early = Dataset.range(20).shard(SHARD_HINT, SHARD_HINT).map(lambda x: x).batch(2)
     assert sorted(rows(read(early, static, ShardingPolicy.HINT))) == list(range(20))
-    files = Dataset.list_files(records, shuffle=False).shard(SHARD_HINT, SHARD_HINT).flat_map(TFRecordDataset)
+    files = (
+        Dataset.list_files(records, shuffle=False)
+        .shard(SHARD_HINT, SHARD_HINT)
+        .flat_map(TFRecordDataset)
+    )
     assert sorted(map(bytes, read(files, static, ShardingPolicy.HINT))) == contents()
     plain = read(Dataset.range(20), static, ShardingPolicy.HINT)
     assert Counter(numbers(plain)) == Counter(dict.fromkeys(range(20), WORKERS))
 
 
 @pytest.mark.claim("2.11e")
-@pytest.mark.parametrize("policy", [ShardingPolicy.DATA, ShardingPolicy.FILE, ShardingPolicy.FILE_OR_DATA])
+@pytest.mark.parametrize(
+    "policy", [ShardingPolicy.DATA, ShardingPolicy.FILE, ShardingPolicy.FILE_OR_DATA]
+)
 def test_every_repetition_has_everything(
     static: zmqdata.LocalCluster, records: list[str], policy: ShardingPolicy
 ) -> None:
@@ -131,7 +172,15 @@ def test_every_repetition_has_everything(
 def test_readers_share_a_static_job(static: zmqdata.LocalCluster) -> None:
     """A named static job is shared as any other."""
     name = f"static job of {static.target}"
-    first = iter(read(Dataset.range(3000), static, ShardingPolicy.DATA, job_name=name, max_outstanding_requests=5))
+    first = iter(
+        read(
+            Dataset.range(3000),
+            static,
+            ShardingPolicy.DATA,
+            job_name=name,
+            max_outstanding_requests=5,
+        )
+    )
     found = some(first, 20)
     found += numbers(read(Dataset.range(3000), static, ShardingPolicy.DATA, job_name=name))
     found += numbers(first)
@@ -140,14 +189,20 @@ def test_readers_share_a_static_job(static: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("2.11e")
 @pytest.mark.parametrize(("policy", "copies"), [(OFF, WORKERS), (DYNAMIC, 1)])
-def test_other_policies_do_not_mind_the_list(static: zmqdata.LocalCluster, policy: Any, copies: int) -> None:
+def test_other_policies_do_not_mind_the_list(
+    static: zmqdata.LocalCluster, policy: Any, copies: int
+) -> None:
     """A cluster whose workers have places serves OFF and DYNAMIC, too."""
-    assert Counter(numbers(read(Dataset.range(20), static, policy))) == Counter(dict.fromkeys(range(20), copies))
+    assert Counter(numbers(read(Dataset.range(20), static, policy))) == Counter(
+        dict.fromkeys(range(20), copies)
+    )
 
 
 @pytest.mark.claim("2.11e")
 def test_empty_input_is_shared_out(static: zmqdata.LocalCluster) -> None:
-    """Nothing, divided by three, is nothing; so is one element for two of three workers."""
+    """Nothing, divided by three, is nothing; so is one element for two of three
+    workers.
+    """
     assert numbers(read(Dataset.range(0), static, ShardingPolicy.DATA)) == []
     assert numbers(read(Dataset.range(1), static, ShardingPolicy.DATA)) == [0]
 
@@ -162,7 +217,9 @@ def test_empty_input_is_shared_out(static: zmqdata.LocalCluster) -> None:
         Dataset.range(20),
         Dataset.from_tensors(5),
         Dataset.from_tensor_slices([1, 2, 3, 4]),
-        Dataset.from_generator(lambda: iter(range(4)), output_signature=zmqdata.TensorSpec((), "int64")),
+        Dataset.from_generator(
+            lambda: iter(range(4)), output_signature=zmqdata.TensorSpec((), "int64")
+        ),
         Dataset.range(20).map(lambda x: x).batch(2),
     ],
 )
@@ -176,7 +233,9 @@ def test_sources_without_files(static: zmqdata.LocalCluster, ds: Dataset) -> Non
 @pytest.mark.claim("2.11g", "7.2")
 def test_a_hint_is_for_both_arguments(static: zmqdata.LocalCluster) -> None:
     """The hint as an index with a real number of shards is out of range."""
-    with pytest.raises(InvalidArgumentError, match=r"[Ii]ndex must be between 0 and 4 \(currently index = -1\)"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"[Ii]ndex must be between 0 and 4 \(currently index = -1\)"
+    ):
         list(read(Dataset.range(20).shard(5, SHARD_HINT), static, ShardingPolicy.HINT))
 
 
@@ -196,8 +255,14 @@ def test_too_few_files(
 ) -> None:
     """Two files are not enough for three workers."""
     names = records[:2]
-    ds = Dataset.list_files(names, shuffle=False).flat_map(TFRecordDataset) if listed else TFRecordDataset(names)
-    with pytest.raises(InvalidArgumentError, match=r"not enough for the required 3 shards/workers\."):
+    ds = (
+        Dataset.list_files(names, shuffle=False).flat_map(TFRecordDataset)
+        if listed
+        else TFRecordDataset(names)
+    )
+    with pytest.raises(
+        InvalidArgumentError, match=r"not enough for the required 3 shards/workers\."
+    ):
         list(read(ds, static, policy))
 
 
@@ -205,7 +270,9 @@ def test_too_few_files(
 def test_too_few_files_for_a_hint(static: zmqdata.LocalCluster, records: list[str]) -> None:
     """A hint over too few names is the same error."""
     names = Dataset.list_files(records[:2], shuffle=False).shard(SHARD_HINT, SHARD_HINT)
-    with pytest.raises(InvalidArgumentError, match=r"not enough for the required 3 shards/workers\."):
+    with pytest.raises(
+        InvalidArgumentError, match=r"not enough for the required 3 shards/workers\."
+    ):
         list(read(names.flat_map(TFRecordDataset), static, ShardingPolicy.HINT))
 
 
@@ -220,7 +287,9 @@ def test_as_many_files_as_workers_do(static: zmqdata.LocalCluster, records: list
 
 
 REFUSED = (FailedPreconditionError, UnavailableError)
-"""What a cluster raises whose worker is refused: in this process, and in one of its own, which has ended then."""
+"""What a cluster raises whose worker is refused: in this process, and in one of its
+own, which has ended then.
+"""
 
 
 @pytest.mark.claim("2.11i", "7.7")
@@ -233,9 +302,18 @@ def test_an_empty_list_has_no_places(cluster: zmqdata.LocalCluster, policy: Shar
 
 @pytest.mark.claim("2.11j", "7.6", "7.8")
 @pytest.mark.parametrize(
-    "entry", ["localhost:worker", "127.0.0.1:1", "no-such-host.invalid", "10.255.0.1:%port%", "[::1]:%port%"]
+    "entry",
+    [
+        "localhost:worker",
+        "127.0.0.1:1",
+        "no-such-host.invalid",
+        "10.255.0.1:%port%",
+        "[::1]:%port%",
+    ],
 )
-def test_a_worker_without_a_place_does_not_start(make_cluster: Callable[..., zmqdata.LocalCluster], entry: str) -> None:
+def test_a_worker_without_a_place_does_not_start(
+    make_cluster: Callable[..., zmqdata.LocalCluster], entry: str
+) -> None:
     """A worker at an address that nobody configured is refused at its start."""
     with pytest.raises(REFUSED, match="The worker's address is not configured"):
         make_cluster(1, worker_addresses=[entry])
@@ -261,8 +339,12 @@ def test_more_workers_than_places(make_cluster: Callable[..., zmqdata.LocalClust
         ["tcp://127.0.0.1", "127.0.0.1"],
     ],
 )
-def test_every_form_of_a_place(make_cluster: Callable[..., zmqdata.LocalCluster], entries: list[str]) -> None:
-    """A host alone, with an open port or with a named one is a place for a worker of that host."""
+def test_every_form_of_a_place(
+    make_cluster: Callable[..., zmqdata.LocalCluster], entries: list[str]
+) -> None:
+    """A host alone, with an open port or with a named one is a place for a worker of
+    that host.
+    """
     cluster = make_cluster(len(entries), worker_addresses=entries)
     assert sorted(numbers(read(Dataset.range(20), cluster, ShardingPolicy.DATA))) == list(range(20))
 
@@ -306,8 +388,12 @@ def test_ipv6_places(make_dispatcher: Any, make_worker: Any) -> None:
 
 @pytest.mark.claim("2.11l")
 @pytest.mark.core
-def test_a_static_job_waits_for_its_worker(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """The number of shards is that of places, not that of workers alive: the job goes on when the last one comes."""
+def test_a_static_job_waits_for_its_worker(
+    make_cluster: Callable[..., zmqdata.LocalCluster],
+) -> None:
+    """The number of shards is that of places, not that of workers alive: the job goes
+    on when the last one comes.
+    """
     cluster = make_cluster(1, worker_addresses=["127.0.0.1"] * 2)
     it = iter(read(Dataset.range(10), cluster, ShardingPolicy.DATA))
     found = some(it, 5)
@@ -317,10 +403,22 @@ def test_a_static_job_waits_for_its_worker(make_cluster: Callable[..., zmqdata.L
 
 @pytest.mark.claim("2.11l")
 @pytest.mark.core
-def test_a_worker_that_comes_back_goes_on(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """The worker of a place is started again in the midst of a static job: each element comes once."""
+def test_a_worker_that_comes_back_goes_on(
+    make_cluster: Callable[..., zmqdata.LocalCluster],
+) -> None:
+    """The worker of a place is started again in the midst of a static job: each element
+    comes once.
+    """
     cluster = make_cluster(2, worker_addresses=["127.0.0.1"] * 2)
-    it = iter(read(Dataset.range(5_000), cluster, ShardingPolicy.DATA, job_name="on", max_outstanding_requests=16))
+    it = iter(
+        read(
+            Dataset.range(5_000),
+            cluster,
+            ShardingPolicy.DATA,
+            job_name="on",
+            max_outstanding_requests=16,
+        )
+    )
     found = some(it, 500)
     cluster.workers[0].kill()
     cluster.workers[0].restart()
@@ -333,18 +431,29 @@ def test_a_worker_that_comes_back_goes_on(make_cluster: Callable[..., zmqdata.Lo
 @pytest.mark.full
 @pytest.mark.parametrize("policy", STATIC[1:])
 def test_colocated_static_jobs_need_local_workers(policy: ShardingPolicy) -> None:
-    """With COLOCATED deployment a static policy reads local workers, and says when there are none."""
-    options = {"heartbeat_interval_ms": 100, "deployment_mode": "COLOCATED", "worker_addresses": ["127.0.0.1"]}
+    """With COLOCATED deployment a static policy reads local workers, and says when
+    there are none.
+    """
+    options = {
+        "heartbeat_interval_ms": 100,
+        "deployment_mode": "COLOCATED",
+        "worker_addresses": ["127.0.0.1"],
+    }
     with (
         zmqdata.LocalCluster(1, **options) as cluster,
-        pytest.raises(InvalidArgumentError, match=f"Static sharding policy <{policy.name}> requires local tf.data w"),
+        pytest.raises(
+            InvalidArgumentError,
+            match=f"Static sharding policy <{policy.name}> requires local tf.data w",
+        ),
     ):
         list(read(Dataset.range(20), cluster, policy))
 
 
 @pytest.mark.claim("2.11m")
 def test_colocated_static_jobs_read_local_workers(make_dispatcher: Any, make_worker: Any) -> None:
-    """With COLOCATED deployment and a worker in this process a static job is read from it."""
+    """With COLOCATED deployment and a worker in this process a static job is read from
+    it.
+    """
     dispatcher = make_dispatcher(deployment_mode="COLOCATED", worker_addresses=["127.0.0.1"])
     make_worker(dispatcher.target)
     assert numbers(read(Dataset.range(20), dispatcher, ShardingPolicy.DATA)) == list(range(20))

@@ -1,4 +1,6 @@
-"""Section 2.10: DYNAMIC jobs. Each split of the sources goes to one worker, and each element comes once."""
+"""Section 2.10: DYNAMIC jobs. Each split of the sources goes to one worker, and each
+element comes once.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,14 @@ SOURCES: dict[str, tuple[Callable[[], zmqdata.Dataset], list[int]]] = {
     "one": (lambda: zmqdata.Dataset.from_tensors(5), [5]),
     "list": (lambda: zmqdata.Dataset.from_list([1, 2, 3]), [1, 2, 3]),
     "concatenation": (lambda: RANGE.concatenate(zmqdata.Dataset.range(100, 120)), list(range(120))),
-    "flat map": (lambda: zmqdata.Dataset.range(4).flat_map(lambda x: zmqdata.Dataset.range(5)), [*range(5)] * 4),
+    "flat map": (
+        lambda: zmqdata.Dataset.range(4).flat_map(lambda x: zmqdata.Dataset.range(5)),
+        [*range(5)] * 4,
+    ),
     "interleave": (
-        lambda: zmqdata.Dataset.range(4).interleave(lambda x: zmqdata.Dataset.range(5), cycle_length=3),
+        lambda: zmqdata.Dataset.range(4).interleave(
+            lambda x: zmqdata.Dataset.range(5), cycle_length=3
+        ),
         [*range(5)] * 4,
     ),
     "batch": (lambda: RANGE.batch(7).unbatch(), list(range(100))),
@@ -51,7 +58,9 @@ SOURCES: dict[str, tuple[Callable[[], zmqdata.Dataset], list[int]]] = {
         list(range(20)),
     ),
     "sample": (
-        lambda: zmqdata.Dataset.sample_from_datasets([zmqdata.Dataset.range(10), zmqdata.Dataset.range(10, 20)]),
+        lambda: zmqdata.Dataset.sample_from_datasets(
+            [zmqdata.Dataset.range(10), zmqdata.Dataset.range(10, 20)]
+        ),
         list(range(20)),
     ),
     "repeat": (lambda: RANGE.repeat(3), list(range(100)) * 3),
@@ -75,10 +84,14 @@ def test_every_element_comes_once(cluster: zmqdata.LocalCluster, name: str) -> N
 @pytest.mark.claim("2.10a")
 @pytest.mark.core
 def test_files_are_split_among_workers(cluster: zmqdata.LocalCluster, tmp_path: Path) -> None:
-    """Files that are listed or named are read once each, whatever stands behind them."""
+    """Files that are listed or named are read once each, whatever stands behind
+    them.
+    """
     paths = texts(tmp_path)
     expected = sorted(f"{number}:{line}" for number in range(5) for line in range(8))
-    listed = zmqdata.Dataset.list_files(f"{tmp_path}/*.txt").interleave(zmqdata.TextLineDataset, cycle_length=2)
+    listed = zmqdata.Dataset.list_files(f"{tmp_path}/*.txt").interleave(
+        zmqdata.TextLineDataset, cycle_length=2
+    )
     for ds in (listed, zmqdata.TextLineDataset(paths), listed.shuffle(10).batch(3).unbatch()):
         assert sorted(map(str, read(ds, cluster))) == expected
 
@@ -97,7 +110,9 @@ def test_zip_pairs_and_ends(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("2.10b", "2.10f")
 def test_zip_and_repeat_end(cluster: zmqdata.LocalCluster) -> None:
-    """A zip of unequal inputs that is repeated ends, and hands nothing out more often than it is repeated."""
+    """A zip of unequal inputs that is repeated ends, and hands nothing out more often
+    than it is repeated.
+    """
     ds = zmqdata.Dataset.zip(zmqdata.Dataset.range(30), zmqdata.Dataset.range(10)).repeat(2)
     seen = Counter(int(b) for _, b in read(ds, cluster))
     assert max(seen.values()) <= 2
@@ -106,7 +121,9 @@ def test_zip_and_repeat_end(cluster: zmqdata.LocalCluster) -> None:
 @pytest.mark.claim("2.10c")
 def test_functions_run_in_full_for_each_split(cluster: zmqdata.LocalCluster) -> None:
     """What a function of ``flat_map`` opens is not split."""
-    ds = zmqdata.Dataset.range(6).flat_map(lambda x: zmqdata.Dataset.range(4).map(lambda y: y + 10 * x))
+    ds = zmqdata.Dataset.range(6).flat_map(
+        lambda x: zmqdata.Dataset.range(4).map(lambda y: y + 10 * x)
+    )
     assert sorted(numbers(read(ds, cluster))) == [10 * x + y for x in range(6) for y in range(4)]
 
 
@@ -123,7 +140,9 @@ def test_take_and_batch_act_on_each_worker(cluster: zmqdata.LocalCluster) -> Non
 @pytest.mark.claim("2.10e", "7.52")
 @pytest.mark.core
 def test_a_distributed_dataset_cannot_be_split(cluster: zmqdata.LocalCluster) -> None:
-    """DYNAMIC over what the service reads already is refused in tf.data's words; OFF works."""
+    """DYNAMIC over what the service reads already is refused in tf.data's words; OFF
+    works.
+    """
     inner = read(RANGE, cluster)
     text = "Cannot create split providers for dataset of type DataServiceDataset"
     with pytest.raises(UnimplementedError, match=text):
@@ -133,7 +152,9 @@ def test_a_distributed_dataset_cannot_be_split(cluster: zmqdata.LocalCluster) ->
 
 @pytest.mark.claim("2.10e", "7.51")
 @pytest.mark.parametrize("written", [True, False])
-def test_a_snapshot_cannot_be_split(cluster: zmqdata.LocalCluster, tmp_path: Path, written: bool) -> None:
+def test_a_snapshot_cannot_be_split(
+    cluster: zmqdata.LocalCluster, tmp_path: Path, written: bool
+) -> None:
     """DYNAMIC over a snapshot is refused, whether it was written or not."""
     ds = RANGE.snapshot(str(tmp_path / "snapshot"))
     if written:
@@ -147,7 +168,9 @@ def test_saved_data_cannot_be_split(cluster: zmqdata.LocalCluster, tmp_path: Pat
     """What ``save`` wrote is not split; OFF reads it on every worker."""
     RANGE.save(str(tmp_path / "saved"))
     loaded = zmqdata.Dataset.load(str(tmp_path / "saved"))
-    with pytest.raises(UnimplementedError, match="Cannot create split providers for dataset of type"):
+    with pytest.raises(
+        UnimplementedError, match="Cannot create split providers for dataset of type"
+    ):
         next(iter(read(loaded, cluster)))
     assert len(numbers(read(loaded, cluster, OFF))) == 200
 
@@ -155,7 +178,9 @@ def test_saved_data_cannot_be_split(cluster: zmqdata.LocalCluster, tmp_path: Pat
 @pytest.mark.claim("2.10e")
 def test_a_generator_is_one_split(cluster: zmqdata.LocalCluster) -> None:
     """A generator goes to one worker as a whole."""
-    ds = zmqdata.Dataset.from_generator(lambda: iter(range(40)), output_signature=zmqdata.TensorSpec((), np.int64))
+    ds = zmqdata.Dataset.from_generator(
+        lambda: iter(range(40)), output_signature=zmqdata.TensorSpec((), np.int64)
+    )
     assert sorted(numbers(read(ds, cluster))) == list(range(40))
 
 

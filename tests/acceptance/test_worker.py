@@ -13,9 +13,25 @@ import numpy as np
 import pytest
 
 import zmqdata
-from tests.acceptance.reading import DYNAMIC, OFF, QUICK, joined, numbers, read, some, status, together
+from tests.acceptance.reading import (
+    DYNAMIC,
+    OFF,
+    QUICK,
+    joined,
+    numbers,
+    read,
+    some,
+    status,
+    together,
+)
 from zmqdata import Dataset
-from zmqdata.errors import DataServiceError, FailedPreconditionError, InvalidArgumentError, NotFoundError, PipelineError
+from zmqdata.errors import (
+    DataServiceError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    PipelineError,
+)
 from zmqdata.testing.cluster import await_condition
 
 RANGE = Dataset.range(100)
@@ -38,20 +54,28 @@ def test_tags_are_words(tags: list[str]) -> None:
 @pytest.mark.realprocess
 @pytest.mark.full
 def test_colocated_workers_of_others_are_left_out(make_worker: Any, tag: str, copies: int) -> None:
-    """With target AUTO a worker of another process that is tagged COLOCATED is not read; other tags change nothing."""
+    """With target AUTO a worker of another process that is tagged COLOCATED is not
+    read; other tags change nothing.
+    """
     with zmqdata.LocalCluster(1, worker_tags=(tag,), **QUICK) as cluster:
         make_worker(cluster.target)
-        assert Counter(numbers(read(RANGE, cluster, OFF))) == Counter(dict.fromkeys(range(100), copies))
+        assert Counter(numbers(read(RANGE, cluster, OFF))) == Counter(
+            dict.fromkeys(range(100), copies)
+        )
         assert len(numbers(read(RANGE, cluster, OFF, target_workers="ANY"))) == 200
         assert sorted(numbers(read(RANGE, cluster))) == list(range(100))
 
 
 @pytest.mark.claim("4.6a", "4.6b")
-@pytest.mark.parametrize(("target", "copies"), [("AUTO", 2), ("any", 2), ("LOCAL", 1), ("local", 1)])
+@pytest.mark.parametrize(
+    ("target", "copies"), [("AUTO", 2), ("any", 2), ("LOCAL", 1), ("local", 1)]
+)
 @pytest.mark.realprocess
 @pytest.mark.full
 def test_targets_choose_the_workers(make_worker: Any, target: str, copies: int) -> None:
-    """ANY and AUTO read all workers, LOCAL those of this process, in any case of letters."""
+    """ANY and AUTO read all workers, LOCAL those of this process, in any case of
+    letters.
+    """
     with zmqdata.LocalCluster(1, **QUICK) as cluster:
         make_worker(cluster.target)
         found = numbers(read(RANGE, cluster, OFF, target_workers=target))
@@ -61,11 +85,18 @@ def test_targets_choose_the_workers(make_worker: Any, target: str, copies: int) 
 
 @pytest.mark.claim("4.6b", "7.54")
 @pytest.mark.realprocess
-@pytest.mark.parametrize("options", [{"target_workers": "LOCAL"}, {"data_transfer_protocol": "local"}])
+@pytest.mark.parametrize(
+    "options", [{"target_workers": "LOCAL"}, {"data_transfer_protocol": "local"}]
+)
 def test_local_reads_need_a_local_worker(options: dict[str, Any]) -> None:
-    """LOCAL without a worker in this process is an error that says so, with workers elsewhere and with none."""
+    """LOCAL without a worker in this process is an error that says so, with workers
+    elsewhere and with none.
+    """
     text = r"Local reads require local tf\.data workers, but no local worker is found\."
-    with zmqdata.LocalCluster(1, **QUICK) as cluster, pytest.raises(InvalidArgumentError, match=text):
+    with (
+        zmqdata.LocalCluster(1, **QUICK) as cluster,
+        pytest.raises(InvalidArgumentError, match=text),
+    ):
         next(iter(read(RANGE, cluster, **options)))
     with zmqdata.DispatchServer() as dispatcher, pytest.raises(InvalidArgumentError, match=text):
         next(iter(read(RANGE, dispatcher, **options)))
@@ -75,19 +106,30 @@ def test_local_reads_need_a_local_worker(options: dict[str, Any]) -> None:
 @pytest.mark.core
 @pytest.mark.parametrize("protocol", [None, "tcp", "ipc", "shm"])
 @pytest.mark.parametrize("mode", [OFF, DYNAMIC])
-def test_every_transport_carries_everything(cluster: zmqdata.LocalCluster, protocol: str | None, mode: Any) -> None:
+def test_every_transport_carries_everything(
+    cluster: zmqdata.LocalCluster, protocol: str | None, mode: Any
+) -> None:
     """Over TCP, over paths, and over the best of them elements arrive alike."""
     ds = RANGE.map(lambda x: (x, np.full((int(x), 2), x)))
-    found = [(int(x), array.shape) for x, array in read(ds, cluster, mode, data_transfer_protocol=protocol)]
-    assert Counter(found) == Counter(dict.fromkeys([(x, (x, 2)) for x in range(100)], 2 if mode is OFF else 1))
+    found = [
+        (int(x), array.shape)
+        for x, array in read(ds, cluster, mode, data_transfer_protocol=protocol)
+    ]
+    assert Counter(found) == Counter(
+        dict.fromkeys([(x, (x, 2)) for x in range(100)], 2 if mode is OFF else 1)
+    )
 
 
 @pytest.mark.claim("3.7b", "7.66")
-@pytest.mark.parametrize(("offered", "wanted"), [("tcp", "ipc"), ("ipc", "tcp"), ("tcp", "shm"), ("shm", "tcp")])
+@pytest.mark.parametrize(
+    ("offered", "wanted"), [("tcp", "ipc"), ("ipc", "tcp"), ("tcp", "shm"), ("shm", "tcp")]
+)
 def test_a_transport_that_no_worker_offers(
     make_cluster: Callable[..., zmqdata.LocalCluster], offered: str, wanted: str
 ) -> None:
-    """A reader that insists on what workers do not have hears so, and does not wait for ever."""
+    """A reader that insists on what workers do not have hears so, and does not wait for
+    ever.
+    """
     cluster = make_cluster(1, data_transfer_protocol=offered)
     with pytest.raises(NotFoundError, match=f"Protocol '{wanted}' is not available for worker"):
         list(read(RANGE, cluster, data_transfer_protocol=wanted))
@@ -96,7 +138,9 @@ def test_a_transport_that_no_worker_offers(
 
 @pytest.mark.claim("3.7c")
 def test_local_elements_are_not_copied(make_dispatcher: Any, make_worker: Any) -> None:
-    """Within one process the very objects are handed over, also those that cannot be serialised."""
+    """Within one process the very objects are handed over, also those that cannot be
+    serialised.
+    """
     dispatcher = make_dispatcher()
     make_worker(dispatcher.target)
     ds = Dataset.range(3).map(lambda x: {"lock": threading.Lock(), "x": x})
@@ -108,7 +152,9 @@ def test_local_elements_are_not_copied(make_dispatcher: Any, make_worker: Any) -
 
 @pytest.mark.claim("3.2d")
 def test_local_tasks_end_with_their_reader(make_dispatcher: Any, make_worker: Any) -> None:
-    """An endless dataset that is read in parts, again and again, leaves no task behind."""
+    """An endless dataset that is read in parts, again and again, leaves no task
+    behind.
+    """
     dispatcher = make_dispatcher()
     worker = make_worker(dispatcher.target)
     ds = read(Dataset.counter(), dispatcher, OFF, target_workers="LOCAL")
@@ -123,8 +169,12 @@ def test_local_tasks_end_with_their_reader(make_dispatcher: Any, make_worker: An
 @pytest.mark.claim("3.3a")
 @pytest.mark.core
 @pytest.mark.parametrize("mode", [OFF, DYNAMIC])
-def test_an_error_stands_for_its_element(make_cluster: Callable[..., zmqdata.LocalCluster], mode: Any) -> None:
-    """A user's exception is raised in its element's place, once, with its type, text and traceback; reading goes on."""
+def test_an_error_stands_for_its_element(
+    make_cluster: Callable[..., zmqdata.LocalCluster], mode: Any
+) -> None:
+    """A user's exception is raised in its element's place, once, with its type, text
+    and traceback; reading goes on.
+    """
     cluster = make_cluster(1)
     it = iter(read(Dataset.range(5).map(lambda x: 12 // (int(x) - 2)), cluster, mode))
     assert some(it, 2) == [-6, -12]
@@ -137,7 +187,9 @@ def test_an_error_stands_for_its_element(make_cluster: Callable[..., zmqdata.Loc
 
 @pytest.mark.claim("3.3a")
 def test_every_error_is_delivered_once(cluster: zmqdata.LocalCluster) -> None:
-    """With several workers and many errors each of them, and each element, comes once."""
+    """With several workers and many errors each of them, and each element, comes
+    once.
+    """
 
     def odd(x: Any) -> Any:
         if int(x) % 2:
@@ -157,7 +209,9 @@ def test_every_error_is_delivered_once(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("3.3b")
 def test_an_error_with_any_exception(cluster: zmqdata.LocalCluster) -> None:
-    """Exceptions of one's own class, with odd arguments, and those that end a program are elements' errors, too."""
+    """Exceptions of one's own class, with odd arguments, and those that end a program
+    are elements' errors, too.
+    """
 
     class Mine(Exception):
         def __init__(self, a: int, b: int) -> None:
@@ -219,7 +273,9 @@ def test_elements_of_no_size_arrive(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("3.7f")
 def test_elements_belong_to_their_reader(cluster: zmqdata.LocalCluster) -> None:
-    """An array that was handed out is writable, and nobody else sees what is written."""
+    """An array that was handed out is writable, and nobody else sees what is
+    written.
+    """
     for array in read(RANGE.map(lambda x: np.zeros(5000)), cluster):
         array += 1
         assert float(array.sum()) == 5000
@@ -248,8 +304,12 @@ def test_nothing_runs_before_it_is_read(cluster: zmqdata.LocalCluster, tmp_path:
 @pytest.mark.claim("3.1b", "3.5a", "4.5b")
 @pytest.mark.core
 @pytest.mark.parametrize("way", ["stop", "kill"])
-def test_a_lost_worker_loses_and_repeats_nothing(make_cluster: Callable[..., zmqdata.LocalCluster], way: str) -> None:
-    """DYNAMIC: a worker ends in mid-stream, for good; each element comes once, and the iteration ends."""
+def test_a_lost_worker_loses_and_repeats_nothing(
+    make_cluster: Callable[..., zmqdata.LocalCluster], way: str
+) -> None:
+    """DYNAMIC: a worker ends in mid-stream, for good; each element comes once, and the
+    iteration ends.
+    """
     cluster = make_cluster(2)
     it = iter(read(BIG, cluster, max_outstanding_requests=200))
     found = some(it, 500)
@@ -260,7 +320,9 @@ def test_a_lost_worker_loses_and_repeats_nothing(make_cluster: Callable[..., zmq
 @pytest.mark.claim("3.5a")
 @pytest.mark.core
 def test_all_workers_are_started_again(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """DYNAMIC: with all workers lost the reader waits, and goes on with those that come."""
+    """DYNAMIC: with all workers lost the reader waits, and goes on with those that
+    come.
+    """
     cluster = make_cluster(1)
     it = iter(read(BIG, cluster, max_outstanding_requests=200))
     found = some(it, 500)
@@ -271,7 +333,9 @@ def test_all_workers_are_started_again(make_cluster: Callable[..., zmqdata.Local
 
 @pytest.mark.claim("3.5b")
 def test_off_starts_over_on_a_new_worker(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """OFF: a worker that was started again reads from the beginning, and a lost copy does not hold the end up."""
+    """OFF: a worker that was started again reads from the beginning, and a lost copy
+    does not hold the end up.
+    """
     cluster = make_cluster(1)
     it = iter(read(BIG, cluster, OFF, max_outstanding_requests=200))
     found = some(it, 500)
@@ -284,8 +348,12 @@ def test_off_starts_over_on_a_new_worker(make_cluster: Callable[..., zmqdata.Loc
 
 
 @pytest.mark.claim("3.5b", "4.5b")
-def test_off_ends_without_a_worker_that_is_lost(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """OFF: of two workers one is lost for good; the other's copy is whole, and the iteration ends."""
+def test_off_ends_without_a_worker_that_is_lost(
+    make_cluster: Callable[..., zmqdata.LocalCluster],
+) -> None:
+    """OFF: of two workers one is lost for good; the other's copy is whole, and the
+    iteration ends.
+    """
     cluster = make_cluster(2)
     it = iter(read(Dataset.range(5000), cluster, OFF, max_outstanding_requests=50))
     found = some(it, 100)
@@ -297,7 +365,9 @@ def test_off_ends_without_a_worker_that_is_lost(make_cluster: Callable[..., zmqd
 
 
 @pytest.mark.claim("3.1d")
-def test_a_quiet_period_lets_elements_out(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
+def test_a_quiet_period_lets_elements_out(
+    make_cluster: Callable[..., zmqdata.LocalCluster],
+) -> None:
     """A worker with a quiet period that is told to stop hands out what it has made."""
     cluster = make_cluster(1, shutdown_quiet_period_ms=5000)
     it = iter(read(Dataset.range(10), cluster, OFF))
@@ -328,7 +398,9 @@ def test_a_worker_of_a_larger_dispatcher_reads_big_pipelines(
 def test_code_that_a_worker_lacks_is_an_error(
     cluster: zmqdata.LocalCluster, host_kind: str, tmp_path: Path
 ) -> None:
-    """A module that only this process can import is named in the error, with the remedy."""
+    """A module that only this process can import is named in the error, with the
+    remedy.
+    """
     import sys
 
     (tmp_path / "only_here_for_acceptance.py").write_text("def same(x):\n    return x\n")

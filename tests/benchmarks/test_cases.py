@@ -15,10 +15,14 @@ PEERS_FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
 
 
 def settings_of(peer: str) -> set[str]:
-    """What the module of a peer can do; it is not imported, as its library may not be installed."""
+    """What the module of a peer can do; it is not imported, as its library may not be
+    installed.
+    """
     tree = ast.parse((PEERS_FOLDER / f"{MODULES[peer]}.py").read_text(encoding="utf-8"))
     [found] = [
-        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SETTINGS"
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SETTINGS"
     ]
     return set(ast.literal_eval(found))
 
@@ -26,12 +30,16 @@ def settings_of(peer: str) -> set[str]:
 @pytest.mark.parametrize("peer", PEERS)
 def test_every_setting_is_measured_and_explained(peer: str) -> None:
     """The settings that cases name are those that the peer's module explains."""
-    assert {way.setting for case in CASES for way in case.ways if way.peer == peer} == settings_of(peer)
+    assert {way.setting for case in CASES for way in case.ways if way.peer == peer} == settings_of(
+        peer
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_goals_compare_what_is_measured(case: Case) -> None:
-    """Both sides of each goal take part in its case, which is measured in a way that exists."""
+    """Both sides of each goal take part in its case, which is measured in a way that
+    exists.
+    """
     taking_part = {(way.peer, way.setting) for way in case.ways}
     for goal in case.goals:
         assert ("zmqdata", goal.ours) in taking_part
@@ -59,24 +67,36 @@ def test_a_case_without_anybody_is_left_out() -> None:
     assert [case.name for case in chosen([], ["ray"]) if "link" in case.name] == []
 
 
-@pytest.mark.parametrize(("cases", "peers", "named"), [(["20 MB"], [], "19 MB"), ([], ["spark"], "tfdata")])
-def test_a_name_that_does_not_exist_is_an_error(cases: list[str], peers: list[str], named: str) -> None:
+@pytest.mark.parametrize(
+    ("cases", "peers", "named"), [(["20 MB"], [], "19 MB"), ([], ["spark"], "tfdata")]
+)
+def test_a_name_that_does_not_exist_is_an_error(
+    cases: list[str], peers: list[str], named: str
+) -> None:
     """The error says which names there are."""
     with pytest.raises(ValueError, match=named):
         list(chosen(cases, peers))
 
 
 def test_what_goals_name() -> None:
-    """The settings named are ours of every goal, and the peer's that a goal restricts itself to."""
+    """The settings named are ours of every goal, and the peer's that a goal restricts
+    itself to.
+    """
     goals = (Goal("default", 2, "tfdata", ("AUTO",)), Goal("tcp", 3, "torch"))
     case = Case("a case", "images", (), goals)
-    assert [case.named(peer) for peer in ("zmqdata", "tfdata", "torch")] == [{"default", "tcp"}, {"AUTO"}, set()]
+    assert [case.named(peer) for peer in ("zmqdata", "tfdata", "torch")] == [
+        {"default", "tcp"},
+        {"AUTO"},
+        set(),
+    ]
 
 
 def test_a_quick_run_leaves_settings_out() -> None:
     """Of each peer a quick run has the settings that goals name, or the first one."""
     goals = (Goal("default", 2, "tfdata", ("AUTO", "uncompressed")),)
-    taking_part = ways(zmqdata="tcp|default", tfdata="AUTO|uncompressed|more", torch="numpy|shared tensors")
+    taking_part = ways(
+        zmqdata="tcp|default", tfdata="AUTO|uncompressed|more", torch="numpy|shared tensors"
+    )
     left = quickly(Case("a case", "images", taking_part, goals, longer=3.0))
     assert left.ways == ways(zmqdata="default", tfdata="AUTO|uncompressed", torch="numpy")
     assert left.longer == 1.0

@@ -14,7 +14,12 @@ from benchmarks.curves import points
 from benchmarks.plots import bars, draw_cases, draw_curve
 from zmqdata.errors import UnavailableError
 
-CURVE = {"title": "a curve", "x": "workers", "y": "elements/s", "lines": {"zmqdata": [[1, 10], [2, 20]], "none": []}}
+CURVE = {
+    "title": "a curve",
+    "x": "workers",
+    "y": "elements/s",
+    "lines": {"zmqdata": [[1, 10], [2, 20]], "none": []},
+}
 WAYS = [
     {"peer": "zmqdata", "setting": "default", "values": [2.0, 2.0], "median": 2.0},
     {"peer": "zmqdata", "setting": "tcp", "values": [3.0, 3.0], "median": 3.0},
@@ -24,11 +29,17 @@ WAYS = [
     {"peer": "bare", "setting": "memcpy", "values": [8.0, 8.0], "median": 8.0},
     {"peer": "bare", "setting": "raw TCP", "values": [7.0, 7.0], "median": 7.0},
 ]
-FOUND: dict[str, Any] = {"cases": [{"case": "images", "unit": "elements/s", "shown": "default", "ways": WAYS}]}
+FOUND: dict[str, Any] = {
+    "cases": [{"case": "images", "unit": "elements/s", "shown": "default", "ways": WAYS}]
+}
 
 
-def test_a_run_is_published_between_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page keeps what stands around its marks and gets the new tables between them, plots lie beside it."""
+def test_a_run_is_published_between_its_marks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page keeps what stands around its marks and gets the new tables between them,
+    plots lie beside it.
+    """
     docs, out = tmp_path / "docs", tmp_path / "out"
     docs.mkdir()
     out.mkdir()
@@ -44,7 +55,9 @@ def test_a_run_is_published_between_its_marks(tmp_path: Path, monkeypatch: pytes
     assert (docs / "figures" / "throughput.svg").exists()
 
 
-def test_nothing_is_published_where_nothing_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_published_where_nothing_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Without results the page stays as it is, and it is said what is missing."""
     before = (command.DOCS / "benchmarks.md").read_bytes()
     assert command.main(["publish", f"--out={tmp_path}"]) == 2
@@ -60,22 +73,35 @@ def test_the_page_has_the_marks() -> None:
 
 
 @pytest.mark.parametrize("wrong", [["--cases", "pebbles"], ["--peers", "spark"]])
-def test_a_wrong_name_ends_it_before_anything_is_measured(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """A case or peer that does not exist is told on standard error, with those that do."""
+def test_a_wrong_name_ends_it_before_anything_is_measured(
+    wrong: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A case or peer that does not exist is told on standard error, with those that
+    do.
+    """
     assert command.main(["run", *wrong]) == 2
     assert wrong[1] in capsys.readouterr().err
 
 
 def test_curves_are_chosen_by_name() -> None:
-    """Without a name all curves are measured; others than those that exist are refused."""
+    """Without a name all curves are measured; others than those that exist are
+    refused.
+    """
     assert command.parser().parse_args(["curves"]).curves == []
-    assert command.parser().parse_args(["curves", "splits", "journal"]).curves == ["splits", "journal"]
+    assert command.parser().parse_args(["curves", "splits", "journal"]).curves == [
+        "splits",
+        "journal",
+    ]
     with pytest.raises(SystemExit):
         command.parser().parse_args(["curves", "sinus"])
 
 
-def test_curves_of_earlier_runs_stay_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who measures one curve again publishes it beside the others, each with the machine that it was measured on."""
+def test_curves_of_earlier_runs_stay_on_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who measures one curve again publishes it beside the others, each with the
+    machine that it was measured on.
+    """
     docs, out = tmp_path / "docs", tmp_path / "out"
     docs.mkdir()
     begin, end = command.MARKS["curves"]
@@ -83,21 +109,29 @@ def test_curves_of_earlier_runs_stay_on_the_page(tmp_path: Path, monkeypatch: py
     page.write_text(f"{begin}\n{end}\n", encoding="utf-8")
     monkeypatch.setattr(command, "DOCS", docs)
     for name in ("journal", "splits"):
-        monkeypatch.setitem(command.CURVES, name, lambda budget, tell, name=name: {**CURVE, "title": f"The {name}"})
+        monkeypatch.setitem(
+            command.CURVES, name, lambda budget, tell, name=name: {**CURVE, "title": f"The {name}"}
+        )
         assert command.main(["curves", name, f"--out={out / name}"]) == 0
         assert command.main(["publish", f"--out={out / name}"]) == 0
     text = page.read_text(encoding="utf-8")
-    assert text.index("The splits") < text.index("The journal")  # as they are listed, not as they were measured
+    assert text.index("The splits") < text.index(
+        "The journal"
+    )  # as they are listed, not as they were measured
     assert text.count(" cores (") == 2
 
 
 def test_curves_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each curve becomes JSON with the machine and the budget, and all of them a page."""
+    """Each curve becomes JSON with the machine and the budget, and all of them a
+    page.
+    """
     monkeypatch.setitem(command.CURVES, "journal", lambda budget, tell: CURVE)
     assert command.main(["curves", "journal", "--seconds=2", f"--out={tmp_path}"]) == 0
     found = json.loads((tmp_path / "curve-journal.json").read_text(encoding="utf-8"))
     assert (found["lines"], found["budget"]["seconds"]) == (CURVE["lines"], 2.0)
-    assert f"{found['machine']['cores']} cores" in (tmp_path / "curves.md").read_text(encoding="utf-8")
+    assert f"{found['machine']['cores']} cores" in (tmp_path / "curves.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_point_that_cannot_be_measured_is_left_out() -> None:
@@ -114,7 +148,9 @@ def test_a_point_that_cannot_be_measured_is_left_out() -> None:
 
 
 def test_bars_show_what_the_overview_says() -> None:
-    """We are drawn as we come, the machine in each way, others at their best of what was measured to the end."""
+    """We are drawn as we come, the machine in each way, others at their best of what
+    was measured to the end.
+    """
     assert bars(FOUND["cases"][0]) == {
         "zmqdata": ("zmqdata", 2.0),
         "tf.data service": ("tfdata", 4.0),
@@ -123,7 +159,9 @@ def test_bars_show_what_the_overview_says() -> None:
     }
 
 
-def test_without_matplotlib_nothing_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_nothing_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A missing matplotlib costs the plots and nothing else."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     target = tmp_path / "plot.svg"
@@ -132,7 +170,9 @@ def test_without_matplotlib_nothing_is_drawn(tmp_path: Path, monkeypatch: pytest
 
 
 def test_plots_are_drawn(tmp_path: Path) -> None:
-    """With matplotlib, cases and curves become SVG; what was not measured is left out."""
+    """With matplotlib, cases and curves become SVG; what was not measured is left
+    out.
+    """
     pytest.importorskip("matplotlib", reason="only the benchmark's own environment has it")
     for draw, found in ((draw_curve, CURVE), (draw_cases, FOUND)):
         target = tmp_path / f"{draw.__name__}.svg"

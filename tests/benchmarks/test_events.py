@@ -1,4 +1,6 @@
-"""Facts about what events cost a dispatcher's core, whatever the number of its workers. No time is measured here."""
+"""Facts about what events cost a dispatcher's core, whatever the number of its workers.
+No time is measured here.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def crowd(workers: int, clients: int = 2) -> Crowd:
 
 
 def steps(call: Callable[[], object]) -> int:
-    """How many bytecode instructions a call executes, in all functions that it calls."""
+    """How many bytecode instructions a call executes, in all functions that it
+    calls.
+    """
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -59,7 +63,9 @@ EVENTS: dict[str, Callable[[Crowd], Callable[[], object]]] = {
     "worker beats": lambda made: lambda: made.beat(made.workers[7]),
     "worker asks for splits": lambda made: lambda: made.ask(made.workers[7]),
     "client reports": lambda made: lambda: made.report(made.clients[0], 1, made.workers[:5]),
-    "connection lost": lambda made: lambda: made.core.workers.lost_contact(made.workers[7], made.now),
+    "connection lost": lambda made: (
+        lambda: made.core.workers.lost_contact(made.workers[7], made.now)
+    ),
 }
 
 
@@ -72,7 +78,9 @@ def test_an_event_costs_the_same_however_many_workers_there_are(kind: str) -> No
 
 @pytest.mark.parametrize("kind", ["register", "die"])
 def test_workers_come_and_go_at_the_same_cost(kind: str) -> None:
-    """Nobody looks at the others to place one task; with no clients to tell, that is all there is to do."""
+    """Nobody looks at the others to place one task; with no clients to tell, that is
+    all there is to do.
+    """
     found = []
     for workers in (FEW, MANY):
         made = crowd(workers, clients=1)

@@ -33,7 +33,9 @@ def test_everybody_has_one_turn_in_each_repetition() -> None:
 
 
 def test_the_best_setting_is_that_of_the_best_median() -> None:
-    """A single high value does not make a setting the best one; of seconds the smallest median is."""
+    """A single high value does not make a setting the best one; of seconds the smallest
+    median is.
+    """
     measured = {AUTO: Values([1.0, 1.0, 90.0]), PLAIN: Values([2.0, 2.0, 2.0])}
     assert best(case(), measured, "tfdata") == PLAIN
     assert best(case(measure="first"), measured, "tfdata") == AUTO
@@ -55,7 +57,9 @@ def test_everybody_is_tried_before_anybody_is_dropped() -> None:
 
 
 def test_settings_far_behind_another_one_of_their_peer_are_dropped() -> None:
-    """Below six tenths of the peer's best median a setting is measured no more; other peers do not count."""
+    """Below six tenths of the peer's best median a setting is measured no more; other
+    peers do not count.
+    """
     measured = {
         OURS: Values([900.0, 900.0]),
         TCP: Values([600.0, 600.0]),
@@ -74,9 +78,14 @@ def test_slow_settings_are_dropped_where_less_is_better() -> None:
 
 
 def test_what_a_goal_names_is_never_dropped() -> None:
-    """Our setting of a goal, and the peer's settings that it names, are measured to the end."""
+    """Our setting of a goal, and the peer's settings that it names, are measured to the
+    end.
+    """
     goal = Goal("tcp", 2, "tfdata", ("AUTO",))
-    measured = {way: Values([value] * 2) for way, value in zip(case().ways, (900.0, 1.0, 1.0, 2.0, 1.0), strict=True)}
+    measured = {
+        way: Values([value] * 2)
+        for way, value in zip(case().ways, (900.0, 1.0, 1.0, 2.0, 1.0), strict=True)
+    }
     assert worth_more(case(goal), measured, 2) == list(case().ways)
 
 
@@ -89,7 +98,11 @@ def test_one_that_was_dropped_stays_out() -> None:
 def test_ratios_are_those_of_the_same_repetition() -> None:
     """A machine that slows down for a whole repetition changes no ratio."""
     goal = Goal("default", 3, "tfdata")
-    measured = {OURS: Values([40.0, 20.0, 10.0]), AUTO: Values([1.0, 1.0, 1.0]), PLAIN: Values([10.0, 5.0, 2.5])}
+    measured = {
+        OURS: Values([40.0, 20.0, 10.0]),
+        AUTO: Values([1.0, 1.0, 1.0]),
+        PLAIN: Values([10.0, 5.0, 2.5]),
+    }
     assert verdict(case(goal), measured, goal) == Verdict(goal, PLAIN, 4.0, 4.0, 4.0, True)
 
 
@@ -97,7 +110,9 @@ def test_ratios_are_those_of_the_same_repetition() -> None:
 def test_a_goal_is_reached_by_the_median_ratio(least: float, reached: bool) -> None:
     """The median of the ratios decides; the extremes are told."""
     goal = Goal("default", least, "torch")
-    found = verdict(case(goal), {OURS: Values([1.0, 2.0, 30.0]), NUMPY: Values([1.0, 1.0, 1.0])}, goal)
+    found = verdict(
+        case(goal), {OURS: Values([1.0, 2.0, 30.0]), NUMPY: Values([1.0, 1.0, 1.0])}, goal
+    )
     assert (found.value, found.lowest, found.highest, found.reached) == (2.0, 1.0, 30.0, reached)
 
 
@@ -120,4 +135,7 @@ def test_what_was_not_measured_is_neither_reached_nor_missed() -> None:
     """Without a value of ours, or of theirs, a goal has no verdict."""
     goal = Goal("default", 2, "torch")
     assert verdict(case(goal), {NUMPY: Values([1.0])}, goal).reached is None
-    assert verdict(case(goal), {OURS: Values([1.0]), NUMPY: Values([], "not installed")}, goal).reached is None
+    assert (
+        verdict(case(goal), {OURS: Values([1.0]), NUMPY: Values([], "not installed")}, goal).reached
+        is None
+    )

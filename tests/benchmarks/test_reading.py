@@ -59,7 +59,9 @@ def test_elements_that_end_are_no_measurement() -> None:
     ],
 )
 def test_what_each_measure_includes(measure: str, story: list[str]) -> None:
-    """Servers are started before the time runs, for a cold start within it; a first reader warms them up."""
+    """Servers are started before the time runs, for a cold start within it; a first
+    reader warms them up.
+    """
     peer = Fake()
     assert peer.measure(turn(measure)) > 0
     assert peer.story == story

@@ -10,7 +10,12 @@ import pytest
 import zmqdata
 from benchmarks.reliability import GUARDS
 
-NAMED = [(module, name) for modules in GUARDS.values() for module, names in modules.items() for name in sorted(names)]
+NAMED = [
+    (module, name)
+    for modules in GUARDS.values()
+    for module, names in modules.items()
+    for name in sorted(names)
+]
 
 
 @pytest.mark.parametrize(("module", "name"), NAMED)

@@ -26,19 +26,26 @@ WEIGHTS = {"images": 150_000}
 
 
 def test_the_overview_has_each_peer_at_its_best() -> None:
-    """A cell has the best setting's median, half the spread and the setting; a missing library is said."""
+    """A cell has the best setting's median, half the spread and the setting; a missing
+    library is said.
+    """
     header, _, line = overview([RESULT], WEIGHTS).splitlines()
     assert header == "| case | zmqdata | tf.data service | torch DataLoader |"
     assert line == (
-        "| images | 1,000/s, 150 MB/s ±10 % (default) | 100/s, 15 MB/s ±10 % (uncompressed) | torch is not installed |"
+        "| images | 1,000/s, 150 MB/s ±10 % (default) | 100/s, 15 MB/s ±10 % (uncompressed) | "
+        "torch is not installed |"
     )
 
 
 def test_the_overview_has_us_as_we_come() -> None:
-    """Our cell has the first of our settings, however good another one is; the machine's has each of its ways."""
+    """Our cell has the first of our settings, however good another one is; the
+    machine's has each of its ways.
+    """
     copying, sending = Way("bare", "memcpy"), Way("bare", "raw TCP")
     case = Case("limits", "scalars", (OURS, Way("zmqdata", "tcp"), copying, sending))
-    values = dict(zip(case.ways, (Values([1.0]), Values([2.0]), Values([5.0]), Values([4.0])), strict=True))
+    values = dict(
+        zip(case.ways, (Values([1.0]), Values([2.0]), Values([5.0]), Values([4.0])), strict=True)
+    )
     line = overview([Result(case, values)], {}).splitlines()[-1]
     assert line == "| limits | 1/s ±0 % (default) | 5/s ±0 % (memcpy); 4/s ±0 % (raw TCP) |"
 
@@ -46,7 +53,10 @@ def test_the_overview_has_us_as_we_come() -> None:
 def test_each_goal_has_its_ratio_and_verdict() -> None:
     """Goals that could not be measured are told as such."""
     _, _, first, second = goals([RESULT]).splitlines()
-    assert first == "| images | default | tf.data service (uncompressed) | 10 | 10 to 10 | ≥ 10 | yes |"
+    assert (
+        first
+        == "| images | default | tf.data service (uncompressed) | 10 | 10 to 10 | ≥ 10 | yes |"
+    )
     assert second == "| images | default | torch DataLoader | - | - | ≥ 3 | not measured |"
 
 
@@ -58,14 +68,18 @@ def test_a_missed_goal_stands_out() -> None:
 
 
 def test_every_setting_is_told_with_its_number_of_turns() -> None:
-    """Settings that were dropped have fewer turns, those that failed have none and say why."""
+    """Settings that were dropped have fewer turns, those that failed have none and say
+    why.
+    """
     lines = every_way([RESULT], WEIGHTS).splitlines()[2:]
     assert [line.split(" | ")[-1] for line in lines] == ["3 |", "2 |", "3 |", "0 |"]
     assert "torch is not installed" in lines[-1]
 
 
 def test_a_peer_that_failed_late_keeps_its_values() -> None:
-    """What was measured before a failure is shown with the failure, in one line without table marks."""
+    """What was measured before a failure is shown with the failure, in one line without
+    table marks.
+    """
     failed = Result(CASE, {OURS: Values([5.0]), PLAIN: Values([2.0], "killed:\nlong | story")})
     line = every_way([failed], WEIGHTS).splitlines()[4]
     assert "| uncompressed | 2/s, 0.3 MB/s, then killed: long / story | 2/s, 0.3 MB/s to" in line
@@ -78,7 +92,9 @@ def test_a_skipped_case_says_why() -> None:
 
 
 def test_quantities_have_units() -> None:
-    """Small elements are counted, large ones weighed too, seconds are told in milliseconds."""
+    """Small elements are counted, large ones weighed too, seconds are told in
+    milliseconds.
+    """
     seconds = Case("first", "scalars", (), (), "first")
     assert quantity(CASE, 1_234_567.0, 8) == "1,234,567/s"
     assert quantity(CASE, 1.234, 1_000_000) == "1.23/s, 1.23 MB/s"
@@ -90,7 +106,12 @@ def test_the_json_has_every_value() -> None:
     found = json.loads(json.dumps(as_json([RESULT], WEIGHTS, machine={"cores": 2})))
     [case] = found["cases"]
     assert found["machine"] == {"cores": 2}
-    assert [way["values"] for way in case["ways"]] == [[900, 1000, 1100], [1, 1], [90, 100, 110], []]
+    assert [way["values"] for way in case["ways"]] == [
+        [900, 1000, 1100],
+        [1, 1],
+        [90, 100, 110],
+        [],
+    ]
     assert case["ways"][3]["error"] == "torch is not installed"
     assert [goal["reached"] for goal in case["goals"]] == [True, None]
 

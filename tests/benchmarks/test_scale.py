@@ -1,4 +1,6 @@
-"""The program that measures a dispatcher with many peers runs. What it finds here says little: there are few."""
+"""The program that measures a dispatcher with many peers runs. What it finds here says
+little: there are few.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from benchmarks.scale import cpu_seconds, figures, measure, memory_mb
 
 
 def test_figures_are_milliseconds() -> None:
-    """The number of answers, and within how many milliseconds so many percent of them came."""
+    """The number of answers, and within how many milliseconds so many percent of them
+    came.
+    """
     assert figures([0.001 * number for number in range(1, 101)]) == pytest.approx(
         {"answers": 100, "p50": 51.0, "p95": 96.0, "p99": 100.0, "worst": 100.0}
     )

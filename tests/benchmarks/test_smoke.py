@@ -1,4 +1,6 @@
-"""The whole benchmark with tiny budgets and our column alone, in real processes: it runs, and leaves nothing behind."""
+"""The whole benchmark with tiny budgets and our column alone, in real processes: it
+runs, and leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ COPYING = Turn("rate", "images", "memcpy", 1, 0.02, 0.0, 0)
 
 
 def test_a_run_writes_its_table(tmp_path: Path) -> None:
-    """A run of one repetition has a value for each way, and tables, JSON and verdicts of it."""
+    """A run of one repetition has a value for each way, and tables, JSON and verdicts
+    of it.
+    """
     cases = ["int64 scalars", "1 KB", "images", "range.map", "warm cluster", "splits", "limits"]
     budget = ["--repetitions=1", "--seconds=0.02", "--warm=0", f"--out={tmp_path}"]
     assert main(["run", *budget, "--peers", "zmqdata", "bare", "--cases", *cases]) == 0
@@ -32,14 +36,22 @@ def test_a_run_writes_its_table(tmp_path: Path) -> None:
     ways = [way for case in found["cases"] for way in case["ways"]]
     assert [way for way in ways if way["error"] or len(way["values"]) != 1] == []
     assert found["versions"].keys() >= {"zmqdata", "numpy"}
-    assert {goal["reached"] is None for case in found["cases"] for goal in case["goals"]} == {True, False}
+    assert {goal["reached"] is None for case in found["cases"] for goal in case["goals"]} == {
+        True,
+        False,
+    }
     assert "| limits, 4.8 MB |" in (tmp_path / "throughput.md").read_text(encoding="utf-8")
 
 
 def test_curves_are_measured() -> None:
-    """The curves that need no other process than ours have a point for each number asked for."""
+    """The curves that need no other process than ours have a point for each number
+    asked for.
+    """
     told: list[str] = []
-    found = [curves.splits(TINY, told.append, (10, 100)), curves.journal(TINY, told.append, (300, 500))]
+    found = [
+        curves.splits(TINY, told.append, (10, 100)),
+        curves.journal(TINY, told.append, (300, 500)),
+    ]
     assert [[x for x, _ in points] for curve in found for points in curve["lines"].values()] == [
         [10, 100],
         [300, 500],
@@ -59,7 +71,9 @@ def test_a_peer_that_takes_too_long_is_killed() -> None:
 
 
 def test_an_error_of_a_peer_is_no_end_of_it() -> None:
-    """A turn that fails says why, and the peer has its next turn in the same process."""
+    """A turn that fails says why, and the peer has its next turn in the same
+    process.
+    """
     process = PeerProcess("bare")
     try:
         with pytest.raises(PeerError, match="pebbles"):
@@ -70,16 +84,24 @@ def test_an_error_of_a_peer_is_no_end_of_it() -> None:
     assert list(marked(process._mark)) == []
 
 
-def test_a_library_that_is_missing_leaves_a_column_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its library a peer has no figures, and the table says that it is not installed."""
-    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('torch', name='torch')", encoding="utf-8")
+def test_a_library_that_is_missing_leaves_a_column_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its library a peer has no figures, and the table says that it is not
+    installed.
+    """
+    (tmp_path / "torch.py").write_text(
+        "raise ModuleNotFoundError('torch', name='torch')", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(PeerError, match="torch is not installed"):
         PeerProcess("torch")
 
 
 def test_nothing_outlives_the_one_who_asks() -> None:
-    """When the benchmark itself is killed, its peers end with what they have started."""
+    """When the benchmark itself is killed, its peers end with what they have
+    started.
+    """
     program = (
         "from benchmarks.processes import PeerProcess\n"
         "from benchmarks.reading import Turn\n"

@@ -15,7 +15,9 @@ KINDS = sorted({case.element for case in CASES} - {"photographs", "float photogr
 
 @pytest.mark.parametrize("name", KINDS)
 def test_elements_can_be_made_and_looked_at(name: str) -> None:
-    """A function that was sent makes an element of each kind, and a consumer can look at it."""
+    """A function that was sent makes an element of each kind, and a consumer can look
+    at it.
+    """
     make = pickle.loads(pickle.dumps(Make(name, spins=3)))
     for x in range(5):
         touching(name)(make(np.int64(x)))
@@ -23,7 +25,13 @@ def test_elements_can_be_made_and_looked_at(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [("scalars", 8), ("kilobytes", 1024), ("digits", 792), ("images", 150_528), ("batches", 4_816_896)],
+    [
+        ("scalars", 8),
+        ("kilobytes", 1024),
+        ("digits", 792),
+        ("images", 150_528),
+        ("batches", 4_816_896),
+    ],
 )
 def test_weights(name: str, size: int) -> None:
     """The weight of an element is the sum of its leaves."""

@@ -1,4 +1,6 @@
-"""zmqdata.blocks.adaptive: what is measured for the choice of codecs, with real codecs and a clock that tests move."""
+"""zmqdata.blocks.adaptive: what is measured for the choice of codecs, with real codecs
+and a clock that tests move.
+"""
 
 from __future__ import annotations
 
@@ -37,18 +39,24 @@ def far(step: float = 0.0, speed: float = SLOW) -> Compression:
 
 
 def test_auto_compresses_what_shrinks_and_nothing_else() -> None:
-    """On a slow link tokens are compressed, noise and what is small are not; the receiver finds all as it was."""
+    """On a slow link tokens are compressed, noise and what is small are not; the
+    receiver finds all as it was.
+    """
     auto = far()
     columns = [(TOKENS, 8), (NOISE, 1), (TOKENS[:1000], 8)]
     encoded = auto.encode("s", columns)
     assert list(auto.chosen) == [0]
     assert [bool(chunks) for _, chunks in encoded] == [True, False, False]
     for (buffer, _), (frame, chunks) in zip(columns, encoded, strict=True):
-        assert bytes(decode_buffer(memoryview(frame), buffer.nbytes, chunks, own=True)) == bytes(buffer)
+        assert bytes(decode_buffer(memoryview(frame), buffer.nbytes, chunks, own=True)) == bytes(
+            buffer
+        )
 
 
 def test_auto_compresses_nothing_on_one_host() -> None:
-    """Before anybody has told the speed, and where it is infinite, no codec is tried and the clock not looked at."""
+    """Before anybody has told the speed, and where it is infinite, no codec is tried
+    and the clock not looked at.
+    """
     clock = Clock(1.0)
     auto = Compression("AUTO", clock=clock)
     assert auto.speed == math.inf
@@ -70,7 +78,9 @@ def test_auto_follows_its_clients() -> None:
 
 
 def test_slow_codecs_are_not_taken() -> None:
-    """Where a codec takes longer than the link saves, by the clock, nothing is compressed."""
+    """Where a codec takes longer than the link saves, by the clock, nothing is
+    compressed.
+    """
     auto = far(step=1.0)
     auto.rest()
     auto.encode("s", [(TOKENS, 8)])
@@ -78,7 +88,9 @@ def test_slow_codecs_are_not_taken() -> None:
 
 
 def test_crowded_cores_are_noticed() -> None:
-    """Work that takes much longer than its own time, since others want the core, is left out; and tried again later."""
+    """Work that takes much longer than its own time, since others want the core, is
+    left out; and tried again later.
+    """
     passed, worked = Clock(), Clock()
     auto = Compression("AUTO", clock=passed, work=worked)
     auto.speed = 1e9
@@ -107,7 +119,9 @@ def test_the_first_block_only_starts_the_clock() -> None:
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "blosclz"])
 def test_named_codecs_are_honoured(codec: str) -> None:
-    """A codec asked for by name is used whatever it costs and wherever the reader is."""
+    """A codec asked for by name is used whatever it costs and wherever the reader
+    is.
+    """
     named = Compression(codec, clock=Clock(1.0))
     [(frame, chunks)] = named.encode("s", [(TOKENS, 8)])
     assert len(chunks) == 1
@@ -136,7 +150,9 @@ def test_files_take_lz4_where_it_saves() -> None:
 
 
 def test_each_structure_has_its_own_choice() -> None:
-    """When elements of another structure come, their columns are probed; those before are not forgotten."""
+    """When elements of another structure come, their columns are probed; those before
+    are not forgotten.
+    """
     auto = far()
     auto.encode("s", [(TOKENS, 8)])
     before = auto.chosen
@@ -162,7 +178,9 @@ def test_large_buffers_are_cut() -> None:
 
 
 def test_only_the_middle_of_a_column_is_tried() -> None:
-    """What pays is found on a sample from the middle: noise at both ends does not keep tokens from being compressed."""
+    """What pays is found on a sample from the middle: noise at both ends does not keep
+    tokens from being compressed.
+    """
     rim = NOISE[: PROBE_BYTES // 2]
     auto = far()
     auto.encode("s", [(memoryview(b"".join([rim, TOKENS, rim])), 8)])
@@ -192,7 +210,9 @@ def test_what_is_shown_tells_codecs_and_ratio() -> None:
 
 
 def test_pace_is_time_per_byte_without_rests() -> None:
-    """Only the time in which elements are made counts, also when a rest begins in one block and ends in another."""
+    """Only the time in which elements are made counts, also when a rest begins in one
+    block and ends in another.
+    """
     clock = Clock()
     pace = Pace(clock)
     assert pace.made(100) is None

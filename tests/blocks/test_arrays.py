@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.blocks.arrays``: numpy's values within objects, told by plain values."""
+"""Tests of ``zmqdata.blocks.arrays``: numpy's values within objects, told by plain
+values.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from zmqdata.blocks.arrays import make_array, make_array_of, make_dtype, make_structured, reduce_numpy
+from zmqdata.blocks.arrays import (
+    make_array,
+    make_array_of,
+    make_dtype,
+    make_structured,
+    reduce_numpy,
+)
 from zmqdata.errors import ProtocolError
 
 
@@ -20,7 +28,9 @@ def again(value: Any) -> Any:
     if reduced is None:
         return [again(item) for item in value] if isinstance(value, (list, tuple)) else value
     maker, parts = reduced[:2]
-    return maker(*[again(part) if isinstance(part, (np.ndarray, np.dtype, list)) else part for part in parts])
+    return maker(
+        *[again(part) if isinstance(part, (np.ndarray, np.dtype, list)) else part for part in parts]
+    )
 
 
 DTYPES: list[Any] = [
@@ -35,7 +45,9 @@ DTYPES: list[Any] = [
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_dtypes_come_back(dtype: Any) -> None:
-    """A dtype is the same, with titles, offsets and alignment, and so are arrays and scalars of it."""
+    """A dtype is the same, with titles, offsets and alignment, and so are arrays and
+    scalars of it.
+    """
     wanted = np.dtype(dtype)
     found = again(wanted)
     assert (found, found.itemsize, found.isalignedstruct, found.type) == (
@@ -51,11 +63,20 @@ def test_dtypes_come_back(dtype: Any) -> None:
         assert repr(again(array)) == repr(array)
 
 
-@given(npst.arrays(npst.scalar_dtypes() | npst.array_dtypes(), npst.array_shapes(min_dims=0, min_side=0, max_side=3)))
+@given(
+    npst.arrays(
+        npst.scalar_dtypes() | npst.array_dtypes(),
+        npst.array_shapes(min_dims=0, min_side=0, max_side=3),
+    )
+)
 def test_arrays_come_back(array: np.ndarray[Any, Any]) -> None:
     """Any array has the same dtype, shape and bytes."""
     found = again(array)
-    assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
+    assert (found.dtype, found.shape, found.tobytes()) == (
+        array.dtype,
+        array.shape,
+        array.tobytes(),
+    )
 
 
 @given(st.lists(st.none() | st.integers() | st.text() | st.lists(st.integers())))
@@ -69,7 +90,14 @@ def test_arrays_of_objects_keep_their_objects(items: list[Any]) -> None:
 
 @pytest.mark.parametrize(
     "scalar",
-    [np.float32(1), np.datetime64(3, "25s"), np.str_("a\0"), np.bytes_(b"a\0"), np.void(b"ab"), np.bool_(True)],
+    [
+        np.float32(1),
+        np.datetime64(3, "25s"),
+        np.str_("a\0"),
+        np.bytes_(b"a\0"),
+        np.void(b"ab"),
+        np.bool_(True),
+    ],
 )
 def test_scalars_come_back(scalar: Any) -> None:
     """A scalar is one of the same type, with the NULs that arrays drop."""
@@ -103,21 +131,33 @@ def test_other_values_are_not_numpys() -> None:
     ],
 )
 def test_sizes_that_cannot_be_are_refused(call: Any) -> None:
-    """No array is made that is larger than what came for it, and no bytes are taken for objects or characters."""
+    """No array is made that is larger than what came for it, and no bytes are taken for
+    objects or characters.
+    """
     with pytest.raises(ProtocolError):
         call()
 
 
 def test_descriptions_of_no_dtype_are_errors() -> None:
-    """numpy's constructors refuse objects that overlap and items that end before their fields."""
-    for described in ["|Q9", ("fields", ("a", "b"), ("|O", "<i8"), (0, 4), (None, None), 16, False, False)]:
+    """numpy's constructors refuse objects that overlap and items that end before their
+    fields.
+    """
+    for described in [
+        "|Q9",
+        ("fields", ("a", "b"), ("|O", "<i8"), (0, 4), (None, None), 16, False, False),
+    ]:
         with pytest.raises((TypeError, ValueError)):
             make_dtype(described)
 
 
 def test_views_come_back() -> None:
-    """A matrix and a record array are of their class again, and what is not numpy's is left to others."""
-    for value in (np.zeros((1, 2)).view(np.matrix), np.rec.array([(1, 2.0)], [("a", "i4"), ("b", "f8")])):
+    """A matrix and a record array are of their class again, and what is not numpy's is
+    left to others.
+    """
+    for value in (
+        np.zeros((1, 2)).view(np.matrix),
+        np.rec.array([(1, 2.0)], [("a", "i4"), ("b", "f8")]),
+    ):
         found = again(value)
         assert type(found) is type(value)
         assert found.tolist() == value.tolist()

@@ -1,4 +1,6 @@
-"""zmqdata.blocks.choosing: what is decided from costs and conditions, without a codec or a clock."""
+"""zmqdata.blocks.choosing: what is decided from costs and conditions, without a codec
+or a clock.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,25 @@ from zmqdata.blocks.choosing import (
     total_cost,
 )
 
-LZ4, ZSTD, BITS = Packing("lz4", "shuffle"), Packing("zstd", "shuffle"), Packing("lz4", "bitshuffle")
+LZ4, ZSTD, BITS = (
+    Packing("lz4", "shuffle"),
+    Packing("zstd", "shuffle"),
+    Packing("lz4", "bitshuffle"),
+)
 GIGABIT, LAN = Conditions(speed=1.175e8), Conditions(speed=1.25e9)
 TOKENS = {LZ4: Cost(1 / 5.3, 1 / 2.7e9, 1 / 6.6e9), ZSTD: Cost(1 / 7.8, 1 / 0.86e9, 1 / 1.45e9)}
 PHOTOS = {BITS: Cost(1 / 1.27, 1 / 1.1e9, 1 / 1.6e9), ZSTD: Cost(1 / 1.42, 1 / 0.36e9, 1 / 0.8e9)}
 MB = 1 << 20
 
-costs = st.builds(Cost, size=st.floats(0.001, 1.0), pack=st.floats(1e-11, 1e-6), unpack=st.floats(1e-11, 1e-6))
+costs = st.builds(
+    Cost, size=st.floats(0.001, 1.0), pack=st.floats(1e-11, 1e-6), unpack=st.floats(1e-11, 1e-6)
+)
 columns = st.dictionaries(
     st.integers(0, 5),
     st.builds(
-        MeasuredColumn, st.integers(1, 1 << 30), st.dictionaries(st.sampled_from([LZ4, ZSTD, BITS]), costs, min_size=1)
+        MeasuredColumn,
+        st.integers(1, 1 << 30),
+        st.dictionaries(st.sampled_from([LZ4, ZSTD, BITS]), costs, min_size=1),
     ),
     min_size=1,
 )
@@ -56,12 +66,20 @@ def settled(costs: dict[Packing, Cost], around: Conditions) -> Packing | None:
 
 
 @given(found=columns, around=conditions)
-def test_the_best_is_never_worse_than_nothing(found: dict[int, MeasuredColumn], around: Conditions) -> None:
-    """However columns, costs and conditions are, what is chosen takes no longer than to send all as it is."""
-    assert seconds(found, best_choice(found, around), around) <= seconds(found, {}, around) * (1 + 1e-9)
+def test_the_best_is_never_worse_than_nothing(
+    found: dict[int, MeasuredColumn], around: Conditions
+) -> None:
+    """However columns, costs and conditions are, what is chosen takes no longer than to
+    send all as it is.
+    """
+    assert seconds(found, best_choice(found, around), around) <= seconds(found, {}, around) * (
+        1 + 1e-9
+    )
 
 
-@given(costs=st.dictionaries(st.sampled_from([LZ4, ZSTD, BITS]), costs, min_size=1), around=conditions)
+@given(
+    costs=st.dictionaries(st.sampled_from([LZ4, ZSTD, BITS]), costs, min_size=1), around=conditions
+)
 def test_one_column_gets_the_best_there_is(costs: dict[Packing, Cost], around: Conditions) -> None:
     """With a single column no packing takes less time than the one chosen."""
     found = {0: MeasuredColumn(MB, costs)}
@@ -69,11 +87,16 @@ def test_one_column_gets_the_best_there_is(costs: dict[Packing, Cost], around: C
     assert seconds(found, best_choice(found, around), around) <= least * (1 + 1e-9)
 
 
-@given(found=columns, story=st.lists(st.tuples(conditions, st.dictionaries(st.integers(0, 5), costs)), max_size=8))
+@given(
+    found=columns,
+    story=st.lists(st.tuples(conditions, st.dictionaries(st.integers(0, 5), costs)), max_size=8),
+)
 def test_what_stands_is_never_worse_than_nothing(
     found: dict[int, MeasuredColumn], story: list[tuple[Conditions, dict[int, Cost]]]
 ) -> None:
-    """However conditions and columns change, each decision is as good as no compression at all."""
+    """However conditions and columns change, each decision is as good as no compression
+    at all.
+    """
     choice = Choice()
     choice.probed(found, 1, GIGABIT)
     for around, blocks in story:
@@ -96,21 +119,33 @@ def test_what_stands_is_never_worse_than_nothing(
         (PHOTOS, Conditions(speed=1.175e8, links=10), BITS),
         (PHOTOS, Conditions(speed=1.175e8, links=20), None),
     ],
-    ids=[*("slow-tokens", "slow-photos", "fast-tokens", "fast-photos", "faster"), "busy-core", "crowded", "10", "20"],
+    ids=[
+        *("slow-tokens", "slow-photos", "fast-tokens", "fast-photos", "faster"),
+        "busy-core",
+        "crowded",
+        "10",
+        "20",
+    ],
 )
 def test_what_pays(costs: dict[Packing, Cost], around: Conditions, chosen: Packing | None) -> None:
-    """The slower the link, the stronger the codec; less where the core or the client's thread has other work."""
+    """The slower the link, the stronger the codec; less where the core or the client's
+    thread has other work.
+    """
     assert settled(costs, around) == chosen
 
 
 def test_nothing_is_tried_where_nothing_can_be_gained() -> None:
-    """While the pipeline is slower than the link, or everything stays on the host, no column is probed."""
+    """While the pipeline is slower than the link, or everything stays on the host, no
+    column is probed.
+    """
     assert not Choice().begin(MB, Conditions(speed=math.inf))
     assert not Choice().begin(MB, Conditions(speed=1.25e9, making=1e-9))
 
 
 def test_ties_spare_the_cores() -> None:
-    """Of choices that take the same time, because something else is slower, the one with the least work is taken."""
+    """Of choices that take the same time, because something else is slower, the one
+    with the least work is taken.
+    """
     found = {0: MeasuredColumn(MB, {LZ4: Cost(0.5, 1e-9, 1e-9), ZSTD: Cost(0.4, 3e-9, 1e-9)})}
     assert best_choice(found, Conditions(speed=1e9, making=1e-9)) == {}
     found[1] = MeasuredColumn(100 * MB, {LZ4: Cost(0.5, 1e-12, 1e-12)})
@@ -122,13 +157,15 @@ def test_columns_are_decided_together() -> None:
     busy = {LZ4: Cost(0.5, 8e-9, 0.0)}
     around = Conditions(speed=2e8)
     assert best_choice({0: MeasuredColumn(MB, busy), 1: MeasuredColumn(MB, {})}, around) == {0: LZ4}
-    assert best_choice({0: MeasuredColumn(MB, busy), 1: MeasuredColumn(MB, {BITS: Cost(0.2, 1e-9, 0.0)})}, around) == {
-        1: BITS
-    }
+    assert best_choice(
+        {0: MeasuredColumn(MB, busy), 1: MeasuredColumn(MB, {BITS: Cost(0.2, 1e-9, 0.0)})}, around
+    ) == {1: BITS}
 
 
 def test_small_gains_change_nothing() -> None:
-    """A choice stays while another one is only a little better, and goes as soon as it is worse than nothing."""
+    """A choice stays while another one is only a little better, and goes as soon as it
+    is worse than nothing.
+    """
     choice = Choice()
     choice.probed({0: MeasuredColumn(MB, {LZ4: Cost(0.5, 4e-9, 0.0)})}, 1, Conditions(speed=1e8))
     assert choice.standing == {0: LZ4}
@@ -143,7 +180,9 @@ def test_small_gains_change_nothing() -> None:
 
 
 def test_a_change_of_speed_is_noticed_without_a_probe() -> None:
-    """After some blocks the choice is thought over under the conditions of the moment."""
+    """After some blocks the choice is thought over under the conditions of the
+    moment.
+    """
     choice = Choice()
     choice.probed({0: MeasuredColumn(MB, dict(TOKENS))}, 1 << 20, GIGABIT)
     assert not choice.begin(DECIDE_BYTES - 1, LAN)
@@ -163,7 +202,9 @@ def test_probes_are_a_small_part_of_all() -> None:
 
 
 def test_a_column_that_has_changed_is_probed_again() -> None:
-    """When blocks shrink clearly less than at first, columns are probed soon; small changes do not count."""
+    """When blocks shrink clearly less than at first, columns are probed soon; small
+    changes do not count.
+    """
     choice = Choice()
     choice.probed({0: MeasuredColumn(MB, dict(TOKENS))}, 16 * MB // PROBE_SHARE, GIGABIT)
     for _ in range(20):
@@ -178,7 +219,9 @@ def test_a_column_that_has_changed_is_probed_again() -> None:
 
 @pytest.mark.parametrize("pack", [0.5e-9, 2e-9])
 def test_a_column_whose_codec_takes_another_time_is_probed_again(pack: float) -> None:
-    """The others take another one, too: a machine that was slow when they were tried may be so no more."""
+    """The others take another one, too: a machine that was slow when they were tried
+    may be so no more.
+    """
     choice = Choice()
     choice.probed({0: MeasuredColumn(MB, dict(TOKENS))}, 16 * MB // PROBE_SHARE, GIGABIT)
     for _ in range(20):

@@ -1,4 +1,6 @@
-"""zmqdata.blocks.codec with its columns: any element goes through a block unchanged, any garbage is refused."""
+"""zmqdata.blocks.codec with its columns: any element goes through a block unchanged,
+any garbage is refused.
+"""
 
 from __future__ import annotations
 
@@ -88,16 +90,26 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, RaggedTensor):
         return same((left.values, left.row_splits), (right.values, right.row_splits))
     if isinstance(left, np.ndarray) and left.dtype.hasobject:
-        return bool(left.dtype == right.dtype) and left.shape == right.shape and same(left.tolist(), right.tolist())
+        return (
+            bool(left.dtype == right.dtype)
+            and left.shape == right.shape
+            and same(left.tolist(), right.tolist())
+        )
     if isinstance(left, (np.ndarray, np.void)):
-        return bool(left.dtype == right.dtype) and left.shape == right.shape and left.tobytes() == right.tobytes()
+        return (
+            bool(left.dtype == right.dtype)
+            and left.shape == right.shape
+            and left.tobytes() == right.tobytes()
+        )
     if isinstance(left, np.generic):
         return left.dtype == right.dtype and bool(left == right or left != left)
     return repr(left) == repr(right)
 
 
 def check(*elements: Any) -> None:
-    """Elements come back the same, raw and with each codec, in numbers that need a second look at their bytes."""
+    """Elements come back the same, raw and with each codec, in numbers that need a
+    second look at their bytes.
+    """
     for codec in (None, *CODECS, Compression("AUTO")):
         for repetitions in (1, 300):
             sent = elements * repetitions
@@ -105,7 +117,23 @@ def check(*elements: Any) -> None:
 
 
 DTYPES: list[Any] = [
-    *("?", "i1", "u2", "<i4", ">i8", "f2", ">f4", "f8", "g", "c8", ">c16", "<U3", ">U2", "S4", "V5"),
+    *(
+        "?",
+        "i1",
+        "u2",
+        "<i4",
+        ">i8",
+        "f2",
+        ">f4",
+        "f8",
+        "g",
+        "c8",
+        ">c16",
+        "<U3",
+        ">U2",
+        "S4",
+        "V5",
+    ),
     *("<M8[ns]", ">M8[D]", "<m8[25s]", "<M8"),
     [("a", "<i4"), ("b", ">f8", (2,)), ("t", "<U2"), ("when", "<M8[s]")],
 ]
@@ -116,17 +144,26 @@ DTYPES: list[Any] = [
 def test_arrays_of_any_dtype_and_shape(dtype: Any, shape: tuple[int, ...]) -> None:
     """Arrays keep dtype and shape, whatever they are."""
     array = np.zeros(shape, dtype)
-    array[...] = np.ones((), np.uint8).astype(dtype) if array.dtype.kind not in "V" else np.zeros((), dtype)
+    array[...] = (
+        np.ones((), np.uint8).astype(dtype) if array.dtype.kind not in "V" else np.zeros((), dtype)
+    )
     check(array)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_ragged_arrays_of_any_dtype(dtype: Any) -> None:
     """Arrays of one dtype and different shapes share a block."""
-    check(np.zeros((2, 3), dtype), np.zeros((0, 5), dtype), np.zeros((1, 1), dtype), np.zeros((4, 0), dtype))
+    check(
+        np.zeros((2, 3), dtype),
+        np.zeros((0, 5), dtype),
+        np.zeros((1, 1), dtype),
+        np.zeros((4, 0), dtype),
+    )
 
 
-@pytest.mark.parametrize("dtype", [item for item in DTYPES if item not in (">i8", ">f4", ">c16", ">M8[D]")], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [item for item in DTYPES if item not in (">i8", ">f4", ">c16", ">M8[D]")], ids=str
+)
 def test_numpy_scalars_stay_scalars(dtype: Any) -> None:
     """A numpy scalar is not an array of no axes when it arrives."""
     check(np.zeros(1, dtype)[0])
@@ -152,12 +189,16 @@ def test_numpy_scalars_stay_scalars(dtype: Any) -> None:
     ids=lambda values: type(values[0]).__name__,
 )
 def test_scalars_keep_type_and_value(values: tuple[Any, ...]) -> None:
-    """Python's and numpy's scalars come back as what they were, at their extremes too."""
+    """Python's and numpy's scalars come back as what they were, at their extremes
+    too.
+    """
     check(*values)
 
 
 def test_text_arrays_of_differing_width_share_a_block() -> None:
-    """Fixed-width text may differ in width and shape within a block, and keeps its width."""
+    """Fixed-width text may differ in width and shape within a block, and keeps its
+    width.
+    """
     check(np.array(["a", "bcd"]), np.array(["xy"]), np.array([], "<U7"), np.array(["", "", ""]))
     check(np.array([b"a", b"bcd"]), np.array([b"xy"]))
     check(np.array([["a", "bcd"]], ">U3"), np.array([["xyz", "bcdef"]], ">U5"))
@@ -202,14 +243,17 @@ OBJECTS = st.one_of(
     st.decimals(allow_nan=False),
     st.datetimes(),
     st.sampled_from(Colour),
-    st.lists(st.one_of(st.integers(), st.text()), min_size=1).map(lambda items: np.array([None, *items], object)),
+    st.lists(st.one_of(st.integers(), st.text()), min_size=1).map(
+        lambda items: np.array([None, *items], object)
+    ),
     st.dictionaries(st.floats(allow_nan=False), st.text(), min_size=1, max_size=3),
     st.just(np.ma.masked_array([1, 2], [True, False])),
     st.just([1, "a"]),
 )
 RAGGED = st.lists(st.lists(st.integers(-9, 9), max_size=3), min_size=1, max_size=3).map(
     lambda rows: RaggedTensor(
-        np.array([x for row in rows for x in row], "<i4"), np.cumsum([0, *map(len, rows)]).astype("<i8")
+        np.array([x for row in rows for x in row], "<i4"),
+        np.cumsum([0, *map(len, rows)]).astype("<i8"),
     )
 )
 LEAVES = st.one_of(
@@ -233,7 +277,9 @@ ELEMENTS = st.recursive(
         st.lists(inner, max_size=4).map(tuple),
         st.builds(Pair, inner, inner),
         st.builds(Example, inner, inner | st.lists(st.integers())),
-        st.dictionaries(st.one_of(st.text("abü"), st.integers(-5, 5), st.binary(max_size=2)), inner, max_size=4),
+        st.dictionaries(
+            st.one_of(st.text("abü"), st.integers(-5, 5), st.binary(max_size=2)), inner, max_size=4
+        ),
     ),
     max_leaves=8,
 )
@@ -246,8 +292,12 @@ ELEMENTS = st.recursive(
     codec=st.sampled_from([None, *CODECS, "AUTO"]),
     max_chunk=st.sampled_from([1 << 30, 777]),
 )
-def test_any_elements_go_through_blocks(elements: list[Any], repetitions: int, codec: Any, max_chunk: int) -> None:
-    """Random elements, cut into blocks where their structure changes, all arrive in order and unchanged."""
+def test_any_elements_go_through_blocks(
+    elements: list[Any], repetitions: int, codec: Any, max_chunk: int
+) -> None:
+    """Random elements, cut into blocks where their structure changes, all arrive in
+    order and unchanged.
+    """
     builder, found = BlockBuilder(), []
     sent = [element for element in elements for _ in range(repetitions)]
     for element in sent:
@@ -260,9 +310,14 @@ def test_any_elements_go_through_blocks(elements: list[Any], repetitions: int, c
 
 
 @settings(max_examples=100, deadline=None)
-@given(elements=st.lists(ELEMENTS, min_size=2, max_size=3), order=st.lists(st.integers(0, 2), min_size=1, max_size=30))
+@given(
+    elements=st.lists(ELEMENTS, min_size=2, max_size=3),
+    order=st.lists(st.integers(0, 2), min_size=1, max_size=30),
+)
 def test_structures_may_change_at_every_element(elements: list[Any], order: list[int]) -> None:
-    """Elements of several structures in any mixture arrive in their order, each as it was."""
+    """Elements of several structures in any mixture arrive in their order, each as it
+    was.
+    """
     builder, found = BlockBuilder(), []
     sent = [elements[number % len(elements)] for number in order]
     for element in sent:
@@ -283,7 +338,9 @@ def test_structures_may_change_at_every_element(elements: list[Any], order: list
     full=st.sampled_from([1, 50, 500, 1 << 40]),
 )
 def test_many_are_taken_as_one_by_one(elements: list[Any], order: list[int], full: int) -> None:
-    """However many are offered at once, a block takes those that it would take by themselves, and is as large."""
+    """However many are offered at once, a block takes those that it would take by
+    themselves, and is as large.
+    """
     sent = [elements[number % len(elements)] for number in order]
     together, single = BlockBuilder(), BlockBuilder()
     while sent:
@@ -302,7 +359,9 @@ def test_many_are_taken_as_one_by_one(elements: list[Any], order: list[int], ful
 
 
 def test_builders_of_references_take_what_is_described_too() -> None:
-    """Who describes elements before adding them may do so without knowing which builder it is."""
+    """Who describes elements before adding them may do so without knowing which builder
+    it is.
+    """
     builder = ReferenceBuilder()
     assert builder.add(1, describe=False)
     assert builder.add_described(builder.describe(len))
@@ -310,7 +369,9 @@ def test_builders_of_references_take_what_is_described_too() -> None:
 
 
 def test_references_that_several_take_have_arrays_of_their_own() -> None:
-    """Whoever takes an element may write to it, and the next one finds it as it was made."""
+    """Whoever takes an element may write to it, and the next one finds it as it was
+    made.
+    """
     builder = ReferenceBuilder(shared=True)
     builder.add({"x": np.zeros(2), "y": (np.ones(1), RaggedTensor(np.zeros(2), np.array([0, 2])))})
     block = builder.build()
@@ -321,10 +382,14 @@ def test_references_that_several_take_have_arrays_of_their_own() -> None:
 
 
 def test_objects_must_be_allowed() -> None:
-    """A block with object leaves is refused whole by a receiver that does not allow them; others are not touched."""
+    """A block with object leaves is refused whole by a receiver that does not allow
+    them; others are not touched.
+    """
     block = encode((1, {2}))
     assert receive(block) == [(1, {2})]
-    with pytest.raises(ObjectsRefusedError, match=r"element\[1\] is a Python object.*allow_objects=False"):
+    with pytest.raises(
+        ObjectsRefusedError, match=r"element\[1\] is a Python object.*allow_objects=False"
+    ):
         receive(block, allow_objects=False)
     assert receive(encode((1, "x")), allow_objects=False) == [(1, "x")]
 
@@ -339,7 +404,9 @@ def test_objects_belong_to_the_sender_again_once_added() -> None:
 
 
 def test_objects_count_before_and_after_they_are_packed() -> None:
-    """A builder knows about how many bytes its objects take, and the block says it exactly."""
+    """A builder knows about how many bytes its objects take, and the block says it
+    exactly.
+    """
     builder = BlockBuilder()
     builder.add([1, "a" * 1000])
     assert 1000 < builder.nbytes < 1100
@@ -367,7 +434,9 @@ def test_objects_count_before_and_after_they_are_packed() -> None:
     ],
 )
 def test_other_structure_needs_a_new_block(first: Any, other: Any) -> None:
-    """An element of another structure is not taken, and taken after the block has been built."""
+    """An element of another structure is not taken, and taken after the block has been
+    built.
+    """
     builder = BlockBuilder()
     assert builder.add(first)
     nbytes = builder.nbytes
@@ -395,10 +464,23 @@ def test_unsupported_element_leaves_the_block_as_it_was() -> None:
 
 
 def test_counts_and_sizes_are_known_while_filling() -> None:
-    """The builder says how many elements and bytes it holds, and starts anew after a build."""
+    """The builder says how many elements and bytes it holds, and starts anew after a
+    build.
+    """
     builder = BlockBuilder()
     for _ in range(3):
-        builder.add((np.zeros((28, 28), np.uint8), np.int64(1), "abc", 7, None, True, 2**100, np.array(["ab"])))
+        builder.add(
+            (
+                np.zeros((28, 28), np.uint8),
+                np.int64(1),
+                "abc",
+                7,
+                None,
+                True,
+                2**100,
+                np.array(["ab"]),
+            )
+        )
     assert (builder.count, builder.nbytes) == (3, 3 * (784 + 8 + 3 + 8 + 0 + 1 + 12 + 8))
     block = builder.build()
     assert (block.count, builder.count, builder.nbytes) == (3, 0, 0)
@@ -435,7 +517,9 @@ def test_unknown_codec_is_refused_without_losing_the_block() -> None:
 
 
 def test_structure_is_told_once() -> None:
-    """A header without structure is shorter and needs the one announced before; the builder keeps one object."""
+    """A header without structure is shorter and needs the one announced before; the
+    builder keeps one object.
+    """
     builder = BlockBuilder()
     builder.add({"x": 1})
     first = builder.build()
@@ -456,7 +540,17 @@ def test_structure_is_told_once() -> None:
 def test_elements_may_be_skipped(skip: int) -> None:
     """Iteration begins behind the elements that the receiver has already."""
     row: list[Any] = [
-        (i, str(i), None, np.int8(i), np.full(2, i), np.full(i, i), np.full((), i), 2.0**i, np.array(["x" * i]))
+        (
+            i,
+            str(i),
+            None,
+            np.int8(i),
+            np.full(2, i),
+            np.full(i, i),
+            np.full((), i),
+            2.0**i,
+            np.array(["x" * i]),
+        )
         for i in range(4)
     ]
     block = encode(*row)
@@ -471,7 +565,9 @@ def test_elements_may_be_skipped(skip: int) -> None:
 @pytest.mark.parametrize("shapes", [[0], [0, 0], [0, 1]], ids=["one", "stacked", "ragged"])
 @pytest.mark.parametrize("codec", [None, "lz4"])
 def test_arrays_belong_to_the_receiver(size: int, shapes: list[int], codec: str | None) -> None:
-    """Arrays are writable, aligned for their dtype, and share no byte with the frames or each other."""
+    """Arrays are writable, aligned for their dtype, and share no byte with the frames
+    or each other.
+    """
     block = encode(*(np.zeros(size + extra) for extra in shapes), codec=codec)
     before = [bytes(frame) for frame in block.frames]
     found = receive(block)
@@ -484,7 +580,9 @@ def test_arrays_belong_to_the_receiver(size: int, shapes: list[int], codec: str 
 
 
 def test_keeping_a_small_array_does_not_keep_its_block() -> None:
-    """Small arrays own their memory; large ones are views of the block's, aligned to 64 bytes at its start."""
+    """Small arrays own their memory; large ones are views of the block's, aligned to 64
+    bytes at its start.
+    """
     small = receive(encode(*[np.zeros(100)] * 5))
     assert all(array.base is None for array in small)
     large = receive(encode(*[np.zeros(COPY_BELOW)] * 5))
@@ -493,7 +591,9 @@ def test_keeping_a_small_array_does_not_keep_its_block() -> None:
 
 
 def test_one_large_array_travels_from_where_it_lies() -> None:
-    """A block of one contiguous array is encoded without a copy, and lets go of it when it is dropped."""
+    """A block of one contiguous array is encoded without a copy, and lets go of it when
+    it is dropped.
+    """
     array = np.zeros(COPY_BELOW)
     block = encode(array)
     assert np.shares_memory(np.frombuffer(block.frames[0], np.uint8), array)
@@ -567,13 +667,17 @@ def table(*numbers: int) -> bytes:
     ],
 )
 def test_contradictions_are_refused(leaf: Node, column: Column, frame: bytes, count: int) -> None:
-    """Sizes, shapes, counts and text that cannot be are a ProtocolError, before anything of that size is made."""
+    """Sizes, shapes, counts and text that cannot be are a ProtocolError, before
+    anything of that size is made.
+    """
     with pytest.raises(ProtocolError):
         decode_block(*message(leaf, column, frame, count))
 
 
 def test_announced_size_is_limited() -> None:
-    """A block that claims more bytes than the receiver allows is refused however well its parts agree."""
+    """A block that claims more bytes than the receiver allows is refused however well
+    its parts agree.
+    """
     block = encode(np.zeros(1000))
     assert decode_block(block.meta, block.frames, max_bytes=8000).nbytes == 8000
     with pytest.raises(ProtocolError, match="at most 7999"):
@@ -621,14 +725,18 @@ def mutated(data: st.DataObject, raw: bytes) -> bytes:
     for _ in range(data.draw(st.integers(0, 3))):
         place = data.draw(st.integers(0, len(changed)))
         stop = min(len(changed), place + data.draw(st.integers(0, 8)))
-        changed[place:stop] = data.draw(st.one_of(st.binary(max_size=9), st.just(b"\xff" * (stop - place))))
+        changed[place:stop] = data.draw(
+            st.one_of(st.binary(max_size=9), st.just(b"\xff" * (stop - place)))
+        )
     return bytes(changed)
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_mutations_decode_or_are_refused(data: st.DataObject) -> None:
-    """A damaged block gives as many elements as it says or a ProtocolError, never anything else."""
+    """A damaged block gives as many elements as it says or a ProtocolError, never
+    anything else.
+    """
     block = data.draw(st.sampled_from(SAMPLES))
     meta = mutated(data, block.meta)
     frames = [mutated(data, bytes(frame)) for frame in block.frames]
@@ -643,7 +751,9 @@ def test_mutations_decode_or_are_refused(data: st.DataObject) -> None:
 
 
 def test_what_is_too_large_to_be_sent_is_an_error() -> None:
-    """An element of more than 4 GB is refused with its size and the limit, and the block goes on without it."""
+    """An element of more than 4 GB is refused with its size and the limit, and the
+    block goes on without it.
+    """
     large = np.broadcast_to(np.zeros(1, np.uint8), (MAX_ELEMENT_BYTES // 2 + 1,))
     builder = BlockBuilder()
     assert builder.add({"a": large[:3], "b": large[:3]})

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.blocks.columns``: which values share a column, how their bytes lie, and what is refused."""
+"""Tests of ``zmqdata.blocks.columns``: which values share a column, how their bytes
+lie, and what is refused.
+"""
 
 from __future__ import annotations
 
@@ -82,8 +84,26 @@ def test_sizes_are_known_without_packing(leaf: Leaf, value: Any, size: int) -> N
 @pytest.mark.parametrize(
     ("leaf", "others"),
     [
-        (INTS, [[1], np.zeros(1, ">i4"), np.zeros(1, "<i8"), np.zeros((1, 1), "<i4"), np.ma.zeros(1, "<i4")]),
-        (TEXTS, [np.array([b"a"]), np.array(["a"], ">U1"), np.array([["a"]]), np.zeros(1, [("a", "<U0")])["a"], "a"]),
+        (
+            INTS,
+            [
+                [1],
+                np.zeros(1, ">i4"),
+                np.zeros(1, "<i8"),
+                np.zeros((1, 1), "<i4"),
+                np.ma.zeros(1, "<i4"),
+            ],
+        ),
+        (
+            TEXTS,
+            [
+                np.array([b"a"]),
+                np.array(["a"], ">U1"),
+                np.array([["a"]]),
+                np.zeros(1, [("a", "<U0")])["a"],
+                "a",
+            ],
+        ),
         (Leaf("scalar", "<f8"), [1.0, np.float32(1), np.zeros((), "<f8")]),
         (Leaf("scalar", "<M8[s]"), [np.datetime64(1, "D"), np.timedelta64(1, "s")]),
         (Leaf("int"), [True, 1.0, np.int64(1)]),
@@ -95,7 +115,9 @@ def test_sizes_are_known_without_packing(leaf: Leaf, value: Any, size: int) -> N
     ids=repr,
 )
 def test_what_would_arrive_as_something_else_does_not_belong(leaf: Leaf, others: list[Any]) -> None:
-    """Another type, dtype, byte order, unit or number of axes needs a column of its own."""
+    """Another type, dtype, byte order, unit or number of axes needs a column of its
+    own.
+    """
     assert [sizer(leaf, dtype_of(leaf))([other]) for other in others] == [-1] * len(others)
 
 
@@ -125,13 +147,19 @@ def test_text_lies_behind_a_table_of_lengths() -> None:
 
 
 def test_numbers_are_as_wide_as_they_must_be() -> None:
-    """Integers take 8 bytes each while all of them fit, and rows of bytes when one does not."""
+    """Integers take 8 bytes each while all of them fit, and rows of bytes when one does
+    not.
+    """
     assert bytes(packed(Leaf("int"), 1, -1).buffer) == np.array([1, -1], "<i8").tobytes()
-    assert bytes(packed(Leaf("int"), 1, 2**63).buffer) == table(1, 9) + b"\x01" + (2**63).to_bytes(9, "little")
+    assert bytes(packed(Leaf("int"), 1, 2**63).buffer) == table(1, 9) + b"\x01" + (2**63).to_bytes(
+        9, "little"
+    )
 
 
 def test_text_of_one_width_keeps_it_in_the_column() -> None:
-    """Fixed-width text is a fixed column that tells its width; of several widths it is ragged characters."""
+    """Fixed-width text is a fixed column that tells its width; of several widths it is
+    ragged characters.
+    """
     assert packed(TEXTS, np.array(["ab"]), np.array(["c"], "<U2"))[1:] == ((1,), 4, 8)
     ragged = packed(BYTES, np.array([b"ab"]), np.array([b"c"]))
     assert (ragged.shape, ragged.width) == (None, 0)
@@ -140,12 +168,17 @@ def test_text_of_one_width_keeps_it_in_the_column() -> None:
 
 def test_nothing_takes_no_bytes() -> None:
     """None is told by the count of the block, an empty array by its shape."""
-    for column, shape in [(packed(Leaf("none"), None, None), ()), (packed(INTS, np.zeros(0, "<i4")), (0,))]:
+    for column, shape in [
+        (packed(Leaf("none"), None, None), ()),
+        (packed(INTS, np.zeros(0, "<i4")), (0,)),
+    ]:
         assert (column.buffer.nbytes, column.shape) == (0, shape)
 
 
 def test_a_contiguous_array_is_not_copied() -> None:
-    """One array that lies in C order is sent from where it is; another order is copied first."""
+    """One array that lies in C order is sent from where it is; another order is copied
+    first.
+    """
     array = np.arange(6, dtype="<i4")
     assert np.shares_memory(np.frombuffer(packed(INTS, array).buffer, np.uint8), array)
     assert bytes(flat_bytes(array[::2])) == array[::2].tobytes()
@@ -195,9 +228,16 @@ def test_values_come_back_as_they_were(leaf: Leaf, values: list[Any]) -> None:
             assert repr(came) == repr(sent)
 
 
-@given(st.lists(npst.arrays("<i4", npst.array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=4)), min_size=1))
+@given(
+    st.lists(
+        npst.arrays("<i4", npst.array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=4)),
+        min_size=1,
+    )
+)
 def test_arrays_of_any_shapes_share_a_column(arrays: list[Any]) -> None:
-    """Whatever the shapes, empty ones between the others too, each array gets its own bytes."""
+    """Whatever the shapes, empty ones between the others too, each array gets its own
+    bytes.
+    """
     for came, sent in zip(there_and_back(MATRICES, *arrays), arrays, strict=True):
         assert came.shape == sent.shape
         assert came.tobytes() == sent.tobytes()
@@ -231,7 +271,9 @@ def test_values_can_be_read_several_times() -> None:
 
 
 def test_small_arrays_own_their_memory() -> None:
-    """Keeping one small array does not keep its block; a large one is a view, and writable too."""
+    """Keeping one small array does not keep its block; a large one is a view, and
+    writable too.
+    """
     small = there_and_back(INTS, *[np.zeros(9, "<i4")] * 2)
     large = there_and_back(INTS, *[np.zeros(COPY_BELOW, "<i4")] * 2)
     assert all(array.base is None for array in small)
@@ -263,18 +305,34 @@ def test_small_arrays_own_their_memory() -> None:
         (INTS, Column(66, None), table(0) + b"12", 1, "ends within an item"),
         (INTS, Column(68, None), table(-1) + bytes(4), 1, "shapes that cannot be"),
         (INTS, Column(68, None), table(1 << 62) + bytes(4), 1, "shapes that cannot be"),
-        (MATRICES, Column(68, None), table(1 << 33, 1 << 31) + bytes(4), 1, "shapes that cannot be"),
+        (
+            MATRICES,
+            Column(68, None),
+            table(1 << 33, 1 << 31) + bytes(4),
+            1,
+            "shapes that cannot be",
+        ),
         (INTS, Column(68, None), table(2) + bytes(4), 1, "holds 1 items where its shapes take 2"),
         (TEXTS, Column(64, None), table(3, 0), 1, "claims items of 0 bytes"),
         (TEXTS, Column(64, None), table(0, 1 << 40), 1, "claims items of"),
         (TEXTS, Column(68, None), table(1, 1) + b"\xff\xff\xff\xff", 1, "no character"),
         (Leaf("float"), Column(64, None), table(0), 1, "float cannot be ragged"),
-        (Leaf("scalar", "<i4"), Column(68, None), table(1) + bytes(4), 1, "scalar cannot be ragged"),
+        (
+            Leaf("scalar", "<i4"),
+            Column(68, None),
+            table(1) + bytes(4),
+            1,
+            "scalar cannot be ragged",
+        ),
         (Leaf("str"), Column(66, None), table(2) + b"\xff\xff", 1, "not UTF-8"),
     ],
 )
-def test_contradictions_are_told(leaf: Leaf, column: Column, frame: bytes, count: int, text: str) -> None:
-    """Sizes, shapes, widths and text that cannot be are refused with what was claimed and what there is."""
+def test_contradictions_are_told(
+    leaf: Leaf, column: Column, frame: bytes, count: int, text: str
+) -> None:
+    """Sizes, shapes, widths and text that cannot be are refused with what was claimed
+    and what there is.
+    """
     with pytest.raises(ProtocolError, match=text):
         unpacked(leaf, column, frame, count)
 
@@ -288,14 +346,21 @@ def test_damaged_text_within_structured_items_is_refused() -> None:
 
 
 @given(
-    st.sampled_from([INTS, TEXTS, MATRICES, Leaf("int"), Leaf("str"), Leaf("bytes"), Leaf("scalar", "<f8")]),
+    st.sampled_from(
+        [INTS, TEXTS, MATRICES, Leaf("int"), Leaf("str"), Leaf("bytes"), Leaf("scalar", "<f8")]
+    ),
     st.none() | st.lists(st.integers(-2, 9) | st.just(2**40), max_size=3).map(tuple),
     st.integers(-1, 9),
-    st.lists(st.integers(-1, 9), max_size=8).map(lambda numbers: table(*numbers)) | st.binary(max_size=80),
+    st.lists(st.integers(-1, 9), max_size=8).map(lambda numbers: table(*numbers))
+    | st.binary(max_size=80),
     st.integers(1, 4),
 )
-def test_any_column_is_read_or_refused(leaf: Leaf, shape: Any, width: int, frame: bytes, count: int) -> None:
-    """Whatever a header claims about whatever bytes, there are as many values as told or a ProtocolError."""
+def test_any_column_is_read_or_refused(
+    leaf: Leaf, shape: Any, width: int, frame: bytes, count: int
+) -> None:
+    """Whatever a header claims about whatever bytes, there are as many values as told
+    or a ProtocolError.
+    """
     try:
         found = unpacked(leaf, Column(len(frame), shape, width), frame, count)
     except ProtocolError:

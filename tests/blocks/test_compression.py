@@ -53,7 +53,9 @@ def test_snappy_is_pointed_to_its_counterpart() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("typesize", [0, 1, 8, 4000])
 def test_compressed_buffer_comes_back(codec: str, typesize: int) -> None:
-    """Each codec and each shuffle gives back the bytes, in fewer bytes, aligned and writable."""
+    """Each codec and each shuffle gives back the bytes, in fewer bytes, aligned and
+    writable.
+    """
     frame, chunks = encode_buffer(TOKENS, packing_of(codec, typesize), typesize)
     buffer = decode_buffer(memoryview(frame), TOKENS.nbytes, chunks, own=False)
     assert bytes(buffer) == bytes(TOKENS)
@@ -65,13 +67,23 @@ def test_compressed_buffer_comes_back(codec: str, typesize: int) -> None:
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 @pytest.mark.parametrize("typesize", [1, 2, 8])
 def test_any_filter_suits_any_type(shuffle: str, typesize: int) -> None:
-    """A filter that is not the usual one for items of a size gives back the bytes, too."""
+    """A filter that is not the usual one for items of a size gives back the bytes,
+    too.
+    """
     frame, chunks = encode_buffer(TOKENS, Packing("lz4", shuffle), typesize)
-    assert bytes(decode_buffer(memoryview(frame), TOKENS.nbytes, chunks, own=False)) == bytes(TOKENS)
+    assert bytes(decode_buffer(memoryview(frame), TOKENS.nbytes, chunks, own=False)) == bytes(
+        TOKENS
+    )
 
 
-@given(raw=st.binary(max_size=5000), max_chunk=st.integers(300, 3000), codec=st.sampled_from([None, *CODECS]))
-def test_any_bytes_come_back_in_any_number_of_chunks(raw: bytes, max_chunk: int, codec: str | None) -> None:
+@given(
+    raw=st.binary(max_size=5000),
+    max_chunk=st.integers(300, 3000),
+    codec=st.sampled_from([None, *CODECS]),
+)
+def test_any_bytes_come_back_in_any_number_of_chunks(
+    raw: bytes, max_chunk: int, codec: str | None
+) -> None:
     """Whatever the bytes and wherever they are cut, decoding gives them back."""
     raw = raw * 3
     packing = None if codec is None else packing_of(codec, 1)
@@ -86,7 +98,9 @@ def test_large_buffers_are_cut() -> None:
     assert sum(chunks) == len(frame)
 
 
-@pytest.mark.parametrize("buffer", [NOISE, TOKENS[: MIN_BYTES - 1]], ids=["incompressible", "small"])
+@pytest.mark.parametrize(
+    "buffer", [NOISE, TOKENS[: MIN_BYTES - 1]], ids=["incompressible", "small"]
+)
 def test_compression_that_does_not_pay_is_left_out(buffer: memoryview) -> None:
     """Noise and small buffers travel as they are."""
     assert encode_buffer(buffer, LZ4, 1) == (buffer, ())
@@ -144,7 +158,9 @@ def test_impossible_allocation_is_a_protocol_error() -> None:
 
 @given(st.data())
 def test_damaged_chunks_decode_or_are_refused(data: st.DataObject) -> None:
-    """Bytes changed anywhere in a chunk give other bytes or a ProtocolError, never anything else."""
+    """Bytes changed anywhere in a chunk give other bytes or a ProtocolError, never
+    anything else.
+    """
     codec = data.draw(st.sampled_from(CODECS))
     frame, chunks = encode_buffer(TOKENS[:8000], packing_of(codec, 8), 8)
     damaged = bytearray(frame)
@@ -155,7 +171,9 @@ def test_damaged_chunks_decode_or_are_refused(data: st.DataObject) -> None:
 
 
 def test_decoding_keeps_nothing_of_the_frame() -> None:
-    """What was decoded, or refused, is all that is left: no reference to the frame stays behind."""
+    """What was decoded, or refused, is all that is left: no reference to the frame
+    stays behind.
+    """
     frame, chunks = encode_buffer(memoryview(bytes(10_000)), LZ4, 8)
     good, bad = bytearray(frame), bytearray(frame)
     bad[0] = 9
@@ -170,7 +188,9 @@ def test_decoding_keeps_nothing_of_the_frame() -> None:
 
 @pytest.mark.parametrize(("place", "value"), [(0, 1), (3, 0), (8, 0), (11, 255), (4, 255), (12, 1)])
 def test_a_header_that_cannot_be_is_refused(place: int, value: int) -> None:
-    """Another format, no item size, an impossible block size, raw size or chunk size: nothing is decompressed."""
+    """Another format, no item size, an impossible block size, raw size or chunk size:
+    nothing is decompressed.
+    """
     frame, chunks = encode_buffer(memoryview(bytes(10_000)), LZ4, 8)
     damaged = bytearray(frame)
     damaged[place : place + 1] = bytes([value])

@@ -1,4 +1,6 @@
-"""zmqdata.blocks.dtypes: which dtypes travel, and what a peer's description may claim."""
+"""zmqdata.blocks.dtypes: which dtypes travel, and what a peer's description may
+claim.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,23 @@ from zmqdata.blocks.dtypes import (
 from zmqdata.errors import ProtocolError
 
 SUPPORTED: list[Any] = [
-    *("?", "i1", "u1", "<i2", ">i4", "<u8", "<f2", ">f4", "<f8", "<c8", ">c16", "<U3", ">U2", "S5", "V7"),
+    *(
+        "?",
+        "i1",
+        "u1",
+        "<i2",
+        ">i4",
+        "<u8",
+        "<f2",
+        ">f4",
+        "<f8",
+        "<c8",
+        ">c16",
+        "<U3",
+        ">U2",
+        "S5",
+        "V7",
+    ),
     *("<M8", "<M8[ns]", "<m8[25s]", ">M8[D]", "<m8"),
     np.dtype([("a", "<i4"), ("b", ">f8"), ("ü", "<U2")]),
     np.dtype([("a", "i1"), ("b", "<i8")], align=True),
@@ -69,7 +87,9 @@ HOSTILE: list[DTypeSpec] = [
 
 @pytest.mark.parametrize("dtype", [*map(np.dtype, SUPPORTED)], ids=str)
 def test_description_is_exact(dtype: np.dtype[Any]) -> None:
-    """A dtype rebuilt from its description, sent as msgpack, is the same to the last offset."""
+    """A dtype rebuilt from its description, sent as msgpack, is the same to the last
+    offset.
+    """
     assert is_supported(dtype)
     sent = msgspec.msgpack.decode(msgspec.msgpack.encode(describe(dtype)), type=DTypeSpec)
     assert rebuild(sent) == dtype
@@ -91,9 +111,13 @@ def test_nesting_is_limited() -> None:
         rebuild(spec)
 
 
-@pytest.mark.parametrize("dtype", [object, [("a", object)], [("a", object, 2)], [("a", [("b", object)])], "V0", []])
+@pytest.mark.parametrize(
+    "dtype", [object, [("a", object)], [("a", object, 2)], [("a", [("b", object)])], "V0", []]
+)
 def test_dtypes_that_hold_objects_or_nothing_do_not_travel(dtype: Any) -> None:
-    """Neither at the top nor in a field may there be a Python object, nor an item without bytes."""
+    """Neither at the top nor in a field may there be a Python object, nor an item
+    without bytes.
+    """
     assert not is_supported(np.dtype(dtype))
 
 
@@ -115,7 +139,9 @@ def nested(levels: int) -> np.dtype[Any]:
     ids=["fields", "empty", "levels", "record"],
 )
 def test_what_cannot_be_described_travels_as_an_object(dtype: np.dtype[Any]) -> None:
-    """Structured dtypes with more fields or levels than a description may have, or with a class, come as they were."""
+    """Structured dtypes with more fields or levels than a description may have, or with
+    a class, come as they were.
+    """
     assert not is_supported(dtype)
     builder = BlockBuilder()
     builder.add(np.zeros(3, dtype))
@@ -127,7 +153,10 @@ def test_what_cannot_be_described_travels_as_an_object(dtype: np.dtype[Any]) -> 
 
 def test_as_much_as_a_description_may_have_is_supported() -> None:
     """The largest number of fields, and of levels."""
-    for dtype in (nested(MAX_NESTING), np.dtype([(f"f{number}", "i1") for number in range(MAX_FIELDS)])):
+    for dtype in (
+        nested(MAX_NESTING),
+        np.dtype([(f"f{number}", "i1") for number in range(MAX_FIELDS)]),
+    ):
         assert is_supported(dtype)
         assert rebuild(describe(dtype)) == dtype
 
@@ -149,9 +178,13 @@ def test_width_must_be_whole_characters(width: int) -> None:
         widen("<U", width)
 
 
-@pytest.mark.parametrize("dtype", ["<U1", ">U1", [("n", "i4"), ("t", "<U1")], [("x", [("t", "<U1", 1)])]])
+@pytest.mark.parametrize(
+    "dtype", ["<U1", ">U1", [("n", "i4"), ("t", "<U1")], [("x", [("t", "<U1", 1)])]]
+)
 def test_numbers_beyond_unicode_are_refused(dtype: Any) -> None:
-    """Text whose numbers are no characters is found, in fields too; other text passes."""
+    """Text whose numbers are no characters is found, in fields too; other text
+    passes.
+    """
     array = np.zeros(2, dtype)
     check_text(array)
     raw = np.full(array.nbytes, 0x7F, np.uint8).view(dtype)

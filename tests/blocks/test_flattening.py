@@ -59,7 +59,13 @@ def test_subclasses_of_dict_arrive_as_dict() -> None:
 
 @pytest.mark.parametrize(
     ("value", "dtype"),
-    [([1, 2], "int64"), ([1.5, 2], "float64"), ([[True], [False]], "bool"), (["a", "bcd"], "<U3"), ([b"xy"], "S2")],
+    [
+        ([1, 2], "int64"),
+        ([1.5, 2], "float64"),
+        ([[True], [False]], "bool"),
+        (["a", "bcd"], "<U3"),
+        ([b"xy"], "S2"),
+    ],
 )
 def test_lists_become_arrays(value: list[Any], dtype: str) -> None:
     """A list of equal numbers or texts is the array that numpy makes of it."""
@@ -77,7 +83,9 @@ def test_memory_maps_are_arrays(tmp_path: Any) -> None:
 
 
 def test_text_without_width_gets_one() -> None:
-    """Arrays of text of no character, which numpy makes only by views, travel with one."""
+    """Arrays of text of no character, which numpy makes only by views, travel with
+    one.
+    """
     empty = np.zeros(3, [("a", "U0"), ("b", "i4")])["a"]
     (leaf,) = describe_element(empty)[1]
     assert isinstance(leaf, np.ndarray)
@@ -91,7 +99,10 @@ LOOP["again"] = LOOP
 @pytest.mark.parametrize(
     ("element", "text"),
     [
-        ({"a": (1, {2: threading.Lock()})}, r"element\['a'\]\[1\]\[2\] is of type _thread.lock.*Convert it"),
+        (
+            {"a": (1, {2: threading.Lock()})},
+            r"element\['a'\]\[1\]\[2\] is of type _thread.lock.*Convert it",
+        ),
         (Point(lambda: 1, 2.0), r"element\.x is of type builtins.function.*made within a function"),  # type: ignore[arg-type]
         (np.array([len]), r"an array of dtype dtype\('O'\).*builtins.len"),
         (len, "builtins.len"),
@@ -101,7 +112,9 @@ LOOP["again"] = LOOP
     ],
 )
 def test_what_does_not_travel_is_named(element: object, text: str) -> None:
-    """What cannot be pickled, and excess, are a TypeError with the path, the type and the remedy."""
+    """What cannot be pickled, and excess, are a TypeError with the path, the type and
+    the remedy.
+    """
     with pytest.raises(TypeError, match=text):
         describe_element(element)
 
@@ -134,16 +147,23 @@ def test_what_does_not_travel_is_named(element: object, text: str) -> None:
     ids=lambda element: type(element).__name__,
 )
 def test_everything_else_is_an_object(element: object) -> None:
-    """What has no kind of its own is pickled as a whole, unless objects are not allowed."""
+    """What has no kind of its own is pickled as a whole, unless objects are not
+    allowed.
+    """
     structure, leaves = describe_element({"x": element})
     assert structure.leaves == (Leaf("object"),)
     assert [type(leaf) for leaf in leaves] == [Pickled]
-    with pytest.raises(TypeError, match=r"element\['x'\] is .*, which does not travel: Python objects are not allowed"):
+    with pytest.raises(
+        TypeError,
+        match=r"element\['x'\] is .*, which does not travel: Python objects are not allowed",
+    ):
         describe_element({"x": element}, allow_objects=False)
 
 
 def test_lists_within_dataclasses_stay_lists() -> None:
-    """A pipeline does not look into dataclasses, so the wire leaves their lists alone, at any depth."""
+    """A pipeline does not look into dataclasses, so the wire leaves their lists alone,
+    at any depth.
+    """
     structure, _ = describe_element(Example(image=[1, 2], label={"x": (3, [4])}))  # type: ignore[arg-type]
     assert [leaf.kind for leaf in structure.leaves] == ["object", "int", "object"]
 
@@ -166,7 +186,9 @@ def test_lists_within_dataclasses_stay_lists() -> None:
     ],
 )
 def test_other_nesting_is_noticed(example: object, other: object) -> None:
-    """The fast path made for one element finds nothing in an element of other nesting."""
+    """The fast path made for one element finds nothing in an element of other
+    nesting.
+    """
     transpose = transposer(describe_element(example)[0].node, example)
     assert transpose([example, example]) is not None
     assert transpose([other]) is None
@@ -174,7 +196,9 @@ def test_other_nesting_is_noticed(example: object, other: object) -> None:
 
 
 def test_ragged_tensors_are_nodes_of_their_own() -> None:
-    """A ragged tensor is taken apart into its values and splits, at any depth, and another class is not."""
+    """A ragged tensor is taken apart into its values and splits, at any depth, and
+    another class is not.
+    """
     ragged = RaggedTensor(RaggedTensor(np.arange(3), [0, 1, 3]), [0, 2])
     assert again({"r": ragged})["r"].equals(ragged)
     structure, leaves = describe_element(ragged)
@@ -187,5 +211,7 @@ def test_ragged_tensors_are_nodes_of_their_own() -> None:
 def test_the_structure_tells_kinds_and_order() -> None:
     """Keys keep their order, and each leaf says what it is."""
     structure, leaves = describe_element({"b": (1, None), "a": np.zeros((2, 3), "f4")})
-    assert structure == Structure(DictOf(("b", "a"), (TupleOf((Leaf("int"), Leaf("none"))), Leaf("array", "<f4", 2))))
+    assert structure == Structure(
+        DictOf(("b", "a"), (TupleOf((Leaf("int"), Leaf("none"))), Leaf("array", "<f4", 2)))
+    )
     assert leaves[:2] == [1, None]

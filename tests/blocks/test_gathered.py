@@ -33,7 +33,9 @@ def built(elements: list[Any], gather: bool, codec: str | None = None) -> Encode
     ],
 )
 def test_large_values_stay_where_they_are(elements: list[Any], is_gathered: bool) -> None:
-    """Frames of several large arrays lie in pieces, which together are the bytes that they would be in one."""
+    """Frames of several large arrays lie in pieces, which together are the bytes that
+    they would be in one.
+    """
     block, joined = built(elements, True), built(elements, False)
     assert [type(frame) is Gathered for frame in block.frames] == [is_gathered]
     assert block.meta == joined.meta

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.blocks.names``: what a peer may name, and that nothing is imported or run to find it."""
+"""Tests of ``zmqdata.blocks.names``: what a peer may name, and that nothing is imported
+or run to find it.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ sys.modules.setdefault(HERE, sys.modules[Kept.__module__])
     ],
 )
 def test_values_and_what_users_made_are_found(module: str, qualname: str, found: object) -> None:
-    """Containers, values and exceptions everybody has, numpy's, and classes and functions of imported modules."""
+    """Containers, values and exceptions everybody has, numpy's, and classes and
+    functions of imported modules.
+    """
     assert named(module, qualname) is found
 
 
@@ -109,14 +113,20 @@ def test_values_and_what_users_made_are_found(module: str, qualname: str, found:
     ],
 )
 def test_what_does_something_is_not_found(module: str, qualname: str) -> None:
-    """No function of the system, of numpy or of zmqdata, by whatever module it is named, and no module or variable."""
+    """No function of the system, of numpy or of zmqdata, by whatever module it is
+    named, and no module or variable.
+    """
     with pytest.raises(ProtocolError, match="which is not among the values that may be sent"):
         named(module, qualname)
 
 
-@pytest.mark.parametrize(("module", "qualname"), [("not_imported", "Kept"), (HERE, "Missing"), (HERE, ""), ("", "")])
+@pytest.mark.parametrize(
+    ("module", "qualname"), [("not_imported", "Kept"), (HERE, "Missing"), (HERE, ""), ("", "")]
+)
 def test_what_is_not_there_names_the_remedy(module: str, qualname: str) -> None:
-    """A class that this process does not have is an error that says what to import; nothing is imported."""
+    """A class that this process does not have is an error that says what to import;
+    nothing is imported.
+    """
     with pytest.raises(ProtocolError, match="is not there in this process: import"):
         named(module, qualname)
     assert "not_imported" not in sys.modules
@@ -144,7 +154,9 @@ def test_where_python_3_13_says_that_paths_are_from() -> None:
 
 
 def test_attributes_are_members_and_makers() -> None:
-    """Members of enumerations and class methods that make instances may be asked for."""
+    """Members of enumerations and class methods that make instances may be asked
+    for.
+    """
     assert attribute(Colour, "RED") is Colour.RED
     assert isinstance(attribute(Kept, "maker")(1), Kept)
     assert attribute(zoneinfo.ZoneInfo, "_unpickle")("UTC", True) == zoneinfo.ZoneInfo("UTC")
@@ -166,7 +178,9 @@ def test_attributes_are_members_and_makers() -> None:
     ids=lambda value: repr(value).partition(" at 0x")[0],
 )
 def test_other_attributes_are_refused(owner: object, name: str) -> None:
-    """Nothing of instances, modules, the standard library and numpy, and nothing that Python itself has put there."""
+    """Nothing of instances, modules, the standard library and numpy, and nothing that
+    Python itself has put there.
+    """
     if (owner, name) == (Colour, "mro"):
         owner = enum.Flag
     with pytest.raises(ProtocolError, match="asks for the attribute"):
@@ -180,7 +194,9 @@ class Slotted:
 
 
 def test_states_are_set_on_instances() -> None:
-    """An instance gets its attributes, its slots, or what its own ``__setstate__`` makes of its state."""
+    """An instance gets its attributes, its slots, or what its own ``__setstate__``
+    makes of its state.
+    """
     kept, slotted, error = Kept(), Slotted(), ValueError()
     set_state(kept, {"a": 1})
     set_state(slotted, (None, {"a": 2}))
@@ -199,14 +215,19 @@ def test_states_are_set_on_instances() -> None:
         (sys, {"a": 1}),
         (plain, {"a": 1}),
         (np.zeros(1), (1, (5,), np.dtype(object), False, b"")),
-        (np.zeros(1).view(type("Marked", (np.ndarray,), {})), (1, (5,), np.dtype(object), False, b"")),
+        (
+            np.zeros(1).view(type("Marked", (np.ndarray,), {})),
+            (1, (5,), np.dtype(object), False, b""),
+        ),
         (np.dtype("i4"), (3, "<", None, None, None, -1, -1, 0)),
         (np.float64(1), {}),
     ],
     ids=lambda value: type(value).__name__,
 )
 def test_states_of_classes_and_of_numpy_are_refused(instance: object, state: object) -> None:
-    """What belongs to everybody is not changed, and numpy's own ``__setstate__`` is never called."""
+    """What belongs to everybody is not changed, and numpy's own ``__setstate__`` is
+    never called.
+    """
     with pytest.raises(ProtocolError, match="sets the state of"):
         set_state(instance, state)
     assert not hasattr(Kept, "a")

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.blocks.objects``: how objects are pickled, laid out, checked and unpickled."""
+"""Tests of ``zmqdata.blocks.objects``: how objects are pickled, laid out, checked and
+unpickled.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ class Bad:
 
 
 def by_value() -> type:
-    """A class as a worker has it that came with a pipeline: its module here does not hold it."""
+    """A class as a worker has it that came with a pipeline: its module here does not
+    hold it.
+    """
     return type("Colour", (), {"__module__": __name__, "__qualname__": "Made", "number": 7})
 
 
@@ -167,7 +171,9 @@ ARRAYS: list[Any] = [
 
 @pytest.mark.parametrize("value", ARRAYS, ids=lambda value: f"{type(value).__name__}-{value.dtype}")
 def test_arrays_that_are_objects_come_back(value: Any) -> None:
-    """Arrays of objects and subclasses of arrays keep class, dtype, shape and content."""
+    """Arrays of objects and subclasses of arrays keep class, dtype, shape and
+    content.
+    """
     (found,) = packed_again(value)
     assert type(found) is type(value)
     assert (found.dtype, found.shape) == (value.dtype, value.shape)
@@ -188,7 +194,9 @@ def test_error_values_come_back() -> None:
 
 
 def test_large_buffers_lie_beside_the_pickle() -> None:
-    """Memory of 16 KB and more is taken from where it is, and handed out aligned, writable and not shared."""
+    """Memory of 16 KB and more is taken from where it is, and handed out aligned,
+    writable and not shared.
+    """
     small, large = np.zeros(OUT_OF_BAND - 1, np.uint8), np.zeros(OUT_OF_BAND, np.uint8)
     sent = pickled([small, large])
     assert [buffer.nbytes for buffer in sent.buffers] == [OUT_OF_BAND]
@@ -204,7 +212,9 @@ def test_large_buffers_lie_beside_the_pickle() -> None:
 
 
 def test_classes_that_came_with_the_pipeline_are_named() -> None:
-    """An instance of a class that a worker got by value is an instance of the client's class of that name."""
+    """An instance of a class that a worker got by value is an instance of the client's
+    class of that name.
+    """
     instance = by_value()()
     instance.number = 5
     (found,) = packed_again(instance)
@@ -231,7 +241,9 @@ def test_classes_that_came_with_the_pipeline_are_named() -> None:
     ids=lambda value: str(value).partition(" at 0x")[0][:30],
 )
 def test_what_receivers_would_refuse_is_refused_at_once(value: Any, text: str) -> None:
-    """What cannot be pickled, or could not be unpickled, is a TypeError where the element is made."""
+    """What cannot be pickled, or could not be unpickled, is a TypeError where the
+    element is made.
+    """
     with pytest.raises(TypeError, match=text):
         pickled({"deep": [value]})
 
@@ -240,7 +252,9 @@ def test_what_receivers_would_refuse_is_refused_at_once(value: Any, text: str) -
 
 
 def column(*parts: int | bytes) -> memoryview:
-    """A column of objects as a hostile peer may write it: numbers for the table, then bytes, each filled up."""
+    """A column of objects as a hostile peer may write it: numbers for the table, then
+    bytes, each filled up.
+    """
     raw = np.array([part for part in parts if isinstance(part, int)], "<i8").tobytes()
     pieces = [raw, *[part for part in parts if isinstance(part, bytes)]]
     return memoryview(b"".join(piece + bytes(-len(piece) % 64) for piece in pieces))
@@ -250,7 +264,9 @@ ONE = pickle.dumps(1, 5)
 
 
 def test_a_column_by_hand() -> None:
-    """The layout is a table of sizes, the pickles and the buffers, each filled up to 64 bytes."""
+    """The layout is a table of sizes, the pickles and the buffers, each filled up to 64
+    bytes.
+    """
     frame = column(len(ONE), 0, len(ONE), 0, ONE + ONE)
     assert unpack_objects(frame.nbytes, (), frame, 2) == [1, 1]
     assert bytes(pack_objects([Pickled(ONE, ()), Pickled(ONE, ())])) == bytes(frame)
@@ -281,7 +297,9 @@ def test_a_column_by_hand() -> None:
     ],
 )
 def test_sizes_that_contradict_each_other_are_refused(frame: Any, count: int) -> None:
-    """Whatever the table says, nothing beyond the column is read and nothing larger is made."""
+    """Whatever the table says, nothing beyond the column is read and nothing larger is
+    made.
+    """
     with pytest.raises(ProtocolError):
         unpack_objects(len(frame), (), memoryview(frame), count)
 
@@ -301,13 +319,18 @@ class Witness:
 
 
 def test_nothing_is_unpickled_where_objects_are_not_allowed() -> None:
-    """Without ``allow_objects`` no frame is even looked at, and the text says which leaf it was."""
+    """Without ``allow_objects`` no frame is even looked at, and the text says which
+    leaf it was.
+    """
     builder = BlockBuilder()
     builder.add({"n": 1, "x": (2, Witness())})
     block = builder.build()
     frames = [bytes(whole(frame)) for frame in block.frames]
     for content in (frames, [b"x"] * 3, []):
-        with pytest.raises(ObjectsRefusedError, match=r"^element\['x'\]\[1\] is a Python object.*allow_objects=False"):
+        with pytest.raises(
+            ObjectsRefusedError,
+            match=r"^element\['x'\]\[1\] is a Python object.*allow_objects=False",
+        ):
             decode_block(block.meta, content, allow_objects=False)
     assert Witness.seen == []
     decode_block(block.meta, frames)
@@ -348,7 +371,9 @@ def test_nothing_is_unpickled_where_objects_are_not_allowed() -> None:
     ],
 )
 def test_hostile_pickles_are_refused(stream: bytes) -> None:
-    """Damaged pickles, opcodes that no pickler writes, names that do something, and what raises: ProtocolError."""
+    """Damaged pickles, opcodes that no pickler writes, names that do something, and
+    what raises: ProtocolError.
+    """
     with pytest.raises(ProtocolError):
         unpickled(stream, [])
 
@@ -359,12 +384,21 @@ def test_what_picklers_write_passes_the_check(value: Any) -> None:
     check_stream(pickled([value, value]).stream)
 
 
-@given(st.recursive(st.one_of(st.integers(), st.text(), st.binary(), st.floats(), st.none(), st.booleans()), st.lists))
+@given(
+    st.recursive(
+        st.one_of(st.integers(), st.text(), st.binary(), st.floats(), st.none(), st.booleans()),
+        st.lists,
+    )
+)
 def test_the_check_agrees_with_pickletools(value: Any) -> None:
-    """A pickle is accepted up to its end, and without its end, or with more behind it, it is refused."""
+    """A pickle is accepted up to its end, and without its end, or with more behind it,
+    it is refused.
+    """
     stream = pickle.dumps({"k": (value, frozenset(["x"]))}, 5)
     check_stream(stream)
-    assert [place for opcode, _, place in pickletools.genops(stream) if opcode.name == "STOP"] == [len(stream) - 1]
+    assert [place for opcode, _, place in pickletools.genops(stream) if opcode.name == "STOP"] == [
+        len(stream) - 1
+    ]
     for damaged in (stream[:-1], stream + b".", stream[:-1] + b"\x95."):
         with pytest.raises(ProtocolError):
             check_stream(damaged)
@@ -372,8 +406,12 @@ def test_the_check_agrees_with_pickletools(value: Any) -> None:
 
 @settings(max_examples=600, deadline=None)
 @given(st.sampled_from(VALUES + ARRAYS), st.integers(0, 3000), st.binary(max_size=4), st.booleans())
-def test_damaged_objects_are_read_or_refused(value: Any, place: int, patch: bytes, in_place: bool) -> None:
-    """Whatever is changed in a column of objects, there is an object for each or a ProtocolError."""
+def test_damaged_objects_are_read_or_refused(
+    value: Any, place: int, patch: bytes, in_place: bool
+) -> None:
+    """Whatever is changed in a column of objects, there is an object for each or a
+    ProtocolError.
+    """
     raw = bytes(pack_objects([pickled(value), pickled(1)]))
     place %= len(raw)
     frame = raw[:place] + patch + raw[place + (len(patch) if in_place else 0) :]

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.blocks.raggeds``: ragged tensors go through blocks unchanged, and lies about them are refused."""
+"""Tests of ``zmqdata.blocks.raggeds``: ragged tensors go through blocks unchanged, and
+lies about them are refused.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,15 @@ DTYPES = ["<i8", ">f4", "?", "<U3", "S2", "<M8[s]", "c8"]
 def raggeds(draw: Any, rank: int, dtype: str, inner: tuple[int, ...], splits: str) -> RaggedTensor:
     """A ragged tensor of any number of rows."""
     lengths = draw(st.lists(st.integers(0, 3), max_size=4))
-    made: Any = RaggedTensor.from_row_lengths(np.zeros((sum(lengths), *inner), dtype), lengths, splits)
+    made: Any = RaggedTensor.from_row_lengths(
+        np.zeros((sum(lengths), *inner), dtype), lengths, splits
+    )
     for _ in range(rank - 1):
         cuts = draw(st.lists(st.integers(0, len(made)), max_size=3).map(sorted))
         made = RaggedTensor(made, np.array([0, *cuts, len(made)], splits))
-    flat = draw(st.lists(st.integers(0, 9), min_size=made.flat_values.size, max_size=made.flat_values.size))
+    flat = draw(
+        st.lists(st.integers(0, 9), min_size=made.flat_values.size, max_size=made.flat_values.size)
+    )
     return made.with_flat_values(np.array(flat, "u1").astype(dtype).reshape(made.flat_values.shape))
 
 
@@ -38,7 +44,9 @@ ELEMENTS = st.tuples(
     st.sampled_from(["int64", "int32"]),
 ).flatmap(
     lambda kind: st.lists(
-        st.tuples(raggeds(*kind), st.integers(-5, 5)).map(lambda pair: {"r": pair[0], "n": (pair[1],)}),
+        st.tuples(raggeds(*kind), st.integers(-5, 5)).map(
+            lambda pair: {"r": pair[0], "n": (pair[1],)}
+        ),
         min_size=1,
         max_size=6,
     )
@@ -48,7 +56,9 @@ ELEMENTS = st.tuples(
 @settings(max_examples=150)
 @given(ELEMENTS, st.sampled_from([None, *CODECS]), st.integers(0, 3))
 def test_any_ragged_tensor_comes_back(elements: list[Any], codec: Any, skip: int) -> None:
-    """Ragged tensors of any rank, dtype and inner shape share a block and come back equal, with or without a codec."""
+    """Ragged tensors of any rank, dtype and inner shape share a block and come back
+    equal, with or without a codec.
+    """
     builder = BlockBuilder()
     assert all(builder.add(element) for element in elements)
     block = builder.build(codec)
@@ -73,8 +83,13 @@ def test_any_ragged_tensor_comes_back(elements: list[Any], codec: Any, skip: int
     ],
 )
 def test_another_kind_needs_another_block(other: Any) -> None:
-    """Another dtype, number of axes, dtype of splits or ragged rank does not go into the same block."""
-    for first, second in ((RaggedTensor(np.zeros(1), [0, 1]), other), (other, RaggedTensor(np.zeros(1), [0, 1]))):
+    """Another dtype, number of axes, dtype of splits or ragged rank does not go into
+    the same block.
+    """
+    for first, second in (
+        (RaggedTensor(np.zeros(1), [0, 1]), other),
+        (other, RaggedTensor(np.zeros(1), [0, 1])),
+    ):
         builder = BlockBuilder()
         assert builder.add((first,))
         assert not builder.add((second,))
@@ -82,14 +97,18 @@ def test_another_kind_needs_another_block(other: Any) -> None:
 
 
 def test_ragged_tensors_of_objects_are_objects() -> None:
-    """A ragged tensor whose values are Python objects travels as one object, and only where those are allowed."""
+    """A ragged tensor whose values are Python objects travels as one object, and only
+    where those are allowed.
+    """
     ragged = RaggedTensor(np.array([None, "a"]), [0, 0, 2])
     builder = BlockBuilder()
     assert builder.add({"x": ragged})
     block = builder.build()
     (found,) = decode_block(block.meta, block.frames).elements()
     assert found["x"].equals(ragged)
-    with pytest.raises(TypeError, match=r"element\['x'\] is of type zmqdata.elements.ragged.RaggedTensor, which"):
+    with pytest.raises(
+        TypeError, match=r"element\['x'\] is of type zmqdata.elements.ragged.RaggedTensor, which"
+    ):
         BlockBuilder(allow_objects=False).add({"x": ragged})
 
 
@@ -113,7 +132,9 @@ def test_splits_that_lie_are_refused(splits: list[int]) -> None:
 
 
 def test_decoding_refuses_what_lies() -> None:
-    """A block whose splits were changed on the way raises ProtocolError before any element is made."""
+    """A block whose splits were changed on the way raises ProtocolError before any
+    element is made.
+    """
     builder = BlockBuilder()
     builder.add(RaggedTensor(np.arange(3), [0, 1, 3]))
     block = builder.build()

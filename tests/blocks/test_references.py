@@ -1,4 +1,6 @@
-"""zmqdata.blocks.references: blocks that stay in their process, and the size that credit counts for them."""
+"""zmqdata.blocks.references: blocks that stay in their process, and the size that
+credit counts for them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from zmqdata.elements.ragged import RaggedTensor
 
 
 def test_a_block_has_the_very_elements() -> None:
-    """Nothing is copied or encoded, whatever the elements are, and a block is its own frames."""
+    """Nothing is copied or encoded, whatever the elements are, and a block is its own
+    frames.
+    """
     elements = [{"x": np.zeros(3)}, object(), lambda: 1]
     builder = ReferenceBuilder()
     assert all(builder.add(element, describe=False) for element in elements)
@@ -27,7 +31,9 @@ def test_a_block_has_the_very_elements() -> None:
 
 
 def test_a_block_counts_its_bytes() -> None:
-    """The size of a block is that of its elements; the builder shows it while it grows, and begins anew."""
+    """The size of a block is that of its elements; the builder shows it while it grows,
+    and begins anew.
+    """
     builder = ReferenceBuilder()
     builder.add(np.zeros(4))
     builder.add(np.zeros(2, np.uint8))
@@ -47,7 +53,9 @@ def test_what_was_built_does_not_change() -> None:
 
 
 def test_a_described_element_is_added_as_it_is() -> None:
-    """There is nothing to know about an element: describing it and adding that is adding it."""
+    """There is nothing to know about an element: describing it and adding that is
+    adding it.
+    """
     builder = ReferenceBuilder()
     element = {"x": [1]}
     assert builder.add_described(builder.describe(element))
@@ -90,7 +98,9 @@ class Tensor:
 
 
 def test_what_objects_refer_to_counts() -> None:
-    """Arrays in attributes, of classes with slots, too, in sets, and the bytes that an object says it has."""
+    """Arrays in attributes, of classes with slots, too, in sets, and the bytes that an
+    object says it has.
+    """
     image = np.zeros(1000)
     for element in (Sample(image), Slim(image), Sample(Slim({"x": image}))):
         assert image.nbytes <= size_of(element) <= image.nbytes + 500
@@ -102,7 +112,9 @@ def test_what_objects_refer_to_counts() -> None:
 
 
 def test_what_elements_share_counts_once_for_a_block() -> None:
-    """However many of them refer to it; to look at each of its million entries for each element would cost more."""
+    """However many of them refer to it; to look at each of its million entries for each
+    element would cost more.
+    """
     vocabulary, image = list(range(1_000_000)), np.zeros(1000)
     builder = ReferenceBuilder()
     for _ in range(100):
@@ -113,7 +125,9 @@ def test_what_elements_share_counts_once_for_a_block() -> None:
 
 
 def test_of_many_parts_few_are_looked_at() -> None:
-    """Those that are near, so what is large counts exactly, and what is not looked at counts nothing."""
+    """Those that are near, so what is large counts exactly, and what is not looked at
+    counts nothing.
+    """
     images = [np.zeros(1_000_000, np.uint8) for _ in range(10)]
     for parts in ([*images, *[1] * 20_000], [[None] * 900, images]):
         assert 10_000_000 <= size_of(Sample(parts)) < 11_000_000
@@ -141,7 +155,9 @@ def test_of_many_parts_few_are_looked_at() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_sizes(element: object, size: int) -> None:
-    """Arrays count their bytes, nestings what is in them, ragged tensors all their arrays, others what Python says."""
+    """Arrays count their bytes, nestings what is in them, ragged tensors all their
+    arrays, others what Python says.
+    """
     assert size_of(element) == size
 
 
@@ -155,7 +171,12 @@ class Point(NamedTuple):
 def test_shared_blocks_hand_out_copies() -> None:
     """Where several read the same elements, what one writes the others do not see."""
     ragged = RaggedTensor(np.arange(3), [0, 1, 3])
-    element = {"a": np.zeros(2), "t": (np.ones(1), "text", 5), "p": Point(np.zeros(1), ragged), "o": Point}
+    element = {
+        "a": np.zeros(2),
+        "t": (np.ones(1), "text", 5),
+        "p": Point(np.zeros(1), ragged),
+        "o": Point,
+    }
     builder = ReferenceBuilder(shared=True)
     builder.add(element)
     block = builder.build()
@@ -173,7 +194,9 @@ def test_shared_blocks_hand_out_copies() -> None:
 
 
 def test_copies_go_to_any_depth() -> None:
-    """Arrays and ragged tensors are copied wherever they are, everything else is passed on."""
+    """Arrays and ragged tensors are copied wherever they are, everything else is passed
+    on.
+    """
     array, ragged, thing = np.zeros(2), RaggedTensor([1.0], [0, 1]), object()
     found = copied({"x": (array, Point(thing, ragged), 1), "y": "text"})
     assert found["x"][0] is not array

@@ -1,4 +1,6 @@
-"""zmqdata.blocks.structures: what a structure may be, and how elements are put together."""
+"""zmqdata.blocks.structures: what a structure may be, and how elements are put
+together.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.blocks.samples import CALLS, Closed, ClosedPoint, Example, Guarded, NamedPoint, Point, Slotted
+from tests.blocks.samples import (
+    CALLS,
+    Closed,
+    ClosedPoint,
+    Example,
+    Guarded,
+    NamedPoint,
+    Point,
+    Slotted,
+)
 from zmqdata.blocks.structures import (
     DictOf,
     Leaf,
@@ -26,7 +37,9 @@ from zmqdata.errors import ProtocolError
 
 
 def test_empty_nestings_have_as_many_elements_as_told() -> None:
-    """Without leaves the count alone says how many elements there are, each of them a fresh dict."""
+    """Without leaves the count alone says how many elements there are, each of them a
+    fresh dict.
+    """
     first, second = assemble(DictOf((), ()), iter([]), 2)
     assert first == second == {}
     assert first is not second
@@ -34,12 +47,22 @@ def test_empty_nestings_have_as_many_elements_as_told() -> None:
 
 
 def test_nestings_are_put_together() -> None:
-    """Every element takes the next value of each leaf, from left to right, and records are of their class."""
-    node = TupleOf((DictOf(("b", 1), (Leaf("int"), TupleOf((Leaf("str"),)))), record(Point, "namedtuple")))
-    found = list(assemble(node, iter([iter(column) for column in ([1, 2], ["x", "y"], [3, 4], [0.5, 1.5])]), 2))
+    """Every element takes the next value of each leaf, from left to right, and records
+    are of their class.
+    """
+    node = TupleOf(
+        (DictOf(("b", 1), (Leaf("int"), TupleOf((Leaf("str"),)))), record(Point, "namedtuple"))
+    )
+    found = list(
+        assemble(
+            node, iter([iter(column) for column in ([1, 2], ["x", "y"], [3, 4], [0.5, 1.5])]), 2
+        )
+    )
     assert found == [({"b": 1, 1: ("x",)}, Point(3, 0.5)), ({"b": 2, 1: ("y",)}, Point(4, 1.5))]
     assert type(found[0][1]) is Point  # type: ignore[index]
-    assert list(assemble(record(NamedPoint, "namedtuple"), iter([iter([1]), iter([2])]), 1)) == [NamedPoint(1, 2)]
+    assert list(assemble(record(NamedPoint, "namedtuple"), iter([iter([1]), iter([2])]), 1)) == [
+        NamedPoint(1, 2)
+    ]
     assert list(assemble(record(Slotted), iter([iter([5])]), 1)) == [Slotted(5)]
 
 
@@ -53,7 +76,9 @@ def test_ragged_tensors_are_put_together() -> None:
 
 
 def test_structures_are_equal_by_what_they_say() -> None:
-    """Equality and hash follow the description, in which 1 and True are different keys."""
+    """Equality and hash follow the description, in which 1 and True are different
+    keys.
+    """
     assert Structure(DictOf((1,), (Leaf("int"),))) == Structure(DictOf((1,), (Leaf("int"),)))
     assert hash(Structure(Leaf("int"))) == hash(Structure(Leaf("int")))
     assert Structure(DictOf((1,), (Leaf("int"),))) != Structure(DictOf((True,), (Leaf("int"),)))
@@ -62,9 +87,13 @@ def test_structures_are_equal_by_what_they_say() -> None:
 
 
 def test_the_dtypes_are_those_of_the_leaves() -> None:
-    """A leaf has the dtype that numpy knows under its name; text, whose width is its column's, and others none."""
+    """A leaf has the dtype that numpy knows under its name; text, whose width is its
+    column's, and others none.
+    """
     structure = Structure(
-        TupleOf((Leaf("array", "<i4", 2), Leaf("array", "<U", 1), Leaf("scalar", "<f8"), Leaf("int")))
+        TupleOf(
+            (Leaf("array", "<i4", 2), Leaf("array", "<U", 1), Leaf("scalar", "<f8"), Leaf("int"))
+        )
     )
     assert structure.dtypes == (np.dtype("i4"), None, np.dtype("f8"), None)
 
@@ -96,7 +125,9 @@ def nested(depth: int) -> Node:
     ids=lambda node: str(node)[:40],
 )
 def test_structures_that_no_sender_makes_are_refused(node: Node) -> None:
-    """Depth, number of leaves, names and dtypes are checked when a structure is received."""
+    """Depth, number of leaves, names and dtypes are checked when a structure is
+    received.
+    """
     with pytest.raises(ProtocolError):
         Structure(node)
 
@@ -104,7 +135,9 @@ def test_structures_that_no_sender_makes_are_refused(node: Node) -> None:
 def record(cls: type, form: Any = "dataclass", **changes: Any) -> RecordOf:
     """The node of a class's instance, as a peer may have changed it."""
     names = getattr(cls, "_fields", None) or tuple(getattr(cls, "__dataclass_fields__", ()))
-    node = RecordOf(form, cls.__module__, cls.__qualname__, names, tuple(Leaf("int") for _ in names))
+    node = RecordOf(
+        form, cls.__module__, cls.__qualname__, names, tuple(Leaf("int") for _ in names)
+    )
     return RecordOf(**{**{name: getattr(node, name) for name in node.__struct_fields__}, **changes})
 
 
@@ -135,8 +168,12 @@ class Lazy(types.ModuleType):
     ],
     ids=lambda node: f"{node.form} {node.qualname} {node.fields}",
 )
-def test_unknown_or_unfit_classes_arrive_as_dicts(node: RecordOf, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A class that is not there, has other fields, or would run code gives a dict of the fields, without an import."""
+def test_unknown_or_unfit_classes_arrive_as_dicts(
+    node: RecordOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A class that is not there, has other fields, or would run code gives a dict of
+    the fields, without an import.
+    """
     monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
     before = len(CALLS)
     assert resolve_class(node) is None

@@ -1,4 +1,6 @@
-"""Arguments of the commands: what they mean, and the one line on standard error for those that mean nothing."""
+"""Arguments of the commands: what they mean, and the one line on standard error for
+those that mean nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ from zmqdata.config.worker import WorkerConfig
 from zmqdata.worker.processes.options import ProcessSettings
 
 HERE = "tcp://127.0.0.1:5050"
-WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(lambda word: word.strip())
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(
+    lambda word: word.strip()
+)
 PLACES = WORDS.filter(lambda word: word.split() == [word] and not word[-1].isdecimal())
-HOSTS = WORDS.filter(lambda word: not re.search(r"[\s/:\[\]*%]", word) and word != "0.0.0.0" and len(word) < 25)
+HOSTS = WORDS.filter(
+    lambda word: not re.search(r"[\s/:\[\]*%]", word) and word != "0.0.0.0" and len(word) < 25
+)
 ADDRESSES = st.tuples(HOSTS, st.integers(1, 65535)).map(lambda pair: f"{pair[0]}:{pair[1]}")
 MILLISECONDS = st.integers(1, 10**9)
 DISPATCHERS = st.builds(
@@ -54,14 +60,18 @@ WORKERS = st.builds(
 
 @given(DISPATCHERS)
 def test_a_dispatcher_is_configured_the_same_by_options(config: DispatcherConfig) -> None:
-    """Every configuration of a dispatcher can be written as options, which are read back as the same."""
+    """Every configuration of a dispatcher can be written as options, which are read
+    back as the same.
+    """
     chosen = commands.dispatcher_arguments("x").parse_args(command_options(config))
     assert options.chosen_settings(DispatcherConfig, chosen) == config
 
 
 @given(WORKERS)
 def test_a_worker_is_configured_the_same_by_options(config: WorkerConfig) -> None:
-    """Every configuration of a worker can be written as options, which are read back as the same."""
+    """Every configuration of a worker can be written as options, which are read back as
+    the same.
+    """
     chosen = commands.worker_arguments("x").parse_args(command_options(config))
     assert options.chosen_settings(WorkerConfig, chosen) == config
 
@@ -77,10 +87,15 @@ def test_every_option_is_explained(command: type[argparse.ArgumentParser]) -> No
 
 
 @pytest.mark.parametrize(
-    ("command", "kind"), [(commands.dispatcher_arguments, DispatcherConfig), (commands.worker_arguments, WorkerConfig)]
+    ("command", "kind"),
+    [(commands.dispatcher_arguments, DispatcherConfig), (commands.worker_arguments, WorkerConfig)],
 )
-def test_help_explains_each_field(command: Callable[[str], argparse.ArgumentParser], kind: type[Any]) -> None:
-    """--help has the meaning, the default and the environment variable of every field of the configuration."""
+def test_help_explains_each_field(
+    command: Callable[[str], argparse.ArgumentParser], kind: type[Any]
+) -> None:
+    """--help has the meaning, the default and the environment variable of every field
+    of the configuration.
+    """
     told = " ".join(command("x").format_help().split())
     for field in fields(kind):
         assert " ".join(declaration_of(field).meaning.split()[:4]) in told
@@ -99,7 +114,9 @@ def worker_from(*given: str) -> WorkerConfig:
 
 
 def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An option wins over its variable, lists and turned off switches included; the rest comes from the environment."""
+    """An option wins over its variable, lists and turned off switches included; the
+    rest comes from the environment.
+    """
     monkeypatch.setenv("ZMQDATA_DISPATCHER", HERE)
     monkeypatch.setenv("ZMQDATA_WORKER_TAGS", "A,B")
     monkeypatch.setenv("ZMQDATA_HEARTBEAT_INTERVAL_MS", "250")
@@ -113,8 +130,16 @@ def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_every_option_of_the_commands_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is no field of a configuration (processes, log level, status) comes from the environment, too."""
-    for name, text in {"PROCESSES": "3", "LOG_LEVEL": "Debug", "TIMEOUT": "2", "JSON": "true", "WORKER": "a:1"}.items():
+    """What is no field of a configuration (processes, log level, status) comes from the
+    environment, too.
+    """
+    for name, text in {
+        "PROCESSES": "3",
+        "LOG_LEVEL": "Debug",
+        "TIMEOUT": "2",
+        "JSON": "true",
+        "WORKER": "a:1",
+    }.items():
         monkeypatch.setenv(f"ZMQDATA_{name}", text)
     nothing = argparse.Namespace()
     assert options.chosen_settings(ProcessSettings, nothing).processes == "3"
@@ -124,46 +149,107 @@ def test_every_option_of_the_commands_has_a_variable(monkeypatch: pytest.MonkeyP
 
 
 def test_variables_that_are_misspelt_are_found() -> None:
-    """A variable that is nearly one of ours is told with the right one; those of others are left alone."""
-    environment = ["ZMQDATA_WORKER_TIMOUT_MS", "ZMQDATA_PORT", "ZMQDATA_CHAINS", "ZMQ_DATA_PORTS", "HOME"]
-    assert commands.misspelt(environment) == [("ZMQDATA_WORKER_TIMOUT_MS", "ZMQDATA_WORKER_TIMEOUT_MS")]
+    """A variable that is nearly one of ours is told with the right one; those of others
+    are left alone.
+    """
+    environment = [
+        "ZMQDATA_WORKER_TIMOUT_MS",
+        "ZMQDATA_PORT",
+        "ZMQDATA_CHAINS",
+        "ZMQ_DATA_PORTS",
+        "HOME",
+    ]
+    assert commands.misspelt(environment) == [
+        ("ZMQDATA_WORKER_TIMOUT_MS", "ZMQDATA_WORKER_TIMEOUT_MS")
+    ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["worker", "--dispatcher", HERE, "--processes", "0"], "expected a number from 1 up, or auto, got '0'"),
-        (["worker", "--dispatcher", HERE, "--processes", "1000000"], "at most 1000 processes, got 1000000: more than"),
+        (
+            ["worker", "--dispatcher", HERE, "--processes", "0"],
+            "expected a number from 1 up, or auto, got '0'",
+        ),
+        (
+            ["worker", "--dispatcher", HERE, "--processes", "1000000"],
+            "at most 1000 processes, got 1000000: more than",
+        ),
         (["worker", "--dispatcher", HERE, "--processes", "many"], "got 'many'"),
-        (["worker", "--dispatcher", HERE, "--memory-limit", "much"], "such as 2GiB, 512MiB or 2147483648, got 'much'"),
-        (["worker", "--dispatcher", HERE, "--user", "nobody-here"], "there is no user 'nobody-here' on this machine"),
-        (["worker", "--dispatcher", HERE, "--max-tasks", "-1"], "`max_tasks` must be at least 0, got -1"),
+        (
+            ["worker", "--dispatcher", HERE, "--memory-limit", "much"],
+            "such as 2GiB, 512MiB or 2147483648, got 'much'",
+        ),
+        (
+            ["worker", "--dispatcher", HERE, "--user", "nobody-here"],
+            "there is no user 'nobody-here' on this machine",
+        ),
+        (
+            ["worker", "--dispatcher", HERE, "--max-tasks", "-1"],
+            "`max_tasks` must be at least 0, got -1",
+        ),
         (["worker", "--dispatcher", HERE, "--data-ports", "9-1"], "such as 7000-7100"),
         (["worker", "--dispatcher", HERE, "--nonsense"], "unrecognized arguments: --nonsense"),
         (["worker", "--dispatcher", HERE, "--tag", ""], "Worker tags cannot be empty."),
-        (["worker", "--dispatcher", HERE, "--port", "65536"], "argument --port: `port` must be between 0 and 65535"),
+        (
+            ["worker", "--dispatcher", HERE, "--port", "65536"],
+            "argument --port: `port` must be between 0 and 65535",
+        ),
         (["worker", "--dispatcher", HERE, "--advertise", "a:b:c"], "Malformed address 'a:b:c'"),
         (
             ["worker", "--dispatcher", HERE, "--processes", "2", "--advertise", "gate:7000"],
             "2 processes cannot all be announced as 'gate:7000'; write 'gate:%port%'",
         ),
-        (["worker", "--dispatcher", ""], "where is the dispatcher? Give --dispatcher tcp://HOST:PORT"),
-        (["worker", "--dispatcher", HERE, "--host", ""], "argument --host: `host` must not be empty"),
-        (["worker", "--dispatcher", HERE, "--log-level", "loud"], "`log_level` must be one of 'debug'"),
-        (["worker", "--dispatcher", HERE, "--host", "no-such-host.invalid"], "Unknown host 'no-such-host.invalid'"),
-        (["worker", "--dispatcher", "tcp://no-such-host.invalid:1"], "Unknown host 'no-such-host.invalid'"),
-        (["worker", "--dispatcher", "grp://a:1"], "No credentials factory has been registered for protocol grp"),
+        (
+            ["worker", "--dispatcher", ""],
+            "where is the dispatcher? Give --dispatcher tcp://HOST:PORT",
+        ),
+        (
+            ["worker", "--dispatcher", HERE, "--host", ""],
+            "argument --host: `host` must not be empty",
+        ),
+        (
+            ["worker", "--dispatcher", HERE, "--log-level", "loud"],
+            "`log_level` must be one of 'debug'",
+        ),
+        (
+            ["worker", "--dispatcher", HERE, "--host", "no-such-host.invalid"],
+            "Unknown host 'no-such-host.invalid'",
+        ),
+        (
+            ["worker", "--dispatcher", "tcp://no-such-host.invalid:1"],
+            "Unknown host 'no-such-host.invalid'",
+        ),
+        (
+            ["worker", "--dispatcher", "grp://a:1"],
+            "No credentials factory has been registered for protocol grp",
+        ),
         (["worker", "--dispatcher", "a://b://c"], "multiple '://'"),
-        (["worker", "--dispatcher", HERE, "--processes", "2", "--data-ports", "7000-7000"], "do not suffice"),
-        (["worker"], "where is the dispatcher? Give --dispatcher tcp://HOST:PORT or set ZMQDATA_DISPATCHER"),
+        (
+            ["worker", "--dispatcher", HERE, "--processes", "2", "--data-ports", "7000-7000"],
+            "do not suffice",
+        ),
+        (
+            ["worker"],
+            "where is the dispatcher? Give --dispatcher tcp://HOST:PORT or set ZMQDATA_DISPATCHER",
+        ),
         (["dispatcher", "--port", "http"], "argument --port: expected a whole number, got 'http'"),
         (["dispatcher", "--worker-address", ""], "`worker_addresses` must not have empty entries"),
-        (["dispatcher", "--work-dir", ""], "`work_dir` must not be empty; leave it out, or say DIR"),
+        (
+            ["dispatcher", "--work-dir", ""],
+            "`work_dir` must not be empty; leave it out, or say DIR",
+        ),
         (["dispatcher", "--host", "no-such-host.invalid"], "Unknown host 'no-such-host.invalid'"),
-        (["dispatcher", "--fault-tolerant"], "Cannot enable fault tolerant mode without configuring a work dir"),
+        (
+            ["dispatcher", "--fault-tolerant"],
+            "Cannot enable fault tolerant mode without configuring a work dir",
+        ),
         (["status"], "which dispatcher?"),
         (["status", "--dispatcher", "tcp://no-such-host.invalid:1"], "Unknown host"),
-        (["status", "--dispatcher", HERE, "--timeout", "nan"], "positive number of seconds, got nan"),
+        (
+            ["status", "--dispatcher", HERE, "--timeout", "nan"],
+            "positive number of seconds, got nan",
+        ),
         (["status", "--dispatcher", HERE, "--timeout", "-1"], "positive number of seconds, got -1"),
         (["nonsense"], "invalid choice: 'nonsense'"),
         ([], "required: command"),
@@ -171,9 +257,13 @@ def test_variables_that_are_misspelt_are_found() -> None:
 )
 @pytest.mark.realprocess
 def test_arguments_that_cannot_work_are_one_line(arguments: list[str], text: str) -> None:
-    """Bad arguments end a command with exit code 2 and one line on standard error that begins with its name."""
+    """Bad arguments end a command with exit code 2 and one line on standard error that
+    begins with its name.
+    """
     program = f"import sys; from zmqdata.cli.commands import main; sys.exit(main({arguments!r}))"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, env={})
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, env={}
+    )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert text in ended.stderr
     assert ended.stderr.count("\n") == 1
@@ -183,16 +273,40 @@ def test_arguments_that_cannot_work_are_one_line(arguments: list[str], text: str
 @pytest.mark.parametrize(
     ("command", "variable", "text", "expected"),
     [
-        ("dispatcher", "ZMQDATA_PORT", "http", "ZMQDATA_PORT=http is wrong: expected a whole number"),
-        ("dispatcher", "ZMQDATA_LOG_LEVEL", "loud", "ZMQDATA_LOG_LEVEL=loud is wrong: `log_level` must be one of"),
+        (
+            "dispatcher",
+            "ZMQDATA_PORT",
+            "http",
+            "ZMQDATA_PORT=http is wrong: expected a whole number",
+        ),
+        (
+            "dispatcher",
+            "ZMQDATA_LOG_LEVEL",
+            "loud",
+            "ZMQDATA_LOG_LEVEL=loud is wrong: `log_level` must be one of",
+        ),
         ("worker", "ZMQDATA_PROCESSES", "many", "expected a number from 1 up, or auto, got 'many'"),
-        ("worker", "ZMQDATA_DATA_PORTS", "9-1", "ZMQDATA_DATA_PORTS=9-1 is wrong: expected a range of ports"),
-        ("status", "ZMQDATA_TIMEOUT", "soon", "ZMQDATA_TIMEOUT=soon is wrong: expected a number, got 'soon'"),
+        (
+            "worker",
+            "ZMQDATA_DATA_PORTS",
+            "9-1",
+            "ZMQDATA_DATA_PORTS=9-1 is wrong: expected a range of ports",
+        ),
+        (
+            "status",
+            "ZMQDATA_TIMEOUT",
+            "soon",
+            "ZMQDATA_TIMEOUT=soon is wrong: expected a number, got 'soon'",
+        ),
     ],
 )
 @pytest.mark.realprocess
-def test_a_wrong_environment_is_one_line(command: str, variable: str, text: str, expected: str) -> None:
-    """A variable that cannot be used ends a command with exit code 2 and one line that names it."""
+def test_a_wrong_environment_is_one_line(
+    command: str, variable: str, text: str, expected: str
+) -> None:
+    """A variable that cannot be used ends a command with exit code 2 and one line that
+    names it.
+    """
     program = f"import sys; from zmqdata.cli.commands import main; sys.exit(main([{command!r}]))"
     environment = {"ZMQDATA_DISPATCHER": HERE, variable: text}
     asked = [sys.executable, "-c", program]
@@ -206,7 +320,9 @@ def test_a_supervisor_imports_next_to_nothing() -> None:
     """The command that becomes a supervisor loads no numpy, ZeroMQ or dill."""
     heavy = ["numpy", "zmq", "dill", "msgspec", "optree", "rich", "asyncio"]
     program = f"import sys, zmqdata.worker.__main__; print([name for name in {heavy} if name in sys.modules])"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+    )
     assert ended.stdout.strip() == "[]"
 
 

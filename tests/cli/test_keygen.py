@@ -15,7 +15,9 @@ from zmqdata.transport import keychoice, keys
 def test_a_key_is_made_where_processes_look_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the user's folder; the command says where it is and what to do with it, and nothing secret."""
+    """In the user's folder; the command says where it is and what to do with it, and
+    nothing secret.
+    """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert main(["keygen"]) == 0
     path = tmp_path / "zmqdata" / "cluster.key"
@@ -26,7 +28,9 @@ def test_a_key_is_made_where_processes_look_for_it(
     assert key.secret not in said
 
 
-def test_a_key_is_made_where_it_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_key_is_made_where_it_is_wanted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """But not in place of another one."""
     path = tmp_path / "some.key"
     assert main(["keygen", "--key-file", str(path)]) == 0
@@ -36,10 +40,15 @@ def test_a_key_is_made_where_it_is_wanted(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(
-    ("flag", "path"), [("--key-file", ""), ("--key-file", "."), ("--key-file", "/"), ("--roles", "")]
+    ("flag", "path"),
+    [("--key-file", ""), ("--key-file", "."), ("--key-file", "/"), ("--roles", "")],
 )
 def test_a_name_that_is_none_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flag: str, path: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flag: str,
+    path: str,
 ) -> None:
     """An empty variable in a script puts no key into the working folder."""
     monkeypatch.chdir(tmp_path)
@@ -58,7 +67,9 @@ def test_each_role_may_have_a_key_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("role", keys.ROLES)
-def test_keys_of_roles_are_made_all_or_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], role: str) -> None:
+def test_keys_of_roles_are_made_all_or_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], role: str
+) -> None:
     """Where one of them is there already, the others would be of another cluster."""
     keys.save(tmp_path / f"{role}.key", keys.new_key())
     assert main(["keygen", "--roles", str(tmp_path)]) == 2
@@ -67,7 +78,9 @@ def test_keys_of_roles_are_made_all_or_none(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_who_has_no_home_may_name_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As users in containers who are a number only; the folder for configuration may have any name."""
+    """As users in containers who are a number only; the folder for configuration may
+    have any name.
+    """
 
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -85,11 +98,15 @@ def test_who_has_no_home_may_name_a_file(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_key_that_is_there_already_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever has tried a cluster on this machine has one: it is to be copied, not deleted."""
+    """Whoever has tried a cluster on this machine has one: it is to be copied, not
+    deleted.
+    """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     keychoice.own_key()
     assert main(["keygen"]) == 2
-    assert f"{tmp_path / 'zmqdata' / 'cluster.key'} already, and it is left" in capsys.readouterr().err
+    assert (
+        f"{tmp_path / 'zmqdata' / 'cluster.key'} already, and it is left" in capsys.readouterr().err
+    )
 
 
 def test_a_client_is_added_and_revoked_by_its_line(tmp_path: Path) -> None:
@@ -109,11 +126,17 @@ def test_a_client_is_added_and_revoked_by_its_line(tmp_path: Path) -> None:
 
 
 def test_clients_that_are_added_at_once_are_all_let_in(tmp_path: Path) -> None:
-    """Each of several runs writes both servers' files anew, and none forgets what another one has added."""
+    """Each of several runs writes both servers' files anew, and none forgets what
+    another one has added.
+    """
     assert main(["keygen", "--roles", str(tmp_path)]) == 0
     names = [f"client{number}" for number in range(16)]
     with ThreadPoolExecutor(len(names)) as pool:
-        codes = [*pool.map(lambda name: main(["keygen", "--roles", str(tmp_path), "--client", name]), names)]
+        codes = [
+            *pool.map(
+                lambda name: main(["keygen", "--roles", str(tmp_path), "--client", name]), names
+            )
+        ]
     assert codes == [0] * len(names)
     wanted = {(name, keys.load(tmp_path / f"{name}.key").public) for name in names}
     for role in ("dispatcher", "worker"):
@@ -123,7 +146,9 @@ def test_clients_that_are_added_at_once_are_all_let_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o600, 0o440])
 def test_a_server_can_read_its_file_after_a_client_was_added(tmp_path: Path, mode: int) -> None:
-    """Mode, and owner where root adds it, are what they were: in a container it is the group that reads."""
+    """Mode, and owner where root adds it, are what they were: in a container it is the
+    group that reads.
+    """
     assert main(["keygen", "--roles", str(tmp_path)]) == 0
     path = tmp_path / "dispatcher.key"
     path.chmod(mode)
@@ -133,7 +158,11 @@ def test_a_server_can_read_its_file_after_a_client_was_added(tmp_path: Path, mod
     assert main(["keygen", "--roles", str(tmp_path), "--client", "alice"]) == 0
     after = path.stat()
     assert after.st_ino != before.st_ino
-    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    assert (after.st_mode, after.st_uid, after.st_gid) == (
+        before.st_mode,
+        before.st_uid,
+        before.st_gid,
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +173,10 @@ def test_a_server_can_read_its_file_after_a_client_was_added(tmp_path: Path, mod
         (["--roles", "r", "--client", "worker"], "no role, got 'worker'"),
         (["--roles", "r", "--client", "../up"], "must be a word"),
         (["--roles", "r", "--client", "two words"], "must be a word"),
-        (["--roles", "missing", "--client", "alice"], "There is no key file missing/dispatcher.key"),
+        (
+            ["--roles", "missing", "--client", "alice"],
+            "There is no key file missing/dispatcher.key",
+        ),
         (["--key-file", "/dev/null/k"], "Not a directory|File exists"),
     ],
 )

@@ -36,9 +36,13 @@ def chosen(*given: str) -> Sample:
 
 
 def test_settings_become_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each setting has an option, a switch its opposite too; what is not given comes from environment and defaults."""
+    """Each setting has an option, a switch its opposite too; what is not given comes
+    from environment and defaults.
+    """
     assert chosen() == Sample()
-    assert chosen("--count", "7", "--tag=a", "--tag=b", "--loud") == Sample(count=7, tags=("a", "b"), loud=True)
+    assert chosen("--count", "7", "--tag=a", "--tag=b", "--loud") == Sample(
+        count=7, tags=("a", "b"), loud=True
+    )
     monkeypatch.setenv("ZMQDATA_LOUD", "1")
     monkeypatch.setenv("ZMQDATA_COUNT", "5")
     assert chosen("--no-loud") == Sample(count=5)
@@ -65,7 +69,9 @@ def test_the_help_has_meaning_default_and_variable() -> None:
 def test_options_that_cannot_work_are_one_line(
     given: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command ends with 2, the one line begins with its name and says where to read more."""
+    """The command ends with 2, the one line begins with its name and says where to read
+    more.
+    """
     with pytest.raises(SystemExit) as ended:
         chosen(*given)
     assert ended.value.code == options.CANNOT_START
@@ -74,7 +80,9 @@ def test_options_that_cannot_work_are_one_line(
 
 def test_a_dispatcher_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the option or the variable; else both are told."""
-    with pytest.raises(ValueError, match=r"^who\? Give --dispatcher tcp://HOST:PORT or set ZMQDATA_DISPATCHER$"):
+    with pytest.raises(
+        ValueError, match=r"^who\? Give --dispatcher tcp://HOST:PORT or set ZMQDATA_DISPATCHER$"
+    ):
         options.check_dispatcher_named(argparse.Namespace(), Sample, "who?")
     options.check_dispatcher_named(argparse.Namespace(dispatcher_address="a:1"), Sample, "who?")
     monkeypatch.setenv("ZMQDATA_DISPATCHER", "a:1")
@@ -96,7 +104,9 @@ def test_a_dispatcher_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_user_can_repair_is_one_line(
     error: Exception, code: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An error becomes a line and an exit code: 1 where nobody answers, 2 where the command could not start."""
+    """An error becomes a line and an exit code: 1 where nobody answers, 2 where the
+    command could not start.
+    """
 
     def fail() -> int:
         raise error
@@ -106,7 +116,9 @@ def test_what_a_user_can_repair_is_one_line(
 
 
 def test_other_errors_keep_their_traceback() -> None:
-    """A mistake of ours is not made to look like one of the user; what goes well gives its own code."""
+    """A mistake of ours is not made to look like one of the user; what goes well gives
+    its own code.
+    """
 
     def fail() -> int:
         raise AttributeError("ours")
@@ -141,9 +153,12 @@ def test_a_reader_that_left_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_command_ends_well_behind_a_broken_pipe(capfd: pytest.CaptureFixture[str]) -> None:
-    """Not even its last breath, when the interpreter empties standard output, is an error."""
+    """Not even its last breath, when the interpreter empties standard output, is an
+    error.
+    """
     program = (
-        "import os, sys; read, write = os.pipe(); os.dup2(write, 1); os.close(write); os.close(read)\n"
+        "import os, sys; read, write = os.pipe(); os.dup2(write, 1); os.close(write); "
+        "os.close(read)\n"
         "from zmqdata.cli.options import say; say('a'); say('b'); print('fine', file=sys.stderr)"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=30).returncode == 0

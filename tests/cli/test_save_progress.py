@@ -26,7 +26,9 @@ from zmqdata.storage.manifests import (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    """The folder of a save of 20 elements that has 7 of them, in two chunks of two streams."""
+    """The folder of a save of 20 elements that has 7 of them, in two chunks of two
+    streams.
+    """
     path = str(tmp_path)
     begin_save(path, SaveDescription("run", None, None, 20))
     for name in ("chunk_0_0_5", "chunk_3_0_2"):
@@ -41,13 +43,20 @@ def finish(path: str) -> None:
 
 
 def test_a_running_save_is_counted(folder: str) -> None:
-    """Elements, chunks and streams that count are told, and how many elements there will be."""
+    """Elements, chunks and streams that count are told, and how many elements there
+    will be.
+    """
     assert progress_of(folder) == SaveProgress(folder, "running", 7, 20, 2, 2)
-    assert progress_of(folder).line == f"{folder}: running, 7 of 20 elements (35 %) in 2 chunks of 2 streams"
+    assert (
+        progress_of(folder).line
+        == f"{folder}: running, 7 of 20 elements (35 %) in 2 chunks of 2 streams"
+    )
 
 
 def test_a_finished_save_says_so(folder: str) -> None:
-    """At the end there is nothing to come: what was left out by an error policy is not missing."""
+    """At the end there is nothing to come: what was left out by an error policy is not
+    missing.
+    """
     finish(folder)
     assert progress_of(folder).line == f"{folder}: done, 7 elements in 2 chunks of 2 streams"
 
@@ -61,7 +70,10 @@ def test_the_reason_of_a_failure_is_one_line_for_a_terminal(folder: str) -> None
 def test_an_unknown_number_is_left_out(tmp_path: Path) -> None:
     """Without a cardinality there is no total."""
     begin_save(str(tmp_path), SaveDescription("run", None, None, -2))
-    assert progress_of(str(tmp_path)).line == f"{tmp_path}: running, 0 elements in 0 chunks of 0 streams"
+    assert (
+        progress_of(str(tmp_path)).line
+        == f"{tmp_path}: running, 0 elements in 0 chunks of 0 streams"
+    )
 
 
 def test_a_folder_without_a_save_is_refused(tmp_path: Path) -> None:
@@ -70,7 +82,9 @@ def test_a_folder_without_a_save_is_refused(tmp_path: Path) -> None:
         progress_of(str(tmp_path))
 
 
-@pytest.mark.parametrize("end", [finish, lambda path: fail_save(path, SaveError("DataLossError", "no"))])
+@pytest.mark.parametrize(
+    "end", [finish, lambda path: fail_save(path, SaveError("DataLossError", "no"))]
+)
 def test_a_bar_ends_with_the_save(folder: str, end: Callable[[str], None]) -> None:
     """The bar is shown until the save has ended, however it has."""
     console = Console(width=120, force_terminal=True)
@@ -89,7 +103,9 @@ def test_a_bar_ends_with_the_save(folder: str, end: Callable[[str], None]) -> No
     assert ("7/7" in captured.get()) == (found.state == "done")
 
 
-def test_the_command_prints_one_line_or_json(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_one_line_or_json(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The exit code is 0 while all is well, also at the end."""
     assert main(["save-status", folder]) == 0
     assert capsys.readouterr().out == progress_of(folder).line + "\n"
@@ -100,11 +116,18 @@ def test_the_command_prints_one_line_or_json(folder: str, capsys: pytest.Capture
     assert "done, 7 elements" in capsys.readouterr().out
 
 
-def test_the_command_fails_with_the_save(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A failed save is exit code 1 with the reason, a folder without one exit code 2."""
+def test_the_command_fails_with_the_save(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A failed save is exit code 1 with the reason, a folder without one exit code
+    2.
+    """
     fail_save(folder, SaveError("PipelineError", "map failed"))
     assert main(["save-status", folder]) == 1
     told = capsys.readouterr().out
-    assert "failed, 7 of 20 elements (35 %) in 2 chunks of 2 streams: PipelineError: map failed" in told
+    assert (
+        "failed, 7 of 20 elements (35 %) in 2 chunks of 2 streams: PipelineError: map failed"
+        in told
+    )
     assert main(["save-status", str(tmp_path / "chunks")]) == 2
     assert "holds no distributed save" in capsys.readouterr().err

@@ -9,16 +9,42 @@ from rich.console import Console
 
 from zmqdata.cli.tables import audit_tables, status_tables
 
-WORKER = {"address": "tcp://10.0.0.1:4", "tags": ["GPU"], "tasks": 2, "elements_per_second": 123456.7}
-JOB = {"job": "train", "processing_mode": "DYNAMIC", "repetition": 1, "clients": 2, "delivered": 4321}
-TASK = {"task": 4000, "address": "tcp://10.0.0.1:4", "worker": "w", "attempt": 2, "produced": 12345, "delivered": 99}
-QUIET = {"total": None, "removed": False, "stalled": False, "seconds_without_progress": 0.0, "busy_seconds": 0.0}
+WORKER = {
+    "address": "tcp://10.0.0.1:4",
+    "tags": ["GPU"],
+    "tasks": 2,
+    "elements_per_second": 123456.7,
+}
+JOB = {
+    "job": "train",
+    "processing_mode": "DYNAMIC",
+    "repetition": 1,
+    "clients": 2,
+    "delivered": 4321,
+}
+TASK = {
+    "task": 4000,
+    "address": "tcp://10.0.0.1:4",
+    "worker": "w",
+    "attempt": 2,
+    "produced": 12345,
+    "delivered": 99,
+}
+QUIET = {
+    "total": None,
+    "removed": False,
+    "stalled": False,
+    "seconds_without_progress": 0.0,
+    "busy_seconds": 0.0,
+}
 
 
 def printed(width: int = 80, **found: Any) -> str:
     console = Console(width=width)
     with console.capture() as captured:
-        for table in status_tables({"workers": [], "jobs": [], "tasks": [], "rejected": {}, **found}):
+        for table in status_tables(
+            {"workers": [], "jobs": [], "tasks": [], "rejected": {}, **found}
+        ):
             console.print(table)
     return captured.get()
 
@@ -26,15 +52,30 @@ def printed(width: int = 80, **found: Any) -> str:
 def test_workers() -> None:
     """A worker is shown with its rate, and with what is wrong with it."""
     alive = {**WORKER, "connected": True, "draining": False, "silent_seconds": 0.3}
-    rows = [alive, {**alive, "silent_seconds": 12.0}, {**alive, "connected": False}, {**alive, "draining": True}]
+    rows = [
+        alive,
+        {**alive, "silent_seconds": 12.0},
+        {**alive, "connected": False},
+        {**alive, "draining": True},
+    ]
     text = printed(workers=rows)
-    for expected in ("4 workers", "tcp://10.0.0.1:4", "GPU", "123,457", "alive", "silent for 12 s", "no connection"):
+    for expected in (
+        "4 workers",
+        "tcp://10.0.0.1:4",
+        "GPU",
+        "123,457",
+        "alive",
+        "silent for 12 s",
+        "no connection",
+    ):
         assert expected in text
     assert "leaves" in text
 
 
 def test_jobs() -> None:
-    """A job is shown with its progress in each source; an endless or unlisted one has no count."""
+    """A job is shown with its progress in each source; an endless or unlisted one has
+    no count.
+    """
     splits = [{"handed_out": 1000, "count": 20000}, {"handed_out": 5, "count": None}]
     text = printed(100, jobs=[{**JOB, "splits": splits, "finished": True}])
     for expected in ("1 jobs", "train", "DYNAMIC", "4,321", "1,000 of 20,000, 5 of ?", "yes"):
@@ -60,7 +101,13 @@ def test_tasks() -> None:
 
 def test_tasks_of_one_worker() -> None:
     """What a worker says of itself is a table of its tasks with their state."""
-    task = {**TASK, "dataset_id": "1000", "processing_mode": "OFF", "clients": ["a", "b"], "started": True}
+    task = {
+        **TASK,
+        "dataset_id": "1000",
+        "processing_mode": "OFF",
+        "clients": ["a", "b"],
+        "started": True,
+    }
     tasks = [
         {**task, "total": None, "left_out": 4567},
         {**task, "total": 12345},
@@ -77,7 +124,9 @@ def test_tasks_of_one_worker() -> None:
 def test_dropped_messages_are_shown_when_there_are_any() -> None:
     """Dropped messages have a table of their own, and no table when there are none."""
     assert "dropped" not in printed()
-    assert "not a zmqdata message" in printed(rejected={"the dispatcher's socket: not a zmqdata message": 3})
+    assert "not a zmqdata message" in printed(
+        rejected={"the dispatcher's socket: not a zmqdata message": 3}
+    )
 
 
 def test_a_server_without_a_key_is_warned_of() -> None:
@@ -88,22 +137,43 @@ def test_a_server_without_a_key_is_warned_of() -> None:
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_addresses_can_be_copied(width: int) -> None:
-    """On a narrow terminal an address keeps to one line, however many columns want room."""
+    """On a narrow terminal an address keeps to one line, however many columns want
+    room.
+    """
     address = "tcp://[fe80:1234:5678:9abc:def0:1234:5678]:65535"
-    workers = [{**WORKER, "address": address, "tags": ["GPU", "LABORATORY"], "connected": False, "silent_seconds": 1.0}]
-    tasks = [{**TASK, **QUIET, "address": address, "stalled": True, "seconds_without_progress": 7500.0}]
+    workers = [
+        {
+            **WORKER,
+            "address": address,
+            "tags": ["GPU", "LABORATORY"],
+            "connected": False,
+            "silent_seconds": 1.0,
+        }
+    ]
+    tasks = [
+        {**TASK, **QUIET, "address": address, "stalled": True, "seconds_without_progress": 7500.0}
+    ]
     for text in (printed(width, workers=workers), printed(width, tasks=tasks)):
         assert address in text
         assert max(map(len, text.splitlines())) <= width
 
 
 def test_a_usual_cluster_fits_a_terminal() -> None:
-    """On 80 columns ids, headings and states keep to one line, as what nobody has, tags say, takes no room."""
+    """On 80 columns ids, headings and states keep to one line, as what nobody has, tags
+    say, takes no room.
+    """
     places = ["tcp://10.20.30.40:41235", "tcp://10.20.30.41:41236"]
-    workers = [{**WORKER, "address": one, "tags": [], "connected": False, "silent_seconds": 0.1} for one in places]
-    tasks = [{**TASK, **QUIET, "task": 2198454400, "address": one, "compressed": ""} for one in places]
+    workers = [
+        {**WORKER, "address": one, "tags": [], "connected": False, "silent_seconds": 0.1}
+        for one in places
+    ]
+    tasks = [
+        {**TASK, **QUIET, "task": 2198454400, "address": one, "compressed": ""} for one in places
+    ]
     jobs = [{**JOB, "splits": [{"handed_out": 5, "count": 9}], "finished": False}]
-    lines = [line.rstrip() for line in printed(workers=workers, tasks=tasks, jobs=jobs).splitlines()]
+    lines = [
+        line.rstrip() for line in printed(workers=workers, tasks=tasks, jobs=jobs).splitlines()
+    ]
     assert max(map(len, lines)) <= 80
     found = {" ".join(line.split()) for line in lines}
     assert found >= {
@@ -113,7 +183,10 @@ def test_a_usual_cluster_fits_a_terminal() -> None:
         "2198454400 tcp://10.20.30.41:41236 2 12,345 99 running",
         "train DYNAMIC 1 2 4,321 5 of 9 no",
     }
-    assert any("GPU" in line for line in printed(workers=[*workers, {**workers[0], "tags": ["GPU"]}]).splitlines())
+    assert any(
+        "GPU" in line
+        for line in printed(workers=[*workers, {**workers[0], "tags": ["GPU"]}]).splitlines()
+    )
 
 
 AUDIT = {
@@ -130,8 +203,13 @@ AUDIT = {
 
 
 def test_what_became_of_a_job() -> None:
-    """Each repetition is a table with its state, its counts, and what reached each client and consumer."""
-    ended, failed = {**AUDIT, "finished": True}, {**AUDIT, "failure": {"error": "ValueError"}, "finished": True}
+    """Each repetition is a table with its state, its counts, and what reached each
+    client and consumer.
+    """
+    ended, failed = (
+        {**AUDIT, "finished": True},
+        {**AUDIT, "failure": {"error": "ValueError"}, "finished": True},
+    )
     console = Console(width=80)
     with console.capture() as captured:
         for table in audit_tables([AUDIT, ended, failed]):
@@ -159,14 +237,32 @@ SHOWN = "?]0;OWNED??[2J?31m?[red]x"
 
 
 def test_no_text_of_others_reaches_the_terminal_as_it_is() -> None:
-    """Names, addresses, tags and labels neither tell a terminal what to do nor are markup."""
-    worker = {**WORKER, "address": EVIL, "tags": [EVIL], "connected": True, "draining": False, "silent_seconds": 0.0}
+    """Names, addresses, tags and labels neither tell a terminal what to do nor are
+    markup.
+    """
+    worker = {
+        **WORKER,
+        "address": EVIL,
+        "tags": [EVIL],
+        "connected": True,
+        "draining": False,
+        "silent_seconds": 0.0,
+    }
     job = {**JOB, "job": EVIL, "processing_mode": EVIL, "splits": [], "finished": False}
-    task = {**TASK, **QUIET, "address": EVIL, "compressed": EVIL, "busy_seconds": 80.0, "busy_with": EVIL}
+    task = {
+        **TASK,
+        **QUIET,
+        "address": EVIL,
+        "compressed": EVIL,
+        "busy_seconds": 80.0,
+        "busy_with": EVIL,
+    }
     console = Console(width=300)
     with console.capture() as captured:
         for table in (
-            *status_tables({"workers": [worker], "jobs": [job], "tasks": [task], "rejected": {EVIL: 1}}),
+            *status_tables(
+                {"workers": [worker], "jobs": [job], "tasks": [task], "rejected": {EVIL: 1}}
+            ),
             *audit_tables([{**AUDIT, "job": EVIL, "clients": [{"client": EVIL, "delivered": 1}]}]),
         ):
             console.print(table)

@@ -1,4 +1,6 @@
-"""Facts about pipelines that run where they are read, because to ship their elements costs more than to make them."""
+"""Facts about pipelines that run where they are read, because to ship their elements
+costs more than to make them.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ NOBODY = "tcp://127.0.0.1:1"
 
 
 def placed(dataset: Dataset) -> Dataset:
-    """With a clock that stands still, nothing is costly, however busy the machine is."""
+    """With a clock that stands still, nothing is costly, however busy the machine
+    is.
+    """
     distributed = dataset.apply(distribute("distributed_epoch", NOBODY, placement="auto"))
-    return Dataset(replace(distributed.node, placing=Placing(dataset.node, lambda: 0.0, patience=60.0)))
+    return Dataset(
+        replace(distributed.node, placing=Placing(dataset.node, lambda: 0.0, patience=60.0))
+    )
 
 
 def cheap(count: int = 5000) -> Dataset:
@@ -36,7 +42,9 @@ def decided(dataset: Dataset, clock: Clock) -> AutoPlacement:
 
 
 def test_a_cheap_pipeline_needs_no_service() -> None:
-    """All of its elements come, in their own order, though nobody answers at the dispatcher's address."""
+    """All of its elements come, in their own order, though nobody answers at the
+    dispatcher's address.
+    """
     iterator = iter(placed(cheap()))
     assert [int(x) for x in iterator] == list(range(1, 5001))
     assert iterator.placement.local
@@ -67,7 +75,9 @@ def test_a_pipeline_that_ends_at_once_runs_here(count: int) -> None:
 
 
 def test_a_first_element_is_not_waited_for() -> None:
-    """A pipeline that takes long to begin is left to workers, and the trial ends with its first element."""
+    """A pipeline that takes long to begin is left to workers, and the trial ends with
+    its first element.
+    """
     release, ended = threading.Event(), threading.Event()
 
     def late(x: int) -> int:
@@ -84,7 +94,9 @@ def test_a_first_element_is_not_waited_for() -> None:
 
 
 def test_a_late_trial_makes_nothing_more() -> None:
-    """What it was at when nobody waited any more is its last element, and that is not packed either."""
+    """What it was at when nobody waited any more is its last element, and that is not
+    packed either.
+    """
     release, packed, trial = threading.Event(), threading.Event(), threading.Event()
     calls: list[int] = []
 
@@ -109,7 +121,9 @@ def test_a_late_trial_makes_nothing_more() -> None:
 
 
 def test_of_large_elements_one_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two are made, as to begin costs more than to go on, and one tells what it costs to ship them."""
+    """Two are made, as to begin costs more than to go on, and one tells what it costs
+    to ship them.
+    """
     made, packed = [], []
 
     def large(x: int) -> np.ndarray[Any, Any]:
@@ -145,7 +159,9 @@ def test_what_fails_here_is_left_to_workers() -> None:
 
 def test_what_does_not_travel_is_left_to_workers() -> None:
     """They say what is wrong with it."""
-    assert decided(Dataset.range(3).map(lambda x: threading.Lock()), Clock()) == AutoPlacement(False)
+    assert decided(Dataset.range(3).map(lambda x: threading.Lock()), Clock()) == AutoPlacement(
+        False
+    )
 
 
 def test_a_pipeline_is_tried_once() -> None:
@@ -163,7 +179,9 @@ def test_a_pipeline_is_tried_once() -> None:
 
 
 def test_it_goes_on_here_from_a_state() -> None:
-    """A state of a pipeline that ran here is one of where it was; the seeds are those that it had."""
+    """A state of a pipeline that ran here is one of where it was; the seeds are those
+    that it had.
+    """
     dataset = placed(cheap(1000).shuffle(100))
     first = iter(dataset)
     before = [int(next(first)) for _ in range(300)]
@@ -223,9 +241,18 @@ def test_a_copy_decides_for_itself() -> None:
     ],
 )
 def test_what_only_the_service_can_keep_is_refused(options: dict[str, Any], text: str) -> None:
-    """Promises about several readers, deaths and copies do not go with a pipeline that may run without workers."""
+    """Promises about several readers, deaths and copies do not go with a pipeline that
+    may run without workers.
+    """
     with pytest.raises(InvalidArgumentError, match=text):
-        distribute(**{"processing_mode": "distributed_epoch", "service": NOBODY, "placement": "auto", **options})
+        distribute(
+            **{
+                "processing_mode": "distributed_epoch",
+                "service": NOBODY,
+                "placement": "auto",
+                **options,
+            }
+        )
 
 
 @pytest.mark.parametrize("placement", ["local", None, True, "AUTO", np.array(["auto", "auto"])])

@@ -1,4 +1,6 @@
-"""Facts about the places in what an iterator hands out, and who may still ask for them."""
+"""Facts about the places in what an iterator hands out, and who may still ask for
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,13 @@ def test_a_bookmark_is_worked_out_when_it_is_saved() -> None:
 
 
 def test_what_could_not_be_loaded_is_not_saved() -> None:
-    """Who saves a state that is too large for a dispatcher hears of it then, with what to do."""
-    assert len(ServiceBookmark(7, lambda place: bytes(MOST_CHECKPOINT_BYTES)).plain()) == MOST_CHECKPOINT_BYTES
+    """Who saves a state that is too large for a dispatcher hears of it then, with what
+    to do.
+    """
+    assert (
+        len(ServiceBookmark(7, lambda place: bytes(MOST_CHECKPOINT_BYTES)).plain())
+        == MOST_CHECKPOINT_BYTES
+    )
     with pytest.raises(FailedPreconditionError, match=r"has 12\.6 MB.*Use a smaller buffer_size"):
         ServiceBookmark(7, lambda place: bytes(MOST_CHECKPOINT_BYTES + 1)).plain()
 
@@ -51,7 +58,9 @@ def test_readers_of_a_shared_cache_have_no_places() -> None:
 
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_thread_is_asked_while_there_is_one(is_running: bool) -> None:
-    """Its answer, or its error, comes to who has asked; when it has ended, that one looks for himself."""
+    """Its answer, or its error, comes to who has asked; when it has ended, that one
+    looks for himself.
+    """
     loop = Loop("zmqdata-test", lambda: None)
     loop.start()
     if not is_running:

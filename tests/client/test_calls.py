@@ -1,4 +1,6 @@
-"""Facts about asking a dispatcher: what is no time to wait, and what is said when nobody answers."""
+"""Facts about asking a dispatcher: what is no time to wait, and what is said when
+nobody answers.
+"""
 
 from __future__ import annotations
 
@@ -34,31 +36,55 @@ def test_what_is_a_time_to_wait(seconds: object) -> None:
 @pytest.mark.parametrize(
     ("use", "name"),
     [
-        (lambda: distribute("parallel_epochs", NOBODY, dispatcher_timeout="x"), "dispatcher_timeout"),  # type: ignore[arg-type]
-        (lambda: register_dataset(NOBODY, Dataset.range(1), dispatcher_timeout="x"), "dispatcher_timeout"),  # type: ignore[arg-type]
-        (lambda: from_dataset_id("parallel_epochs", NOBODY, "id", dispatcher_timeout="x"), "dispatcher_timeout"),  # type: ignore[arg-type]
+        (
+            lambda: distribute("parallel_epochs", NOBODY, dispatcher_timeout="x"),
+            "dispatcher_timeout",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: register_dataset(NOBODY, Dataset.range(1), dispatcher_timeout="x"),
+            "dispatcher_timeout",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: from_dataset_id("parallel_epochs", NOBODY, "id", dispatcher_timeout="x"),
+            "dispatcher_timeout",
+        ),  # type: ignore[arg-type]
         (lambda: status(NOBODY, "x"), "timeout"),  # type: ignore[arg-type]
     ],
     ids=["distribute", "register_dataset", "from_dataset_id", "status"],
 )
 def test_every_call_checks_its_time(use: Callable[[], Any], name: str) -> None:
-    """Each call that waits for a dispatcher refuses a time-out that is none, before it asks anybody."""
+    """Each call that waits for a dispatcher refuses a time-out that is none, before it
+    asks anybody.
+    """
     with pytest.raises(ValueError, match=f"`{name}` must be a positive number of seconds, got 'x'"):
         use()
 
 
 def test_the_likely_cause() -> None:
-    """An unknown host is the cause of silence; a known one, or a file, leaves the dispatcher and the way to it."""
+    """An unknown host is the cause of silence; a known one, or a file, leaves the
+    dispatcher and the way to it.
+    """
     assert likely_cause(UNKNOWN).startswith("Unknown host 'no-such-host.invalid': ")
-    assert likely_cause(NOBODY) == likely_cause("ipc:///tmp/none") == "Is it running, and can this machine reach it?"
+    assert (
+        likely_cause(NOBODY)
+        == likely_cause("ipc:///tmp/none")
+        == "Is it running, and can this machine reach it?"
+    )
 
 
 def test_an_unknown_host_is_named_while_waiting_and_at_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client that waits for an unknown host says so once, goes on, and says so again when it gives up."""
+    """A client that waits for an unknown host says so once, goes on, and says so again
+    when it gives up.
+    """
     monkeypatch.setattr(calls, "SAY_SO_AFTER", 0.05)
-    with caplog.at_level(logging.WARNING), pytest.raises(UnavailableError, match="Unknown host 'no-such-host"):
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(UnavailableError, match="Unknown host 'no-such-host"),
+    ):
         status(UNKNOWN, 0.2)
-    [said] = [record.getMessage() for record in caplog.records if "still trying" in record.getMessage()]
+    [said] = [
+        record.getMessage() for record in caplog.records if "still trying" in record.getMessage()
+    ]
     assert "Unknown host 'no-such-host.invalid'" in said

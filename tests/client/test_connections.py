@@ -15,7 +15,9 @@ from zmqdata.transport.memory import SharedMemory
 
 
 def test_a_memory_is_there_until_its_link_is_closed() -> None:
-    """What a worker offers is mapped under the link's name; a link without an offer has none."""
+    """What a worker offers is mapped under the link's name; a link without an offer has
+    none.
+    """
     shared, memories = SharedMemory(1 << 20), Memories(Descriptors())
     assert not memories.map(ConnectLink("me-1", "tcp://x", "secret"))
     assert memories.map(ConnectLink("me-2", "ipc://x", "secret", shared.told))
@@ -27,9 +29,14 @@ def test_a_memory_is_there_until_its_link_is_closed() -> None:
 
 
 def test_what_cannot_be_mapped_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
-    """A memory that is gone, or another's, is not mapped; the first one is warned of, with the likely cause."""
+    """A memory that is gone, or another's, is not mapped; the first one is warned of,
+    with the likely cause.
+    """
     shared, memories = SharedMemory(1 << 20), Memories(Descriptors())
-    for told in (structs.replace(shared.told, descriptor=10**6), structs.replace(shared.told, inode=1)):
+    for told in (
+        structs.replace(shared.told, descriptor=10**6),
+        structs.replace(shared.told, inode=1),
+    ):
         assert not memories.map(ConnectLink("me-1", "ipc://x", "secret", told))
     assert memories.of("me-1") is None
     [record] = caplog.records
@@ -40,7 +47,9 @@ def test_what_cannot_be_mapped_is_done_without(caplog: pytest.LogCaptureFixture)
 def test_that_descriptors_are_missing_is_said(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once for many attempts in a row, with the limit; it is not taken for anybody else's fault."""
+    """Once for many attempts in a row, with the limit; it is not taken for anybody
+    else's fault.
+    """
     shared, memories = SharedMemory(1 << 20), Memories(Descriptors())
 
     def fail(told: object) -> None:
@@ -50,5 +59,8 @@ def test_that_descriptors_are_missing_is_said(
     for _ in range(3):
         assert not memories.map(ConnectLink("me-1", "ipc://x", "secret", shared.told))
     [record] = caplog.records
-    assert re.search(r"worker ipc://x .* file descriptor, and there is none left .*`ulimit -n`", record.getMessage())
+    assert re.search(
+        r"worker ipc://x .* file descriptor, and there is none left .*`ulimit -n`",
+        record.getMessage(),
+    )
     shared.close()

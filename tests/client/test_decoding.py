@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 from zmqdata import messages, wire
 from zmqdata.blocks import BlockBuilder, DecodedBlock
-from zmqdata.client.decoding import CORRUPT_LIMIT, check_spec_without_objects, decode_message, hopeless
+from zmqdata.client.decoding import (
+    CORRUPT_LIMIT,
+    check_spec_without_objects,
+    decode_message,
+    hopeless,
+)
 from zmqdata.commands import Finish
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import (
@@ -47,7 +52,9 @@ def test_a_block() -> None:
 
 
 def test_objects_must_be_allowed() -> None:
-    """A block with object leaves is ProtocolError for a client that does not allow them."""
+    """A block with object leaves is ProtocolError for a client that does not allow
+    them.
+    """
     builder = BlockBuilder()
     builder.add({1, 2})
     block = builder.build()
@@ -58,7 +65,9 @@ def test_objects_must_be_allowed() -> None:
     _, content = decode_message(frames)
     assert isinstance(content, DecodedBlock)
     assert [*content.elements()] == [{1, 2}]
-    with pytest.raises(ObjectsRefusedError, match=r"^element is a Python object.*allow_objects=False"):
+    with pytest.raises(
+        ObjectsRefusedError, match=r"^element is a Python object.*allow_objects=False"
+    ):
         decode_message(frames, allow_objects=False)
 
 
@@ -70,28 +79,46 @@ def test_objects_must_be_allowed() -> None:
     ],
 )
 def test_arrays_of_objects_are_refused_by_their_spec(spec: Any) -> None:
-    """Nobody has to wait for a first block; the text names the leaf as the one for a block does."""
+    """Nobody has to wait for a first block; the text names the leaf as the one for a
+    block does.
+    """
     where = r"^element is" if isinstance(spec, TensorSpec) else r"^element\['b'\]\[1\] is"
-    with pytest.raises(FailedPreconditionError, match=where + " a Python object.*allow_objects=False"):
+    with pytest.raises(
+        FailedPreconditionError, match=where + " a Python object.*allow_objects=False"
+    ):
         check_spec_without_objects(spec)
 
 
 def test_a_spec_that_may_do_without_pickle_passes() -> None:
-    """A single object may be None or a dataclass, which have no other spec; of an unknown spec nothing is known."""
-    spec = {"none": TensorSpec((), object), "text": TensorSpec((2,), str), "any": TensorSpec(None, object)}
+    """A single object may be None or a dataclass, which have no other spec; of an
+    unknown spec nothing is known.
+    """
+    spec = {
+        "none": TensorSpec((), object),
+        "text": TensorSpec((2,), str),
+        "any": TensorSpec(None, object),
+    }
     check_spec_without_objects(spec)
     check_spec_without_objects(None)
 
 
 def test_what_cannot_be_read_is_asked_for_again_a_few_times() -> None:
-    """Damage may have come on the way; a class that is not here is missing the next time, too."""
+    """Damage may have come on the way; a class that is not here is missing the next
+    time, too.
+    """
     damaged = ProtocolError("damaged")
-    assert [hopeless(damaged, count) for count in range(1, CORRUPT_LIMIT + 1)] == [None] * CORRUPT_LIMIT
+    assert [hopeless(damaged, count) for count in range(1, CORRUPT_LIMIT + 1)] == [
+        None
+    ] * CORRUPT_LIMIT
     found = hopeless(damaged, CORRUPT_LIMIT + 1)
     assert found is not None
     assert (found.error, "what cannot be decoded: damaged" in found.text) == ("DataLossError", True)
-    assert hopeless(MissingClassError("import it"), 1) == Finish("FailedPreconditionError", "import it")
-    assert hopeless(ObjectsRefusedError("not here"), 1) == Finish("FailedPreconditionError", "not here")
+    assert hopeless(MissingClassError("import it"), 1) == Finish(
+        "FailedPreconditionError", "import it"
+    )
+    assert hopeless(ObjectsRefusedError("not here"), 1) == Finish(
+        "FailedPreconditionError", "not here"
+    )
 
 
 def test_the_end_of_a_task() -> None:
@@ -160,22 +187,30 @@ def shared() -> Iterator[SharedMemory]:
     made.close()
 
 
-def shared_message(shared: SharedMemory, element: Any, **changes: Any) -> tuple[list[bytes], MappedMemory]:
-    """A message with a block of one element, large leaves in shared memory, and the slot that it names changed."""
+def shared_message(
+    shared: SharedMemory, element: Any, **changes: Any
+) -> tuple[list[bytes], MappedMemory]:
+    """A message with a block of one element, large leaves in shared memory, and the
+    slot that it names changed.
+    """
     builder = BlockBuilder()
     builder.add(element)
     block = builder.build()
     # Ours does not place text: a hostile worker places what it likes.
     slot = shared.place([memoryview(bytearray(frame)) for frame in block.frames])
     assert slot is not None
-    following = [bytes(frame) for frame, size in zip(block.frames, slot.sizes, strict=True) if size < 0]
+    following = [
+        bytes(frame) for frame, size in zip(block.frames, slot.sizes, strict=True) if size < 0
+    ]
     slot = msgspec.structs.replace(slot, **changes)
     header = messages.Block(1, 4000, 1, 0, 1, 0, block.nbytes, block.meta, slot=slot)
     return [wire.pack_header(header), *following], MappedMemory(shared.told)
 
 
 def test_arrays_in_shared_memory_are_not_copied(shared: SharedMemory) -> None:
-    """Numbers are views of the memory, writable and aligned; what lies outside of it comes along."""
+    """Numbers are views of the memory, writable and aligned; what lies outside of it
+    comes along.
+    """
     element = {"a": np.arange(LARGE), "b": np.arange(3), "c": np.full((LARGE, 2), 7, np.float32)}
     frames, memory = shared_message(shared, element)
     _, content = decode_message(frames, memory)
@@ -190,9 +225,15 @@ def test_arrays_in_shared_memory_are_not_copied(shared: SharedMemory) -> None:
     assert found["b"].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("element", ["text" * LARGE, np.full(LARGE, "word"), b"byte" * LARGE, [{1}, "x" * LARGE]])
-def test_what_must_be_checked_is_copied_out_of_shared_memory(shared: SharedMemory, element: Any) -> None:
-    """Of text, bytes and objects nothing lies in memory to which a worker could still write."""
+@pytest.mark.parametrize(
+    "element", ["text" * LARGE, np.full(LARGE, "word"), b"byte" * LARGE, [{1}, "x" * LARGE]]
+)
+def test_what_must_be_checked_is_copied_out_of_shared_memory(
+    shared: SharedMemory, element: Any
+) -> None:
+    """Of text, bytes and objects nothing lies in memory to which a worker could still
+    write.
+    """
     frames, memory = shared_message(shared, element)
     _, content = decode_message(frames, memory)
     assert isinstance(content, DecodedBlock)
@@ -212,7 +253,9 @@ def test_what_must_be_checked_is_copied_out_of_shared_memory(shared: SharedMemor
     ],
 )
 def test_a_lying_slot(shared: SharedMemory, changes: dict[str, Any]) -> None:
-    """A slot with other frames than the block's, or none of the memory's, is ProtocolError; nothing stays on loan."""
+    """A slot with other frames than the block's, or none of the memory's, is
+    ProtocolError; nothing stays on loan.
+    """
     frames, memory = shared_message(shared, {"a": np.arange(LARGE), "b": np.arange(3)}, **changes)
     with pytest.raises(ProtocolError):
         decode_message(frames, memory)

@@ -1,4 +1,6 @@
-"""Facts about what stands in the queue between an iterator's thread and the training loop."""
+"""Facts about what stands in the queue between an iterator's thread and the training
+loop.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ import pytest
 from zmqdata import messages as m
 from zmqdata.client.delivery import LONGEST_STEP, Delivery, DeliveryQueue, End, Strides
 from zmqdata.commands import Deliver, Finish, TakenElements
-from zmqdata.errors import DataServiceError, FailedPreconditionError, PipelineError, UnavailableError
+from zmqdata.errors import (
+    DataServiceError,
+    FailedPreconditionError,
+    PipelineError,
+    UnavailableError,
+)
 from zmqdata.failures.codec import encode_failure
 from zmqdata.messages import Block
 
@@ -20,7 +27,9 @@ def block(task: int, first: int, count: int) -> Block:
 
 
 def test_a_part_of_a_block_returns_no_credit() -> None:
-    """The credit of a block returns with its last element, wherever that is delivered."""
+    """The credit of a block returns with its last element, wherever that is
+    delivered.
+    """
     part = Delivery((Deliver(block(7, 10, 5), None, 1, 3),), [[1, 2]])
     rest = Delivery((Deliver(block(7, 10, 5), None, 3, 5),), [[3, 4]])
     assert (part.returns_credit, rest.returns_credit) == (False, True)
@@ -60,12 +69,18 @@ def test_an_error_is_raised_once() -> None:
     [
         (Finish("FailedPreconditionError", "why"), FailedPreconditionError, "why"),
         (Finish("OfAnotherVersion", "why"), DataServiceError, "why"),
-        (Finish("PipelineError", "short", encode_failure(KeyError("x"), 0, "w")), PipelineError, "KeyError: 'x'"),
+        (
+            Finish("PipelineError", "short", encode_failure(KeyError("x"), 0, "w")),
+            PipelineError,
+            "KeyError: 'x'",
+        ),
         (Finish("FailedPreconditionError", "why", b"nonsense"), FailedPreconditionError, "why"),
     ],
 )
 def test_the_error_of_an_end(finish: Finish, kind: type[Exception], text: str) -> None:
-    """A pipeline's failure comes with all that is known of it; what cannot be read gives way to name and text."""
+    """A pipeline's failure comes with all that is known of it; what cannot be read
+    gives way to name and text.
+    """
     error = End.by(finish).take_error()
     assert type(error) is kind
     assert text in str(error)
@@ -134,7 +149,9 @@ def test_dropped_blocks_are_marked() -> None:
 
 
 def test_a_waiting_loop_is_woken_by_what_it_may_hand_out() -> None:
-    """A block without a lease does not end the wait; the lease does, when somebody says so."""
+    """A block without a lease does not end the wait; the lease does, when somebody says
+    so.
+    """
     lease = Lease()
     lease.holds = False
     queue = DeliveryQueue(lease)
@@ -150,7 +167,9 @@ def test_a_waiting_loop_is_woken_by_what_it_may_hand_out() -> None:
 
 
 def test_strides_grow_in_fast_loops_and_not_in_slow_ones() -> None:
-    """A loop that takes a piece at once gets a longer one, up to a limit; ended, a piece has nothing left."""
+    """A loop that takes a piece at once gets a longer one, up to a limit; ended, a
+    piece has nothing left.
+    """
     strides = Strides()
     endless = iter(int, 1)
     sizes = [len(list(strides.begin(endless))) for _ in range(40)]

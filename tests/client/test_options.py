@@ -1,4 +1,6 @@
-"""Facts about the arguments of a reader that no message could carry: each is an error at the call."""
+"""Facts about the arguments of a reader that no message could carry: each is an error
+at the call.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import CrossTrainerCache, Dataset, ShardingPolicy, audit, distribute, drain, from_dataset_id
+from zmqdata import (
+    CrossTrainerCache,
+    Dataset,
+    ShardingPolicy,
+    audit,
+    distribute,
+    drain,
+    from_dataset_id,
+)
 from zmqdata.client.options import check_dataset_id, parse_processing_mode
 from zmqdata.errors import InvalidArgumentError, NotFoundError, UnavailableError
 
@@ -19,14 +29,21 @@ NOBODY = "tcp://127.0.0.1:1"
 @pytest.mark.parametrize("count", [2**63, 2**64, 10**400])
 @pytest.mark.parametrize("name", ["max_outstanding_requests", "task_refresh_interval_hint_ms"])
 def test_a_count_fits_into_a_message(name: str, count: int) -> None:
-    """A larger number is refused before anybody waits for an answer to a message that cannot be sent."""
+    """A larger number is refused before anybody waits for an answer to a message that
+    cannot be sent.
+    """
     with pytest.raises(InvalidArgumentError, match=name):
         distribute("parallel_epochs", NOBODY, **{name: count})  # type: ignore[arg-type]
 
 
 def test_numbers_and_names_may_come_from_arrays() -> None:
-    """Numpy's integers count as Python's; its booleans and floats are as wrong as these."""
-    options: dict[str, Any] = {"max_outstanding_requests": np.int64(3), "task_refresh_interval_hint_ms": np.int32(9)}
+    """Numpy's integers count as Python's; its booleans and floats are as wrong as
+    these.
+    """
+    options: dict[str, Any] = {
+        "max_outstanding_requests": np.int64(3),
+        "task_refresh_interval_hint_ms": np.int32(9),
+    }
     options |= {"num_consumers": np.int8(2), "consumer_index": np.uint8(1)}
     read = distribute("distributed_epoch", NOBODY, np.str_("j"), **options)
     given = Dataset.range(3).apply(read).node.options
@@ -39,7 +56,9 @@ def test_numbers_and_names_may_come_from_arrays() -> None:
 
 def test_a_text_fits_into_a_message() -> None:
     """Half of a surrogate pair cannot be written as UTF-8."""
-    with pytest.raises(ValueError, match=r"`job_name` must be a text that UTF-8 can hold.*surrogates not allowed"):
+    with pytest.raises(
+        ValueError, match=r"`job_name` must be a text that UTF-8 can hold.*surrogates not allowed"
+    ):
         distribute("parallel_epochs", NOBODY, HALF)
     with pytest.raises(ValueError, match="trainer_id"):
         CrossTrainerCache(HALF)
@@ -49,11 +68,20 @@ def test_a_text_fits_into_a_message() -> None:
 
 @pytest.mark.parametrize(
     ("name", "ask"),
-    [("job", lambda text: audit(NOBODY, text, 0.05)), ("worker", lambda text: drain(NOBODY, text, 0.05))],
+    [
+        ("job", lambda text: audit(NOBODY, text, 0.05)),
+        ("worker", lambda text: drain(NOBODY, text, 0.05)),
+    ],
 )
 def test_who_is_asked_about_has_a_name(name: str, ask: Callable[[str], object]) -> None:
-    """An empty name, or one that no message could carry, is refused before anybody is asked; others are asked about."""
-    for text, objection in (("", "must not be empty"), (HALF, "UTF-8"), ("x" * 1001, "at most 1000 characters")):
+    """An empty name, or one that no message could carry, is refused before anybody is
+    asked; others are asked about.
+    """
+    for text, objection in (
+        ("", "must not be empty"),
+        (HALF, "UTF-8"),
+        ("x" * 1001, "at most 1000 characters"),
+    ):
         with pytest.raises(ValueError, match=f"^`{name}` .*{objection}"):
             ask(text)
     with pytest.raises(UnavailableError):
@@ -62,14 +90,18 @@ def test_who_is_asked_about_has_a_name(name: str, ask: Callable[[str], object]) 
 
 @pytest.mark.parametrize("name", ["job_name", "trainer_id", "dataset_id"])
 def test_a_name_is_as_short_as_dispatchers_want_it(name: str) -> None:
-    """A name of 1,000 characters is taken; a longer one is refused at the call, not when somebody iterates."""
+    """A name of 1,000 characters is taken; a longer one is refused at the call, not
+    when somebody iterates.
+    """
     calls: dict[str, Callable[[str], object]] = {
         "job_name": lambda text: distribute("parallel_epochs", NOBODY, text),
         "trainer_id": CrossTrainerCache,
         "dataset_id": check_dataset_id,
     }
     calls[name]("n" * 1_000)
-    with pytest.raises(ValueError, match=rf"`{name}` must have at most 1000 characters, got 1001: 'nnn"):
+    with pytest.raises(
+        ValueError, match=rf"`{name}` must have at most 1000 characters, got 1001: 'nnn"
+    ):
         calls[name]("n" * 1_001)
 
 
@@ -79,13 +111,23 @@ def test_a_name_is_as_short_as_dispatchers_want_it(name: str) -> None:
         ({"processing_mode": "parallel_epochs"}, "needs a policy that divides the input"),
         ({"target_workers": "LOCAL"}, "Deterministic reads require non-local workers"),
         ({"data_transfer_protocol": "local"}, "Deterministic reads require non-local workers"),
-        ({"cross_trainer_cache": CrossTrainerCache("me"), "job_name": "job"}, "does not support deterministic reads"),
+        (
+            {"cross_trainer_cache": CrossTrainerCache("me"), "job_name": "job"},
+            "does not support deterministic reads",
+        ),
         ({"deterministic": False, "num_tasks": 3}, "num_tasks=3 without deterministic=True"),
     ],
 )
-def test_a_promised_order_is_for_one_reader_of_divided_input(contradiction: dict[str, Any], text: str) -> None:
+def test_a_promised_order_is_for_one_reader_of_divided_input(
+    contradiction: dict[str, Any], text: str
+) -> None:
     """What contradicts deterministic=True is refused at the call, with what to use."""
-    arguments = {"processing_mode": "distributed_epoch", "service": NOBODY, "deterministic": True, **contradiction}
+    arguments = {
+        "processing_mode": "distributed_epoch",
+        "service": NOBODY,
+        "deterministic": True,
+        **contradiction,
+    }
     with pytest.raises(InvalidArgumentError, match=text):
         distribute(**arguments)
 
@@ -145,5 +187,8 @@ def test_other_modes_are_refused(given: object) -> None:
     with pytest.raises(ValueError, match="processing_mode") as told:
         parse_processing_mode(given)
     text = str(told.value)
-    assert "(OFF, DYNAMIC, FILE, DATA, FILE_OR_DATA, HINT), 'parallel_epochs' or 'distributed_epoch'." in text
+    assert (
+        "(OFF, DYNAMIC, FILE, DATA, FILE_OR_DATA, HINT), 'parallel_epochs' or 'distributed_epoch'."
+        in text
+    )
     assert text.endswith(f"Got {given!r}.")

@@ -1,4 +1,6 @@
-"""Facts about sending the parts of a pipeline to a dispatcher, and on to a worker, on a network that loses messages."""
+"""Facts about sending the parts of a pipeline to a dispatcher, and on to a worker, on a
+network that loses messages.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,10 @@ def test_a_part_that_never_arrives_whole_is_an_error() -> None:
     upload.answer(m.RequestPart("request", name(LARGE), 0, PIECE))
     for _ in range(MOST_BROKEN - 1):
         upload.answer(m.PieceStored("request", name(LARGE), 10))
-        assert len(upload.answer(m.PieceStored("request", name(LARGE), 0))) == registration.PIECES_AHEAD
+        assert (
+            len(upload.answer(m.PieceStored("request", name(LARGE), 0)))
+            == registration.PIECES_AHEAD
+        )
     upload.answer(m.PieceStored("request", name(LARGE), 10))
     with pytest.raises(DataLossError, match=f"other bytes than were sent .* {MOST_BROKEN} times"):
         upload.answer(m.PieceStored("request", name(LARGE), 0))
@@ -78,7 +83,9 @@ def test_a_part_of_others_is_not_sent() -> None:
 
 
 class Network:
-    """One client, one dispatcher on a folder, and workers with a cache in memory; messages get lost by a seed."""
+    """One client, one dispatcher on a folder, and workers with a cache in memory;
+    messages get lost by a seed.
+    """
 
     def __init__(self, seed: int, folder: Path, loss: float) -> None:
         self.random = random.Random(seed)
@@ -127,7 +134,9 @@ class Network:
                 self.dispatch(self.store.keep_piece(command))
             elif isinstance(command, c.SendPiece):
                 content = self.store.read_piece(command.digest, command.offset)
-                self.post(str(command.peer), m.PieceSent(command.digest, command.offset, content or b""))
+                self.post(
+                    str(command.peer), m.PieceSent(command.digest, command.offset, content or b"")
+                )
             elif isinstance(command, c.SendPipeline):
                 sent = m.PipelineSent(command.dataset_id, command.digest, MAIN, "", command.parts)
                 self.post(str(command.peer), sent)
@@ -178,11 +187,18 @@ class Network:
         return found is not None and not found.reason
 
 
-@given(seed=st.integers(0, 2**32), loss=st.sampled_from([0.0, 0.05, 0.3]), restart=st.booleans(), die=st.booleans())
+@given(
+    seed=st.integers(0, 2**32),
+    loss=st.sampled_from([0.0, 0.05, 0.3]),
+    restart=st.booleans(),
+    die=st.booleans(),
+)
 def test_parts_arrive_whatever_is_lost(
     tmp_path_factory: pytest.TempPathFactory, seed: int, loss: float, restart: bool, die: bool
 ) -> None:
-    """Through lost messages, a dispatcher that starts again midway, and a worker that dies and has a successor."""
+    """Through lost messages, a dispatcher that starts again midway, and a worker that
+    dies and has a successor.
+    """
     network = Network(seed, tmp_path_factory.mktemp("work"), loss)
     turns = 0
     while not network.registered:
@@ -207,7 +223,9 @@ def test_parts_arrive_whatever_is_lost(
 
 
 def test_a_second_registration_sends_nothing(tmp_path: Path) -> None:
-    """Also of another pipeline, at the next dispatcher on the folder: content that is there is not sent again."""
+    """Also of another pipeline, at the next dispatcher on the folder: content that is
+    there is not sent again.
+    """
     network = Network(1, tmp_path, 0.0)
     network.turn()
     assert (network.registered, network.sent_bytes) == (True, len(SMALL) + len(LARGE))

@@ -1,4 +1,6 @@
-"""A cluster on this machine: what it is told, its handles, and that the two ways to run it look the same."""
+"""A cluster on this machine: what it is told, its handles, and that the two ways to run
+it look the same.
+"""
 
 from __future__ import annotations
 
@@ -30,20 +32,50 @@ FAST = {"heartbeat_interval_ms": 100}
         ({"in_process": 1}, TypeError, "`in_process` must be bool, got 1 of type int"),
         ({"processes_per_worker": 1.0}, TypeError, "`processes_per_worker` must be int"),
         ({"host": ""}, ValueError, "`host` must not be empty"),
-        ({"heartbeat_interval_ms": 500, "worker_timeout_ms": 500}, ValueError, "must be shorter .* started again"),
-        ({"num_workers": 2, "worker_address": "gate:70"}, ValueError, "2 workers cannot all .*'gate:70'"),
-        ({"num_workers": 3, "data_ports": (7000, 7001)}, ValueError, "7000-7001 do not suffice for 3 workers"),
-        ({"num_workers": 2, "data_transfer_port": 7000}, ValueError, "7000-7000 do not suffice for 2 workers"),
+        (
+            {"heartbeat_interval_ms": 500, "worker_timeout_ms": 500},
+            ValueError,
+            "must be shorter .* started again",
+        ),
+        (
+            {"num_workers": 2, "worker_address": "gate:70"},
+            ValueError,
+            "2 workers cannot all .*'gate:70'",
+        ),
+        (
+            {"num_workers": 3, "data_ports": (7000, 7001)},
+            ValueError,
+            "7000-7001 do not suffice for 3 workers",
+        ),
+        (
+            {"num_workers": 2, "data_transfer_port": 7000},
+            ValueError,
+            "7000-7000 do not suffice for 2 workers",
+        ),
         ({"num_workers": 1, "worker_address": "a:b:c"}, ValueError, "Malformed address 'a:b:c'"),
-        ({"processes_per_worker": 0}, ValueError, "`processes_per_worker` must be at least 1, got 0"),
-        ({"in_process": True, "processes_per_worker": 2}, ValueError, "one thread; got processes_per_worker=2"),
-        ({"worker_timeout": 5}, TypeError, "no option 'worker_timeout'; it has .*worker_timeout_ms"),
+        (
+            {"processes_per_worker": 0},
+            ValueError,
+            "`processes_per_worker` must be at least 1, got 0",
+        ),
+        (
+            {"in_process": True, "processes_per_worker": 2},
+            ValueError,
+            "one thread; got processes_per_worker=2",
+        ),
+        (
+            {"worker_timeout": 5},
+            TypeError,
+            "no option 'worker_timeout'; it has .*worker_timeout_ms",
+        ),
         ({"worker_timeout_ms": 0}, ValueError, "`worker_timeout_ms` must be at least 1"),
         ({"buffer_bytes": 0}, ValueError, "`buffer_bytes` must be at least 1"),
         ({"worker_tags": [""]}, FailedPreconditionError, "Worker tags cannot be empty"),
     ],
 )
-def test_bad_options_start_nothing(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
+def test_bad_options_start_nothing(
+    arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
     """An option that cannot work is refused before any server starts."""
     with no_leaks(), pytest.raises(error, match=text):
         LocalCluster(**arguments)
@@ -52,7 +84,12 @@ def test_bad_options_start_nothing(arguments: dict[str, Any], error: type[Except
 @pytest.mark.realprocess
 def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster is what its arguments say, whatever ZMQDATA_* the environment has."""
-    for name, text in {"PORT": "1", "HOST": "nowhere.invalid", "WORKER_TAGS": "GPU", "PROCESSES": "many"}.items():
+    for name, text in {
+        "PORT": "1",
+        "HOST": "nowhere.invalid",
+        "WORKER_TAGS": "GPU",
+        "PROCESSES": "many",
+    }.items():
         monkeypatch.setenv(f"ZMQDATA_{name}", text)
     with LocalCluster(1, worker_tags=["LAB"], **FAST) as cluster:
         assert [worker["tags"] for worker in status(cluster.target)["workers"]] == [["LAB"]]
@@ -62,9 +99,13 @@ def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cluster_has_the_key_that_its_process_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    """Where the environment names another one than the user's, as on a network, or none, the script can read."""
+    """Where the environment names another one than the user's, as on a network, or
+    none, the script can read.
+    """
     keys.save(tmp_path / "k", keys.new_key())
-    monkeypatch.setenv(f"ZMQDATA_{variable}", str(tmp_path / "k") if variable == "KEY_FILE" else "1")
+    monkeypatch.setenv(
+        f"ZMQDATA_{variable}", str(tmp_path / "k") if variable == "KEY_FILE" else "1"
+    )
     with LocalCluster(1, in_process=True, **FAST) as cluster:
         config = status(cluster.target)["config"]
         assert len(status(cluster.target)["workers"]) == 1
@@ -74,26 +115,35 @@ def test_a_cluster_has_the_key_that_its_process_shows(
 
 @pytest.mark.parametrize("in_process", [True, False])
 def test_handles_refuse_what_is_no_time(in_process: bool) -> None:
-    """A deadline that is no number of seconds is refused at the call, and nothing is stopped for it."""
+    """A deadline that is no number of seconds is refused at the call, and nothing is
+    stopped for it.
+    """
     with LocalCluster(0, in_process=in_process) as cluster:
         for use in (cluster.dispatcher.restart, cluster.dispatcher.await_ready):
             with pytest.raises(TypeError, match="`deadline` must be a number of seconds"):
                 use("1")  # type: ignore[arg-type]
-            with pytest.raises(ValueError, match="`deadline` must be a number of seconds from 0 up, got -1"):
+            with pytest.raises(
+                ValueError, match="`deadline` must be a number of seconds from 0 up, got -1"
+            ):
                 use(-1)
         assert cluster.dispatcher.alive
 
 
 def both_ways(test: Callable[..., None]) -> Callable[..., None]:
     """Runs a test with threads and with processes."""
-    ways = [pytest.param(True, id="threads"), pytest.param(False, id="processes", marks=pytest.mark.realprocess)]
+    ways = [
+        pytest.param(True, id="threads"),
+        pytest.param(False, id="processes", marks=pytest.mark.realprocess),
+    ]
     parametrized: Callable[..., None] = pytest.mark.parametrize("in_process", ways)(test)
     return parametrized
 
 
 @both_ways
 def test_a_cluster_starts_and_leaves_nothing(in_process: bool) -> None:
-    """Workers are registered when the cluster is there; after the block no thread, file, port or process is left."""
+    """Workers are registered when the cluster is there; after the block no thread,
+    file, port or process is left.
+    """
     with no_leaks(), LocalCluster(2, in_process=in_process, **FAST) as cluster:
         assert cluster.target.startswith("tcp://127.0.0.1:")
         assert listens(cluster.target)
@@ -120,7 +170,9 @@ def test_workers_come_and_go(in_process: bool) -> None:
 
 @both_ways
 def test_a_dispatcher_comes_back_where_it_was(in_process: bool) -> None:
-    """A dispatcher that is started again listens at the same address, even after it was killed."""
+    """A dispatcher that is started again listens at the same address, even after it was
+    killed.
+    """
     with LocalCluster(0, in_process=in_process) as cluster:
         cluster.dispatcher.kill()
         assert not listens(cluster.target)
@@ -151,24 +203,45 @@ def test_a_worker_of_several_processes_has_several_addresses() -> None:
 
 @both_ways
 def test_a_refused_worker_says_why(in_process: bool) -> None:
-    """A worker that the dispatcher does not want ends the start with the dispatcher's reason, and leaves nothing."""
-    with no_leaks(), pytest.raises((UnavailableError, FailedPreconditionError), match="address is not configured"):
+    """A worker that the dispatcher does not want ends the start with the dispatcher's
+    reason, and leaves nothing.
+    """
+    with (
+        no_leaks(),
+        pytest.raises(
+            (UnavailableError, FailedPreconditionError), match="address is not configured"
+        ),
+    ):
         LocalCluster(1, in_process=in_process, worker_addresses=["10.255.255.1"])
 
 
 @pytest.mark.realprocess
 def test_a_server_that_does_not_start_shows_its_log() -> None:
     """The error of a failed start has what the process wrote and how it ended."""
-    with no_leaks(), pytest.raises(ServerStartError, match=r"ended with exit code 2 .*\n.*Unknown host 'nowhere.inv"):
+    with (
+        no_leaks(),
+        pytest.raises(
+            ServerStartError, match=r"ended with exit code 2 .*\n.*Unknown host 'nowhere.inv"
+        ),
+    ):
         LocalCluster(0, host="nowhere.invalid")
 
 
 @both_ways
 def test_a_forked_child_is_told_that_the_cluster_is_not_its_own(in_process: bool) -> None:
-    """In a forked child the cluster and its handles raise an error that says so, and what reads or closes works."""
+    """In a forked child the cluster and its handles raise an error that says so, and
+    what reads or closes works.
+    """
     with LocalCluster(1, in_process=in_process, **FAST) as cluster:
         worker = cluster.workers[0]
-        uses = (worker.kill, worker.restart, worker.stop, worker.launch, lambda: worker.alive, cluster.add_worker)
+        uses = (
+            worker.kill,
+            worker.restart,
+            worker.stop,
+            worker.launch,
+            lambda: worker.alive,
+            cluster.add_worker,
+        )
         for use in uses:
             told = told_by_child(use)
             assert told.startswith("RuntimeError: This ")

@@ -1,4 +1,6 @@
-"""Facts about addresses as users write them: what they stand for, and what is refused."""
+"""Facts about addresses as users write them: what they stand for, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.config.endpoints import advertised, endpoint_host, join_address, parse_service, split_address
+from zmqdata.config.endpoints import (
+    advertised,
+    endpoint_host,
+    join_address,
+    parse_service,
+    split_address,
+)
 from zmqdata.errors import NotFoundError
 
 
@@ -63,14 +71,20 @@ def test_a_service_that_cannot_be_is_refused(service: Any, text: str) -> None:
 
 
 def test_an_unknown_protocol_is_not_found() -> None:
-    """A protocol that does not exist is named in the words of tf.data, with those that do."""
-    with pytest.raises(NotFoundError, match=r"No credentials factory .* for protocol grp\. .*tcp.*ipc"):
+    """A protocol that does not exist is named in the words of tf.data, with those that
+    do.
+    """
+    with pytest.raises(
+        NotFoundError, match=r"No credentials factory .* for protocol grp\. .*tcp.*ipc"
+    ):
         parse_service("grp://a:1")
 
 
 @given(st.text() | st.tuples(st.text(), st.text()))
 def test_any_text_is_parsed_or_refused(service: Any) -> None:
-    """Whatever is given as a service, the result is an endpoint or one of the two documented errors."""
+    """Whatever is given as a service, the result is an endpoint or one of the two
+    documented errors.
+    """
     with contextlib.suppress(ValueError, NotFoundError):
         assert parse_service(service).startswith(("tcp://", "ipc://"))
 
@@ -94,7 +108,9 @@ def test_a_dispatcher_is_not_everywhere() -> None:
         parse_service("tcp://*:5050")
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0", "0.0.0.0:%port%", "*", "*:7000", "::", "[::]:7000", "%port%"])
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0", "0.0.0.0:%port%", "*", "*:7000", "::", "[::]:7000", "%port%"]
+)
 def test_what_nobody_can_connect_to_is_not_announced(address: str) -> None:
     """An address for binding is no address for others."""
     with pytest.raises(ValueError, match="nobody can connect"):

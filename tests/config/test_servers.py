@@ -20,10 +20,16 @@ HERE = "tcp://127.0.0.1:5050"
 
 
 def test_a_dispatcher_needs_no_configuration() -> None:
-    """Every field of the dispatcher has a default: this machine only, any free port, a death noticed in ten seconds."""
+    """Every field of the dispatcher has a default: this machine only, any free port, a
+    death noticed in ten seconds.
+    """
     config = DispatcherConfig()
     assert (config.host, config.port, config.protocol) == ("127.0.0.1", 0, "tcp")
-    assert (config.worker_timeout_ms, config.client_timeout_ms, config.job_gc_timeout_ms) == (10_000, 15_000, 300_000)
+    assert (config.worker_timeout_ms, config.client_timeout_ms, config.job_gc_timeout_ms) == (
+        10_000,
+        15_000,
+        300_000,
+    )
 
 
 def test_fields_come_in_the_order_of_tf_data() -> None:
@@ -52,15 +58,27 @@ def test_fields_come_in_the_order_of_tf_data() -> None:
 
 
 def test_fields_of_the_protocol_buffers_are_there() -> None:
-    """What tf.data offers in its protocol buffers only is a field of the configuration here."""
-    assert {"client_timeout_ms", "gc_dynamic_sharding_jobs", "deployment_mode"} <= vars(DispatcherConfig()).keys()
-    of_worker = {"worker_tags", "data_transfer_port", "cross_trainer_cache_size_bytes", "shutdown_quiet_period_ms"}
+    """What tf.data offers in its protocol buffers only is a field of the configuration
+    here.
+    """
+    assert {"client_timeout_ms", "gc_dynamic_sharding_jobs", "deployment_mode"} <= vars(
+        DispatcherConfig()
+    ).keys()
+    of_worker = {
+        "worker_tags",
+        "data_transfer_port",
+        "cross_trainer_cache_size_bytes",
+        "shutdown_quiet_period_ms",
+    }
     assert of_worker | {"snapshot_max_chunk_size_bytes"} <= vars(WorkerConfig(HERE)).keys()
 
 
 def test_none_means_the_default() -> None:
     """A field given as None takes its default, as in tf.data."""
-    assert DispatcherConfig(protocol=None, job_gc_timeout_ms=None, worker_addresses=None) == DispatcherConfig()  # type: ignore[arg-type]
+    assert (
+        DispatcherConfig(protocol=None, job_gc_timeout_ms=None, worker_addresses=None)
+        == DispatcherConfig()
+    )  # type: ignore[arg-type]
     assert WorkerConfig(HERE, heartbeat_interval_ms=None, worker_tags=None) == WorkerConfig(HERE)  # type: ignore[arg-type]
 
 
@@ -84,14 +102,18 @@ def test_a_configuration_never_changes() -> None:
     ],
 )
 def test_what_is_as_good_is_taken(kind: Any, given: dict[str, Any], final: object) -> None:
-    """Integers of numpy and paths are as good as those of Python, and become those of Python."""
+    """Integers of numpy and paths are as good as those of Python, and become those of
+    Python.
+    """
     [name] = given
     found = getattr(kind(**given), name)
     assert (found, type(found)) == (final, type(final))
 
 
 def test_a_range_of_ports_is_an_entry_for_each() -> None:
-    """The processes of one worker, which take consecutive ports, need one word in the list of addresses."""
+    """The processes of one worker, which take consecutive ports, need one word in the
+    list of addresses.
+    """
     config = DispatcherConfig(worker_addresses=("a:7000-7002", "[::1]:80-80", "b:%port%", "c-1"))
     assert config.worker_addresses == ("a:7000", "a:7001", "a:7002", "[::1]:80", "b:%port%", "c-1")
     for wrong in ("a:7-6", "a:0-3", "a:65535-65536"):
@@ -106,13 +128,17 @@ def test_words_of_a_choice_have_one_form() -> None:
 
 
 def test_zero_snapshots_are_the_default() -> None:
-    """worker_max_concurrent_snapshots=0, the default of tf.data, means its number: three."""
+    """worker_max_concurrent_snapshots=0, the default of tf.data, means its number:
+    three.
+    """
     assert DispatcherConfig(worker_max_concurrent_snapshots=0) == DispatcherConfig()
     assert DispatcherConfig().worker_max_concurrent_snapshots == 3
 
 
 def test_zero_and_minus_one_of_the_collection() -> None:
-    """For the collection of jobs 0 is at once and -1 is never, and both are kept as they are."""
+    """For the collection of jobs 0 is at once and -1 is never, and both are kept as
+    they are.
+    """
     for value in (0, -1):
         config = DispatcherConfig(job_gc_check_interval_ms=value, job_gc_timeout_ms=value)
         assert (config.job_gc_check_interval_ms, config.job_gc_timeout_ms) == (value, value)
@@ -121,13 +147,29 @@ def test_zero_and_minus_one_of_the_collection() -> None:
 WRONG_NUMBERS = ["5050", 1.5, math.nan, True, b"1", [1], {}, object()]
 NUMBERS = {
     DispatcherConfig: [
-        *("port", "job_gc_check_interval_ms", "job_gc_timeout_ms", "worker_timeout_ms", "client_timeout_ms"),
+        *(
+            "port",
+            "job_gc_check_interval_ms",
+            "job_gc_timeout_ms",
+            "worker_timeout_ms",
+            "client_timeout_ms",
+        ),
         *("worker_max_concurrent_snapshots", "disconnect_grace_ms", "max_message_bytes"),
     ],
     WorkerConfig: [
-        *("port", "heartbeat_interval_ms", "dispatcher_timeout_ms", "data_transfer_port", "buffer_bytes"),
+        *(
+            "port",
+            "heartbeat_interval_ms",
+            "dispatcher_timeout_ms",
+            "data_transfer_port",
+            "buffer_bytes",
+        ),
         *("pipeline_cache_bytes", "shared_memory_bytes"),
-        *("cross_trainer_cache_size_bytes", "snapshot_max_chunk_size_bytes", "shutdown_quiet_period_ms"),
+        *(
+            "cross_trainer_cache_size_bytes",
+            "snapshot_max_chunk_size_bytes",
+            "shutdown_quiet_period_ms",
+        ),
     ],
 }
 TEXTS = {
@@ -153,8 +195,13 @@ def each(names: dict[type[Any], list[str]]) -> list[Any]:
 
 
 def test_every_field_is_examined() -> None:
-    """The tables of this module leave out no field but those with tests of their own."""
-    for kind, others in ((DispatcherConfig, set()), (WorkerConfig, {"dispatcher_address", "data_ports"})):
+    """The tables of this module leave out no field but those with tests of their
+    own.
+    """
+    for kind, others in (
+        (DispatcherConfig, set()),
+        (WorkerConfig, {"dispatcher_address", "data_ports"}),
+    ):
         examined = {name for table in (NUMBERS, TEXTS, FLAGS, LISTS) for name in table[kind]}
         assert examined | others == {field.name for field in dataclasses.fields(kind)}
 
@@ -162,8 +209,12 @@ def test_every_field_is_examined() -> None:
 @pytest.mark.parametrize("value", WRONG_NUMBERS)
 @pytest.mark.parametrize(("kind", "name"), each(NUMBERS))
 def test_a_number_is_a_number(kind: type[Any], name: str, value: object) -> None:
-    """A text, a fraction, a truth value and a list are no whole numbers, and are refused with what came."""
-    with pytest.raises(TypeError, match=rf"`{name}` must be int, got .* of type {type(value).__name__}"):
+    """A text, a fraction, a truth value and a list are no whole numbers, and are
+    refused with what came.
+    """
+    with pytest.raises(
+        TypeError, match=rf"`{name}` must be int, got .* of type {type(value).__name__}"
+    ):
         made(kind, **{name: value})
 
 
@@ -196,7 +247,9 @@ def test_a_truth_value_is_one(kind: type[Any], name: str) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), each(LISTS))
 def test_a_list_of_texts_is_one(kind: type[Any], name: str) -> None:
-    """A single text, a number, a mapping and a list of other things are no lists of texts; no entry is empty."""
+    """A single text, a number, a mapping and a list of other things are no lists of
+    texts; no entry is empty.
+    """
     for value in ("host", 5, {"host": 1}, [5], [b"host"]):
         with pytest.raises(TypeError, match=f"`{name}( entry)?` must be"):
             made(kind, **{name: value})
@@ -208,40 +261,75 @@ def test_a_list_of_texts_is_one(kind: type[Any], name: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "error", "text"),
     [
-        ({"port": -1}, ValueError, r"`port` must be between 0 and 65535 \(0 means any free port\), got -1"),
+        (
+            {"port": -1},
+            ValueError,
+            r"`port` must be between 0 and 65535 \(0 means any free port\), got -1",
+        ),
         ({"port": 65536}, ValueError, "65536"),
-        ({"protocol": "grpc"}, NotFoundError, "No credentials factory has been registered for protocol grpc"),
-        ({"deployment_mode": "LOCAL"}, ValueError, "must be one of 'COLOCATED', 'REMOTE', 'HYBRID', got 'LOCAL'"),
+        (
+            {"protocol": "grpc"},
+            NotFoundError,
+            "No credentials factory has been registered for protocol grpc",
+        ),
+        (
+            {"deployment_mode": "LOCAL"},
+            ValueError,
+            "must be one of 'COLOCATED', 'REMOTE', 'HYBRID', got 'LOCAL'",
+        ),
         ({"job_gc_timeout_ms": -2}, ValueError, r"at least -1 \(-1 means never\), got -2"),
         ({"worker_timeout_ms": 0}, ValueError, "`worker_timeout_ms` must be at least 1, got 0"),
         ({"client_timeout_ms": 0}, ValueError, "`client_timeout_ms` must be at least 1, got 0"),
-        ({"client_timeout_ms": 99}, ValueError, "`client_timeout_ms` must be at least 100, got 99: clients"),
-        ({"max_message_bytes": 10}, ValueError, "`max_message_bytes` must be at least 65536, got 10"),
-        ({"host": "ipc:///run/d"}, ValueError, "`host` must be .*, got 'ipc:///run/d': .* on TCP, never on a path"),
+        (
+            {"client_timeout_ms": 99},
+            ValueError,
+            "`client_timeout_ms` must be at least 100, got 99: clients",
+        ),
+        (
+            {"max_message_bytes": 10},
+            ValueError,
+            "`max_message_bytes` must be at least 65536, got 10",
+        ),
+        (
+            {"host": "ipc:///run/d"},
+            ValueError,
+            "`host` must be .*, got 'ipc:///run/d': .* on TCP, never on a path",
+        ),
     ],
 )
 def test_a_dispatcher_refuses(fields: dict[str, Any], error: type[Exception], text: str) -> None:
-    """A field of a wrong type or out of its range is refused with what came and what was expected."""
+    """A field of a wrong type or out of its range is refused with what came and what
+    was expected.
+    """
     with pytest.raises(error, match=text):
         DispatcherConfig(**fields)
 
 
 def test_fault_tolerance_needs_a_folder() -> None:
     """Fault tolerance without a work folder is refused with the words of tf.data."""
-    with pytest.raises(ValueError, match="Cannot enable fault tolerant mode without configuring a work dir"):
+    with pytest.raises(
+        ValueError, match="Cannot enable fault tolerant mode without configuring a work dir"
+    ):
         DispatcherConfig(fault_tolerant_mode=True)
 
 
 def test_a_work_folder_brings_fault_tolerance() -> None:
-    """Who gives a work folder gets fault tolerance unless refused; without a folder there is none."""
+    """Who gives a work folder gets fault tolerance unless refused; without a folder
+    there is none.
+    """
     assert DispatcherConfig(work_dir="somewhere").fault_tolerant_mode is True
-    assert DispatcherConfig(work_dir="somewhere", fault_tolerant_mode=False).fault_tolerant_mode is False
+    assert (
+        DispatcherConfig(work_dir="somewhere", fault_tolerant_mode=False).fault_tolerant_mode
+        is False
+    )
     assert DispatcherConfig().fault_tolerant_mode is False
 
 
 @pytest.mark.parametrize("nothing", ["", None])
 def test_a_worker_needs_a_dispatcher(nothing: Any) -> None:
-    """A worker without the address of a dispatcher is refused, and told what such an address looks like."""
+    """A worker without the address of a dispatcher is refused, and told what such an
+    address looks like.
+    """
     with pytest.raises(ValueError, match=r"`dispatcher_address`.*tcp://"):
         WorkerConfig(nothing)
     with pytest.raises(ValueError, match="`dispatcher_address`"):
@@ -250,7 +338,9 @@ def test_a_worker_needs_a_dispatcher(nothing: Any) -> None:
 
 @pytest.mark.parametrize("tag", ["", "  "])
 def test_a_tag_is_never_empty(tag: str) -> None:
-    """An empty tag is refused with the words of tf.data, and with a class that is a RuntimeError too."""
+    """An empty tag is refused with the words of tf.data, and with a class that is a
+    RuntimeError too.
+    """
     with pytest.raises(FailedPreconditionError, match=r"Worker tags cannot be empty\.") as caught:
         WorkerConfig(HERE, worker_tags=("GPU", tag))
     assert isinstance(caught.value, RuntimeError)
@@ -263,55 +353,145 @@ def test_a_tag_is_never_empty(tag: str) -> None:
         ({"heartbeat_interval_ms": 0}, ValueError, "`heartbeat_interval_ms` must be at least 1"),
         ({"dispatcher_timeout_ms": 0}, ValueError, "`dispatcher_timeout_ms` must be at least 1"),
         ({"buffer_bytes": 0}, ValueError, "`buffer_bytes` must be at least 1"),
-        ({"cross_trainer_cache_size_bytes": 0}, ValueError, "`cross_trainer_cache_size_bytes` must be at least 1"),
-        ({"snapshot_max_chunk_size_bytes": 0}, ValueError, "`snapshot_max_chunk_size_bytes` must be at least 1"),
-        ({"shutdown_quiet_period_ms": -1}, ValueError, "`shutdown_quiet_period_ms` must be at least 0, got -1"),
+        (
+            {"cross_trainer_cache_size_bytes": 0},
+            ValueError,
+            "`cross_trainer_cache_size_bytes` must be at least 1",
+        ),
+        (
+            {"snapshot_max_chunk_size_bytes": 0},
+            ValueError,
+            "`snapshot_max_chunk_size_bytes` must be at least 1",
+        ),
+        (
+            {"shutdown_quiet_period_ms": -1},
+            ValueError,
+            "`shutdown_quiet_period_ms` must be at least 0, got -1",
+        ),
         ({"port": 65_536}, ValueError, "`port` must be between 0 and 65535 .*, got 65536"),
-        ({"data_transfer_port": -1}, ValueError, "`data_transfer_port` must be between 0 and 65535 .*, got -1"),
-        ({"worker_tags": "GPU"}, TypeError, r"must be a list of strings, got 'GPU'; .* write \['GPU'\]"),
+        (
+            {"data_transfer_port": -1},
+            ValueError,
+            "`data_transfer_port` must be between 0 and 65535 .*, got -1",
+        ),
+        (
+            {"worker_tags": "GPU"},
+            TypeError,
+            r"must be a list of strings, got 'GPU'; .* write \['GPU'\]",
+        ),
         ({"data_ports": 7000}, TypeError, r"`data_ports` must be a pair \(first, last\), got 7000"),
         ({"data_ports": (7000,)}, TypeError, "`data_ports` must be a pair"),
         ({"data_ports": "7000-7100"}, TypeError, "`data_ports` must be a pair"),
         ({"data_ports": ("1", "2")}, TypeError, "`data_ports` must be int, got '1'"),
         ({"data_ports": (0, 5)}, ValueError, "`data_ports` must be between 1 and 65535, got 0$"),
-        ({"data_ports": (1, 70_000)}, ValueError, "`data_ports` must be between 1 and 65535, got 70000$"),
+        (
+            {"data_ports": (1, 70_000)},
+            ValueError,
+            "`data_ports` must be between 1 and 65535, got 70000$",
+        ),
         ({"data_ports": (7100, 7000)}, ValueError, r"first <= last, got \(7100, 7000\)"),
-        ({"data_transfer_protocol": "rdma"}, NotFoundError, "No data transfer server factory .* registered.*rdma"),
-        ({"shared_memory_bytes": -1}, ValueError, "`shared_memory_bytes` must be at least 0, got -1"),
-        ({"shared_memory_bytes": 1}, ValueError, "`shared_memory_bytes` must be at least 65536, or 0 for none, got 1"),
-        ({"data_transfer_protocol": "shm", "data_ports": (7, 8)}, ValueError, "`data_ports` means nothing .*'shm'"),
+        (
+            {"data_transfer_protocol": "rdma"},
+            NotFoundError,
+            "No data transfer server factory .* registered.*rdma",
+        ),
+        (
+            {"shared_memory_bytes": -1},
+            ValueError,
+            "`shared_memory_bytes` must be at least 0, got -1",
+        ),
+        (
+            {"shared_memory_bytes": 1},
+            ValueError,
+            "`shared_memory_bytes` must be at least 65536, or 0 for none, got 1",
+        ),
+        (
+            {"data_transfer_protocol": "shm", "data_ports": (7, 8)},
+            ValueError,
+            "`data_ports` means nothing .*'shm'",
+        ),
         # addresses
-        ({"host": "/run/worker"}, ValueError, "`host` must be .*, got '/run/worker': .* on TCP, never on a path"),
-        ({"dispatcher_address": "a:b:c"}, ValueError, "Malformed address 'a:b:c': expected 'host:port'"),
+        (
+            {"host": "/run/worker"},
+            ValueError,
+            "`host` must be .*, got '/run/worker': .* on TCP, never on a path",
+        ),
+        (
+            {"dispatcher_address": "a:b:c"},
+            ValueError,
+            "Malformed address 'a:b:c': expected 'host:port'",
+        ),
         ({"dispatcher_address": "gate"}, ValueError, "The address 'gate' has no port"),
-        ({"dispatcher_address": "grp://a:1"}, NotFoundError, r"No credentials factory .* for protocol grp\."),
+        (
+            {"dispatcher_address": "grp://a:1"},
+            NotFoundError,
+            r"No credentials factory .* for protocol grp\.",
+        ),
         ({"dispatcher_address": "tcp://*:1"}, ValueError, r"'\*' is every host"),
         ({"worker_address": "a:b:c"}, ValueError, "Malformed address 'a:b:c'"),
-        ({"worker_address": "gate:70000"}, ValueError, "has the port '70000'; expected a number between 1 and 65535"),
-        ({"worker_address": "0.0.0.0:%port%"}, ValueError, "nobody can connect to the host '0.0.0.0'"),
+        (
+            {"worker_address": "gate:70000"},
+            ValueError,
+            "has the port '70000'; expected a number between 1 and 65535",
+        ),
+        (
+            {"worker_address": "0.0.0.0:%port%"},
+            ValueError,
+            "nobody can connect to the host '0.0.0.0'",
+        ),
         ({"data_transfer_address": "a:b:c"}, ValueError, "Malformed address 'a:b:c'"),
-        ({"data_transfer_address": "*:%dts_port%"}, ValueError, r"nobody can connect to the host '\*'"),
+        (
+            {"data_transfer_address": "*:%dts_port%"},
+            ValueError,
+            r"nobody can connect to the host '\*'",
+        ),
         # contradictions
         (
             {"heartbeat_interval_ms": 5_000, "dispatcher_timeout_ms": 5_000},
             ValueError,
             "`dispatcher_timeout_ms`=5000 must be longer than `heartbeat_interval_ms`=5000",
         ),
-        ({"data_ports": (7000, 7100), "data_transfer_port": 7000}, ValueError, "give one of the two"),
-        ({"data_transfer_protocol": "ipc", "data_ports": (7, 8)}, ValueError, "`data_ports` means nothing .*'ipc'"),
-        ({"data_transfer_protocol": "shm", "shared_memory_bytes": 0}, ValueError, "leaves nothing for .*'shm'"),
-        ({"data_transfer_protocol": "ipc", "data_transfer_port": 7}, ValueError, "`data_transfer_port` means nothing"),
+        (
+            {"data_ports": (7000, 7100), "data_transfer_port": 7000},
+            ValueError,
+            "give one of the two",
+        ),
+        (
+            {"data_transfer_protocol": "ipc", "data_ports": (7, 8)},
+            ValueError,
+            "`data_ports` means nothing .*'ipc'",
+        ),
+        (
+            {"data_transfer_protocol": "shm", "shared_memory_bytes": 0},
+            ValueError,
+            "leaves nothing for .*'shm'",
+        ),
+        (
+            {"data_transfer_protocol": "ipc", "data_transfer_port": 7},
+            ValueError,
+            "`data_transfer_port` means nothing",
+        ),
         (
             {"data_transfer_protocol": "ipc", "data_transfer_address": "gate"},
             ValueError,
             "`data_transfer_address` means nothing",
         ),
-        ({"data_transfer_address": "gate:7000"}, ValueError, "write %dts_port% for it, or set `data_transfer_port`"),
-        ({"data_transfer_address": "[::1]:7000", "data_ports": (7000, 7001)}, ValueError, "names one port for all"),
+        (
+            {"data_transfer_address": "gate:7000"},
+            ValueError,
+            "write %dts_port% for it, or set `data_transfer_port`",
+        ),
+        (
+            {"data_transfer_address": "[::1]:7000", "data_ports": (7000, 7001)},
+            ValueError,
+            "names one port for all",
+        ),
     ],
 )
 def test_a_worker_refuses(fields: dict[str, Any], error: type[Exception], text: str) -> None:
-    """A field of a wrong type or out of its range is refused with what came and what was expected."""
+    """A field of a wrong type or out of its range is refused with what came and what
+    was expected.
+    """
     with pytest.raises(error, match=text):
         WorkerConfig(**{"dispatcher_address": HERE, **fields})
 
@@ -322,11 +502,18 @@ def test_a_range_of_ports_may_be_a_list() -> None:
 
 
 def test_one_data_port_may_be_announced() -> None:
-    """An announced address of data sockets may name a port where there is only one, and needs none."""
+    """An announced address of data sockets may name a port where there is only one, and
+    needs none.
+    """
     for address in ("gate:7000", "gate", "gate:%dts_port%", "[::1]:7000", "::1"):
         config = WorkerConfig(HERE, data_transfer_address=address, data_transfer_port=7000)
         assert config.usable_data_ports == (7000, 7000)
-    assert WorkerConfig(HERE, data_transfer_address="gate:7000", data_ports=(7000, 7000)).announced_data_port == "7000"
+    assert (
+        WorkerConfig(
+            HERE, data_transfer_address="gate:7000", data_ports=(7000, 7000)
+        ).announced_data_port
+        == "7000"
+    )
     assert WorkerConfig(HERE, data_transfer_address="::1").announced_data_port == ""
     assert WorkerConfig(HERE, worker_address="gate:%port%").announced_port == ""
     assert WorkerConfig(HERE, worker_address="[::1]:5").announced_port == "5"
@@ -350,14 +537,20 @@ def test_the_docstring_explains_every_field(kind: type[Any]) -> None:
 
 
 def test_the_environment_fills_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fields that are not given come from ZMQDATA_*, given ones win, the rest is at its default."""
+    """Fields that are not given come from ZMQDATA_*, given ones win, the rest is at its
+    default.
+    """
     monkeypatch.setenv("ZMQDATA_PORT", " 7000 ")
     monkeypatch.setenv("ZMQDATA_WORKER_TIMEOUT_MS", "20_000")
     monkeypatch.setenv("ZMQDATA_CLIENT_TIMEOUT_MS", "")
     monkeypatch.setenv("ZMQDATA_GC_DYNAMIC_SHARDING_JOBS", "False")
     monkeypatch.setenv("ZMQDATA_WORKER_ADDRESSES", "a, b:1")
     config = DispatcherConfig.from_environment(port=8000)
-    assert (config.port, config.worker_timeout_ms, config.client_timeout_ms) == (8000, 20_000, 15_000)
+    assert (config.port, config.worker_timeout_ms, config.client_timeout_ms) == (
+        8000,
+        20_000,
+        15_000,
+    )
     assert (config.gc_dynamic_sharding_jobs, config.worker_addresses) == (False, ("a", "b:1"))
 
 
@@ -368,7 +561,9 @@ def test_a_configuration_by_itself_is_explicit(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_worker_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker's fields come from the environment too, its dispatcher from ZMQDATA_DISPATCHER."""
+    """A worker's fields come from the environment too, its dispatcher from
+    ZMQDATA_DISPATCHER.
+    """
     monkeypatch.setenv("ZMQDATA_DISPATCHER", HERE)
     monkeypatch.setenv("ZMQDATA_DATA_PORTS", "7000-7100")
     monkeypatch.setenv("ZMQDATA_WORKER_TAGS", "GPU,COLOCATED")
@@ -380,7 +575,11 @@ def test_a_worker_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ("variable", "text", "expected"),
     [
         ("ZMQDATA_PORT", "http", "expected a whole number, got 'http'"),
-        ("ZMQDATA_PORT", "tcp://10.0.0.1:5050", "Kubernetes sets it for a service of this name; `enableServiceLinks"),
+        (
+            "ZMQDATA_PORT",
+            "tcp://10.0.0.1:5050",
+            "Kubernetes sets it for a service of this name; `enableServiceLinks",
+        ),
         ("ZMQDATA_PORT", "70000", "`port` must be between 0 and 65535"),
         ("ZMQDATA_GC_DYNAMIC_SHARDING_JOBS", "maybe", "expected 1, 0, true or false, got 'maybe'"),
         ("ZMQDATA_DEPLOYMENT_MODE", "x", "must be one of 'COLOCATED'"),
@@ -392,7 +591,9 @@ def test_a_worker_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_wrong_in_the_environment_is_named(
     monkeypatch: pytest.MonkeyPatch, variable: str, text: str, expected: str
 ) -> None:
-    """A value of the environment that cannot be used is an error that names the variable and says what was expected."""
+    """A value of the environment that cannot be used is an error that names the
+    variable and says what was expected.
+    """
     monkeypatch.setenv(variable, text)
     with pytest.raises((ValueError, NotFoundError)) as caught:
         DispatcherConfig.from_environment()
@@ -400,7 +601,9 @@ def test_what_is_wrong_in_the_environment_is_named(
     assert (f"{variable}={text}" in str(caught.value)) or variable == "ZMQDATA_FAULT_TOLERANT_MODE"
 
 
-def test_what_is_wrong_elsewhere_is_not_blamed_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_elsewhere_is_not_blamed_on_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """An error about something that was given says nothing of the environment."""
     monkeypatch.setenv("ZMQDATA_PORT", "7000")
     with pytest.raises(ValueError, match=r"got 0$"):
@@ -410,13 +613,18 @@ def test_what_is_wrong_elsewhere_is_not_blamed_on_the_environment(monkeypatch: p
 def test_contradictions_with_the_environment_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was given and contradicts the environment is told so."""
     monkeypatch.setenv("ZMQDATA_DATA_PORTS", "7000-7100")
-    with pytest.raises(ValueError, match=r"give one of the two \(the environment has ZMQDATA_DATA_PORTS=7000-7100\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"give one of the two \(the environment has ZMQDATA_DATA_PORTS=7000-7100\)",
+    ):
         WorkerConfig.from_environment(dispatcher_address=HERE, data_transfer_port=7000)
 
 
 @pytest.mark.parametrize("bad", [{"a", "b"}, frozenset({"a"})])
 def test_places_have_an_order(bad: Any) -> None:
-    """A set of worker addresses is refused: an address's place is its worker's part of the input."""
+    """A set of worker addresses is refused: an address's place is its worker's part of
+    the input.
+    """
     with pytest.raises(TypeError, match=r"`worker_addresses` must be a list.* set has no order"):
         DispatcherConfig(worker_addresses=bad)
 
@@ -436,7 +644,9 @@ def test_places_have_an_order(bad: Any) -> None:
     ],
 )
 def test_places_that_nobody_could_take_are_refused(entries: list[str], text: str) -> None:
-    """A static job would wait for a second worker at one port, and for one at a port that does not exist."""
+    """A static job would wait for a second worker at one port, and for one at a port
+    that does not exist.
+    """
     with pytest.raises(ValueError, match=text):
         DispatcherConfig(worker_addresses=entries)  # type: ignore[arg-type]  # a list becomes a tuple
 
@@ -453,5 +663,7 @@ def test_places_that_nobody_could_take_are_refused(entries: list[str], text: str
     ],
 )
 def test_places_of_one_host_are_as_many_as_wanted(entries: tuple[str, ...]) -> None:
-    """Open and named ports may be the same; an IPv6 address without brackets has no port."""
+    """Open and named ports may be the same; an IPv6 address without brackets has no
+    port.
+    """
     assert DispatcherConfig(worker_addresses=entries).worker_addresses == entries

@@ -1,4 +1,6 @@
-"""Facts about settings: one declaration, from which checks, texts and environment variables follow."""
+"""Facts about settings: one declaration, from which checks, texts and environment
+variables follow.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,6 @@ class Sample:
 NAMED = {one.name: one for one in fields(Sample)}
 
 
-
 @given(
     st.builds(
         Sample,
@@ -67,7 +68,9 @@ NAMED = {one.name: one for one in fields(Sample)}
         eager=st.booleans(),
         name=st.text(min_size=1),
         place=st.text(min_size=1),
-        words=st.lists(st.text("ab -%", min_size=1).map(str.strip).filter(bool), min_size=1).map(tuple),
+        words=st.lists(st.text("ab -%", min_size=1).map(str.strip).filter(bool), min_size=1).map(
+            tuple
+        ),
         ports=st.tuples(st.integers(1, 9), st.integers(9, 65535)),
     )
 )
@@ -79,9 +82,14 @@ def test_what_is_shown_is_read_as_it_was(sample: Sample) -> None:
 
 
 def test_names_follow_from_the_field_unless_declared() -> None:
-    """Option and environment variable are named after the field, where nothing else is declared."""
+    """Option and environment variable are named after the field, where nothing else is
+    declared.
+    """
     assert [flag_of(NAMED["count"]), flag_of(NAMED["name"])] == ["--count", "--called"]
-    assert [variable_of(NAMED["count"]), variable_of(NAMED["place"])] == ["ZMQDATA_COUNT", "ZMQDATA_WHERE"]
+    assert [variable_of(NAMED["count"]), variable_of(NAMED["place"])] == [
+        "ZMQDATA_COUNT",
+        "ZMQDATA_WHERE",
+    ]
     assert {"ZMQDATA_COUNT", "ZMQDATA_WHERE"} <= variables(Sample)
     assert opposite("--eager") == "--no-eager"
 
@@ -124,7 +132,9 @@ def test_a_text_that_means_nothing_is_refused(name: str, text: str, expected: st
 def test_truth_has_several_words(text: str) -> None:
     """1, true, yes and on are true in any case; 0, false, no and off are not."""
     assert read_text(NAMED["eager"], text) is True
-    assert read_text(NAMED["eager"], {"1": "0", "yes": "no", "on": "off"}.get(text, "false")) is False
+    assert (
+        read_text(NAMED["eager"], {"1": "0", "yes": "no", "on": "off"}.get(text, "false")) is False
+    )
 
 
 def test_a_single_port_is_a_range() -> None:
@@ -138,21 +148,37 @@ def test_a_single_port_is_a_range() -> None:
         ({"share": "1"}, TypeError, "`share` must be a number, got '1' of type str"),
         ({"share": True}, TypeError, "`share` must be a number"),
         ({"share": 0}, ValueError, "`share` must be a positive number of seconds, got 0"),
-        ({"share": float("nan")}, ValueError, "`share` must be a positive number of seconds, got nan"),
+        (
+            {"share": float("nan")},
+            ValueError,
+            "`share` must be a positive number of seconds, got nan",
+        ),
         ({"eager": 1}, TypeError, "`eager` must be bool, got 1 of type int"),
         ({"mood": "SAD"}, ValueError, "`mood` must be one of 'MERRY', 'GRIM', got 'SAD'"),
         ({"pause": -2}, ValueError, r"`pause` must be at least -1 \(-1 means never\), got -2"),
         ({"pause": 2**31}, ValueError, r"`pause` must be at most 2147483647 \(-1 means never\)"),
-        ({"words": "x"}, TypeError, r"`words` must be a list of strings, got 'x'; for a single one write \['x'\]"),
+        (
+            {"words": "x"},
+            TypeError,
+            r"`words` must be a list of strings, got 'x'; for a single one write \['x'\]",
+        ),
         ({"words": [1]}, TypeError, "`words entry` must be str, got 1"),
         ({"ports": 7}, TypeError, r"`ports` must be a pair \(first, last\), got 7"),
         ({"ports": (0, 7)}, ValueError, r"`ports` must be between 1 and 65535, got 0"),
-        ({"ports": (7, 6)}, ValueError, r"`ports` must be \(first, last\) with first <= last, got \(7, 6\)"),
+        (
+            {"ports": (7, 6)},
+            ValueError,
+            r"`ports` must be \(first, last\) with first <= last, got \(7, 6\)",
+        ),
         ({"name": ""}, ValueError, "`name` must not be empty; leave it out, or say a word"),
     ],
 )
-def test_a_value_that_cannot_work_is_refused(given_: dict[str, Any], error: type[Exception], text: str) -> None:
-    """A value of another type, an empty one and one out of its range are refused at the call."""
+def test_a_value_that_cannot_work_is_refused(
+    given_: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    """A value of another type, an empty one and one out of its range are refused at the
+    call.
+    """
     with pytest.raises(error, match=text):
         Sample(**given_)
 
@@ -166,7 +192,13 @@ def test_whole_numbers_have_a_range() -> None:
     """A whole number is returned, and refused when it is none or out of its range."""
     assert check_int("n", 3) == 3
     assert check_int("n", 0, least=0) == 0
-    for value, error in ((True, TypeError), ("3", TypeError), (None, TypeError), (2.0, TypeError), (-1, ValueError)):
+    for value, error in (
+        (True, TypeError),
+        ("3", TypeError),
+        (None, TypeError),
+        (2.0, TypeError),
+        (-1, ValueError),
+    ):
         with pytest.raises(error, match="`n` must be"):
             check_int("n", value, least=0)
 
@@ -179,10 +211,17 @@ def test_types_are_checked() -> None:
 
 
 def test_times_to_wait() -> None:
-    """None, 0 and infinity are times to wait; texts, truth values, negative numbers and NaN are none."""
+    """None, 0 and infinity are times to wait; texts, truth values, negative numbers and
+    NaN are none.
+    """
     for seconds in (None, 0, 0.5, float("inf")):
         check_wait("timeout", seconds)
-    for seconds, error in (("1", TypeError), (True, TypeError), (-1, ValueError), (float("nan"), ValueError)):
+    for seconds, error in (
+        ("1", TypeError),
+        (True, TypeError),
+        (-1, ValueError),
+        (float("nan"), ValueError),
+    ):
         with pytest.raises(error, match="`timeout` must be a number of seconds"):
             check_wait("timeout", seconds)
     with pytest.raises(TypeError, match="`timeout` must be a number of seconds, got None"):
@@ -190,7 +229,9 @@ def test_times_to_wait() -> None:
 
 
 def test_an_error_without_the_environment_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error about what was given stays the same error, even when the environment says other things."""
+    """An error about what was given stays the same error, even when the environment
+    says other things.
+    """
     monkeypatch.setenv("ZMQDATA_NAME", "y")
     with pytest.raises(ValueError, match=r"`count` must be at most 10, got 11$"):
         from_environment(Sample, {"count": 11})
@@ -205,8 +246,12 @@ def test_an_error_without_the_environment_is_left_as_it_is(monkeypatch: pytest.M
         ("ZMQDATA_PORT", "tcp://10.0.0.1:1", "Kubernetes sets it"),
     ],
 )
-def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, expected: str) -> None:
-    """A variable that means nothing is an error with its name, its text and what was expected."""
+def test_a_wrong_variable_is_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, expected: str
+) -> None:
+    """A variable that means nothing is an error with its name, its text and what was
+    expected.
+    """
 
     @dataclass(frozen=True)
     class Larger(Sample):
@@ -218,7 +263,9 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: st
 
 
 def test_what_contradicts_the_environment_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error about a setting that came from the environment says where it came from."""
+    """An error about a setting that came from the environment says where it came
+    from.
+    """
 
     @dataclass(frozen=True)
     class Strict(Sample):
@@ -236,7 +283,9 @@ def test_a_choice_is_taken_in_any_case() -> None:
 
 
 def test_a_text_can_be_written_as_utf8() -> None:
-    """Half of a surrogate pair is refused, alone or in a list, as no message could carry it."""
+    """Half of a surrogate pair is refused, alone or in a list, as no message could
+    carry it.
+    """
     for given_ in ({"host": "\ud800"}, {"worker_tags": ("\ud800",)}):
         with pytest.raises(ValueError, match="UTF-8"):
             WorkerConfig("tcp://10.0.0.1:1", **given_)  # type: ignore[arg-type]

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from zmqdata.core.credit import FIRST_BYTES, FIRST_ELEMENTS, LEAST_BYTES, MOST_BYTES, MOST_ELEMENTS, CreditWindow
+from zmqdata.core.credit import (
+    FIRST_BYTES,
+    FIRST_ELEMENTS,
+    LEAST_BYTES,
+    MOST_BYTES,
+    MOST_ELEMENTS,
+    CreditWindow,
+)
 
 
 def test_a_grant_lies_a_window_ahead_of_what_was_handed_out() -> None:
-    """The grant counts from the beginning of the stream and moves with every element taken."""
+    """The grant counts from the beginning of the stream and moves with every element
+    taken.
+    """
     window = CreditWindow()
     assert window.grant == (FIRST_ELEMENTS, FIRST_BYTES)
     window.hand_out(3, 100)
@@ -24,7 +33,9 @@ def test_waiting_widens_the_window_within_bounds() -> None:
 
 
 def test_who_waits_is_let_have_two_blocks_on_their_way() -> None:
-    """However small the window is, it is as wide as two blocks at least when the training loop has waited once more."""
+    """However small the window is, it is as wide as two blocks at least when the
+    training loop has waited once more.
+    """
     window = CreditWindow()
     window.tell()
     window.receive(16_384, 2 << 20)
@@ -56,7 +67,9 @@ def test_a_grant_is_worth_telling_when_a_quarter_has_moved() -> None:
 
 
 def test_what_was_told_is_never_taken_back() -> None:
-    """A window that becomes narrower, because more streams share the memory, leaves the last word standing."""
+    """A window that becomes narrower, because more streams share the memory, leaves the
+    last word standing.
+    """
     window = CreditWindow()
     for _ in range(40):
         window.widen(1)
@@ -67,7 +80,9 @@ def test_what_was_told_is_never_taken_back() -> None:
 
 
 def test_a_block_is_admitted_within_what_was_told() -> None:
-    """Elements and bytes count from the beginning of the stream, against the grant that the worker knows."""
+    """Elements and bytes count from the beginning of the stream, against the grant that
+    the worker knows.
+    """
     window = CreditWindow()
     assert not window.admits(1, 1)
     window.tell()
@@ -80,7 +95,9 @@ def test_a_block_is_admitted_within_what_was_told() -> None:
 
 
 def test_one_block_of_any_size_is_admitted_while_nothing_waits() -> None:
-    """A stream whose every element was handed out may bring a block larger than its window, but not a second one."""
+    """A stream whose every element was handed out may bring a block larger than its
+    window, but not a second one.
+    """
     window = CreditWindow()
     window.tell()
     assert window.admits(1000, 100 * FIRST_BYTES)
@@ -100,4 +117,9 @@ def test_a_new_stream_counts_from_its_own_beginning() -> None:
     renewed = window.renewed()
     assert (renewed.elements, renewed.bytes, renewed.limit) == (window.elements, window.bytes, 100)
     assert (renewed.handed_out, renewed.handed_bytes, renewed.reported) == (0, 0, 0)
-    assert (renewed.received, renewed.received_bytes, renewed.told_elements, renewed.told_bytes) == (0, 0, 0, 0)
+    assert (
+        renewed.received,
+        renewed.received_bytes,
+        renewed.told_elements,
+        renewed.told_bytes,
+    ) == (0, 0, 0, 0)

@@ -22,8 +22,12 @@ HERE, THERE = "tcp://here:1", "tcp://there:1"
         ("LOCAL", ("COLOCATED",), (True, False)),
     ],
 )
-def test_targets_choose_between_local_and_remote(target: str, tags: tuple[str, ...], reads: tuple[bool, bool]) -> None:
-    """LOCAL reads in its own process only, AUTO leaves out others' colocated workers, ANY reads from all."""
+def test_targets_choose_between_local_and_remote(
+    target: str, tags: tuple[str, ...], reads: tuple[bool, bool]
+) -> None:
+    """LOCAL reads in its own process only, AUTO leaves out others' colocated workers,
+    ANY reads from all.
+    """
     assert tuple(may_read(target, address, tags, {HERE}) for address in (HERE, THERE)) == reads
 
 
@@ -38,9 +42,16 @@ def test_targets_choose_between_local_and_remote(target: str, tags: tuple[str, .
         ("OFF", False, "LOCAL", "LOCAL"),
     ],
 )
-def test_static_parts_are_local_in_pairs(mode: str, colocated: bool, target: str, effective: str) -> None:
-    """Where clients and workers are deployed in pairs, static sharding with AUTO reads locally."""
-    assert effective_target(JobParameters("job", "dataset", mode, target_workers=target), colocated) == effective
+def test_static_parts_are_local_in_pairs(
+    mode: str, colocated: bool, target: str, effective: str
+) -> None:
+    """Where clients and workers are deployed in pairs, static sharding with AUTO reads
+    locally.
+    """
+    assert (
+        effective_target(JobParameters("job", "dataset", mode, target_workers=target), colocated)
+        == effective
+    )
 
 
 @pytest.mark.parametrize("mode", ["FILE", "DATA", "FILE_OR_DATA", "HINT"])
@@ -54,8 +65,16 @@ def test_four_modes_are_static(mode: str) -> None:
     ("mode", "num_consumers", "moves"),
     [("DYNAMIC", None, True), ("DATA", None, True), ("OFF", 1, True), ("OFF", None, False)],
 )
-def test_only_copies_end_with_their_worker(mode: str, num_consumers: int | None, moves: bool) -> None:
-    """Parts of the input, and tasks that numbered consumers read in step, go on elsewhere; workers know it, too."""
-    assert outlives_host(JobParameters("job", "dataset", mode, num_consumers=num_consumers)) == moves
-    definition = TaskDefinition(1, 1, 1, "dataset", "digest", mode, 1, None, (), (), num_consumers=num_consumers)
+def test_only_copies_end_with_their_worker(
+    mode: str, num_consumers: int | None, moves: bool
+) -> None:
+    """Parts of the input, and tasks that numbered consumers read in step, go on
+    elsewhere; workers know it, too.
+    """
+    assert (
+        outlives_host(JobParameters("job", "dataset", mode, num_consumers=num_consumers)) == moves
+    )
+    definition = TaskDefinition(
+        1, 1, 1, "dataset", "digest", mode, 1, None, (), (), num_consumers=num_consumers
+    )
     assert outlives_host(definition) == moves

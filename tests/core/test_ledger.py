@@ -23,7 +23,9 @@ FILES = FileSplits(("*.txt",), shuffle=False, seed=None)
 
 @given(st.integers(0, 60), st.lists(st.integers(1, 9), min_size=1))
 def test_every_split_is_handed_out_once(count: int, sizes: list[int]) -> None:
-    """Leases of any sizes cover a repetition without overlap, in order, and then comes its end mark."""
+    """Leases of any sizes cover a repetition without overlap, in order, and then comes
+    its end mark.
+    """
     cursor, handed = SplitCursor(IndexSplits(count)), []
     for at in range(count + 1):
         split = cursor.peek(0, sizes[at % len(sizes)])
@@ -37,7 +39,9 @@ def test_every_split_is_handed_out_once(count: int, sizes: list[int]) -> None:
 
 
 def test_a_new_repetition_begins_at_zero() -> None:
-    """The first split of the next repetition moves the cursor there; the one before has nothing left."""
+    """The first split of the next repetition moves the cursor there; the one before has
+    nothing left.
+    """
     cursor = SplitCursor(IndexSplits(3))
     cursor.advance(Split(0, 0, 3))
     cursor.advance(cursor.peek(1, 2))
@@ -72,30 +76,40 @@ def test_files_are_listed_before_each_repetition() -> None:
     [(0, 0.0, 1), (1, 0.1, 8), (8, 1.0, 16), (8, 7.0, 8), (8, 60.0, 4), (1, 60.0, 1)],
 )
 def test_leases_grow_while_they_are_used_up_fast(previous: int, seconds: float, size: int) -> None:
-    """The first lease is one split; later ones grow when used up quickly and shrink when they last too long."""
+    """The first lease is one split; later ones grow when used up quickly and shrink
+    when they last too long.
+    """
     assert lease_size(previous, seconds, None, 1) == size
 
 
 def test_leases_shrink_towards_the_end() -> None:
-    """No task gets more than half of its share of what remains, and never less than one split."""
+    """No task gets more than half of its share of what remains, and never less than one
+    split.
+    """
     assert lease_size(100, 0.1, 40, 4) == 5
     assert lease_size(100, 0.1, 0, 0) == 1
 
 
 def test_splits_that_are_for_one_task_come_many_at_a_time() -> None:
-    """There is nothing to share: the first lease is large, and those that follow grow as others do."""
+    """There is nothing to share: the first lease is large, and those that follow grow
+    as others do.
+    """
     assert own_lease_size(0, 0.0) == 64
     assert own_lease_size(64, 0.1) == lease_size(64, 0.1, None, 1) == 512
 
 
 def test_the_pace_says_how_long_a_lease_lasts() -> None:
-    """Since who asks ahead of time is not done with it; without a pace the time of asking must do."""
+    """Since who asks ahead of time is not done with it; without a pace the time of
+    asking must do.
+    """
     assert lease_seconds(8, 0.5, 0.1) == 4.0
     assert lease_seconds(8, 0.0, 0.1) == 0.1
 
 
 def test_what_is_taken_back_is_handed_out_again_once() -> None:
-    """Before anything new, in its own ranges with its names, also when the iteration is in a later repetition."""
+    """Before anything new, in its own ranges with its names, also when the iteration is
+    in a later repetition.
+    """
     cursor = SplitCursor(FILES)
     cursor.list(0, ("a", "b", "c"))
     cursor.advance(cursor.peek(0, 3))
@@ -125,7 +139,9 @@ LEDGER = [Split(0, 0, 4), Split(0, 4, 6), Split(0, 6, 6)]
         (3, 6, LEDGER, []),
     ],
 )
-def test_a_ledger_is_cut_where_its_holder_says(count: int, stop: int, kept: list[Split], back: list[Split]) -> None:
+def test_a_ledger_is_cut_where_its_holder_says(
+    count: int, stop: int, kept: list[Split], back: list[Split]
+) -> None:
     """Between entries or within one; an end mark stays whole."""
     assert cut_ledger(LEDGER, count, stop) == (kept, back)
 
@@ -136,9 +152,15 @@ def test_a_ledger_is_cut_nowhere_else(count: int, stop: int) -> None:
     assert cut_ledger(LEDGER, count, stop) is None
 
 
-@given(count=st.integers(0, 50), step=st.integers(1, 7), sizes=st.lists(st.integers(1, 9), min_size=60, max_size=60))
+@given(
+    count=st.integers(0, 50),
+    step=st.integers(1, 7),
+    sizes=st.lists(st.integers(1, 9), min_size=60, max_size=60),
+)
 def test_tasks_with_a_step_share_all_splits(count: int, step: int, sizes: list[int]) -> None:
-    """Split k goes to cursor k modulo their number, whatever is asked for at a time, and then there is an end mark."""
+    """Split k goes to cursor k modulo their number, whatever is asked for at a time,
+    and then there is an end mark.
+    """
     for first in range(step):
         cursor, found = SplitCursor(IndexSplits(count), first=first, step=step), list[int]()
         for size in sizes:
@@ -152,14 +174,22 @@ def test_tasks_with_a_step_share_all_splits(count: int, step: int, sizes: list[i
 
 
 def test_files_of_a_repetition_are_known_until_all_cursors_are_past_it() -> None:
-    """The tasks of an iteration may be in different repetitions, and share what was listed for each."""
+    """The tasks of an iteration may be in different repetitions, and share what was
+    listed for each.
+    """
     whole = SplitCursor(FileSplits(("*",), shuffle=False, seed=None))
-    slow, fast = (SplitCursor(whole.source, names=whole.names, first=first, step=2) for first in (0, 1))
+    slow, fast = (
+        SplitCursor(whole.source, names=whole.names, first=first, step=2) for first in (0, 1)
+    )
     whole.list(0, ("a", "b", "c"))
     whole.list(1, ("d", "e"))
     fast.advance(fast.peek(1, 5))
     assert slow.peek(0, 5).names == ("a", "c")
-    assert (slow.needs_listing(0), fast.needs_listing(1), fast.needs_listing(2)) == (False, False, True)
+    assert (slow.needs_listing(0), fast.needs_listing(1), fast.needs_listing(2)) == (
+        False,
+        False,
+        True,
+    )
     whole.forget_names(1)
     assert whole.names == {1: ("d", "e")}
 
@@ -176,9 +206,16 @@ def test_what_is_spent_is_few_ranges() -> None:
 
 
 def test_of_a_task_with_its_own_splits_the_last_one_is_kept() -> None:
-    """Where each task has every third split, the last of each says all, whatever the order in which they go."""
+    """Where each task has every third split, the last of each says all, whatever the
+    order in which they go.
+    """
     spent = SpentSplits()
-    for split in (Split(0, 0, 9, step=3), Split(0, 1, 2, step=3), Split(0, 9, 12, step=3), Split(0, 0, 3, step=3)):
+    for split in (
+        Split(0, 0, 9, step=3),
+        Split(0, 1, 2, step=3),
+        Split(0, 9, 12, step=3),
+        Split(0, 0, 3, step=3),
+    ):
         spent.add(split)
     assert spent.repetitions[0].ranges == ((1, 2), (9, 10))
 
@@ -199,7 +236,9 @@ def test_a_ledger_says_what_leaves_it() -> None:
 
 
 def test_files_handed_out_again_get_their_names_with_the_listing() -> None:
-    """Ranges of files whose names are not known are named when the files are listed, and end where those do."""
+    """Ranges of files whose names are not known are named when the files are listed,
+    and end where those do.
+    """
     cursor = SplitCursor(FileSplits(("*",), False, None))
     cursor.restore(1, 2, [Split(0, 1, 1 << 40), Split(1, 0, 1)])
     assert cursor.needs_listing(0)

@@ -1,4 +1,6 @@
-"""Facts about how much one dispatcher holds: what is over a limit is refused, and changes nothing."""
+"""Facts about how much one dispatcher holds: what is over a limit is refused, and
+changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,14 @@ LONG = "x" * (MOST_CHARACTERS + 1)
         ("k", "job", "", LONG, "The name of a processing_mode has"),
     ],
 )
-def test_long_names_are_refused(client: str, job: str, cache_id: str, mode: str, error: str) -> None:
+def test_long_names_are_refused(
+    client: str, job: str, cache_id: str, mode: str, error: str
+) -> None:
     """Of clients, jobs and trainers, and in a job's parameters."""
     desk = Desk()
-    ask = m.OpenIteration(client, m.JobParameters(job, "dataset", mode), 0, m.Reader(trainer_id=cache_id))
+    ask = m.OpenIteration(
+        client, m.JobParameters(job, "dataset", mode), 0, m.Reader(trainer_id=cache_id)
+    )
     desk.jobs.open("peer", ask, 0.0)
     refusal = desk.only(m.RequestRefused)
     assert (refusal.error, refusal.text[: len(error)]) == ("InvalidArgumentError", error)
@@ -53,9 +59,13 @@ def test_there_are_only_so_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_there_are_only_so_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that comes with its tasks is refused; who joins one that is there is not, nor a job that gets its later."""
+    """A job that comes with its tasks is refused; who joins one that is there is not,
+    nor a job that gets its later.
+    """
     desk = Desk()
-    ordered = m.JobParameters("ordered", "dataset", "DYNAMIC", num_consumers=2, num_tasks=30, finite="drop")
+    ordered = m.JobParameters(
+        "ordered", "dataset", "DYNAMIC", num_consumers=2, num_tasks=30, finite="drop"
+    )
 
     def ask(client: str, job: m.JobParameters, index: int) -> None:
         desk.jobs.open(client, m.OpenIteration(client, job, 0, m.Reader(index)), 0.0)
@@ -74,7 +84,9 @@ def test_there_are_only_so_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_save_counts_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the moment at which its folder is asked for, and its path as a name; who asks again is answered."""
+    """From the moment at which its folder is asked for, and its path as a name; who
+    asks again is answered.
+    """
     monkeypatch.setattr(saving, "MOST_JOBS", 1)
     office = Office()
     other = m.StartSave("request", "dataset", "/b", "other")
@@ -95,7 +107,9 @@ def test_there_are_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) -> None
     desk = Desk()
     desk.open("k")
     desk.open("l")
-    assert desk.only(m.RequestRefused).text.startswith("There are 1 clients already, which is the most.")
+    assert desk.only(m.RequestRefused).text.startswith(
+        "There are 1 clients already, which is the most."
+    )
     desk.open("k")
     assert desk.only(m.IterationOpened).client == "k"
     desk.close("k")
@@ -130,7 +144,9 @@ def test_there_are_only_so_many_workers(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_others_know_a_client_by_another_name() -> None:
-    """Whoever knows its name can speak for it: lists of readers and audits have something that follows from it."""
+    """Whoever knows its name can speak for it: lists of readers and audits have
+    something that follows from it.
+    """
     desk = Desk()
     desk.out.commit(u.RegisterDatasetUpdate("dataset", DESCRIPTION))
     desk.open("secret", JOB)
@@ -139,16 +155,25 @@ def test_others_know_a_client_by_another_name() -> None:
     assert "secret" not in str(opened.task_list)
 
 
-def test_descriptions_of_datasets_have_so_many_bytes_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is known of datasets, and pipelines that come along, count; one that is gone makes room again."""
+def test_descriptions_of_datasets_have_so_many_bytes_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is known of datasets, and pipelines that come along, count; one that is gone
+    makes room again.
+    """
     monkeypatch.setattr(datasets, "MOST_REGISTERED_BYTES", 1_000)
     shelf = Shelf(gc_timeout=60.0)
     large = FileSplits(("file" * 100,) * 3, False, 0)
     for pipeline, sources in ((b"x" * 1_000, ()), (b"", (large,))):
         description = structs.replace(SHELVED, digest="2" * 64, sources=sources)
-        shelf.datasets.register("peer", m.RegisterDataset("request", None, description, pipeline), 0.0)
+        shelf.datasets.register(
+            "peer", m.RegisterDataset("request", None, description, pipeline), 0.0
+        )
         refusal = shelf.only(m.RequestRefused)
-        assert (refusal.error, "together they have 1000 at most" in refusal.text) == ("ResourceExhaustedError", True)
+        assert (refusal.error, "together they have 1000 at most" in refusal.text) == (
+            "ResourceExhaustedError",
+            True,
+        )
     refused = None
     for number in range(1, 10):
         shelf.register(None, digest=digest(number))
@@ -171,7 +196,9 @@ def test_a_connection_has_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) 
         desk.jobs.open(peer, m.OpenIteration(client, JOB, 0), 0.0)
         assert desk.only(m.IterationOpened).client == client
     desk.jobs.open("one", m.OpenIteration("n", JOB, 0), 0.0)
-    assert desk.only(m.RequestRefused).text.startswith("There are 2 clients of this connection already")
+    assert desk.only(m.RequestRefused).text.startswith(
+        "There are 2 clients of this connection already"
+    )
     desk.close("k")
     desk.done()
     desk.jobs.open("one", m.OpenIteration("n", JOB, 0), 0.0)
@@ -179,7 +206,9 @@ def test_a_connection_has_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_states_that_wait_have_so_many_bytes_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is refused until others are gone; one that is brought again counts once."""
+    """One more is refused until others are gone; one that is brought again counts
+    once.
+    """
     waiting = Waiting()
     size = len(waiting.bring("one", 0))
     monkeypatch.setattr(incarnations, "MOST_WAITING_BYTES", size + 10)

@@ -35,7 +35,9 @@ def ledger(length: int = 100) -> Ledger:
     return Ledger([Split(0, number, number + 1) for number in range(length)])
 
 
-def kept(found: list[TaskState], *delivered: tuple[int, int], is_cache: bool = False) -> tuple[list[int], int]:
+def kept(
+    found: list[TaskState], *delivered: tuple[int, int], is_cache: bool = False
+) -> tuple[list[int], int]:
     """The numbers of the states that are kept, and of the first entry."""
     one = ledger()
     keep_needed(found, [one], Decisions(), RangeSet(delivered), is_cache)
@@ -44,7 +46,9 @@ def kept(found: list[TaskState], *delivered: tuple[int, int], is_cache: bool = F
 
 
 def test_a_state_goes_when_all_before_the_next_one_is_delivered() -> None:
-    """The newest is always kept, and the entries of the ledger go that no state needs."""
+    """The newest is always kept, and the entries of the ledger go that no state
+    needs.
+    """
     assert kept(states(10, 20, 30)) == ([10, 20, 30], 0)
     assert kept(states(10, 20, 30), (0, 10)) == ([10, 20, 30], 10)
     assert kept(states(10, 20, 30), (0, 25)) == ([20, 30], 20)
@@ -82,15 +86,23 @@ def test_too_many_states_are_thinned_out() -> None:
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9))),
     st.sets(st.integers(1, 50), min_size=1, max_size=MOST_STATES),
 )
-def test_what_is_kept_is_enough_for_every_gap(delivered: list[tuple[int, int]], places: set[int]) -> None:
-    """The best state for each gap, or the beginning, is there, with its entries; and a second time changes nothing."""
+def test_what_is_kept_is_enough_for_every_gap(
+    delivered: list[tuple[int, int]], places: set[int]
+) -> None:
+    """The best state for each gap, or the beginning, is there, with its entries; and a
+    second time changes nothing.
+    """
     had = RangeSet((first, first + count) for first, count in delivered)
     all_states, one = states(*sorted(places)), ledger()
     found = list(all_states)
     keep_needed(found, [one], Decisions(), had, False)
     gaps = [0] * (0 not in had) + [stop for _, stop in had]
     best = {max((place for place in places if place <= gap), default=0) for gap in gaps}
-    assert set(numbers_of(useful_states(all_states, had, None))) == best - {0} == set(numbers_of(found)) & best
+    assert (
+        set(numbers_of(useful_states(all_states, had, None)))
+        == best - {0}
+        == set(numbers_of(found)) & best
+    )
     assert one.base <= min(best)
     again = list(found)
     keep_needed(again, [one], Decisions(), had, False)
@@ -98,7 +110,9 @@ def test_what_is_kept_is_enough_for_every_gap(delivered: list[tuple[int, int]], 
 
 
 def test_decisions_go_with_the_states_that_need_them() -> None:
-    """Those below what the oldest state needs are forgotten, once all before that state is delivered."""
+    """Those below what the oldest state needs are forgotten, once all before that state
+    is delivered.
+    """
     decisions = Decisions([Decision("/0", number, number + 1) for number in range(9)])
     found = [TaskState(10, b"x", (0,), 3), TaskState(20, b"x", (0,), 7)]
     keep_needed(found, [ledger()], decisions, RangeSet([(0, 5)]), False)
@@ -123,7 +137,9 @@ def test_decisions_go_with_the_states_that_need_them() -> None:
 def test_a_host_gets_the_newest_state_before_each_gap(
     taken: list[tuple[int, int]], total: int | None, useful: list[int]
 ) -> None:
-    """It begins at the first and leaps to the others; behind the end there is nothing to make."""
+    """It begins at the first and leaps to the others; behind the end there is nothing
+    to make.
+    """
     assert numbers_of(useful_states(states(10, 20, 30, 40), RangeSet(taken), total)) == useful
 
 
@@ -142,8 +158,17 @@ def test_a_host_gets_the_newest_state_before_each_gap(
         (TaskState(11, b"x" * (MOST_STATE_BYTES + 1), (60,), 2), None, False),
     ],
 )
-def test_a_state_must_fit_what_is_known(state: TaskState, total: int | None, believed: bool) -> None:
-    """It lies behind those known, needs entries and decisions that are there, and is not too large."""
+def test_a_state_must_fit_what_is_known(
+    state: TaskState, total: int | None, believed: bool
+) -> None:
+    """It lies behind those known, needs entries and decisions that are there, and is
+    not too large.
+    """
     one = ledger()
     one.trim(50)
-    assert is_believable(state, states(10), [one], Decisions([Decision("/0", 0, 9)] * 3, base=2), total) is believed
+    assert (
+        is_believable(
+            state, states(10), [one], Decisions([Decision("/0", 0, 9)] * 3, base=2), total
+        )
+        is believed
+    )

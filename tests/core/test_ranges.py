@@ -16,7 +16,9 @@ def members(ranges: list[tuple[int, int]]) -> set[int]:
 
 @given(pairs)
 def test_equals_a_plain_set(ranges: list[tuple[int, int]]) -> None:
-    """A range set has exactly the members of the ranges put into it, whatever their order and overlap."""
+    """A range set has exactly the members of the ranges put into it, whatever their
+    order and overlap.
+    """
     found = RangeSet(ranges)
     expected = members(ranges)
     assert members(list(found)) == expected
@@ -29,7 +31,9 @@ def test_equals_a_plain_set(ranges: list[tuple[int, int]]) -> None:
 def test_normal_form(ranges: list[tuple[int, int]]) -> None:
     """Ranges are sorted and never touch, so equal sets compare equal."""
     found = RangeSet(ranges)
-    assert all(left[1] < right[0] for left, right in zip(found.ranges, found.ranges[1:], strict=False))
+    assert all(
+        left[1] < right[0] for left, right in zip(found.ranges, found.ranges[1:], strict=False)
+    )
     assert found == found.copy() == RangeSet((n, n + 1) for n in members(ranges))
     assert found != "something else"
 

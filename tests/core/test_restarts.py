@@ -20,16 +20,22 @@ LATER = 1000.0
 
 
 class Lives(Transcript):
-    """A dispatcher that can be replaced by one that knows its state, with clients and workers of one job."""
+    """A dispatcher that can be replaced by one that knows its state, with clients and
+    workers of one job.
+    """
 
     core: DispatcherCore
 
-    def __init__(self, mode: str = "DYNAMIC", addresses: tuple[str, ...] = (), **times: float) -> None:
+    def __init__(
+        self, mode: str = "DYNAMIC", addresses: tuple[str, ...] = (), **times: float
+    ) -> None:
         self.addresses = addresses
         self.times = DispatcherTimes(**times)
         super().__init__(self._make(1))
         self.feed_all(self.core.resume(0.0))
-        description = m.DatasetDescription(DIGEST, "print", (IndexSplits(100),), "", None, -2, None, "3.11", "0")
+        description = m.DatasetDescription(
+            DIGEST, "print", (IndexSplits(100),), "", None, -2, None, "3.11", "0"
+        )
         self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
         self.job = m.JobParameters("job", "dataset", mode)
 
@@ -73,16 +79,24 @@ class Lives(Transcript):
 
 
 def test_each_life_is_counted_and_keeps_its_seed() -> None:
-    """The next life has the seed and the numbers of the one before, whatever its own seed would be."""
+    """The next life has the seed and the numbers of the one before, whatever its own
+    seed would be.
+    """
     lives = Lives()
     seed, number = lives.core.state.seed, lives.core.state.next_task
     lives.reborn()
-    assert (lives.core.state.life, lives.core.state.seed, lives.core.state.next_task) == (2, seed, number)
+    assert (lives.core.state.life, lives.core.state.seed, lives.core.state.next_task) == (
+        2,
+        seed,
+        number,
+    )
     assert "1 datasets" in lives.sent(c.LogLine).text
 
 
 def test_a_task_goes_on_where_it_is() -> None:
-    """A worker that still hosts a task is known at its first heartbeat, and nothing is sent to it but an answer."""
+    """A worker that still hosts a task is known at its first heartbeat, and nothing is
+    sent to it but an answer.
+    """
     lives = Lives()
     lives.join("w")
     lives.open("k")
@@ -93,7 +107,9 @@ def test_a_task_goes_on_where_it_is() -> None:
 
 
 def test_clients_are_told_where_tasks_are_before_their_workers_are_back() -> None:
-    """The first task list of a life has all addresses, and a version above all former ones."""
+    """The first task list of a life has all addresses, and a version above all former
+    ones.
+    """
     lives = Lives()
     lives.join("w")
     lives.open("k")
@@ -106,7 +122,9 @@ def test_clients_are_told_where_tasks_are_before_their_workers_are_back() -> Non
 
 
 def test_a_worker_that_does_not_come_back_is_lost() -> None:
-    """After the time that a task waits for its host, and not before, it gets another one."""
+    """After the time that a task waits for its host, and not before, it gets another
+    one.
+    """
     lives = Lives()
     lives.join("w")
     lives.join("v")
@@ -144,7 +162,9 @@ def test_clients_have_one_time_out_to_come_back() -> None:
 
 
 def test_who_has_not_answered_is_asked_again() -> None:
-    """A fenced task waits for the clients that had not answered; what the others said is remembered."""
+    """A fenced task waits for the clients that had not answered; what the others said
+    is remembered.
+    """
     lives = Lives()
     for worker in ("v", "w"):
         lives.join(worker)
@@ -174,7 +194,9 @@ def test_who_had_left_stays_away() -> None:
 
 
 def test_a_job_without_clients_is_collected_in_time() -> None:
-    """A job that nobody read when the dispatcher died is collected as if its last client had left with it."""
+    """A job that nobody read when the dispatcher died is collected as if its last
+    client had left with it.
+    """
     lives = Lives()
     lives.open("k")
     lives.hear("k", m.CloseIteration("k", 0, {}))
@@ -186,7 +208,9 @@ def test_a_job_without_clients_is_collected_in_time() -> None:
 
 
 def test_workers_keep_their_places() -> None:
-    """Places are those of before, whoever comes first; a stranger waits while somebody is expected back."""
+    """Places are those of before, whoever comes first; a stranger waits while somebody
+    is expected back.
+    """
     lives = Lives(addresses=("h:%port%", "h:%port%"))
     for port, name in enumerate(("h-one", "h-two"), 1):
         lives.join(name, port=port)
@@ -212,7 +236,9 @@ def test_places_that_are_configured_otherwise_now_are_free() -> None:
 
 
 def test_only_the_facts_make_the_state() -> None:
-    """Every field of the state after a new beginning follows from what was committed."""
+    """Every field of the state after a new beginning follows from what was
+    committed.
+    """
     lives = Lives()
     lives.join("w")
     lives.open("k")
@@ -226,7 +252,9 @@ def test_only_the_facts_make_the_state() -> None:
 
 
 def test_the_wait_for_a_worker_is_the_configured_one() -> None:
-    """``worker_timeout`` says how long a new life waits for the workers of the last one, within reason."""
+    """``worker_timeout`` says how long a new life waits for the workers of the last
+    one, within reason.
+    """
     for worker_timeout, given_up in ((4.0, 4.0), (20.0, 20.0), (0.1, 3.0)):
         lives = Lives(worker_timeout=worker_timeout)
         lives.join("w")
@@ -251,7 +279,9 @@ def test_a_static_part_waits_for_its_worker_as_configured() -> None:
 
 
 def test_a_failure_outlives_the_dispatcher() -> None:
-    """Who comes to a job that a pipeline's failure has ended gets that failure from each life of the dispatcher."""
+    """Who comes to a job that a pipeline's failure has ended gets that failure from
+    each life of the dispatcher.
+    """
     lives = Lives("OFF")
     lives.join("w")
     lives.open("k")
@@ -266,7 +296,9 @@ def test_a_failure_outlives_the_dispatcher() -> None:
 
 
 def test_a_task_goes_on_from_its_state_in_the_next_life() -> None:
-    """What a worker told of its pipeline is there after a restart, for the host that comes after it."""
+    """What a worker told of its pipeline is there after a restart, for the host that
+    comes after it.
+    """
     lives = Lives()
     lives.join("w")
     lives.open("k")

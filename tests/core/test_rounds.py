@@ -19,21 +19,31 @@ from zmqdata.core.rounds import (
 )
 from zmqdata.messages import View
 
-TURNS = st.lists(st.tuples(st.integers(1, 20), st.sets(st.integers(1, 5), min_size=1)), min_size=1, max_size=6)
+TURNS = st.lists(
+    st.tuples(st.integers(1, 20), st.sets(st.integers(1, 5), min_size=1)), min_size=1, max_size=6
+)
 
 
 def views_of(turns: list[tuple[int, set[int]]]) -> tuple[list[View], int]:
-    """Views as a dispatcher makes them: each begins where the one before ends; and the horizon."""
+    """Views as a dispatcher makes them: each begins where the one before ends; and the
+    horizon.
+    """
     rounds = Rounds(1)
     for steps, tasks in turns:
-        rounds.begin(tuple((task, rounds_before(rounds.views, task, rounds.horizon)) for task in sorted(tasks)))
+        rounds.begin(
+            tuple(
+                (task, rounds_before(rounds.views, task, rounds.horizon)) for task in sorted(tasks)
+            )
+        )
         rounds.extend(rounds.horizon + steps)
     return rounds.views, rounds.horizon
 
 
 @given(TURNS)
 def test_each_round_of_a_task_is_one_step(turns: list[tuple[int, set[int]]]) -> None:
-    """Through all views the steps of a task are its rounds 0, 1, 2, ... and none twice."""
+    """Through all views the steps of a task are its rounds 0, 1, 2, ... and none
+    twice.
+    """
     views, horizon = views_of(turns)
     found: dict[int, list[int]] = {}
     for step in range(horizon):
@@ -90,7 +100,9 @@ def test_the_last_step_is_where_nobody_has_anything_left(totals: list[int], firs
 
 
 def test_the_horizon_moves_faster_while_steps_are_fast() -> None:
-    """Few steps at first; twice as many each time, until they last for half a minute; fewer when they last longer."""
+    """Few steps at first; twice as many each time, until they last for half a minute;
+    fewer when they last longer.
+    """
     assert steps_ahead(0, 0.0, 1) == FEWEST_STEPS
     assert steps_ahead(0, 0.0, 10) == 20
     assert [steps_ahead(100, seconds, 3) for seconds in (1.0, 20.0, 60.0)] == [200, 100, 50]
@@ -129,7 +141,9 @@ def test_views_that_nobody_needs_are_forgotten() -> None:
 
 
 def test_tasks_come_and_go_at_the_horizon() -> None:
-    """A view from the horizon on leaves out what has ended by then, and has what is new behind the rest."""
+    """A view from the horizon on leaves out what has ended by then, and has what is new
+    behind the rest.
+    """
     rounds = started()
     assert rounds.next_tasks({}, [7, 8]) == ((7, 5), (8, 5))
     assert rounds.has(((7, 5), (8, 5)))
@@ -138,9 +152,15 @@ def test_tasks_come_and_go_at_the_horizon() -> None:
     assert not Rounds(1).has(())
 
 
-@pytest.mark.parametrize(("totals", "end"), [({}, None), ({7: 3}, None), ({7: 3, 8: 4}, 8), ({7: 0, 8: 0}, 0)])
-def test_the_end_is_known_when_all_tasks_have_ended(totals: dict[int, int], end: int | None) -> None:
-    """The end is the last step of the last view, unless there are tasks that no view has had yet."""
+@pytest.mark.parametrize(
+    ("totals", "end"), [({}, None), ({7: 3}, None), ({7: 3, 8: 4}, 8), ({7: 0, 8: 0}, 0)]
+)
+def test_the_end_is_known_when_all_tasks_have_ended(
+    totals: dict[int, int], end: int | None
+) -> None:
+    """The end is the last step of the last view, unless there are tasks that no view
+    has had yet.
+    """
     rounds = started()
     assert rounds.end(totals, [7, 8]) == end
     assert rounds.end(totals, [7, 8, 9]) is None
@@ -151,7 +171,13 @@ def test_the_end_is_known_when_all_tasks_have_ended(totals: dict[int, int], end:
 def test_turns_change_with_views() -> None:
     """So many tasks take turns until the next view begins, or up to the horizon."""
     views = (View(5, ((7, 0), (8, 0))), View(10, ((8, 5),)))
-    assert [turns_at(views, step, 20) for step in (4, 5, 9, 10, 19)] == [(1, 5), (2, 10), (2, 10), (1, 20), (1, 20)]
+    assert [turns_at(views, step, 20) for step in (4, 5, 9, 10, 19)] == [
+        (1, 5),
+        (2, 10),
+        (2, 10),
+        (1, 20),
+        (1, 20),
+    ]
 
 
 def test_rounds_that_were_restored_are_the_same() -> None:

@@ -1,4 +1,6 @@
-"""Facts about workers that tell the dispatcher of a client which it does not hear, all three of them together."""
+"""Facts about workers that tell the dispatcher of a client which it does not hear, all
+three of them together.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,17 @@ class Cut:
     """A client that reads alone, and has had its last answer of the dispatcher at 0.
 
     Args:
-        workers: how many it reads from; of those that it reaches ``near`` answer, and the last ``bridges`` of these
-            reach the dispatcher, too.
+        workers: how many it reads from; of those that it reaches ``near`` answer, and
+            the last ``bridges`` of these reach the dispatcher, too.
         timeout: after how many seconds a silent client is given up.
         pause: seconds between two heartbeats of a worker.
     """
 
     def __init__(self, workers: int, near: int, bridges: int, timeout: float, pause: float) -> None:
         self.said: list[Any] = []
-        self.links = ReadLinks(LinkProfile("k", "host", ("tcp",)), self.said.append, lambda address: ())
+        self.links = ReadLinks(
+            LinkProfile("k", "host", ("tcp",)), self.said.append, lambda address: ()
+        )
         self.lease, self.roster, self.leases = ClientLease(), Roster(), Leases(timeout)
         self.timeout, self.pause = timeout, pause
         addresses = [f"w{number:04}" for number in range(workers)]
@@ -45,7 +49,9 @@ class Cut:
             self.links.opened(m.LinkOpened(name, "tcp://x", "secret"), 0.0)
 
     def live(self, seconds: float) -> None:
-        """Lives on, and checks that its lease holds, and that nobody gives it up who hears of it."""
+        """Lives on, and checks that its lease holds, and that nobody gives it up who
+        hears of it.
+        """
         now = beaten = 0.0
         while now < seconds:
             now += TICK
@@ -61,7 +67,11 @@ class Cut:
                 beaten = now
                 for address in self.bridges:
                     readers = self.ends[address].readers(now, self.pause)
-                    self.leases.tells(self.roster, m.WorkerHeartbeat(address, (), (), readers, every=self.pause), now)
+                    self.leases.tells(
+                        self.roster,
+                        m.WorkerHeartbeat(address, (), (), readers, every=self.pause),
+                        now,
+                    )
             assert self.lease.holds(now)
             if self.bridges:
                 assert not self.leases.is_over(self.roster.members["k"], now)
@@ -73,12 +83,16 @@ class Cut:
 def test_one_worker_that_reaches_both_is_enough(
     workers: int, bridges: int, timeout: float, seconds: float, pause: float
 ) -> None:
-    """A client that is cut off is not given up while it reads on, however many workers hear it that tell nobody."""
+    """A client that is cut off is not given up while it reads on, however many workers
+    hear it that tell nobody.
+    """
     Cut(workers, workers, bridges, timeout, pause).live(seconds)
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(15.0, 60.0), (3.0, 20.0), (1.0, 10.0)])
 @pytest.mark.parametrize(("workers", "near"), [(20, 4), (120, 60), (400, 1)])
-def test_one_worker_that_answers_is_enough_to_read_on(workers: int, near: int, timeout: float, seconds: float) -> None:
+def test_one_worker_that_answers_is_enough_to_read_on(
+    workers: int, near: int, timeout: float, seconds: float
+) -> None:
     """Without a dispatcher, however many of the workers fall silent at once."""
     Cut(workers, near, 0, timeout, 1.0).live(seconds)

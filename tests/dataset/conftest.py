@@ -1,4 +1,6 @@
-"""Tests of this package may set the seed of the program: none of them leaves it behind."""
+"""Tests of this package may set the seed of the program: none of them leaves it
+behind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.dataset.arguments``: what is taken, what is refused, and in which words."""
+"""Tests of ``zmqdata.dataset.arguments``: what is taken, what is refused, and in which
+words.
+"""
 
 from __future__ import annotations
 
@@ -57,53 +59,125 @@ INT = TensorSpec((), "int64")
         (lambda: optional_seed("x"), TypeError, "seed must be an int, got 'x'"),
         (lambda: flag("anew", 1), TypeError, "anew must be a bool, got 1 of type int"),
         (lambda: flag("anew", None), TypeError, "anew must be a bool"),
-        (lambda: parallel_calls(0, None), ValueError, "num_parallel_calls must be at least 1, AUTOTUNE or None, got 0"),
-        (lambda: parallel_calls(2.5, None), TypeError, "num_parallel_calls must be an int, got 2.5"),
+        (
+            lambda: parallel_calls(0, None),
+            ValueError,
+            "num_parallel_calls must be at least 1, AUTOTUNE or None, got 0",
+        ),
+        (
+            lambda: parallel_calls(2.5, None),
+            TypeError,
+            "num_parallel_calls must be an int, got 2.5",
+        ),
         (lambda: parallel_calls(2, 1), TypeError, "deterministic must be a bool, got 1"),
-        (lambda: error_policy("ignore", None, None), ValueError, 'must be "raise", "skip" or "retry", got \'ignore\''),
+        (
+            lambda: error_policy("ignore", None, None),
+            ValueError,
+            'must be "raise", "skip" or "retry", got \'ignore\'',
+        ),
         (lambda: error_policy("raise", 2, None), ValueError, "retries needs on_error="),
         (lambda: error_policy("retry", None, 2), ValueError, 'max_errors needs on_error="skip"'),
         (lambda: error_policy("retry", -1, None), ValueError, "retries must be at least 0, got -1"),
         (lambda: error_policy("skip", None, "x"), TypeError, "max_errors must be an int, got 'x'"),
-        (lambda: function("predicate", 7), TypeError, "predicate must be callable, got 7 of type int"),
-        (lambda: absolute_path(b"x"), TypeError, "a file name must be a str or path, got b'x' of type bytes"),
-        (lambda: sliceable(5), ValueError, r"got 5, expected arrays with an axis to slice; use from_tensors\(\)"),
+        (
+            lambda: function("predicate", 7),
+            TypeError,
+            "predicate must be callable, got 7 of type int",
+        ),
+        (
+            lambda: absolute_path(b"x"),
+            TypeError,
+            "a file name must be a str or path, got b'x' of type bytes",
+        ),
+        (
+            lambda: sliceable(5),
+            ValueError,
+            r"got 5, expected arrays with an axis to slice; use from_tensors\(\)",
+        ),
         (lambda: sliceable([[1], [1, 2]]), ValueError, "rows that do not make one array"),
-        (lambda: input_node("zip()", 7), TypeError, r"what zip\(\) takes must be a Dataset, got 7 of type int"),
+        (
+            lambda: input_node("zip()", 7),
+            TypeError,
+            r"what zip\(\) takes must be a Dataset, got 7 of type int",
+        ),
         (lambda: input_node("zip()", nodes), TypeError, "must be a Dataset"),
-        (lambda: input_nodes("f()", 7), TypeError, r"what f\(\) takes must be a list of datasets, got 7"),
-        (lambda: input_nodes("f()", Dataset.range(3)), TypeError, r"a list of datasets, got range\(3\) at .* Dataset$"),
+        (
+            lambda: input_nodes("f()", 7),
+            TypeError,
+            r"what f\(\) takes must be a list of datasets, got 7",
+        ),
+        (
+            lambda: input_nodes("f()", Dataset.range(3)),
+            TypeError,
+            r"a list of datasets, got range\(3\) at .* Dataset$",
+        ),
         (lambda: input_nodes("f()", [7]), TypeError, r"what f\(\) takes must be a Dataset, got 7"),
         (lambda: number("seconds", True), TypeError, "seconds must be a number, got True"),
         (lambda: number("seconds", "5"), TypeError, "seconds must be a number, got '5'"),
-        (lambda: number("seconds", -1), ValueError, "seconds must be a finite number of at least 0, got -1"),
+        (
+            lambda: number("seconds", -1),
+            ValueError,
+            "seconds must be a finite number of at least 0, got -1",
+        ),
         (lambda: number("seconds", float("nan")), ValueError, "finite number"),
-        (lambda: numbers("weights", "x", "one for each"), TypeError, "weights must be one for each, got 'x'"),
-        (lambda: numbers("weights", [[1], [1, 2]], "one for each"), TypeError, "weights must be one for each"),
-        (lambda: dtype("kind", None, "iu", "an integer dtype"), TypeError, "kind must be an integer dtype, such as"),
+        (
+            lambda: numbers("weights", "x", "one for each"),
+            TypeError,
+            "weights must be one for each, got 'x'",
+        ),
+        (
+            lambda: numbers("weights", [[1], [1, 2]], "one for each"),
+            TypeError,
+            "weights must be one for each",
+        ),
+        (
+            lambda: dtype("kind", None, "iu", "an integer dtype"),
+            TypeError,
+            "kind must be an integer dtype, such as",
+        ),
         (lambda: dtype("kind", 5, "iu", "an integer dtype"), TypeError, "got 5 of type int"),
-        (lambda: dtype("kind", str, "iu", "an integer dtype"), TypeError, "kind is <U0, expected an integer dtype"),
+        (
+            lambda: dtype("kind", str, "iu", "an integer dtype"),
+            TypeError,
+            "kind is <U0, expected an integer dtype",
+        ),
         (lambda: several("columns", 5, "a list"), TypeError, "columns must be a list, got 5"),
         (lambda: several("columns", "ab", "a list"), TypeError, "columns must be a list, got 'ab'"),
-        (lambda: optional_spec("spec", {"x": int}), TypeError, r"TensorSpec\(shape, dtype\) .*got <class 'int'>"),
+        (
+            lambda: optional_spec("spec", {"x": int}),
+            TypeError,
+            r"TensorSpec\(shape, dtype\) .*got <class 'int'>",
+        ),
         (lambda: optional_spec("output_spec", [INT]), TypeError, "no lists"),
-        (lambda: check_alike("f()", INT, TensorSpec((), str)), TypeError, r"f\(\) joins datasets .*dtype int64 and"),
+        (
+            lambda: check_alike("f()", INT, TensorSpec((), str)),
+            TypeError,
+            r"f\(\) joins datasets .*dtype int64 and",
+        ),
         (lambda: compression(()), ValueError, "compression_type must be"),
-        (lambda: function("predicate", np.zeros(10**4)), TypeError, r"got array\(\[0., 0.* of type ndarray"),
+        (
+            lambda: function("predicate", np.zeros(10**4)),
+            TypeError,
+            r"got array\(\[0., 0.* of type ndarray",
+        ),
         (lambda: function("predicate", ["long"] * 100), TypeError, r"^.{,170}\.\.\. of type list$"),
     ],
 )
 def test_refusals_say_what_came_and_what_was_expected(
     check: Callable[[], object], error: type[Exception], text: str
 ) -> None:
-    """Each text names the argument, the value that came with its type, and what would do."""
+    """Each text names the argument, the value that came with its type, and what would
+    do.
+    """
     with pytest.raises(error, match=text):
         check()
 
 
 @pytest.mark.parametrize("value", [0, 7, 2**70, np.int64(-3), np.uint8(200), np.array(5)], ids=repr)
 def test_numpys_ints_are_ints(value: Any) -> None:
-    """Sizes, counts and seeds may come out of numpy, and are Python's ints from then on."""
+    """Sizes, counts and seeds may come out of numpy, and are Python's ints from then
+    on.
+    """
     for found in (integer("size", value), at_least("size", value, -3), optional_seed(value)):
         assert type(found) is int
         assert found == value
@@ -111,7 +185,12 @@ def test_numpys_ints_are_ints(value: Any) -> None:
 
 def test_numbers_may_be_of_any_kind() -> None:
     """Numpy's numbers and lists of them are taken, and so is any way to say a dtype."""
-    assert [number("seconds", value) for value in (0, 1.5, np.float32(2), np.int8(3))] == [0.0, 1.5, 2.0, 3.0]
+    assert [number("seconds", value) for value in (0, 1.5, np.float32(2), np.int8(3))] == [
+        0.0,
+        1.5,
+        2.0,
+        3.0,
+    ]
     assert numbers("weights", (1, np.int8(2)), "").tolist() == [1.0, 2.0]
     spellings = (float, "float64", np.float64, np.dtype("f8"))
     assert {dtype("kind", value, "f", "") for value in spellings} == {np.dtype(float)}
@@ -120,7 +199,13 @@ def test_numbers_may_be_of_any_kind() -> None:
 
 def test_specs_are_nested_as_elements_are() -> None:
     """Dicts and tuples of specs of any kind are taken, and None, which is no spec."""
-    for spec in (None, INT, {"x": (INT, RaggedTensorSpec((None, None), "int8"))}, (), DatasetSpec(INT)):
+    for spec in (
+        None,
+        INT,
+        {"x": (INT, RaggedTensorSpec((None, None), "int8"))},
+        (),
+        DatasetSpec(INT),
+    ):
         assert optional_spec("output_spec", spec) is spec
     for pair in ((None, INT), (INT, None), (INT, INT)):
         check_alike("f()", *pair)
@@ -150,7 +235,9 @@ def test_anything_callable_is_a_function() -> None:
         assert function("map_func", value) is value
 
 
-def test_paths_start_from_the_present_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_start_from_the_present_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Relative names become absolute, absolute ones stay, pathlib's are taken."""
     monkeypatch.chdir(tmp_path)
     assert absolute_path("a/*.txt") == absolute_path(Path("a") / "*.txt") == f"{tmp_path}/a/*.txt"
@@ -172,21 +259,31 @@ def test_a_dataset_gives_its_node() -> None:
 
 
 def test_the_site_is_the_users_line() -> None:
-    """Called through the package, through a callback or directly, the innermost line outside of it is named."""
+    """Called through the package, through a callback or directly, the innermost line
+    outside of it is named.
+    """
     assert Dataset.range(3).node.site.startswith("test_arguments.py:")
-    assert Dataset.range(3).apply(lambda dataset: dataset.take(1)).node.site.startswith("test_arguments.py:")
+    assert (
+        Dataset.range(3)
+        .apply(lambda dataset: dataset.take(1))
+        .node.site.startswith("test_arguments.py:")
+    )
     first, second = call_site(), Dataset.range(1).node.site
     assert first == second != Dataset.range(1).node.site
 
 
 def test_without_a_users_line_there_is_no_site() -> None:
-    """When only the package itself is on the stack, as in a thread of its own, the site is empty."""
+    """When only the package itself is on the stack, as in a thread of its own, the site
+    is empty.
+    """
     found: list[str] = []
     done = threading.Event()
     inside = "def run():\n    found.append(call_site())\n    done.set()"
     names: dict[str, Any] = {"found": found, "done": done, "call_site": call_site}
     exec(compile(inside, zmqdata.dataset.arguments.__file__, "exec"), names)
-    _thread.start_new_thread(names["run"], ())  # threading's own lines would be on the stack of a Thread
+    _thread.start_new_thread(
+        names["run"], ()
+    )  # threading's own lines would be on the stack of a Thread
     assert done.wait(30)
     assert found == [""]
 
@@ -212,12 +309,17 @@ def test_parallel_calls_are_parameters_of_nodes_with_threads() -> None:
     """A number of calls or AUTOTUNE gives both parameters, None gives none."""
     assert parallel_calls(None, None) == {}
     assert parallel_calls(AUTOTUNE, None) == {"num_parallel_calls": AUTOTUNE, "deterministic": None}
-    assert parallel_calls(np.int64(3), np.False_) == {"num_parallel_calls": 3, "deterministic": False}
+    assert parallel_calls(np.int64(3), np.False_) == {
+        "num_parallel_calls": 3,
+        "deterministic": False,
+    }
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_an_order_without_parallel_calls_is_warned_of(deterministic: bool) -> None:
-    """Either value of deterministic has no effect without num_parallel_calls, and a warning says so."""
+    """Either value of deterministic has no effect without num_parallel_calls, and a
+    warning says so.
+    """
     with pytest.warns(UserWarning, match="deterministic has no effect without num_parallel_calls"):
         assert parallel_calls(None, deterministic) == {}
 
@@ -232,13 +334,19 @@ def test_an_order_without_parallel_calls_is_warned_of(deterministic: bool) -> No
         (("skip", 2, 0), {"on_error": "skip", "retries": 2, "max_errors": 0}),
     ],
 )
-def test_a_policy_has_its_own_number_of_retries(given: tuple[Any, Any, Any], parameters: dict[str, Any]) -> None:
-    """Raising needs no parameters; "retry" tries thrice again and "skip" never, unless told otherwise."""
+def test_a_policy_has_its_own_number_of_retries(
+    given: tuple[Any, Any, Any], parameters: dict[str, Any]
+) -> None:
+    """Raising needs no parameters; "retry" tries thrice again and "skip" never, unless
+    told otherwise.
+    """
     assert error_policy(*given) == parameters
 
 
 def test_the_older_arguments_of_a_generator_make_a_spec() -> None:
-    """Dtypes, with shapes or without, become the spec; shapes alone, both kinds, and other nestings are refused."""
+    """Dtypes, with shapes or without, become the spec; shapes alone, both kinds, and
+    other nestings are refused.
+    """
     assert generator_spec(np.int32, None, None) == TensorSpec(None, np.int32)
     made = generator_spec({"x": np.int8, "y": (str,)}, {"x": (2, None), "y": ((),)}, None)
     assert made == {"x": TensorSpec((2, None), np.int8), "y": (TensorSpec((), str),)}

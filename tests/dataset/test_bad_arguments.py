@@ -25,7 +25,23 @@ from zmqdata.dataset import (
 )
 from zmqdata.errors import DataServiceError
 
-WRONG: list[Any] = [None, 0, -1, -5, 1.5, "x", True, [1], (), object, object(), np.int64(0), float("nan"), b"x", {}]
+WRONG: list[Any] = [
+    None,
+    0,
+    -1,
+    -5,
+    1.5,
+    "x",
+    True,
+    [1],
+    (),
+    object,
+    object(),
+    np.int64(0),
+    float("nan"),
+    b"x",
+    {},
+]
 T = Dataset.range(4)
 HERE = __file__
 CALLS: dict[str, Callable[[Any], Any]] = {
@@ -147,8 +163,12 @@ def first(key: Any, group: Any) -> Any:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_bad_argument_is_answered_in_our_words(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is refused is a TypeError, ValueError or one of ours, in other words than Python's and numpy's."""
+def test_a_bad_argument_is_answered_in_our_words(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is refused is a TypeError, ValueError or one of ours, in other words than
+    Python's and numpy's.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x").mkdir()
     answers = {}
@@ -159,7 +179,9 @@ def test_a_bad_argument_is_answered_in_our_words(call: str, tmp_path: Path, monk
         except (TypeError, ValueError, IndexError, DataServiceError) as error:
             answers[repr(value)] = str(error)
     assert answers
-    assert {value: text for value, text in answers.items() if OWN_WORDS.search(text) or len(text) < 20} == {}
+    assert {
+        value: text for value, text in answers.items() if OWN_WORDS.search(text) or len(text) < 20
+    } == {}
 
 
 @pytest.mark.parametrize("bad", ["", "a\0b"])
@@ -183,7 +205,9 @@ def test_names_of_files_are_names(use: Any, bad: str) -> None:
         use(bad)
 
 
-@pytest.mark.parametrize(("query", "types"), [("", ("int64",)), (" ", ("int64",)), ("select 1", ()), ("select 1", [])])
+@pytest.mark.parametrize(
+    ("query", "types"), [("", ("int64",)), (" ", ("int64",)), ("select 1", ()), ("select 1", [])]
+)
 def test_a_query_has_a_text_and_columns(query: str, types: Any) -> None:
     """What could never give a row is refused at the call."""
     with pytest.raises(ValueError, match="must not be empty"):

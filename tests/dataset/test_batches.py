@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.dataset.batches``: the methods of ``Dataset`` and how they check their arguments."""
+"""Tests of ``zmqdata.dataset.batches``: the methods of ``Dataset`` and how they check
+their arguments.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from zmqdata.errors import InvalidArgumentError
 def varying(*shape: int | None) -> Dataset:
     """Arrays whose shape is known to be this."""
     return Dataset.range(4).map(
-        lambda n: np.zeros([n if one is None else one for one in shape]), output_spec=TensorSpec(shape, "f8")
+        lambda n: np.zeros([n if one is None else one for one in shape]),
+        output_spec=TensorSpec(shape, "f8"),
     )
 
 
@@ -31,17 +34,41 @@ def rags() -> Dataset:
     ("make", "error", "text"),
     [
         (lambda: Dataset.range(1).padded_batch(0), ValueError, "batch_size must be at least 1"),
-        (lambda: Dataset.range(1).padded_batch(1, drop_remainder=1), TypeError, "drop_remainder must be a bool"),
-        (lambda: varying(None).padded_batch(2, [None, None]), InvalidArgumentError, "one length for each axis"),
+        (
+            lambda: Dataset.range(1).padded_batch(1, drop_remainder=1),
+            TypeError,
+            "drop_remainder must be a bool",
+        ),
+        (
+            lambda: varying(None).padded_batch(2, [None, None]),
+            InvalidArgumentError,
+            "one length for each axis",
+        ),
         (
             lambda: varying(None).padded_batch(2, {"x": [1]}),
             InvalidArgumentError,
             "padded_shapes must have the nesting",
         ),
-        (lambda: varying(None).padded_batch(2, None, (1, 2)), InvalidArgumentError, r"padding value \(1, 2\) is none"),
-        (lambda: varying(None).padded_batch(2, None, "x"), InvalidArgumentError, "none of dtype float64"),
-        (lambda: varying(None).padded_batch(2, None, {"x": 1}), InvalidArgumentError, "padding value {"),
-        (lambda: varying(None).padded_batch(2, [-2]), InvalidArgumentError, "lengths of at least 0"),
+        (
+            lambda: varying(None).padded_batch(2, None, (1, 2)),
+            InvalidArgumentError,
+            r"padding value \(1, 2\) is none",
+        ),
+        (
+            lambda: varying(None).padded_batch(2, None, "x"),
+            InvalidArgumentError,
+            "none of dtype float64",
+        ),
+        (
+            lambda: varying(None).padded_batch(2, None, {"x": 1}),
+            InvalidArgumentError,
+            "padding value {",
+        ),
+        (
+            lambda: varying(None).padded_batch(2, [-2]),
+            InvalidArgumentError,
+            "lengths of at least 0",
+        ),
         (
             lambda: varying(None).enumerate().padded_batch(2, None, (1,)),
             InvalidArgumentError,
@@ -50,7 +77,11 @@ def rags() -> Dataset:
         (lambda: rags().padded_batch(2), TypeError, "a ragged leaf RaggedTensorSpec.*batch"),
         (lambda: Dataset.range(1).ragged_batch(0), ValueError, "batch_size must be at least 1"),
         (lambda: Dataset.range(1).ragged_batch(1, 1), TypeError, "drop_remainder must be a bool"),
-        (lambda: Dataset.range(1).ragged_batch(1, row_splits_dtype="int8"), ValueError, "int64 or int32, got int8"),
+        (
+            lambda: Dataset.range(1).ragged_batch(1, row_splits_dtype="int8"),
+            ValueError,
+            "int64 or int32, got int8",
+        ),
         (
             lambda: Dataset.range(1).ragged_batch(1, row_splits_dtype="x"),
             TypeError,
@@ -62,33 +93,87 @@ def rags() -> Dataset:
             r"unbatch\(\) .*leaves without one.*Batch them first",
         ),
         (lambda: Dataset.from_tensors(()).unbatch(), InvalidArgumentError, "leaves without one"),
-        (lambda: Dataset.from_tensors(([1], [1, 2])).unbatch(), InvalidArgumentError, "these differ"),
-        (lambda: Dataset.range(1).rebatch(2), InvalidArgumentError, r"rebatch\(\) takes arrays apart"),
+        (
+            lambda: Dataset.from_tensors(([1], [1, 2])).unbatch(),
+            InvalidArgumentError,
+            "these differ",
+        ),
+        (
+            lambda: Dataset.range(1).rebatch(2),
+            InvalidArgumentError,
+            r"rebatch\(\) takes arrays apart",
+        ),
         (lambda: Dataset.range(1).batch(1).rebatch(0), ValueError, "batch_size must be at least 1"),
         (lambda: Dataset.range(1).batch(1).rebatch([]), ValueError, "one of at least 1, got"),
-        (lambda: Dataset.range(1).batch(1).rebatch([0, 0]), ValueError, r"at least 1, got \[0, 0\]"),
+        (
+            lambda: Dataset.range(1).batch(1).rebatch([0, 0]),
+            ValueError,
+            r"at least 1, got \[0, 0\]",
+        ),
         (lambda: Dataset.range(1).batch(1).rebatch("2"), TypeError, "batch_size must be an int"),
-        (lambda: Dataset.range(1).batch(1).rebatch([1, 1.5]), TypeError, "batch_size must be an int, got 1.5"),
-        (lambda: Dataset.range(1).batch(1).rebatch(1, None), TypeError, "drop_remainder must be a bool"),
-        (lambda: varying(None).bucket_by_sequence_length(1, [1], [1, 1]), TypeError, "element_length_func must be"),
+        (
+            lambda: Dataset.range(1).batch(1).rebatch([1, 1.5]),
+            TypeError,
+            "batch_size must be an int, got 1.5",
+        ),
+        (
+            lambda: Dataset.range(1).batch(1).rebatch(1, None),
+            TypeError,
+            "drop_remainder must be a bool",
+        ),
+        (
+            lambda: varying(None).bucket_by_sequence_length(1, [1], [1, 1]),
+            TypeError,
+            "element_length_func must be",
+        ),
         (
             lambda: varying(None).bucket_by_sequence_length(len, 1, [1, 1]),
             TypeError,
             "bucket_boundaries must be a list",
         ),
-        (lambda: varying(None).bucket_by_sequence_length(len, [1], 1), TypeError, "bucket_batch_sizes must be a list"),
-        (lambda: varying(None).bucket_by_sequence_length(len, [], [1]), ValueError, r"rising lengths, got \[\]"),
-        (lambda: varying(None).bucket_by_sequence_length(len, [2, 2], [1] * 3), ValueError, "rising"),
-        (lambda: varying(None).bucket_by_sequence_length(len, [2], [1]), ValueError, r"\+ 1, got 1 for 1"),
-        (lambda: varying(None).bucket_by_sequence_length(len, [2], [0, 1]), ValueError, "at least 1"),
-        (lambda: varying(None).bucket_by_sequence_length(len, [2], [1, 1], [1, 1]), InvalidArgumentError, "each axis"),
+        (
+            lambda: varying(None).bucket_by_sequence_length(len, [1], 1),
+            TypeError,
+            "bucket_batch_sizes must be a list",
+        ),
+        (
+            lambda: varying(None).bucket_by_sequence_length(len, [], [1]),
+            ValueError,
+            r"rising lengths, got \[\]",
+        ),
+        (
+            lambda: varying(None).bucket_by_sequence_length(len, [2, 2], [1] * 3),
+            ValueError,
+            "rising",
+        ),
+        (
+            lambda: varying(None).bucket_by_sequence_length(len, [2], [1]),
+            ValueError,
+            r"\+ 1, got 1 for 1",
+        ),
+        (
+            lambda: varying(None).bucket_by_sequence_length(len, [2], [0, 1]),
+            ValueError,
+            "at least 1",
+        ),
+        (
+            lambda: varying(None).bucket_by_sequence_length(len, [2], [1, 1], [1, 1]),
+            InvalidArgumentError,
+            "each axis",
+        ),
         (lambda: rags().bucket_by_sequence_length(len, [2], [1, 1]), TypeError, "ragged leaf"),
         (lambda: Dataset.range(1).map_batches(3, 2), TypeError, "map_func must be callable"),
         (lambda: Dataset.range(1).map_batches(len, 0), ValueError, "batch_size must be at least 1"),
-        (lambda: Dataset.range(1).map_batches(len, 1, 1), TypeError, "drop_remainder must be a bool"),
+        (
+            lambda: Dataset.range(1).map_batches(len, 1, 1),
+            TypeError,
+            "drop_remainder must be a bool",
+        ),
     ],
 )
-def test_bad_arguments_are_refused_at_the_call(make: Callable[[], Any], error: type[Exception], text: str) -> None:
+def test_bad_arguments_are_refused_at_the_call(
+    make: Callable[[], Any], error: type[Exception], text: str
+) -> None:
     """The text says what came and what was expected."""
     with pytest.raises(error, match=f"(?s){text}"):
         make()
@@ -101,8 +186,12 @@ def test_each_method_makes_its_node() -> None:
         nodes.RaggedBatch: varying(None).ragged_batch(2, True, np.int32),
         nodes.Unbatch: varying(None).unbatch(),
         nodes.Rebatch: varying(None).rebatch(np.array([2, 3]), True),
-        nodes.BucketBySequenceLength: varying(None).bucket_by_sequence_length(len, (2,), (3, 4), [9], 1.0, True),
-        nodes.MapBatches: varying(None, 2).map_batches(len, 4, True, output_spec=TensorSpec((), "i8")),
+        nodes.BucketBySequenceLength: varying(None).bucket_by_sequence_length(
+            len, (2,), (3, 4), [9], 1.0, True
+        ),
+        nodes.MapBatches: varying(None, 2).map_batches(
+            len, 4, True, output_spec=TensorSpec((), "i8")
+        ),
     }
     assert issubclass(Dataset, Batches)
     for kind, dataset in made.items():
@@ -121,7 +210,9 @@ def test_specs_found_by_running_agree_with_the_elements() -> None:
     assert dataset.padded_batch(2).element_spec == TensorSpec((None, None), np.int64)
     assert dataset.ragged_batch(2).element_spec == RaggedTensorSpec((None, None), np.int64)
     assert dataset.ragged_batch(2).unbatch().element_spec == TensorSpec((None,), np.int64)
-    assert Dataset.range(5).map_batches(lambda x: x / 2, 2).element_spec == TensorSpec((), np.float64)
+    assert Dataset.range(5).map_batches(lambda x: x / 2, 2).element_spec == TensorSpec(
+        (), np.float64
+    )
     assert len(Dataset.range(5).map_batches(lambda x: x / 2, 2)) == 5
 
 

@@ -28,12 +28,16 @@ def ints(dataset: Dataset) -> list[int]:
 
 
 def test_samples_follow_a_seed() -> None:
-    """A seed fixes the draws in each iteration and repetition, unless they shall vary."""
+    """A seed fixes the draws in each iteration and repetition, unless they shall
+    vary.
+    """
     fixed = Dataset.sample_from_datasets(ENDLESS, seed=3).take(40)
     assert ints(fixed) == ints(fixed)
     twice = Dataset.sample_from_datasets([ONE, TWO], seed=3).repeat(2)
     assert ints(twice)[:8] == ints(twice)[8:]
-    varying = Dataset.sample_from_datasets(ENDLESS, seed=3, rerandomize_each_iteration=True).take(40)
+    varying = Dataset.sample_from_datasets(ENDLESS, seed=3, rerandomize_each_iteration=True).take(
+        40
+    )
     assert ints(varying) != ints(varying)
     set_random_seed(1)
     free = Dataset.sample_from_datasets(ENDLESS).take(40)
@@ -43,7 +47,9 @@ def test_samples_follow_a_seed() -> None:
 
 
 def test_weights_decide() -> None:
-    """A dataset of weight 0 is left out, without a provider; the others are drawn by their weights."""
+    """A dataset of weight 0 is left out, without a provider; the others are drawn by
+    their weights.
+    """
     only = Dataset.sample_from_datasets([ONE, TWO], [0.0, 2])
     assert ints(only) == [10, 11, 12, 13]
     assert len(nodes.split_sources(only.node)) == 1
@@ -70,7 +76,13 @@ def test_choices_stop_or_pass_over() -> None:
     """By default the first dataset that has ended ends all."""
     choices = Dataset.range(2).repeat(6)
     assert ints(Dataset.choose_from_datasets([ONE.take(1), TWO], choices)) == [0, 10]
-    assert ints(Dataset.choose_from_datasets([ONE.take(1), TWO], choices, False)) == [0, 10, 11, 12, 13]
+    assert ints(Dataset.choose_from_datasets([ONE.take(1), TWO], choices, False)) == [
+        0,
+        10,
+        11,
+        12,
+        13,
+    ]
 
 
 def test_counters_are_endless() -> None:
@@ -85,18 +97,46 @@ def test_counters_are_endless() -> None:
     [
         (lambda: Dataset.sample_from_datasets([]), ValueError, "no datasets"),
         (lambda: Dataset.sample_from_datasets([1]), TypeError, "must be a Dataset, got 1"),
-        (lambda: Dataset.sample_from_datasets([ONE, Dataset.from_tensors("a")]), TypeError, "do not fit together"),
-        (lambda: Dataset.sample_from_datasets([ONE], [1, 2]), ValueError, "one for each of the 1 datasets"),
+        (
+            lambda: Dataset.sample_from_datasets([ONE, Dataset.from_tensors("a")]),
+            TypeError,
+            "do not fit together",
+        ),
+        (
+            lambda: Dataset.sample_from_datasets([ONE], [1, 2]),
+            ValueError,
+            "one for each of the 1 datasets",
+        ),
         (lambda: Dataset.sample_from_datasets([ONE, TWO], [1, -2]), ValueError, "at least 0"),
         (lambda: Dataset.sample_from_datasets([ONE, TWO], [1, np.inf]), ValueError, "finite"),
         (lambda: Dataset.sample_from_datasets([ONE], seed="x"), TypeError, "seed must be an int"),
-        (lambda: Dataset.sample_from_datasets([ONE], stop_on_empty_dataset=1), TypeError, "must be a bool"),
-        (lambda: Dataset.sample_from_datasets([ONE], rerandomize_each_iteration=1), TypeError, "must be a bool"),
+        (
+            lambda: Dataset.sample_from_datasets([ONE], stop_on_empty_dataset=1),
+            TypeError,
+            "must be a bool",
+        ),
+        (
+            lambda: Dataset.sample_from_datasets([ONE], rerandomize_each_iteration=1),
+            TypeError,
+            "must be a bool",
+        ),
         (lambda: Dataset.choose_from_datasets([], ONE), ValueError, "no datasets"),
         (lambda: Dataset.choose_from_datasets([ONE], 1), TypeError, "must be a Dataset, got 1"),
-        (lambda: Dataset.choose_from_datasets([ONE], ONE.batch(2)), TypeError, "must yield integers"),
-        (lambda: Dataset.choose_from_datasets([ONE], ONE.enumerate()), TypeError, "must yield integers"),
-        (lambda: Dataset.choose_from_datasets([ONE], Dataset.from_tensors(0.5)), TypeError, "must yield integers"),
+        (
+            lambda: Dataset.choose_from_datasets([ONE], ONE.batch(2)),
+            TypeError,
+            "must yield integers",
+        ),
+        (
+            lambda: Dataset.choose_from_datasets([ONE], ONE.enumerate()),
+            TypeError,
+            "must yield integers",
+        ),
+        (
+            lambda: Dataset.choose_from_datasets([ONE], Dataset.from_tensors(0.5)),
+            TypeError,
+            "must yield integers",
+        ),
         (lambda: Dataset.counter(dtype=str), TypeError, "integer or float dtype"),
         (lambda: Dataset.counter(0.5), TypeError, "start must be a number that fits dtype int64"),
         (lambda: Dataset.counter(0, True), TypeError, "step must be a number"),

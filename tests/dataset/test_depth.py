@@ -31,7 +31,9 @@ def deep() -> Dataset:
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_whatever_is_asked_the_error_names_the_remedy(question: str, deep: Dataset) -> None:
     """No RecursionError comes out of a pipeline that was made in a loop."""
-    with pytest.raises(InvalidArgumentError, match=r"pipeline of 1401 operations is too deep .* flat_map"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"pipeline of 1401 operations is too deep .* flat_map"
+    ):
         QUESTIONS[question](deep)
 
 

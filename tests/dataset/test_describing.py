@@ -24,8 +24,16 @@ def test_the_drawing_runs_nothing() -> None:
     ran: list[int] = []
     dataset = Dataset.range(3).map(lambda x: ran.append(int(x))).enumerate()
     lines = repr(dataset).splitlines()
-    assert [line.split(" at ")[0] for line in lines] == ["enumerate(0)", "└─ map(<lambda>)", "└─ range(3)"]
-    assert [line.split(": ")[1] for line in lines] == ["known when it runs", "known when it runs", "int64"]
+    assert [line.split(" at ")[0] for line in lines] == [
+        "enumerate(0)",
+        "└─ map(<lambda>)",
+        "└─ range(3)",
+    ]
+    assert [line.split(": ")[1] for line in lines] == [
+        "known when it runs",
+        "known when it runs",
+        "int64",
+    ]
     assert "test_describing.py:" in lines[0]
     assert ran == []
 
@@ -33,7 +41,12 @@ def test_the_drawing_runs_nothing() -> None:
 def test_specs_that_do_not_fit_are_drawn() -> None:
     """A pipeline that will fail can be looked at."""
     floats = TensorSpec((), "float64")
-    odd = Dataset.range(3).map(int).concatenate(Dataset.range(3).map(int, output_spec=floats)).unbatch()
+    odd = (
+        Dataset.range(3)
+        .map(int)
+        .concatenate(Dataset.range(3).map(int, output_spec=floats))
+        .unbatch()
+    )
     assert repr(odd).splitlines()[0].endswith("known when it runs")
 
 
@@ -86,7 +99,10 @@ def test_a_description_has_the_facts(tmp_path: Path) -> None:
 def test_every_kind_of_node_says_what_restoring_costs(kind: type[Node]) -> None:
     """A kind states it itself, or takes it over from one that is not general."""
     stated = [base for base in kind.__mro__ if base.__dict__.get("restoring")]
-    assert stated, f"{kind.__name__} needs `restoring: ClassVar[str]`: what an iterator does when it is restored"
+    assert stated, (
+        f"{kind.__name__} needs `restoring: ClassVar[str]`: what an iterator does when it is "
+        "restored"
+    )
 
 
 COSTS = "does goes pulls calls opens lists runs reads queries"
@@ -101,7 +117,9 @@ FACTS = (
 
 @pytest.mark.parametrize("index", range(len(sample_pipelines())))
 def test_every_operation_is_described_in_full(index: int) -> None:
-    """Each has its number of elements, splits, order, the size of its state, and what restoring costs."""
+    """Each has its number of elements, splits, order, the size of its state, and what
+    restoring costs.
+    """
     for line in sample_pipelines()[index].describe().splitlines():
         if not line:
             break
@@ -119,20 +137,28 @@ STEADY = [
 
 @pytest.mark.parametrize("node", STEADY, ids=[node.operation for node in STEADY])
 def test_states_are_not_larger_than_described(node: Node) -> None:
-    """Encoded states stay within the bytes that are stated, where none is said to grow."""
+    """Encoded states stay within the bytes that are stated, where none is said to
+    grow.
+    """
     every = every_node(node)
     iterator = make_iterator(node, Context(seed=2**62, fixed_seed=2**61))
     following = outcomes(iterator)
     for _ in range(5):
-        assert len(msgspec.msgpack.encode(iterator.state())) <= sum(inner.state_bytes for inner in every)
+        assert len(msgspec.msgpack.encode(iterator.state())) <= sum(
+            inner.state_bytes for inner in every
+        )
         next(following, None)
     iterator.close()
 
 
 def test_what_a_state_grows_with_is_said() -> None:
-    """Where no number of bytes can be told beforehand, the total says what adds how much, and who."""
+    """Where no number of bytes can be told beforehand, the total says what adds how
+    much, and who.
+    """
     facts = told(Dataset.range(9).unique())
-    assert facts["state"].startswith("about 16 bytes, and 16 bytes for each distinct element (unique() at test_desc")
+    assert facts["state"].startswith(
+        "about 16 bytes, and 16 bytes for each distinct element (unique() at test_desc"
+    )
 
 
 def test_the_order_follows_the_options() -> None:
@@ -147,9 +173,13 @@ def test_the_order_follows_the_options() -> None:
 
 
 def test_splits_are_those_that_a_service_would_hand_out(tmp_path: Path) -> None:
-    """A snapshot hides the sources below it, a choice dataset is run in full, a source that feeds two is told once."""
+    """A snapshot hides the sources below it, a choice dataset is run in full, a source
+    that feeds two is told once.
+    """
     rows = Dataset.range(5)
-    assert told(rows.snapshot(tmp_path).batch(2))["splits"].startswith("cannot be split, because of snapshot(")
+    assert told(rows.snapshot(tmp_path).batch(2))["splits"].startswith(
+        "cannot be split, because of snapshot("
+    )
     chosen = Dataset.choose_from_datasets([rows, rows.map(abs)], Dataset.range(2).repeat())
     assert told(chosen)["splits"] == "by 5 indices"
     assert "split as its inputs, all of repeat() at test_describing.py" in chosen.describe()

@@ -39,7 +39,9 @@ def test_branches_are_indented() -> None:
 
 
 def test_what_is_used_twice_is_drawn_once() -> None:
-    """A shared part is referred to by its line, so that the text grows with the nodes and not with the paths."""
+    """A shared part is referred to by its line, so that the text grows with the nodes
+    and not with the paths.
+    """
     dataset = Dataset.range(3).take(2)
     for _ in range(30):
         dataset = dataset.concatenate(dataset)

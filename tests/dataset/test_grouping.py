@@ -29,12 +29,17 @@ def test_windows_shift_by_their_size() -> None:
     assert [[int(x) for x in window] for window in dataset] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert dataset.element_spec == DatasetSpec(TensorSpec((), np.int64))
     assert dataset.element_spec.element_spec == TensorSpec((), np.int64)
-    assert lists(TEN.window(3, 1, 4, True).flat_map(lambda window: window.batch(3))) == [[0, 4, 8], [1, 5, 9]]
+    assert lists(TEN.window(3, 1, 4, True).flat_map(lambda window: window.batch(3))) == [
+        [0, 4, 8],
+        [1, 5, 9],
+    ]
 
 
 def test_windows_of_tuples_are_tuples_of_datasets() -> None:
     """A function gets a dataset for each part."""
-    pairs = Dataset.zip(TEN, TEN).window(5).flat_map(lambda a, b: Dataset.zip(a.batch(5), b.batch(5)))
+    pairs = (
+        Dataset.zip(TEN, TEN).window(5).flat_map(lambda a, b: Dataset.zip(a.batch(5), b.batch(5)))
+    )
     assert [(a.tolist(), b.tolist()) for a, b in pairs][1] == ([5, 6, 7, 8, 9],) * 2
 
 
@@ -46,7 +51,14 @@ def test_groups_by_a_size_or_a_function() -> None:
         [8],
         [9],
     ]
-    assert len(lists(TEN.group_by_window(lambda x: x % 2, batched, window_size_func=lambda key: key + 1))) == 8
+    assert (
+        len(
+            lists(
+                TEN.group_by_window(lambda x: x % 2, batched, window_size_func=lambda key: key + 1)
+            )
+        )
+        == 8
+    )
 
 
 def test_reducers_fold_by_key() -> None:
@@ -73,8 +85,16 @@ def test_groups_can_be_shipped() -> None:
         (lambda: TEN.group_by_window(int, batched, 2, int), ValueError, "not both, not none"),
         (lambda: TEN.group_by_window(1, batched, 2), TypeError, "key_func must be callable"),
         (lambda: TEN.group_by_window(int, 1, 2), TypeError, "reduce_func must be callable"),
-        (lambda: TEN.group_by_window(int, batched, 0), ValueError, "window_size must be at least 1"),
-        (lambda: TEN.group_by_window(int, batched, None, 7), TypeError, "window_size_func must be callable"),
+        (
+            lambda: TEN.group_by_window(int, batched, 0),
+            ValueError,
+            "window_size must be at least 1",
+        ),
+        (
+            lambda: TEN.group_by_window(int, batched, None, 7),
+            TypeError,
+            "window_size_func must be callable",
+        ),
         (lambda: TEN.group_by_reducer(int, max), TypeError, "reducer must be a Reducer"),
         (lambda: TEN.group_by_reducer(7, COUNT), TypeError, "key_func must be callable"),
     ],

@@ -22,7 +22,9 @@ class Labels(Sources[str], Transformations[str]):
 
 
 def test_another_surface_says_what_it_makes() -> None:
-    """A class that takes methods over is asked to wrap the node, which has the user's line."""
+    """A class that takes methods over is asked to wrap the node, which has the user's
+    line.
+    """
     assert Labels.range(2, 9) == "range(2, 9, 1)"
     assert Labels().batch(2) == "batch(2)"
     assert "test_parts.py:" in Dataset.range(3).batch(2).node.site
@@ -32,5 +34,8 @@ def test_a_part_alone_makes_nothing() -> None:
     """What wraps nodes and iterates belongs to the whole; a part says so."""
     with pytest.raises(NotImplementedError, match=r"Sources is a part of a dataset: .* range\(3\)"):
         Sources.range(3)
-    with pytest.raises(NotImplementedError, match="DatasetMethods is a part of a dataset: the whole can be iterated"):
+    with pytest.raises(
+        NotImplementedError,
+        match="DatasetMethods is a part of a dataset: the whole can be iterated",
+    ):
         iter(DatasetMethods())

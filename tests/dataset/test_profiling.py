@@ -27,18 +27,38 @@ def slowly(x: Any) -> Any:
     ("dataset", "bottleneck", "advice"),
     [
         (Dataset.range(50).map(slowly).batch(2), "map(slowly)", "num_parallel_calls=AUTOTUNE"),
-        (Dataset.range(50).map(slowly, num_parallel_calls=2).batch(2).prefetch(2), "map(slowly)", "fills the threads"),
-        (Dataset.range(50).map(slowly).prefetch(AUTOTUNE), "map(slowly)", "num_parallel_calls"),
-        (Dataset.from_generator(lambda: map(slowly, range(30))).take(20), "from_generator(", "prefetch(AUTOTUNE)"),
-        (Dataset.range(9).flat_map(lambda n: Dataset.range(9).map(slowly)), "map(slowly)", "interleave("),
-        (Dataset.range(20).flat_map(lambda n: Dataset.range(slowly(n) * 0 + 3)), "flat_map(", "interleave("),
         (
-            Dataset.range(9).interleave(lambda n: Dataset.range(9).map(slowly), num_parallel_calls=2),
+            Dataset.range(50).map(slowly, num_parallel_calls=2).batch(2).prefetch(2),
+            "map(slowly)",
+            "fills the threads",
+        ),
+        (Dataset.range(50).map(slowly).prefetch(AUTOTUNE), "map(slowly)", "num_parallel_calls"),
+        (
+            Dataset.from_generator(lambda: map(slowly, range(30))).take(20),
+            "from_generator(",
+            "prefetch(AUTOTUNE)",
+        ),
+        (
+            Dataset.range(9).flat_map(lambda n: Dataset.range(9).map(slowly)),
+            "map(slowly)",
+            "interleave(",
+        ),
+        (
+            Dataset.range(20).flat_map(lambda n: Dataset.range(slowly(n) * 0 + 3)),
+            "flat_map(",
+            "interleave(",
+        ),
+        (
+            Dataset.range(9).interleave(
+                lambda n: Dataset.range(9).map(slowly), num_parallel_calls=2
+            ),
             "map(slowly)",
             "num_parallel_calls",
         ),
         (
-            Dataset.range(30).interleave(lambda n: Dataset.range(slowly(n) * 0 + 1), num_parallel_calls=2),
+            Dataset.range(30).interleave(
+                lambda n: Dataset.range(slowly(n) * 0 + 1), num_parallel_calls=2
+            ),
             "interleave(",
             "raise cycle_length",
         ),
@@ -48,7 +68,9 @@ def slowly(x: Any) -> Any:
 def test_the_slow_operation_is_found(
     dataset: Dataset, bottleneck: str, advice: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also behind threads, the operation that takes most is named, with what can be done, printed and returned."""
+    """Also behind threads, the operation that takes most is named, with what can be
+    done, printed and returned.
+    """
     found = dataset.profile()
     assert found.bottleneck.label.startswith(bottleneck)
     assert advice in found.advice
@@ -66,7 +88,9 @@ def test_it_ends_in_time() -> None:
 
 
 def test_each_operation_is_counted() -> None:
-    """Elements and time of each operation, the last one first; rows taken together count as rows."""
+    """Elements and time of each operation, the last one first; rows taken together
+    count as rows.
+    """
     found = Dataset.from_tensor_slices(np.zeros(100)).batch(10).map(slowly).profile()
     assert [(one.label.split("(")[0], one.elements) for one in found.operations] == [
         ("map", 10),
@@ -79,7 +103,9 @@ def test_each_operation_is_counted() -> None:
 
 
 def test_nested_datasets_are_counted_on_their_own(capsys: pytest.CaptureFixture[str]) -> None:
-    """What the datasets of a function took is told for each of their operations, all datasets together."""
+    """What the datasets of a function took is told for each of their operations, all
+    datasets together.
+    """
 
     def rows(n: Any) -> Dataset:
         return Dataset.range(int(n)).map(slowly).flat_map(lambda x: Dataset.range(2))
@@ -95,8 +121,17 @@ def test_nested_datasets_are_counted_on_their_own(capsys: pytest.CaptureFixture[
     ]
     assert found.operations[3].seconds > 2 * found.operations[0].seconds
     assert capsys.readouterr().out.count("in the datasets that flat_map(") == 2
-    groups = Dataset.range(4).group_by_window(lambda x: int(x) % 2, lambda key, group: group.batch(2), 2).profile()
-    assert [one.label.split("(")[0] for one in groups.operations] == ["group_by_window", "range", "batch", "elements"]
+    groups = (
+        Dataset.range(4)
+        .group_by_window(lambda x: int(x) % 2, lambda key, group: group.batch(2), 2)
+        .profile()
+    )
+    assert [one.label.split("(")[0] for one in groups.operations] == [
+        "group_by_window",
+        "range",
+        "batch",
+        "elements",
+    ]
 
 
 def test_a_function_that_makes_no_dataset_is_told() -> None:

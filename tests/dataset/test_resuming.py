@@ -16,7 +16,12 @@ import numpy as np
 import pytest
 
 from zmqdata.dataset import Dataset, DatasetIterator
-from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from zmqdata.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+)
 
 
 def pipeline(size: int = 4) -> Dataset:
@@ -28,7 +33,9 @@ def rest(iterator: DatasetIterator) -> list[Any]:
 
 
 def test_a_state_continues_in_another_iterator() -> None:
-    """Whatever step it was taken at, and through json or msgpack, what follows is the same, seeds included."""
+    """Whatever step it was taken at, and through json or msgpack, what follows is the
+    same, seeds included.
+    """
     first = iter(pipeline())
     states = [first.state_dict()]
     read = []
@@ -45,7 +52,9 @@ def test_a_state_continues_in_another_iterator() -> None:
 
 
 def test_loading_forgets_what_was_before() -> None:
-    """An iterator that is under way, also in a loop, goes where the state says, and threads of before end."""
+    """An iterator that is under way, also in a loop, goes where the state says, and
+    threads of before end.
+    """
     dataset = Dataset.range(6).prefetch(2)
     iterator = iter(dataset)
     start = iterator.state_dict()
@@ -67,7 +76,9 @@ def test_loading_forgets_what_was_before() -> None:
     ],
 )
 def test_a_closed_iterator_has_ended_and_keeps_its_state(dataset: Dataset) -> None:
-    """close() loses nothing: the state taken after it is that from before, and what it holds is given back."""
+    """close() loses nothing: the state taken after it is that from before, and what it
+    holds is given back.
+    """
     iterator = iter(dataset)
     next(iterator)
     before = iterator.state_dict()
@@ -85,7 +96,9 @@ def test_a_closed_iterator_has_ended_and_keeps_its_state(dataset: Dataset) -> No
 
 
 def test_a_file_keeps_the_state(tmp_path: Path) -> None:
-    """save replaces the file as a whole and leaves nothing else behind; restore goes on."""
+    """save replaces the file as a whole and leaves nothing else behind; restore goes
+    on.
+    """
     path = tmp_path / "state"
     first = iter(pipeline())
     for _ in range(3):
@@ -97,7 +110,9 @@ def test_a_file_keeps_the_state(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When writing fails, the state of before stays and no partial file does."""
     path = tmp_path / "state"
     iterator = iter(Dataset.range(3))
@@ -125,11 +140,18 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         (lambda content: content[:30] + bytes([content[30] ^ 1]) + content[31:], DataLossError),
         (lambda content: content[:14] + b"\xff" + content[15:], InvalidArgumentError),
         (lambda content: b"", DataLossError),
-        (lambda content: content[:15] + zlib.crc32(b"state").to_bytes(4, "big") + b"state", DataLossError),
+        (
+            lambda content: content[:15] + zlib.crc32(b"state").to_bytes(4, "big") + b"state",
+            DataLossError,
+        ),
     ],
 )
-def test_damaged_files_are_refused(tmp_path: Path, damage: Callable[[bytes], bytes], error: type[Exception]) -> None:
-    """A file that is short, altered, of another kind or too new is an error, and the iterator goes on as it was."""
+def test_damaged_files_are_refused(
+    tmp_path: Path, damage: Callable[[bytes], bytes], error: type[Exception]
+) -> None:
+    """A file that is short, altered, of another kind or too new is an error, and the
+    iterator goes on as it was.
+    """
     path = tmp_path / "state"
     iterator = iter(Dataset.range(3))
     next(iterator)
@@ -144,7 +166,9 @@ def test_a_state_of_another_form_is_refused() -> None:
     """Whatever the operations stumble over in it; the iterator goes on as it was."""
     iterator = iter(Dataset.range(9).bucket_by_sequence_length(int, [2], [2, 2]))
     for position in (None, 7, [7, 7], [[0, 0, 0], 7, [7], 7], {"a": 1}):
-        with pytest.raises(InvalidArgumentError, match="the state does not fit the operations of this pipeline"):
+        with pytest.raises(
+            InvalidArgumentError, match="the state does not fit the operations of this pipeline"
+        ):
             iterator.load_state_dict(iterator.state_dict() | {"position": position})
     assert len(rest(iterator)) == 5
 
@@ -161,7 +185,9 @@ def test_another_pipeline_is_refused_with_the_difference() -> None:
     next(iterator)
     state = iterator.state_dict()
     other = iter(pipeline(5))
-    with pytest.raises(FailedPreconditionError, match=r"(?s)- .*batch\(batch_size=4.*\+ .*batch\(batch_size=5"):
+    with pytest.raises(
+        FailedPreconditionError, match=r"(?s)- .*batch\(batch_size=4.*\+ .*batch\(batch_size=5"
+    ):
         other.load_state_dict(state)
     other.load_state_dict(state, strict=False)
     assert len(next(other)) == 5
@@ -198,7 +224,9 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
 
 
 def test_a_position_that_does_not_fit_leaves_the_iterator_as_it_was() -> None:
-    """With strict=False, a state of another form is an error, and the iterator goes on."""
+    """With strict=False, a state of another form is an error, and the iterator goes
+    on.
+    """
     state = iter(Dataset.range(3)).state_dict()
     iterator = iter(Dataset.range(5).batch(2).repeat(2))
     next(iterator)
@@ -216,7 +244,9 @@ def test_states_are_small() -> None:
 
 
 def test_an_iterator_offers_what_its_executor_does() -> None:
-    """get_next, close and what the executor has besides are there; its own state is not."""
+    """get_next, close and what the executor has besides are there; its own state is
+    not.
+    """
     iterator = iter(Dataset.range(3).prefetch(1))
     assert iterator.get_next() == 0
     assert iterator._pump is not None
@@ -239,7 +269,9 @@ def test_a_dropped_iterator_is_collected() -> None:
 
 
 def test_reading_a_dataset_does_not_change_the_pipelines_that_use_it() -> None:
-    """The fingerprint of a function does not tell how often a dataset in it was read."""
+    """The fingerprint of a function does not tell how often a dataset in it was
+    read.
+    """
     inner = Dataset.range(2)
     outer = Dataset.range(2).flat_map(lambda n: inner)
     state = iter(outer).state_dict()
@@ -249,7 +281,9 @@ def test_reading_a_dataset_does_not_change_the_pipelines_that_use_it() -> None:
 
 
 def test_a_folder_is_no_state(tmp_path: Path) -> None:
-    """Restoring from a folder tells what reads folders; a name that is none is refused."""
+    """Restoring from a folder tells what reads folders; a name that is none is
+    refused.
+    """
     with pytest.raises(InvalidArgumentError, match=r"is a folder, .* Dataset\.load"):
         iter(Dataset.range(3)).restore(tmp_path)
     for call in (iter(Dataset.range(3)).restore, iter(Dataset.range(3)).save):
@@ -258,16 +292,22 @@ def test_a_folder_is_no_state(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_that_is_too_deep_is_told_what_to_do() -> None:
-    """Very many operations do not fit on Python's stack; the error names the last, and a way without them."""
+    """Very many operations do not fit on Python's stack; the error names the last, and
+    a way without them.
+    """
     dataset = Dataset.range(1)
     for _ in range(500):
         dataset = dataset.concatenate(Dataset.range(1))
-    with pytest.raises(InvalidArgumentError, match=r"1001 operations is too deep .*: concatenate\(\) at .*flat_map"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"1001 operations is too deep .*: concatenate\(\) at .*flat_map"
+    ):
         iter(dataset)
 
 
 def test_what_was_left_out_is_in_the_state() -> None:
-    """An iterator that goes on elsewhere knows what was left out before; an old state has nothing of it."""
+    """An iterator that goes on elsewhere knows what was left out before; an old state
+    has nothing of it.
+    """
     dataset = Dataset.range(6).map(lambda x: 6 // int(x % 3), on_error="skip")
     iterator = iter(dataset)
     assert [next(iterator), next(iterator)] == [6, 3]

@@ -13,12 +13,18 @@ from zmqdata.dataset.seeds import _Seeds, _seeds, fixed_seed, next_seed
 
 
 def test_set_random_seed_fixes_what_is_drawn() -> None:
-    """After the same seed, iterators that are made in the same order have the same orders."""
+    """After the same seed, iterators that are made in the same order have the same
+    orders.
+    """
 
     def draw(seed: int) -> list[Any]:
         set_random_seed(seed)
         fixed = Dataset.range(50).shuffle(50, reshuffle_each_iteration=False)
-        return [ints(Dataset.range(50).shuffle(50)), ints(Dataset.range(50).shuffle(50)), ints(fixed)]
+        return [
+            ints(Dataset.range(50).shuffle(50)),
+            ints(Dataset.range(50).shuffle(50)),
+            ints(fixed),
+        ]
 
     first = draw(1)
     assert first == draw(1)
@@ -27,14 +33,18 @@ def test_set_random_seed_fixes_what_is_drawn() -> None:
 
 
 def test_without_a_seed_each_iterator_draws_its_own() -> None:
-    """Seeds come from the operating system: no two are the same, in one program or in two."""
+    """Seeds come from the operating system: no two are the same, in one program or in
+    two.
+    """
     one, other = _Seeds(), _Seeds()
     drawn = [one.next() for _ in range(20)] + [other.next() for _ in range(20)]
     assert len({*drawn, one.fixed, other.fixed}) == 42
 
 
 def test_seeds_count_from_the_call() -> None:
-    """Setting the same seed again begins the same row of seeds again, all of them different and of 63 bits."""
+    """Setting the same seed again begins the same row of seeds again, all of them
+    different and of 63 bits.
+    """
     set_random_seed(7)
     first = [next_seed() for _ in range(20)]
     set_random_seed(7)
@@ -44,7 +54,9 @@ def test_seeds_count_from_the_call() -> None:
 
 
 def test_the_fixed_seed_stays_between_iterators() -> None:
-    """What must be the same in all iterators of the program does not change as they are made."""
+    """What must be the same in all iterators of the program does not change as they are
+    made.
+    """
     for seed in (None, 7):
         if seed is not None:
             set_random_seed(seed)
@@ -54,7 +66,9 @@ def test_the_fixed_seed_stays_between_iterators() -> None:
 
 
 def test_the_seed_is_an_int_of_any_size() -> None:
-    """Huge and numpy's ints are seeds; anything else, below zero too, is refused and changes nothing."""
+    """Huge and numpy's ints are seeds; anything else, below zero too, is refused and
+    changes nothing.
+    """
     seeds: list[Any] = [0, 2**200, np.int8(3)]
     for seed in seeds:
         set_random_seed(seed)

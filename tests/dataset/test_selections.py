@@ -24,7 +24,9 @@ def ints(dataset: Dataset) -> list[int]:
 
 def test_selections_read_as_they_are_written() -> None:
     """Methods chain, and the site of each is the user's line."""
-    dataset = TEN.shard(2, 0).take_while(lambda x: x < 7).unique().ignore_errors().assert_cardinality(4)
+    dataset = (
+        TEN.shard(2, 0).take_while(lambda x: x < 7).unique().ignore_errors().assert_cardinality(4)
+    )
     assert ints(dataset) == [0, 2, 4, 6]
     assert len(dataset) == 4
     node = dataset.node
@@ -35,7 +37,9 @@ def test_selections_read_as_they_are_written() -> None:
 
 @pytest.mark.parametrize("index", [SHARD_HINT, 0, 5])
 def test_a_hint_is_kept(index: int) -> None:
-    """SHARD_HINT for the number of shards stays in the node for the service, whatever the index."""
+    """SHARD_HINT for the number of shards stays in the node for the service, whatever
+    the index.
+    """
     node = TEN.shard(SHARD_HINT, index=index).node
     assert isinstance(node, nodes.Shard)
     assert node.is_hint
@@ -48,8 +52,12 @@ def test_scan_turns_lists_into_arrays() -> None:
 
 
 def test_padding_has_the_structure_of_elements() -> None:
-    """Zeros of each leaf's shape and dtype, marked as not valid; the spec follows by rule."""
-    rows = Dataset.from_tensor_slices({"x": np.ones((1, 2), np.float32), "y": ["a"]}).pad_to_cardinality(3, "real")
+    """Zeros of each leaf's shape and dtype, marked as not valid; the spec follows by
+    rule.
+    """
+    rows = Dataset.from_tensor_slices(
+        {"x": np.ones((1, 2), np.float32), "y": ["a"]}
+    ).pad_to_cardinality(3, "real")
     assert len(rows) == 3
     first, *padding = rows
     assert (first["real"], first["x"].tolist(), first["y"]) == (True, [1, 1], "a")
@@ -61,7 +69,9 @@ def test_padding_has_the_structure_of_elements() -> None:
 
 
 def test_options_hold_for_the_whole_pipeline() -> None:
-    """They are found from anywhere in it; later ones win with a warning; what comes back is a copy."""
+    """They are found from anywhere in it; later ones win with a warning; what comes
+    back is a copy.
+    """
     options = Options()
     options.deterministic = False
     dataset = TEN.with_options(options).map(int)
@@ -88,7 +98,9 @@ def test_iterators_run_with_the_options() -> None:
         seen.append(context.options)
         return make_iterator(nodes.Range(start=0, stop=1), context)
 
-    assert ints(Dataset(Probe(start=0, stop=1)).map(int).with_options(Options([("dataset_name", "x")]))) == [0]
+    assert ints(
+        Dataset(Probe(start=0, stop=1)).map(int).with_options(Options([("dataset_name", "x")]))
+    ) == [0]
     assert seen == [Options([("dataset_name", "x")])]
 
 
@@ -101,7 +113,9 @@ def test_a_single_element() -> None:
         TEN.get_single_element()
 
 
-@pytest.mark.parametrize(("dataset", "index"), [(TEN, 10), (TEN, -1), (TEN.take(0), 0), (TEN.repeat(), -1)])
+@pytest.mark.parametrize(
+    ("dataset", "index"), [(TEN, 10), (TEN, -1), (TEN.take(0), 0), (TEN.repeat(), -1)]
+)
 def test_numbers_that_no_element_has(dataset: Dataset, index: int) -> None:
     """The error says which there are."""
     with pytest.raises(IndexError, match=r"numbers (0 to 9|none|0 upwards)"):
@@ -119,27 +133,75 @@ def test_resampling_is_the_same_with_a_seed() -> None:
     ("make", "error", "text"),
     [
         (lambda: TEN.shard(0, 0), ValueError, "num_shards must be at least 1"),
-        (lambda: TEN.shard(2, 2), ValueError, r"Index must be between 0 and 1 \(currently index = 2\)\."),
-        (lambda: TEN.shard(5, SHARD_HINT), InvalidArgumentError, r"between 0 and 4 \(currently index = -1\)\."),
-        (lambda: TEN.shard(5, SHARD_HINT), InvalidArgumentError, "SHARD_HINT is meant for num_shards"),
+        (
+            lambda: TEN.shard(2, 2),
+            ValueError,
+            r"Index must be between 0 and 1 \(currently index = 2\)\.",
+        ),
+        (
+            lambda: TEN.shard(5, SHARD_HINT),
+            InvalidArgumentError,
+            r"between 0 and 4 \(currently index = -1\)\.",
+        ),
+        (
+            lambda: TEN.shard(5, SHARD_HINT),
+            InvalidArgumentError,
+            "SHARD_HINT is meant for num_shards",
+        ),
         (lambda: TEN.shard(SHARD_HINT, "0"), TypeError, "index must be an int"),
         (lambda: TEN.shard("2", 0), TypeError, "num_shards must be an int"),
         (lambda: TEN.take_while(1), TypeError, "predicate must be callable"),
         (lambda: TEN.scan(0, None), TypeError, "scan_func must be callable"),
         (lambda: TEN.ignore_errors(1), TypeError, "log_warning must be a bool"),
-        (lambda: TEN.assert_cardinality(-2), ValueError, "expected_cardinality must be at least -1"),
-        (lambda: TEN.pad_to_cardinality(20), ValueError, "elements that are dicts, these are TensorSpec"),
-        (lambda: DICTS.pad_to_cardinality(1), ValueError, "a dataset of 2 elements, expected at most 1"),
-        (lambda: DICTS.repeat().pad_to_cardinality(9), ValueError, "known cardinality, this one has -1"),
-        (lambda: DICTS.batch(9).pad_to_cardinality(9), ValueError, r"needs a shape for them; .*\(None,\)"),
-        (lambda: TEN.rejection_resample(int, [0.5]), ValueError, "target_dist must be one probability"),
+        (
+            lambda: TEN.assert_cardinality(-2),
+            ValueError,
+            "expected_cardinality must be at least -1",
+        ),
+        (
+            lambda: TEN.pad_to_cardinality(20),
+            ValueError,
+            "elements that are dicts, these are TensorSpec",
+        ),
+        (
+            lambda: DICTS.pad_to_cardinality(1),
+            ValueError,
+            "a dataset of 2 elements, expected at most 1",
+        ),
+        (
+            lambda: DICTS.repeat().pad_to_cardinality(9),
+            ValueError,
+            "known cardinality, this one has -1",
+        ),
+        (
+            lambda: DICTS.batch(9).pad_to_cardinality(9),
+            ValueError,
+            r"needs a shape for them; .*\(None,\)",
+        ),
+        (
+            lambda: TEN.rejection_resample(int, [0.5]),
+            ValueError,
+            "target_dist must be one probability",
+        ),
         (lambda: TEN.rejection_resample(int, [1.5, -0.5]), ValueError, "target_dist"),
         (lambda: TEN.rejection_resample(int, []), ValueError, "target_dist"),
-        (lambda: TEN.rejection_resample(int, [1.0], [0.5, 0.5]), ValueError, "initial_dist has 2 classes, expected 1"),
+        (
+            lambda: TEN.rejection_resample(int, [1.0], [0.5, 0.5]),
+            ValueError,
+            "initial_dist has 2 classes, expected 1",
+        ),
         (lambda: TEN.rejection_resample(1, [1.0]), TypeError, "class_func must be callable"),
-        (lambda: TEN.with_options({"deterministic": True}), TypeError, "options must be an Options"),
+        (
+            lambda: TEN.with_options({"deterministic": True}),
+            TypeError,
+            "options must be an Options",
+        ),
         (lambda: TEN.at("1"), TypeError, "index must be an int"),
-        (lambda: list(TEN.assert_cardinality(INFINITE_CARDINALITY)), FailedPreconditionError, "only 10 elements"),
+        (
+            lambda: list(TEN.assert_cardinality(INFINITE_CARDINALITY)),
+            FailedPreconditionError,
+            "only 10 elements",
+        ),
         (lambda: list(TEN.map(float).unique()), PipelineError, r"unique\(\) at test_selections.py"),
     ],
 )

@@ -38,7 +38,9 @@ def test_lists_know_their_spec() -> None:
 
 
 def test_sources_and_iterables_describe_themselves() -> None:
-    """Sequences and sized iterables have a cardinality; an iterable is one split, a sequence one for each index."""
+    """Sequences and sized iterables have a cardinality; an iterable is one split, a
+    sequence one for each index.
+    """
     source = Dataset.from_source(range(5), shuffle=True)
     assert (len(source), split_sources(source.node)) == (5, [IndexSplits(5)])
     assert "from_source(range, shuffle)" in source.node.label
@@ -67,7 +69,9 @@ def test_sources_and_iterables_describe_themselves() -> None:
         (lambda: Dataset.from_source([1], seed=1), ValueError, "without shuffle=True"),
     ],
 )
-def test_bad_arguments_are_refused_at_the_call(make: Callable[[], Any], error: type[Exception], text: str) -> None:
+def test_bad_arguments_are_refused_at_the_call(
+    make: Callable[[], Any], error: type[Exception], text: str
+) -> None:
     """Each wrong argument says what came and what was expected."""
     with pytest.raises(error, match=text):
         make()

@@ -26,10 +26,22 @@ from zmqdata.errors import NotFoundError
         (lambda: Dataset.range(3, output_type=str), TypeError, "integer or float dtype"),
         (lambda: Dataset.from_tensor_slices(5), ValueError, "an axis to slice"),
         (lambda: Dataset.from_tensor_slices({}), ValueError, "holds no array"),
-        (lambda: Dataset.from_tensor_slices({"a": [1], "b": [1, 2]}), ValueError, r"lengths \[1, 2\]"),
+        (
+            lambda: Dataset.from_tensor_slices({"a": [1], "b": [1, 2]}),
+            ValueError,
+            r"lengths \[1, 2\]",
+        ),
         (lambda: Dataset.from_tensor_slices([[1], [1, 2]]), ValueError, "do not make one array"),
-        (lambda: Dataset.from_generator(iter([1])), TypeError, "`generator` must be a Python callable"),
-        (lambda: Dataset.list_files("/nowhere/*.txt"), NotFoundError, "No files matched pattern: '/nowhere/"),
+        (
+            lambda: Dataset.from_generator(iter([1])),
+            TypeError,
+            "`generator` must be a Python callable",
+        ),
+        (
+            lambda: Dataset.list_files("/nowhere/*.txt"),
+            NotFoundError,
+            "No files matched pattern: '/nowhere/",
+        ),
         (lambda: Dataset.list_files([]), NotFoundError, "none was given"),
         (lambda: Dataset.list_files([7]), TypeError, "a str or path"),
         (lambda: Dataset.list_files(__file__, shuffle=1), TypeError, "shuffle must be a bool"),
@@ -40,7 +52,9 @@ from zmqdata.errors import NotFoundError
         (lambda: Dataset.zip(Dataset.range(1), 7), TypeError, "must be a Dataset, got 7"),
     ],
 )
-def test_wrong_arguments_are_refused_at_the_call(make: Callable[[], object], error: type[Exception], text: str) -> None:
+def test_wrong_arguments_are_refused_at_the_call(
+    make: Callable[[], object], error: type[Exception], text: str
+) -> None:
     """The text says what came and what was expected, before anything runs."""
     with pytest.raises(error, match=text):
         make()
@@ -74,13 +88,17 @@ def test_slices_may_be_of_no_rows() -> None:
 
 def test_generators_may_have_arguments_and_a_signature() -> None:
     """Arguments are handed over as they are, the signature is the spec."""
-    dataset = Dataset.from_generator(lambda n: iter([[n, n]]), args=[3], output_signature=TensorSpec((2,), "int8"))
+    dataset = Dataset.from_generator(
+        lambda n: iter([[n, n]]), args=[3], output_signature=TensorSpec((2,), "int8")
+    )
     assert dataset.element_spec == TensorSpec((2,), "int8")
     assert [row.dtype for row in dataset] == [np.int8]
 
 
 def test_files_come_sorted_or_shuffled(tmp_path: Path) -> None:
-    """Shuffled unless told otherwise, with a seed in an order of its own for each iteration; never one missing."""
+    """Shuffled unless told otherwise, with a seed in an order of its own for each
+    iteration; never one missing.
+    """
     names = [tmp_path / f"{number:02}.txt" for number in range(20)]
     for name in names:
         name.touch()
@@ -94,7 +112,9 @@ def test_files_come_sorted_or_shuffled(tmp_path: Path) -> None:
 
 
 def test_zip_takes_datasets_or_a_nesting() -> None:
-    """Several arguments make tuples; one nesting, also by the older keyword, gives its own form."""
+    """Several arguments make tuples; one nesting, also by the older keyword, gives its
+    own form.
+    """
     one, two = Dataset.range(2), Dataset.range(5, 9)
     assert [(int(a), int(b)) for a, b in Dataset.zip(one, two)] == [(0, 5), (1, 6)]
     assert [type(element) for element in Dataset.zip((one,))] == [tuple, tuple]

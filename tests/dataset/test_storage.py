@@ -10,7 +10,12 @@ import pytest
 
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, UnimplementedError
+from zmqdata.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnimplementedError,
+)
 from zmqdata.nodes import LoadGrowing, split_sources
 from zmqdata.splits import IndexSplits
 from zmqdata.storage.manifests import (
@@ -39,8 +44,13 @@ def test_caches_keep_spec_cardinality_and_splits(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_is_that_of_its_pipeline(tmp_path: Path) -> None:
-    """Pipelines that differ have snapshots of their own under one path; equal ones share one."""
-    three, four = Dataset.range(3).snapshot(tmp_path), Dataset.range(4).snapshot(tmp_path, compression=None)
+    """Pipelines that differ have snapshots of their own under one path; equal ones
+    share one.
+    """
+    three, four = (
+        Dataset.range(3).snapshot(tmp_path),
+        Dataset.range(4).snapshot(tmp_path, compression=None),
+    )
     for _ in range(2):
         assert [int(x) for x in three] == [0, 1, 2]
         assert [int(x) for x in four] == [0, 1, 2, 3]
@@ -50,11 +60,17 @@ def test_a_snapshot_is_that_of_its_pipeline(tmp_path: Path) -> None:
 
 
 def test_snapshots_and_saved_datasets_cannot_be_split(tmp_path: Path) -> None:
-    """Both must be read as a whole, and say so by the name that tf.data has for them."""
+    """Both must be read as a whole, and say so by the name that tf.data has for
+    them.
+    """
     Dataset.range(3).save(tmp_path)
-    with pytest.raises(UnimplementedError, match="Splitting is not implemented for snapshot datasets"):
+    with pytest.raises(
+        UnimplementedError, match="Splitting is not implemented for snapshot datasets"
+    ):
         split_sources(Dataset.range(3).snapshot(tmp_path).batch(2).node)
-    with pytest.raises(UnimplementedError, match="Cannot create split providers for dataset of type LoadDataset"):
+    with pytest.raises(
+        UnimplementedError, match="Cannot create split providers for dataset of type LoadDataset"
+    ):
         split_sources(Dataset.load(tmp_path).node)
 
 
@@ -65,7 +81,8 @@ def test_what_was_saved_is_loaded(tmp_path: Path, compression: str | None) -> No
     dataset.save(tmp_path / "deep" / "folder", compression)
     loaded = Dataset.load(tmp_path / "deep" / "folder")
     assert (
-        loaded.element_spec == Dataset.load(tmp_path / "deep" / "folder", loaded.element_spec, compression).element_spec
+        loaded.element_spec
+        == Dataset.load(tmp_path / "deep" / "folder", loaded.element_spec, compression).element_spec
     )
     assert loaded.element_spec["x"] == TensorSpec((None, 3), np.int64)
     assert len(loaded) == 3
@@ -76,15 +93,20 @@ def test_what_was_saved_is_loaded(tmp_path: Path, compression: str | None) -> No
 
 
 def test_loading_what_is_not_there_or_differs(tmp_path: Path) -> None:
-    """A missing folder, another spec and another compression are errors that name both."""
+    """A missing folder, another spec and another compression are errors that name
+    both.
+    """
     with pytest.raises(NotFoundError, match="holds no saved dataset"):
         Dataset.load(tmp_path)
     Dataset.range(3).save(tmp_path)
     with pytest.raises(
-        ValueError, match=r"User specified element_spec .*int8.* but the actual element_spec is .*int64"
+        ValueError,
+        match=r"User specified element_spec .*int8.* but the actual element_spec is .*int64",
     ):
         Dataset.load(tmp_path, TensorSpec((), np.int8))
-    with pytest.raises(ValueError, match="User specified compression lz4, but the actual compression is None"):
+    with pytest.raises(
+        ValueError, match="User specified compression lz4, but the actual compression is None"
+    ):
         Dataset.load(tmp_path, compression="lz4")
 
 
@@ -109,22 +131,31 @@ def test_a_distributed_save_is_in_the_way(tmp_path: Path) -> None:
 
 
 def test_what_is_being_saved_is_loaded_by_who_waits(tmp_path: Path) -> None:
-    """Without waiting it is not there yet; with it, spec and compression are those that the save began with."""
+    """Without waiting it is not there yet; with it, spec and compression are those that
+    the save began with.
+    """
     begin_save(str(tmp_path), RUNNING)
     with pytest.raises(NotFoundError, match=r"not saved to its end yet. load\(path, wait=True\)"):
         Dataset.load(tmp_path)
     growing = Dataset.load(tmp_path, TensorSpec((), np.int64), compression="lz4", wait=True)
     assert growing.element_spec == TensorSpec((), np.int64)
     assert isinstance(growing.node, LoadGrowing)
-    with pytest.raises(ValueError, match="User specified compression zstd, but the actual compression is lz4"):
+    with pytest.raises(
+        ValueError, match="User specified compression zstd, but the actual compression is lz4"
+    ):
         Dataset.load(tmp_path, compression="zstd", wait=True)
 
 
 def test_a_save_that_failed_says_why(tmp_path: Path) -> None:
-    """The error of the pipeline, and what to do, come at the call; who waits hears of it while iterating."""
+    """The error of the pipeline, and what to do, come at the call; who waits hears of
+    it while iterating.
+    """
     begin_save(str(tmp_path), RUNNING)
     fail_save(str(tmp_path), SaveError("ValueError", "a bad row"))
-    with pytest.raises(ValueError, match=r"The save job failed to write it. ValueError: a bad row. Remove the folder"):
+    with pytest.raises(
+        ValueError,
+        match=r"The save job failed to write it. ValueError: a bad row. Remove the folder",
+    ):
         Dataset.load(tmp_path)
     assert isinstance(Dataset.load(tmp_path, wait=True).node, LoadGrowing)
 
@@ -132,7 +163,9 @@ def test_a_save_that_failed_says_why(tmp_path: Path) -> None:
 def test_who_waits_finds_what_another_thread_begins(tmp_path: Path) -> None:
     """``wait=True`` comes back as soon as there is something in the folder."""
     found: list[Dataset] = []
-    waiting = threading.Thread(target=lambda: found.append(Dataset.load(tmp_path / "later", wait=True)), daemon=True)
+    waiting = threading.Thread(
+        target=lambda: found.append(Dataset.load(tmp_path / "later", wait=True)), daemon=True
+    )
     waiting.start()
     begin_save(str(tmp_path / "later"), RUNNING)
     waiting.join(30)

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.dataset.surface``: running and describing pipelines, and text files."""
+"""Tests of ``zmqdata.dataset.surface``: running and describing pipelines, and text
+files.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ from zmqdata.errors import PipelineError
     ("make", "error", "text"),
     [
         (lambda: Dataset([1]), TypeError, "takes a node, got a list"),
-        (lambda: Dataset.range(1).apply(lambda ds: None), TypeError, "must return a Dataset; got None"),
+        (
+            lambda: Dataset.range(1).apply(lambda ds: None),
+            TypeError,
+            "must return a Dataset; got None",
+        ),
         (lambda: Dataset.range(1).apply(7), TypeError, "transformation_func must be callable"),
         (lambda: Dataset.range(1).reduce(0, 7), TypeError, "reduce_func must be callable"),
         (lambda: TextLineDataset("x", "BZ2"), ValueError, "GZIP"),
@@ -31,7 +37,9 @@ from zmqdata.errors import PipelineError
         (lambda: TextLineDataset(["x", 7]), TypeError, "a file name must be a str or path, got 7"),
     ],
 )
-def test_wrong_arguments_are_refused_at_the_call(make: Callable[[], object], error: type[Exception], text: str) -> None:
+def test_wrong_arguments_are_refused_at_the_call(
+    make: Callable[[], object], error: type[Exception], text: str
+) -> None:
     """The text says what came and what was expected, before anything runs."""
     with pytest.raises(error, match=text):
         make()
@@ -64,7 +72,9 @@ def test_line_and_function_are_in_labels() -> None:
 
 
 def test_len_is_the_cardinality_where_it_is_known() -> None:
-    """An endless or unknown length is a TypeError with the remedy; a dataset is true even when empty."""
+    """An endless or unknown length is a TypeError with the remedy; a dataset is true
+    even when empty.
+    """
     assert len(Dataset.range(7).batch(2)) == 4
     with pytest.raises(TypeError, match=r"infinite.*take"):
         len(Dataset.range(1).repeat())
@@ -76,13 +86,17 @@ def test_len_is_the_cardinality_where_it_is_known() -> None:
 
 
 def test_the_spec_is_found_once() -> None:
-    """A function is run for the spec a single time, at the first access, and not at all when the spec was given."""
+    """A function is run for the spec a single time, at the first access, and not at all
+    when the spec was given.
+    """
     calls: list[int] = []
     dataset = Dataset.range(3).map(lambda x: calls.append(1))
     assert calls == []
     assert dataset.element_spec == dataset.element_spec == TensorSpec((), object)
     assert calls == [1]
-    assert Dataset.range(0).map(str, output_spec=TensorSpec((), str)).element_spec == TensorSpec((), str)
+    assert Dataset.range(0).map(str, output_spec=TensorSpec((), str)).element_spec == TensorSpec(
+        (), str
+    )
 
 
 def test_repr_shows_the_last_operation_and_what_is_known() -> None:
@@ -93,7 +107,9 @@ def test_repr_shows_the_last_operation_and_what_is_known() -> None:
     assert repr(TextLineDataset("x")).startswith("TextLineDataset(")
 
 
-def test_relative_names_become_absolute_at_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_names_become_absolute_at_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Files are those of the folder in which the dataset was made, wherever it runs."""
     (tmp_path / "a.txt").write_text("x\n")
     monkeypatch.chdir(tmp_path)
@@ -105,7 +121,9 @@ def test_relative_names_become_absolute_at_the_call(tmp_path: Path, monkeypatch:
 
 
 def test_text_lines_of_several_files_and_of_a_dataset_of_names(tmp_path: Path) -> None:
-    """Names may be a list in any order, or come out of another dataset; compression applies to all."""
+    """Names may be a list in any order, or come out of another dataset; compression
+    applies to all.
+    """
     for name in ("a", "b"):
         (tmp_path / name).write_bytes(gzip.compress(f"{name}1\n{name}2".encode()))
     names = [str(tmp_path / "b"), tmp_path / "a"]
@@ -145,7 +163,9 @@ def test_numpy_iterators_yield_numpy() -> None:
 
 def test_a_source_from_elsewhere_fits_in() -> None:
     """Any node with a registered iterator can be wrapped."""
-    assert ints(Dataset(nodes.Range(start=0, stop=2)).batch(2).flat_map(Dataset.from_tensor_slices)) == [0, 1]
+    assert ints(
+        Dataset(nodes.Range(start=0, stop=2)).batch(2).flat_map(Dataset.from_tensor_slices)
+    ) == [0, 1]
 
 
 def test_datasets_can_be_pickled() -> None:
@@ -159,7 +179,9 @@ def test_datasets_can_be_pickled() -> None:
 
 
 def test_a_fingerprint_tells_pipelines_apart_and_is_found_once() -> None:
-    """Equal pipelines have equal fingerprints, others have others, and a dataset gives the same object again."""
+    """Equal pipelines have equal fingerprints, others have others, and a dataset gives
+    the same object again.
+    """
     dataset = Dataset.range(3).batch(2)
     found = dataset.fingerprint()
     assert dataset.fingerprint() is found
@@ -168,7 +190,9 @@ def test_a_fingerprint_tells_pipelines_apart_and_is_found_once() -> None:
 
 
 def test_a_description_runs_nothing_and_tells_more_than_repr() -> None:
-    """describe() has a line for each operation and one for the state, and calls no function."""
+    """describe() has a line for each operation and one for the state, and calls no
+    function.
+    """
     calls: list[int] = []
     told = Dataset.range(6).map(calls.append).describe()
     assert "map(" in told
@@ -178,7 +202,9 @@ def test_a_description_runs_nothing_and_tells_more_than_repr() -> None:
 
 
 def test_a_profile_is_printed_and_returned(capsys: pytest.CaptureFixture[str]) -> None:
-    """profile() runs to the end of a short pipeline, prints what it found and returns it."""
+    """profile() runs to the end of a short pipeline, prints what it found and returns
+    it.
+    """
     seen: list[int] = []
     found = Dataset.range(20).map(lambda x: seen.append(int(x))).profile(30)
     assert seen == list(range(20))
@@ -189,14 +215,24 @@ def test_a_profile_is_printed_and_returned(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_text_files_may_be_read_side_by_side(tmp_path: Path) -> None:
-    """``num_parallel_reads`` takes lines of so many files in turn, ``AUTOTUNE`` of as many as it likes."""
+    """``num_parallel_reads`` takes lines of so many files in turn, ``AUTOTUNE`` of as
+    many as it likes.
+    """
     names = [str(tmp_path / name) for name in "ab"]
     for name in names:
         Path(name).write_text(f"{name[-1]}1\n{name[-1]}2\n")
     one_by_one = ["a1", "a2", "b1", "b2"]
     for filenames in (names, Dataset.from_tensor_slices(names)):
         assert [str(x) for x in TextLineDataset(filenames).as_numpy_iterator()] == one_by_one
-        assert [str(x) for x in TextLineDataset(filenames, num_parallel_reads=2)] == ["a1", "b1", "a2", "b2"]
-        assert sorted(str(x) for x in TextLineDataset(filenames, num_parallel_reads=AUTOTUNE)) == one_by_one
+        assert [str(x) for x in TextLineDataset(filenames, num_parallel_reads=2)] == [
+            "a1",
+            "b1",
+            "a2",
+            "b2",
+        ]
+        assert (
+            sorted(str(x) for x in TextLineDataset(filenames, num_parallel_reads=AUTOTUNE))
+            == one_by_one
+        )
     with pytest.raises(ValueError, match="num_parallel_reads must be at least 1"):
         TextLineDataset(names, num_parallel_reads=0)

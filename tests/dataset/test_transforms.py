@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.dataset.transforms``: the methods of ``Dataset`` and how they check their arguments."""
+"""Tests of ``zmqdata.dataset.transforms``: the methods of ``Dataset`` and how they
+check their arguments.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,35 @@ from zmqdata.errors import PipelineError, UnimplementedError
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
-        (lambda: Dataset.range(1).map(7), TypeError, "map_func must be callable, got 7 of type int"),
+        (
+            lambda: Dataset.range(1).map(7),
+            TypeError,
+            "map_func must be callable, got 7 of type int",
+        ),
         (lambda: Dataset.range(1).filter(None), TypeError, "predicate must be callable"),
         (lambda: Dataset.range(1).flat_map(1), TypeError, "map_func must be callable"),
         (lambda: Dataset.range(1).interleave(1), TypeError, "map_func must be callable"),
-        (lambda: Dataset.range(1).interleave(int, 0), ValueError, "cycle_length must be at least 1, got 0"),
-        (lambda: Dataset.range(1).interleave(int, 1, 0), ValueError, "block_length must be at least 1"),
+        (
+            lambda: Dataset.range(1).interleave(int, 0),
+            ValueError,
+            "cycle_length must be at least 1, got 0",
+        ),
+        (
+            lambda: Dataset.range(1).interleave(int, 1, 0),
+            ValueError,
+            "block_length must be at least 1",
+        ),
         (lambda: Dataset.range(1).batch(0), ValueError, "batch_size must be at least 1"),
         (lambda: Dataset.range(1).batch("2"), TypeError, "batch_size must be an int"),
         (lambda: Dataset.range(1).batch(2, 1), TypeError, "drop_remainder must be a bool"),
         (lambda: Dataset.range(1).shuffle(0), ValueError, "buffer_size must be greater than zero"),
         (lambda: Dataset.range(1).shuffle(-1), ValueError, "UNKNOWN_CARDINALITY"),
         (lambda: Dataset.range(1).shuffle(1, "x"), TypeError, "seed must be an int"),
-        (lambda: Dataset.range(1).shuffle(1, 1, 1), TypeError, "reshuffle_each_iteration must be a bool"),
+        (
+            lambda: Dataset.range(1).shuffle(1, 1, 1),
+            TypeError,
+            "reshuffle_each_iteration must be a bool",
+        ),
         (lambda: Dataset.range(1).repeat(-2), ValueError, "count must be at least -1"),
         (lambda: Dataset.range(1).take(-2), ValueError, "count must be at least -1"),
         (lambda: Dataset.range(1).skip(-2), ValueError, "count must be at least -1"),
@@ -41,7 +59,9 @@ from zmqdata.errors import PipelineError, UnimplementedError
         (lambda: Dataset.range(1).concatenate(TextLineDataset("x")), TypeError, "specs do not fit"),
     ],
 )
-def test_wrong_arguments_are_refused_at_the_call(make: Callable[[], object], error: type[Exception], text: str) -> None:
+def test_wrong_arguments_are_refused_at_the_call(
+    make: Callable[[], object], error: type[Exception], text: str
+) -> None:
     """The text says what came and what was expected, before anything runs."""
     with pytest.raises(error, match=text):
         make()
@@ -56,7 +76,9 @@ def test_methods_chain_and_change_nothing() -> None:
 
 
 def test_functions_make_datasets_of_elements() -> None:
-    """flat_map joins what a function makes one after the other, interleave in turn and in blocks."""
+    """flat_map joins what a function makes one after the other, interleave in turn and
+    in blocks.
+    """
     starts = Dataset.range(0, 20, 10)
     assert ints(starts.flat_map(lambda n: Dataset.range(n, n + 3))) == [0, 1, 2, 10, 11, 12]
     turns = starts.interleave(lambda n: Dataset.range(n, n + 3), cycle_length=2, block_length=2)
@@ -92,7 +114,9 @@ def test_the_chosen_cycle_length_is_a_constant() -> None:
 
 
 def test_iterators_reshuffle_unless_told_otherwise() -> None:
-    """Two iterators over one dataset have two orders; with reshuffle_each_iteration=False they have one."""
+    """Two iterators over one dataset have two orders; with
+    reshuffle_each_iteration=False they have one.
+    """
     for arguments in ({}, {"seed": 3}):
         anew = Dataset.range(50).shuffle(50, **arguments)
         assert ints(anew) != ints(anew)
@@ -101,8 +125,13 @@ def test_iterators_reshuffle_unless_told_otherwise() -> None:
 
 
 def test_a_fixed_seed_is_the_same_in_each_run() -> None:
-    """Datasets made alike with a seed have the same first order, and the same second one."""
-    orders = [[ints(dataset), ints(dataset)] for dataset in (Dataset.range(50).shuffle(50, 3) for _ in range(2))]
+    """Datasets made alike with a seed have the same first order, and the same second
+    one.
+    """
+    orders = [
+        [ints(dataset), ints(dataset)]
+        for dataset in (Dataset.range(50).shuffle(50, 3) for _ in range(2))
+    ]
     assert orders[0] == orders[1]
 
 
@@ -128,13 +157,17 @@ def test_concatenate_joins_what_may_fit() -> None:
     ],
 )
 def test_arguments_of_map_are_checked(arguments: Any, error: type[Exception], text: str) -> None:
-    """What cannot work is an error at the call that says what came and what was expected."""
+    """What cannot work is an error at the call that says what came and what was
+    expected.
+    """
     with pytest.raises(error, match=text):
         Dataset.range(3).map(int, **arguments)
 
 
 def test_an_argument_without_effect_is_warned_about() -> None:
-    """deterministic without threads changes nothing, and the user's line is told so, as in tf.data."""
+    """deterministic without threads changes nothing, and the user's line is told so, as
+    in tf.data.
+    """
     with pytest.warns(UserWarning, match="no effect") as caught:
         assert ints(Dataset.range(3).map(int, deterministic=False)) == [0, 1, 2]
     assert caught[0].filename == __file__
@@ -143,14 +176,25 @@ def test_an_argument_without_effect_is_warned_about() -> None:
 def test_maps_with_threads_and_draws() -> None:
     """map on threads keeps order and spec; random_map repeats with its seed."""
     dataset = Dataset.range(20).map(lambda x: x * 2, num_parallel_calls=AUTOTUNE).batch(5)
-    assert [batch.tolist() for batch in dataset] == [[n * 10 + m for m in (0, 2, 4, 6, 8)] for n in range(4)]
+    assert [batch.tolist() for batch in dataset] == [
+        [n * 10 + m for m in (0, 2, 4, 6, 8)] for n in range(4)
+    ]
     assert dataset.cardinality() == 4
     assert dataset.element_spec == TensorSpec((None,), np.int64)
-    drawn = Dataset.range(5).enumerate().random_map(lambda i, x, rng: rng.integers(0, 100) + i, seed=3)
+    drawn = (
+        Dataset.range(5).enumerate().random_map(lambda i, x, rng: rng.integers(0, 100) + i, seed=3)
+    )
     assert drawn.element_spec == TensorSpec((), np.int64)
     assert ints(drawn.take(3)) == ints(drawn.take(3).repeat(2).take(3))
-    threads = Dataset.range(5).enumerate().random_map(
-        lambda i, x, rng: rng.integers(0, 100) + i, seed=3, num_parallel_calls=2, deterministic=True
+    threads = (
+        Dataset.range(5)
+        .enumerate()
+        .random_map(
+            lambda i, x, rng: rng.integers(0, 100) + i,
+            seed=3,
+            num_parallel_calls=2,
+            deterministic=True,
+        )
     )
     assert ints(threads) == ints(drawn)
     assert ints(Dataset.range(4).map(lambda x: 6 // int(x), on_error="skip")) == [6, 3, 2]
@@ -167,28 +211,45 @@ def test_batch_takes_the_arguments_of_a_parallel_one() -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda ds: ds.enumerate(2**70), "start must be at most 9223372036854775807, got 1180591620717411303424"),
+        (
+            lambda ds: ds.enumerate(2**70),
+            "start must be at most 9223372036854775807, got 1180591620717411303424",
+        ),
         (lambda ds: ds.enumerate(-(2**70)), "start must be at least -9223372036854775808"),
-        (lambda ds: ds.interleave(lambda x: ds, cycle_length=2**70), "cycle_length must be at most 1048576"),
-        (lambda ds: ds.interleave(lambda x: ds, 2**21, num_parallel_calls=2), "cycle_length must be at most 1048576"),
+        (
+            lambda ds: ds.interleave(lambda x: ds, cycle_length=2**70),
+            "cycle_length must be at most 1048576",
+        ),
+        (
+            lambda ds: ds.interleave(lambda x: ds, 2**21, num_parallel_calls=2),
+            "cycle_length must be at most 1048576",
+        ),
         (lambda ds: Dataset.counter(2**70), "start of counter.. is 1180591620717411303424"),
         (lambda ds: Dataset.counter(0, -(2**63) - 1), "step of counter.. is -9223372036854775809"),
     ],
 )
 def test_numbers_beyond_64_bits_are_refused_at_the_call(make: Any, text: str) -> None:
-    """What no element could hold, and more open datasets than a machine has, are a ValueError before anything runs."""
+    """What no element could hold, and more open datasets than a machine has, are a
+    ValueError before anything runs.
+    """
     with pytest.raises(ValueError, match=text):
         make(Dataset.range(3))
 
 
 @pytest.mark.parametrize("threads", [None, 2])
 def test_a_random_map_may_leave_elements_out(threads: int | None) -> None:
-    """The policies of map are those of random_map, and the draws of the other elements stay as they are."""
+    """The policies of map are those of random_map, and the draws of the other elements
+    stay as they are.
+    """
 
     def draw(x: Any, rng: np.random.Generator) -> Any:
         return int(rng.integers(1000)) if x != 2 else 1 // 0
 
-    given: dict[str, Any] = {"seed": 1, "rerandomize_each_iteration": False, "num_parallel_calls": threads}
+    given: dict[str, Any] = {
+        "seed": 1,
+        "rerandomize_each_iteration": False,
+        "num_parallel_calls": threads,
+    }
     expected = list(Dataset.range(5).random_map(lambda x, rng: int(rng.integers(1000)), **given))
     iterator = iter(Dataset.range(5).random_map(draw, on_error="skip", **given))
     assert list(iterator) == expected[:2] + expected[3:]
@@ -201,7 +262,9 @@ def test_a_random_map_may_leave_elements_out(threads: int | None) -> None:
 
 @pytest.mark.parametrize("threads", [None, 2])
 def test_a_retried_random_map_draws_the_same(threads: int | None) -> None:
-    """Whether a call had to be made again shows in no draw, nor does asking for one element by its number."""
+    """Whether a call had to be made again shows in no draw, nor does asking for one
+    element by its number.
+    """
     failed: set[int] = set()
 
     def draw(x: Any, rng: np.random.Generator) -> int:
@@ -211,7 +274,11 @@ def test_a_retried_random_map_draws_the_same(threads: int | None) -> None:
             raise OSError("busy")
         return drawn
 
-    given: dict[str, Any] = {"seed": 1, "rerandomize_each_iteration": False, "num_parallel_calls": threads}
+    given: dict[str, Any] = {
+        "seed": 1,
+        "rerandomize_each_iteration": False,
+        "num_parallel_calls": threads,
+    }
     expected = list(Dataset.range(5).random_map(lambda x, rng: int(rng.integers(1000)), **given))
     retried = Dataset.range(5).random_map(draw, on_error="retry", retries=1, **given)
     assert list(retried) == expected

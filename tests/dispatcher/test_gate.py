@@ -22,16 +22,23 @@ def test_a_turn_without_facts_goes_at_once() -> None:
 
 
 def test_what_reveals_a_fact_waits_for_it() -> None:
-    """Of a turn with facts only what shows none goes at once: storing a pipeline, but not dropping one."""
+    """Of a turn with facts only what shows none goes at once: storing a pipeline, but
+    not dropping one.
+    """
     gate = Gate()
-    assert gate.admit([STORE, COMMIT, HARMLESS, REVEALING, NOTE, DROP]) == ([STORE, HARMLESS, NOTE], (FACT,))
+    assert gate.admit([STORE, COMMIT, HARMLESS, REVEALING, NOTE, DROP]) == (
+        [STORE, HARMLESS, NOTE],
+        (FACT,),
+    )
     assert not gate.is_open
     assert gate.written(1) == [COMMIT, REVEALING, DROP]
     assert gate.is_open
 
 
 def test_later_turns_wait_for_earlier_facts() -> None:
-    """What could reveal a fact of an earlier turn waits for that, and comes in order."""
+    """What could reveal a fact of an earlier turn waits for that, and comes in
+    order.
+    """
     gate = Gate()
     gate.admit([COMMIT, REVEALING])
     other = c.Send("client", m.IterationClosed("other"))

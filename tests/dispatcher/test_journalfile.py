@@ -50,15 +50,21 @@ class Written:
 
 
 def test_a_folder_that_is_made_is_its_users_alone(tmp_path: Path) -> None:
-    """It is to have pipelines in it, and whoever may read these could learn what is in them."""
+    """It is to have pipelines in it, and whoever may read these could learn what is in
+    them.
+    """
     WorkDirLock(tmp_path / "some" / "work").close()
     assert (tmp_path / "some" / "work").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_folder_has_one_holder(tmp_path: Path) -> None:
-    """A second lock is refused with process and host of the first; once that is gone it is had."""
+    """A second lock is refused with process and host of the first; once that is gone it
+    is had.
+    """
     first = WorkDirLock(tmp_path / "work")
-    with pytest.raises(FailedPreconditionError, match=rf"process {os.getpid()} on host {os.uname().nodename}"):
+    with pytest.raises(
+        FailedPreconditionError, match=rf"process {os.getpid()} on host {os.uname().nodename}"
+    ):
         WorkDirLock(tmp_path / "work")
     first.close()
     WorkDirLock(tmp_path / "work").close()
@@ -104,8 +110,12 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     assert raised.value.filename == str(tmp_path / "work")
 
 
-def test_a_full_disk_is_told_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system's own error names no file there. Who tries again is not held up by the first try."""
+def test_a_full_disk_is_told_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system's own error names no file there. Who tries again is not held up by the
+    first try.
+    """
 
     def fail(*arguments: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -157,7 +167,9 @@ def test_damage_is_told_with_the_path(file: JournalFile, tmp_path: Path) -> None
         replayed(tmp_path)
 
 
-def test_a_file_is_long_when_a_snapshot_is_worth_it(file: JournalFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_long_when_a_snapshot_is_worth_it(
+    file: JournalFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It must grow by a fixed size at least, and by as much as its snapshot has."""
     monkeypatch.setattr(journalfile, "LEAST_GROWTH", 100)
     assert not file.is_long
@@ -172,7 +184,9 @@ def test_a_file_is_long_when_a_snapshot_is_worth_it(file: JournalFile, monkeypat
 
 
 def test_turns_are_written_and_told(file: JournalFile, tmp_path: Path) -> None:
-    """Each turn is on the disk when its number, or a later one, is told; what comes before a turn is done first."""
+    """Each turn is on the disk when its number, or a later one, is told; what comes
+    before a turn is done first.
+    """
     heard, order = Written(file), []
     for turn, fact in enumerate(FACTS[1:], 1):
         heard.writer.write(turn, [fact], [lambda turn=turn: order.append(turn)])  # type: ignore[misc]
@@ -229,7 +243,9 @@ def test_a_snapshot_takes_the_place_of_what_waits(file: JournalFile, tmp_path: P
 
 
 def test_what_is_left_is_written_at_the_end(file: JournalFile, tmp_path: Path) -> None:
-    """Closing waits for the disk; a writer that never started has nothing to wait for."""
+    """Closing waits for the disk; a writer that never started has nothing to wait
+    for.
+    """
     heard = Written(file)
     heard.writer.start()
     heard.writer.write(1, FACTS[1:2])
@@ -254,7 +270,9 @@ def test_a_full_disk_ends_the_writer(file: JournalFile) -> None:
 
 
 def test_a_lack_of_files_is_waited_for(file: JournalFile, tmp_path: Path) -> None:
-    """A crowd of strangers may have all that there are for a moment: nobody has to stop for that."""
+    """A crowd of strangers may have all that there are for a moment: nobody has to stop
+    for that.
+    """
     heard = Written(file)
     lacking = [errno.EMFILE, errno.ENFILE]
 
@@ -270,7 +288,9 @@ def test_a_lack_of_files_is_waited_for(file: JournalFile, tmp_path: Path) -> Non
     assert heard.failures.empty()
 
 
-def test_a_lack_of_files_that_stays_ends_the_writer(file: JournalFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lack_of_files_that_stays_ends_the_writer(
+    file: JournalFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the end somebody must be told."""
     monkeypatch.setattr(journalfile, "PATIENCE", 0.0)
     heard = Written(file)
@@ -287,7 +307,9 @@ def test_a_lack_of_files_that_stays_ends_the_writer(file: JournalFile, monkeypat
 
 
 def test_what_cannot_be_prepared_ends_the_writer(file: JournalFile, tmp_path: Path) -> None:
-    """A pipeline that cannot be brought to the disk keeps its dataset from being noted."""
+    """A pipeline that cannot be brought to the disk keeps its dataset from being
+    noted.
+    """
     heard = Written(file)
     heard.writer.start()
     heard.writer.write(1, FACTS[1:2], [(tmp_path / "gone").read_bytes])

@@ -45,7 +45,9 @@ def desk() -> Iterator[Desk]:
 
 @pytest.fixture
 def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Has every listing from now on hang, as one of a file system whose server is gone."""
+    """Has every listing from now on hang, as one of a file system whose server is
+    gone.
+    """
     program = tmp_path / "hanging"
     program.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import signal; signal.pause()'\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -69,21 +71,29 @@ def test_why_they_cannot_be_is_told(desk: Desk, tmp_path: Path) -> None:
     assert "surrogates" in desk.answer().error
 
 
-def test_who_hangs_holds_up_nobody(desk: Desk, hanging: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as hang at a time leave places for others when nobody waits for them any more; their processes end."""
+def test_who_hangs_holds_up_nobody(
+    desk: Desk, hanging: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as hang at a time leave places for others when nobody waits for them any
+    more; their processes end.
+    """
     before = set(descendants(os.getpid()))
     executable = sys.executable
     hanging()
     for _ in range(AT_A_TIME):
         desk.ask("/x", iteration=7)
-    await_condition(lambda: len(set(descendants(os.getpid())) - before) == AT_A_TIME, what="processes that hang")
+    await_condition(
+        lambda: len(set(descendants(os.getpid())) - before) == AT_A_TIME, what="processes that hang"
+    )
     monkeypatch.setattr(listings.sys, "executable", executable)
     desk.ask("/nowhere/*", iteration=8)
     desk.wanted = {8}
     told = [desk.answer() for _ in range(AT_A_TIME + 1)]
     assert sorted(one.iteration for one in told) == [7] * AT_A_TIME + [8]
     assert [one.error for one in told if one.iteration == 8] == [""]
-    await_condition(lambda: set(descendants(os.getpid())) <= before, what="the end of the processes")
+    await_condition(
+        lambda: set(descendants(os.getpid())) <= before, what="the end of the processes"
+    )
 
 
 ABANDONED = """
@@ -100,7 +110,9 @@ told.get()
 
 @pytest.mark.realprocess
 def test_a_listing_ends_with_its_dispatcher() -> None:
-    """One that was killed can give up nothing: what it had begun looks whether it is there."""
+    """One that was killed can give up nothing: what it had begun looks whether it is
+    there.
+    """
     with subprocess.Popen([sys.executable, "-c", ABANDONED]) as process:
         await_condition(lambda: descendants(process.pid), what="a listing that takes long")
         [listing] = descendants(process.pid)
@@ -108,8 +120,12 @@ def test_a_listing_ends_with_its_dispatcher() -> None:
     await_condition(lambda: not is_running(listing), what="its end")
 
 
-def test_patience_ends(desk: Desk, hanging: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A listing that takes too long is an error with the patterns and the likely causes."""
+def test_patience_ends(
+    desk: Desk, hanging: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing that takes too long is an error with the patterns and the likely
+    causes.
+    """
     hanging()
     monkeypatch.setattr(listings, "PATIENCE", 0.2)
     desk.ask("/mnt/gone/*")

@@ -1,4 +1,6 @@
-"""Facts about the dispatcher's files of saves, and about what it does not accept in one when it begins anew."""
+"""Facts about the dispatcher's files of saves, and about what it does not accept in one
+when it begins anew.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,22 @@ import pytest
 from zmqdata.cli.save_progress import progress_of
 from zmqdata.commands import saves as s
 from zmqdata.dispatcher import savefolders
-from zmqdata.dispatcher.savefolders import SaveFolders, check_save, prepare_save, publish_chunk, write_marker
+from zmqdata.dispatcher.savefolders import (
+    SaveFolders,
+    check_save,
+    prepare_save,
+    publish_chunk,
+    write_marker,
+)
 from zmqdata.elements.specs import TensorSpec, encode_spec
-from zmqdata.storage.manifests import chunk_path, is_done, read_manifest, read_save, read_save_error, uncommitted_path
+from zmqdata.storage.manifests import (
+    chunk_path,
+    is_done,
+    read_manifest,
+    read_save,
+    read_save_error,
+    uncommitted_path,
+)
 
 SPEC = encode_spec(TensorSpec((), np.int64))
 ONE = s.SaveChunk(0, 0, 1, 0, 5, 4)
@@ -38,7 +53,9 @@ def check(path: str, *chunks: s.SaveChunk, run: str = "run") -> s.SaveChecked:
 
 
 def test_a_folder_is_prepared_once(tmp_path: Path) -> None:
-    """The description of a save is there from the beginning; another save to the path hears that there is one."""
+    """The description of a save is there from the beginning; another save to the path
+    hears that there is one.
+    """
     path = begun(tmp_path)
     found = read_save(path)
     assert found is not None
@@ -56,23 +73,35 @@ def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
     assert "can not make the folder" in refused.text
 
 
-@pytest.mark.parametrize("path", ["reference://::data:,x", "zip://a::file:///b.zip", "simplecache::s3://bucket/x"])
-def test_a_client_chooses_no_file_systems_within_others(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    """Some run templates that they find: the dispatcher runs nothing that clients name."""
+@pytest.mark.parametrize(
+    "path", ["reference://::data:,x", "zip://a::file:///b.zip", "simplecache::s3://bucket/x"]
+)
+def test_a_client_chooses_no_file_systems_within_others(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Some run templates that they find: the dispatcher runs nothing that clients
+    name.
+    """
     monkeypatch.setattr(savefolders, "begin_save", lambda *told: pytest.fail("it was opened"))
     refused = prepare_save(s.PrepareSave(path, "run", None, None, -2))
     assert (refused.error, "names several" in refused.text) == ("InvalidArgumentError", True)
 
 
 def test_nothing_is_saved_to_the_memory_of_a_process(tmp_path: Path) -> None:
-    """What one process writes to memory:// no other finds, nor itself in its next life; that is told at the call."""
+    """What one process writes to memory:// no other finds, nor itself in its next life;
+    that is told at the call.
+    """
     refused = prepare_save(s.PrepareSave("memory://bucket/save", "run", None, None, -2))
     assert refused.error == "InvalidArgumentError"
-    assert "memory://bucket/save only the process finds that wrote it: name a folder" in refused.text
+    assert (
+        "memory://bucket/save only the process finds that wrote it: name a folder" in refused.text
+    )
 
 
 def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """Where save.json can be no file nothing is saved, and what was being saved there has failed."""
+    """Where save.json can be no file nothing is saved, and what was being saved there
+    has failed.
+    """
     os.mkfifo(tmp_path / "save.json")
     path = str(tmp_path)
     for one in (path, f"file://{path}"):
@@ -91,8 +120,12 @@ def test_publishing_twice_changes_nothing(tmp_path: Path) -> None:
     assert Path(chunk_path(path, "chunk_0_0_5")).read_bytes() == b"1234"
 
 
-@pytest.mark.parametrize(("content", "text"), [(None, "is not there"), (b"123", "has 3 bytes instead of 4")])
-def test_a_chunk_that_is_missing_or_cut_off_is_not_published(tmp_path: Path, content: bytes | None, text: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "text"), [(None, "is not there"), (b"123", "has 3 bytes instead of 4")]
+)
+def test_a_chunk_that_is_missing_or_cut_off_is_not_published(
+    tmp_path: Path, content: bytes | None, text: str
+) -> None:
     """What counts and is not there as it was told is an error that says so."""
     path = begun(tmp_path)
     if content is not None:
@@ -103,15 +136,24 @@ def test_a_chunk_that_is_missing_or_cut_off_is_not_published(tmp_path: Path, con
 
 
 def test_a_save_is_ended_with_a_manifest(tmp_path: Path) -> None:
-    """The manifest names the chunks in their order, and what all their elements look like."""
+    """The manifest names the chunks in their order, and what all their elements look
+    like.
+    """
     path = begun(tmp_path)
     for chunk in (ONE, TWO):
         write(path, chunk)
         publish_chunk(s.PublishChunk(2000, path, chunk))
-    assert write_marker(s.FinishSave(2000, path, "run", "lz4", (ONE, TWO), (SPEC,))) == s.SaveFinished(2000)
+    assert write_marker(
+        s.FinishSave(2000, path, "run", "lz4", (ONE, TWO), (SPEC,))
+    ) == s.SaveFinished(2000)
     found = read_manifest(path)
     assert [chunk.name for chunk in found.chunks] == ["chunks/chunk_0_0_5", "chunks/chunk_0_1_3"]
-    assert (found.elements, found.run, found.compression, found.splittable) == (8, "run", "lz4", True)
+    assert (found.elements, found.run, found.compression, found.splittable) == (
+        8,
+        "run",
+        "lz4",
+        True,
+    )
     assert found.element_spec == TensorSpec((), np.int64)
     assert is_done(path)
 
@@ -121,7 +163,9 @@ def test_a_save_whose_chunks_were_removed_is_not_done(tmp_path: Path) -> None:
     path = begun(tmp_path)
     write(path, ONE)
     publish_chunk(s.PublishChunk(2000, path, ONE))
-    assert write_marker(s.FinishSave(2000, path, "run", "lz4", (ONE, TWO), (SPEC,))) == s.SaveFinished(2000)
+    assert write_marker(
+        s.FinishSave(2000, path, "run", "lz4", (ONE, TWO), (SPEC,))
+    ) == s.SaveFinished(2000)
     assert not is_done(path)
     found = read_save_error(path)
     assert found is not None
@@ -133,7 +177,9 @@ def test_a_save_whose_chunks_were_removed_is_not_done(tmp_path: Path) -> None:
 def test_a_save_is_ended_with_an_error(tmp_path: Path) -> None:
     """The marker of a failed save holds the error and the pipeline's failure."""
     path = begun(tmp_path)
-    write_marker(s.FinishSave(2000, path, "run", None, error="DataLossError", text="no", failure=b"\x01"))
+    write_marker(
+        s.FinishSave(2000, path, "run", None, error="DataLossError", text="no", failure=b"\x01")
+    )
     found = read_save_error(path)
     assert found is not None
     assert (found.error, found.text, found.failure) == ("DataLossError", "no", "01")
@@ -146,14 +192,19 @@ def test_a_marker_that_can_not_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_a_new_life_publishes_what_was_not(tmp_path: Path) -> None:
-    """Chunks that count and have no name yet get it; leftovers of lost workers are no conflict."""
+    """Chunks that count and have no name yet get it; leftovers of lost workers are no
+    conflict.
+    """
     path = begun(tmp_path)
     for chunk in (ONE, TWO, s.SaveChunk(0, 0, 9, 3, 4, 4)):
         write(path, chunk)
     publish_chunk(s.PublishChunk(2000, path, ONE))
     for _ in range(2):
         assert check(path, ONE, TWO) == s.SaveChecked(2000, streams=1)
-    assert sorted(one.name for one in (tmp_path / "save" / "chunks").iterdir()) == ["chunk_0_0_5", "chunk_0_1_3"]
+    assert sorted(one.name for one in (tmp_path / "save" / "chunks").iterdir()) == [
+        "chunk_0_0_5",
+        "chunk_0_1_3",
+    ]
 
 
 @pytest.mark.parametrize("name", ["stream_", "stream_x", "stream_-1"])
@@ -183,11 +234,15 @@ def test_a_bad_chunk_name_is_a_conflict(tmp_path: Path, name: str) -> None:
 
 
 def test_a_chunk_that_was_never_committed_is_a_conflict(tmp_path: Path) -> None:
-    """A chunk that is published and not in the journal means that the journal is too old, or another one."""
+    """A chunk that is published and not in the journal means that the journal is too
+    old, or another one.
+    """
     path = begun(tmp_path)
     write(path, ONE)
     publish_chunk(s.PublishChunk(2000, path, ONE))
-    assert check(path).conflict == f"Found conflict: {path} has chunk_0_0_5, which was never committed"
+    assert (
+        check(path).conflict == f"Found conflict: {path} has chunk_0_0_5, which was never committed"
+    )
 
 
 def test_a_chunk_twice_is_a_conflict(tmp_path: Path) -> None:
@@ -206,14 +261,18 @@ def test_a_missing_chunk_is_a_conflict(tmp_path: Path) -> None:
 
 
 def test_another_save_in_the_folder_is_a_conflict(tmp_path: Path) -> None:
-    """A folder that is gone, or that of another save, is not the one that the journal means."""
+    """A folder that is gone, or that of another save, is not the one that the journal
+    means.
+    """
     assert "Found conflict: there is nothing in" in check(str(tmp_path / "save")).conflict
     path = begun(tmp_path)
     assert "Found conflict: there is another save in" in check(path, run="other").conflict
 
 
 def test_a_folder_that_is_out_of_reach_is_no_conflict(tmp_path: Path) -> None:
-    """What keeps a file system from answering may pass: the reason is told, so that it is tried again."""
+    """What keeps a file system from answering may pass: the reason is told, so that it
+    is tried again.
+    """
     path = str(tmp_path / "loop")
     os.symlink(path, path)
     found = check(path)
@@ -221,7 +280,9 @@ def test_a_folder_that_is_out_of_reach_is_no_conflict(tmp_path: Path) -> None:
 
 
 def test_the_marker_of_a_failed_save_is_not_put_into_the_folder_of_another(tmp_path: Path) -> None:
-    """Whoever saves where a folder was removed keeps what it writes, and its readers hear of no failure."""
+    """Whoever saves where a folder was removed keeps what it writes, and its readers
+    hear of no failure.
+    """
     path = begun(tmp_path)
     write(path, ONE)
     failed = s.FinishSave(2000, path, "before", None, error="DataLossError", text="no")
@@ -231,14 +292,26 @@ def test_the_marker_of_a_failed_save_is_not_put_into_the_folder_of_another(tmp_p
 
 
 def test_a_folder_that_was_removed_says_why_its_save_failed(tmp_path: Path) -> None:
-    """The marker alone is there then; another save to the path is refused, as after every failure."""
+    """The marker alone is there then; another save to the path is refused, as after
+    every failure.
+    """
     path = str(tmp_path / "save")
-    assert write_marker(s.FinishSave(2000, path, "run", None, error="DataLossError", text="gone")).error == ""
-    assert progress_of(path).line == f"{path}: failed, 0 elements in 0 chunks of 0 streams: DataLossError: gone"
+    assert (
+        write_marker(
+            s.FinishSave(2000, path, "run", None, error="DataLossError", text="gone")
+        ).error
+        == ""
+    )
+    assert (
+        progress_of(path).line
+        == f"{path}: failed, 0 elements in 0 chunks of 0 streams: DataLossError: gone"
+    )
     assert prepare_save(s.PrepareSave(path, "other", None, None, -2)).error == "AlreadyExistsError"
 
 
-def test_commands_are_answered_from_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_are_answered_from_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each command is answered by its event, in a thread of its own."""
     monkeypatch.setattr(savefolders, "THREADS", 1)
     answers: list[object] = []
@@ -256,15 +329,24 @@ def test_commands_are_answered_from_threads(tmp_path: Path, monkeypatch: pytest.
     folders.finish(s.FinishSave(2000, path, "run", None))
     assert done.wait(30)
     folders.close()
-    assert [type(one) for one in answers] == [s.SavePrepared, s.ChunkPublished, s.SaveChecked, s.SaveFinished]
+    assert [type(one) for one in answers] == [
+        s.SavePrepared,
+        s.ChunkPublished,
+        s.SaveChecked,
+        s.SaveFinished,
+    ]
 
 
 def test_chunks_of_two_structures_are_no_save(tmp_path: Path) -> None:
-    """Each chunk may be of one structure and the whole not: then the save has failed, and both are named."""
+    """Each chunk may be of one structure and the whole not: then the save has failed,
+    and both are named.
+    """
     path = str(tmp_path)
     specs = tuple(encode_spec(TensorSpec((), dtype)) for dtype in ("int8", "float32"))
     assert write_marker(s.FinishSave(2000, path, "run", None, (), specs)) == s.SaveFinished(2000)
     error = read_save_error(path)
     assert error is not None
     assert error.error == "InvalidArgumentError"
-    assert "TensorSpec(shape=(), dtype=int8) and of TensorSpec(shape=(), dtype=float32)" in error.text
+    assert (
+        "TensorSpec(shape=(), dtype=int8) and of TensorSpec(shape=(), dtype=float32)" in error.text
+    )

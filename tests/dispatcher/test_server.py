@@ -1,4 +1,6 @@
-"""Facts about the dispatcher's shell: what it tells its core, and which addresses it lets workers register from."""
+"""Facts about the dispatcher's shell: what it tells its core, and which addresses it
+lets workers register from.
+"""
 
 from __future__ import annotations
 
@@ -13,34 +15,54 @@ from zmqdata.errors import FailedPreconditionError
 
 
 def test_a_configuration_becomes_times_and_policy() -> None:
-    """What a configuration says of times comes to the core in seconds, with -1 for never; the rest as it is."""
-    times = times_of(DispatcherConfig(disconnect_grace_ms=200, client_timeout_ms=7_000, job_gc_timeout_ms=0))
-    assert (times.disconnect_grace, times.client_timeout, times.gc_timeout, times.gc_interval) == (0.2, 7.0, 0.0, 1.0)
+    """What a configuration says of times comes to the core in seconds, with -1 for
+    never; the rest as it is.
+    """
+    times = times_of(
+        DispatcherConfig(disconnect_grace_ms=200, client_timeout_ms=7_000, job_gc_timeout_ms=0)
+    )
+    assert (times.disconnect_grace, times.client_timeout, times.gc_timeout, times.gc_interval) == (
+        0.2,
+        7.0,
+        0.0,
+        1.0,
+    )
     assert times_of(DispatcherConfig(job_gc_timeout_ms=-1)).gc_timeout == -1.0
     assert times_of(DispatcherConfig(worker_timeout_ms=4_000)).worker_timeout == 4.0
     assert times_of(DispatcherConfig()) == DispatcherTimes()
     config = DispatcherConfig(
-        gc_dynamic_sharding_jobs=False, deployment_mode="COLOCATED", worker_max_concurrent_snapshots=5
+        gc_dynamic_sharding_jobs=False,
+        deployment_mode="COLOCATED",
+        worker_max_concurrent_snapshots=5,
     )
     assert policy_of(config) == DispatcherPolicy(False, "COLOCATED", 5)
     assert policy_of(DispatcherConfig()) == DispatcherPolicy()
 
 
 def test_names_are_resolved_when_a_dispatcher_starts() -> None:
-    """A host name stands for its numeric addresses, an address for itself in its short form."""
+    """A host name stands for its numeric addresses, an address for itself in its short
+    form.
+    """
     assert "127.0.0.1" in host_aliases(["LocalHost:%port%"])["localhost"]
-    assert host_aliases(["10.0.0.1", "[0:0:0:0:0:0:0:1]:5"]) == {"10.0.0.1": ("10.0.0.1",), "::1": ("::1",)}
+    assert host_aliases(["10.0.0.1", "[0:0:0:0:0:0:0:1]:5"]) == {
+        "10.0.0.1": ("10.0.0.1",),
+        "::1": ("::1",),
+    }
 
 
 def test_an_unknown_name_is_kept(caplog: pytest.LogCaptureFixture) -> None:
-    """A name that nobody knows is warned of, as only workers that announce that very name may come."""
+    """A name that nobody knows is warned of, as only workers that announce that very
+    name may come.
+    """
     with caplog.at_level(logging.WARNING):
         assert host_aliases(["no-such-host.invalid:5"]) == {}
     assert "Unknown host 'no-such-host.invalid'" in caplog.text
 
 
 def test_a_port_may_have_a_name() -> None:
-    """A dispatcher takes named ports; a worker with a number is not the one that is meant, and does not start."""
+    """A dispatcher takes named ports; a worker with a number is not the one that is
+    meant, and does not start.
+    """
     config = DispatcherConfig(worker_addresses=("localhost:worker",))
     with (
         DispatchServer(config) as dispatcher,
@@ -50,7 +72,12 @@ def test_a_port_may_have_a_name() -> None:
 
 
 def test_a_worker_is_let_in_by_the_name_of_its_host() -> None:
-    """A worker that announces 127.0.0.1 registers at a dispatcher that was told localhost."""
+    """A worker that announces 127.0.0.1 registers at a dispatcher that was told
+    localhost.
+    """
     config = DispatcherConfig(worker_addresses=("localhost:%port%",))
-    with DispatchServer(config) as dispatcher, WorkerServer(WorkerConfig(dispatcher.target)) as worker:
+    with (
+        DispatchServer(config) as dispatcher,
+        WorkerServer(WorkerConfig(dispatcher.target)) as worker,
+    ):
         assert worker.wait_registered(30)

@@ -36,7 +36,9 @@ def test_a_dropped_pipeline_is_gone(store: PipelineStore) -> None:
 
 
 def test_a_folder_outlives_its_store(tmp_path: Path) -> None:
-    """Another store on the same folder finds what was put, and nothing half-written lies beside it."""
+    """Another store on the same folder finds what was put, and nothing half-written
+    lies beside it.
+    """
     PipelineStore(str(tmp_path)).put(DIGEST, b"pipeline")
     assert PipelineStore(str(tmp_path)).get(DIGEST) == b"pipeline"
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [DIGEST]
@@ -112,7 +114,9 @@ def test_without_a_work_folder_parts_go_with_the_dispatcher(
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """The event has the system's words and the place; a small pipeline is kept in memory then."""
+    """The event has the system's words and the place; a small pipeline is kept in
+    memory then.
+    """
     store = PipelineStore(str(tmp_path))
     shutil.rmtree(tmp_path / "pipelines")
     told = store.keep_piece(piece(0, PART))
@@ -122,12 +126,19 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert store.get(DIGEST) == b"small"
 
 
-def test_large_parts_leave_a_disk_its_last_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The journal lies on the same one: a piece that comes when little is left is refused, with how much that is."""
+def test_large_parts_leave_a_disk_its_last_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal lies on the same one: a piece that comes when little is left is
+    refused, with how much that is.
+    """
     usage = shutil.disk_usage(tmp_path)
     little = usage._replace(free=min(RESERVED_BYTES, usage.total // 20) - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: little)
     kept = PipelineStore(str(tmp_path)).keep_piece(piece(0, b"01234"))
-    assert kept.error == f"only {little.free} bytes are left, which the journal may need: {tmp_path}/pipelines"
+    assert (
+        kept.error
+        == f"only {little.free} bytes are left, which the journal may need: {tmp_path}/pipelines"
+    )
     monkeypatch.undo()
     assert not PipelineStore(str(tmp_path)).keep_piece(piece(0, b"01234")).error

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.elements.ragged``: ragged tensors against nested lists, and their specs."""
+"""Tests of ``zmqdata.elements.ragged``: ragged tensors against nested lists, and their
+specs.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def deep(rows: list[list[list[int]]]) -> RaggedTensor:
 
 
 @given(ROWS, st.integers(-8, 8), st.integers(-8, 8), st.sampled_from([1, 2, -1, -2]))
-def test_rows_are_those_of_a_list_of_lists(rows: list[list[int]], start: int, stop: int, step: int) -> None:
+def test_rows_are_those_of_a_list_of_lists(
+    rows: list[list[int]], start: int, stop: int, step: int
+) -> None:
     """Length, rows, slices of rows and lengths of rows are those of the nested list."""
     made = ragged(rows)
     assert (len(made), made.shape, made.ndim) == (len(rows), (len(rows), None), 2)
@@ -43,12 +47,17 @@ def test_ragged_rows_may_be_ragged_again(rows: list[list[list[int]]]) -> None:
     assert (made.ragged_rank, made.shape) == (2, (len(rows), None, None))
     assert made[::-1].to_list() == rows[::-1]
     assert isinstance(made[0], RaggedTensor)
-    assert made.nbytes == made.flat_values.nbytes + made.row_splits.nbytes + made.values.row_splits.nbytes  # type: ignore[union-attr]
+    assert (
+        made.nbytes
+        == made.flat_values.nbytes + made.row_splits.nbytes + made.values.row_splits.nbytes
+    )  # type: ignore[union-attr]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=4))
 def test_arrays_may_be_ragged_in_several_axes(shapes: list[tuple[int, int]]) -> None:
-    """Arrays of shapes (a, b) make a ragged tensor whose rows and their rows are those of the arrays."""
+    """Arrays of shapes (a, b) make a ragged tensor whose rows and their rows are those
+    of the arrays.
+    """
     arrays = [np.arange(a * b * 2).reshape(a, b, 2) for a, b in shapes]
     made = RaggedTensor.from_rows(arrays, "int32", ragged_rank=2)
     assert made.to_list() == [array.tolist() for array in arrays]
@@ -63,7 +72,9 @@ def test_arrays_may_be_ragged_in_several_axes(shapes: list[tuple[int, int]]) -> 
 def test_padding_fills_rows_to_the_longest(rows: list[list[int]]) -> None:
     """to_tensor pads each row with the default value."""
     longest = max(map(len, rows))
-    assert ragged(rows).to_tensor(77).tolist() == [row + [77] * (longest - len(row)) for row in rows]
+    assert ragged(rows).to_tensor(77).tolist() == [
+        row + [77] * (longest - len(row)) for row in rows
+    ]
 
 
 def test_padding_reaches_all_ragged_axes() -> None:
@@ -74,7 +85,9 @@ def test_padding_reaches_all_ragged_axes() -> None:
 
 
 def test_equal_means_rows_and_dtypes() -> None:
-    """equals compares dtypes of values and splits, ragged axes and rows; NaN equals NaN."""
+    """equals compares dtypes of values and splits, ragged axes and rows; NaN equals
+    NaN.
+    """
     made = ragged([[1], [2, 3]])
     assert made.equals(made.copy())
     assert RaggedTensor([np.nan], [0, 1]).equals(RaggedTensor([np.nan], [0, 1]))
@@ -122,17 +135,37 @@ def test_a_large_one_is_not_written_out() -> None:
     ("make", "error", "text"),
     [
         (lambda: RaggedTensor(5, [0, 1]), TypeError, "need an axis"),
-        (lambda: RaggedTensor([1], [0.0, 1.0]), TypeError, "int64 or int32 with one axis, got float64"),
+        (
+            lambda: RaggedTensor([1], [0.0, 1.0]),
+            TypeError,
+            "int64 or int32 with one axis, got float64",
+        ),
         (lambda: RaggedTensor([1], [[0, 1]]), TypeError, "with one axis"),
         (lambda: RaggedTensor([1], []), ValueError, "from 0 to the number of values"),
         (lambda: RaggedTensor([1, 2], [1, 2]), ValueError, "from 0"),
         (lambda: RaggedTensor([1, 2], [0, 1]), ValueError, r"number of values \(2\)"),
         (lambda: RaggedTensor([1, 2], [0, 2, 1, 2]), ValueError, "without falling"),
-        (lambda: RaggedTensor.from_row_lengths([1], [1], "int8"), ValueError, "row_splits_dtype must be"),
+        (
+            lambda: RaggedTensor.from_row_lengths([1], [1], "int8"),
+            ValueError,
+            "row_splits_dtype must be",
+        ),
         (lambda: RaggedTensor.from_rows([]), ValueError, "got no rows"),
-        (lambda: RaggedTensor.from_rows([np.zeros(1)], ragged_rank=2), ValueError, "ragged_rank must be"),
-        (lambda: RaggedTensor.from_rows([np.zeros((1, 2)), np.zeros((1, 3))]), ValueError, "row 1 has shape"),
-        (lambda: RaggedTensor.from_rows([np.zeros(1), np.zeros(1, "f4")]), TypeError, "row 1 has dtype float32"),
+        (
+            lambda: RaggedTensor.from_rows([np.zeros(1)], ragged_rank=2),
+            ValueError,
+            "ragged_rank must be",
+        ),
+        (
+            lambda: RaggedTensor.from_rows([np.zeros((1, 2)), np.zeros((1, 3))]),
+            ValueError,
+            "row 1 has shape",
+        ),
+        (
+            lambda: RaggedTensor.from_rows([np.zeros(1), np.zeros(1, "f4")]),
+            TypeError,
+            "row 1 has dtype float32",
+        ),
         (lambda: ragged([[1]])["x"], TypeError, "an int or a slice of rows, got 'x'"),
         (lambda: ragged([[1]])[True], TypeError, "got True"),
         (lambda: ragged([[1]])[1], IndexError, "row 1 of a ragged tensor with 1 rows"),
@@ -169,7 +202,9 @@ def test_a_spec_admits_what_it_was_made_of(rows: list[list[list[int]]]) -> None:
 
 
 def test_a_spec_admits_nothing_else() -> None:
-    """Dtype, ragged rank, splits and the lengths that are given must agree, in ragged axes for each row."""
+    """Dtype, ragged rank, splits and the lengths that are given must agree, in ragged
+    axes for each row.
+    """
     made = RaggedTensor(np.zeros((4, 3), np.int64), [0, 2, 4])
     assert RaggedTensorSpec((2, None, 3), "int64", 1).admits(made)
     assert RaggedTensorSpec((2, 2, 3), "int64", 1).admits(made)
@@ -184,7 +219,10 @@ def test_a_spec_admits_nothing_else() -> None:
 def test_a_spec_shows_all_that_it_says() -> None:
     """The repr of a spec is the call that makes it."""
     spec = RaggedTensorSpec((None, None), "U", row_splits_dtype="int32")
-    assert repr(spec) == "RaggedTensorSpec(shape=(None, None), dtype=str, ragged_rank=1, row_splits_dtype=int32)"
+    assert (
+        repr(spec)
+        == "RaggedTensorSpec(shape=(None, None), dtype=str, ragged_rank=1, row_splits_dtype=int32)"
+    )
 
 
 @pytest.mark.parametrize("bad", [1.5, True, "1", [1], float("nan")])

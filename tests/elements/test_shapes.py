@@ -7,12 +7,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata.elements.shapes import checked_dtype, checked_shape, dtype_name, merged_shape, shape_admits, without_width
+from zmqdata.elements.shapes import (
+    checked_dtype,
+    checked_shape,
+    dtype_name,
+    merged_shape,
+    shape_admits,
+    without_width,
+)
 
 
 @pytest.mark.parametrize(
     ("given", "shape"),
-    [(None, None), (3, (3,)), ([], ()), ((None, np.int64(2)), (None, 2)), (np.array([4, 5]), (4, 5))],
+    [
+        (None, None),
+        (3, (3,)),
+        ([], ()),
+        ((None, np.int64(2)), (None, 2)),
+        (np.array([4, 5]), (4, 5)),
+    ],
 )
 def test_shapes_are_tuples_of_ints_and_none(given: Any, shape: Any) -> None:
     """A shape may be given as a number or any sequence of lengths."""
@@ -41,7 +54,9 @@ def test_what_numpy_does_not_take_is_no_dtype(given: Any) -> None:
 
 
 def test_none_admits_any_length() -> None:
-    """None stands for any length, and shapes of different numbers of axes do not fit."""
+    """None stands for any length, and shapes of different numbers of axes do not
+    fit.
+    """
     assert shape_admits((None, 2), (7, 2))
     assert not shape_admits((None, 2), (7, 3))
     assert not shape_admits((None,), (7, 3))
@@ -58,5 +73,9 @@ def test_merging_keeps_what_is_equal() -> None:
 def test_texts_have_no_width() -> None:
     """Texts of every width are one dtype with a name of its own."""
     assert without_width(np.dtype("<U7")) == without_width(np.dtype("<U3"))
-    assert [dtype_name(without_width(np.dtype(code))) for code in ("U3", "S3", ">i4")] == ["str", "bytes", "int32"]
+    assert [dtype_name(without_width(np.dtype(code))) for code in ("U3", "S3", ">i4")] == [
+        "str",
+        "bytes",
+        "int32",
+    ]
     assert dtype_name(np.dtype([("a", "i1")])) == "[('a', 'i1')]"

@@ -35,7 +35,18 @@ leaves = st.builds(
     TensorSpec,
     st.none() | st.lists(st.none() | st.integers(0, 9), max_size=3).map(tuple),
     st.sampled_from(
-        ["int8", "float32", "bool", "U", "S", "O", "M8[ns]", ">i4", "i4,f8", [("a", "i1", (2,)), ("b", "U3")]]
+        [
+            "int8",
+            "float32",
+            "bool",
+            "U",
+            "S",
+            "O",
+            "M8[ns]",
+            ">i4",
+            "i4,f8",
+            [("a", "i1", (2,)), ("b", "U3")],
+        ]
     ),
 )
 ragged_leaves = st.builds(
@@ -61,7 +72,9 @@ specs = st.recursive(
 
 @given(specs)
 def test_any_spec_survives_bytes(spec: Any) -> None:
-    """Decoding gives an equal spec of the same types, namedtuples and structured dtypes included."""
+    """Decoding gives an equal spec of the same types, namedtuples and structured dtypes
+    included.
+    """
     decoded = decode_spec(encode_spec(spec))
     assert decoded == spec
     assert repr(decoded) == repr(spec)
@@ -121,7 +134,9 @@ def test_only_specs_are_encoded() -> None:
 
 
 def test_python_leaves_have_numpys_dtypes() -> None:
-    """Python's own types count as the dtypes that numpy would give them, anything else as object."""
+    """Python's own types count as the dtypes that numpy would give them, anything else
+    as object.
+    """
     spec = spec_of((1, 2.0, True, 1j, "a", b"b", None, {1}))
     dtypes = [np.int64, np.float64, np.bool_, np.complex128, np.str_, np.bytes_, object, object]
     assert spec == tuple(TensorSpec((), dtype) for dtype in dtypes)
@@ -142,10 +157,19 @@ def test_texts_have_no_width() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "dtype", "admitted"),
-    [((5, 2), "int8", True), ((5, 3), "int8", False), ((5,), "int8", False), ((5, 2), "int16", False)],
+    [
+        ((5, 2), "int8", True),
+        ((5, 3), "int8", False),
+        ((5,), "int8", False),
+        ((5, 2), "int16", False),
+    ],
 )
-def test_admits_compares_shape_and_dtype(shape: tuple[int, ...], dtype: str, admitted: bool) -> None:
-    """None in a shape stands for any length, and every other length and the dtype must be equal."""
+def test_admits_compares_shape_and_dtype(
+    shape: tuple[int, ...], dtype: str, admitted: bool
+) -> None:
+    """None in a shape stands for any length, and every other length and the dtype must
+    be equal.
+    """
     assert TensorSpec((None, 2), "int8").admits(shape, np.dtype(dtype)) is admitted
 
 
@@ -162,7 +186,9 @@ def test_wrong_shapes_are_refused(shape: Any) -> None:
 
 
 def test_a_single_length_is_a_shape() -> None:
-    """One int is the shape of a vector, and the default dtype is that of tf.TensorSpec."""
+    """One int is the shape of a vector, and the default dtype is that of
+    tf.TensorSpec.
+    """
     assert TensorSpec(3) == TensorSpec((3,), np.float32)
 
 
@@ -170,26 +196,38 @@ def test_merging_keeps_what_is_common() -> None:
     """Different lengths become None, different numbers of axes an unknown shape."""
     first = {"x": TensorSpec((2, 3), "int8"), "y": TensorSpec((1,), "int8")}
     second = {"x": TensorSpec((4, 3), "int8"), "y": TensorSpec((), "int8")}
-    assert merge_specs(first, second) == {"x": TensorSpec((None, 3), "int8"), "y": TensorSpec(None, "int8")}
+    assert merge_specs(first, second) == {
+        "x": TensorSpec((None, 3), "int8"),
+        "y": TensorSpec(None, "int8"),
+    }
 
 
-@pytest.mark.parametrize("other", [TensorSpec((), "int8"), (INT,), {"x": INT, "y": INT}, {"y": INT}])
+@pytest.mark.parametrize(
+    "other", [TensorSpec((), "int8"), (INT,), {"x": INT, "y": INT}, {"y": INT}]
+)
 def test_merging_different_elements_is_an_error(other: Any) -> None:
     """Different dtypes or nestings are a TypeError that names the remedy."""
-    for pair in ({"x": INT}, other if isinstance(other, dict) else {"x": other}), (other, {"x": INT}):
+    for pair in (
+        ({"x": INT}, other if isinstance(other, dict) else {"x": other}),
+        (other, {"x": INT}),
+    ):
         with pytest.raises(TypeError, match="map"):
             merge_specs(*pair)
 
 
 def test_batches_have_one_more_axis() -> None:
-    """Adding and removing the leading axis are opposites, also where the shape is unknown."""
+    """Adding and removing the leading axis are opposites, also where the shape is
+    unknown.
+    """
     spec = (TensorSpec((2,), "int8"), TensorSpec(None, "int8"))
     assert with_leading_axis(spec, 4) == (TensorSpec((4, 2), "int8"), TensorSpec(None, "int8"))
     assert without_leading_axis(with_leading_axis(spec, None)) == spec
 
 
 def test_structures_keep_their_kind() -> None:
-    """Mapping keeps dicts in order, namedtuples as such, and takes None and lists as leaves."""
+    """Mapping keeps dicts in order, namedtuples as such, and takes None and lists as
+    leaves.
+    """
     structure = {"b": Point(1, None), "a": ([1, 2],)}
     mapped = map_structure(lambda leaf: [leaf], structure)
     assert mapped == {"b": Point([1], [None]), "a": ([[1, 2]],)}
@@ -197,7 +235,9 @@ def test_structures_keep_their_kind() -> None:
 
 
 def test_ragged_leaves_have_specs() -> None:
-    """A ragged tensor is one leaf; batching adds a ragged axis, and its rows lose one, down to arrays."""
+    """A ragged tensor is one leaf; batching adds a ragged axis, and its rows lose one,
+    down to arrays.
+    """
     spec = spec_of({"r": RaggedTensor(np.zeros((3, 2)), [0, 1, 3])})["r"]
     assert spec == RaggedTensorSpec((2, None, 2), "f8", 1)
     stacked = with_leading_axis(spec, None)
@@ -208,10 +248,17 @@ def test_ragged_leaves_have_specs() -> None:
 
 
 def test_ragged_specs_merge() -> None:
-    """Lengths that differ become None; another ragged rank, dtype of splits or kind of leaf does not fit."""
+    """Lengths that differ become None; another ragged rank, dtype of splits or kind of
+    leaf does not fit.
+    """
     one = RaggedTensorSpec((2, None, 3), "f8", 1)
-    assert merge_specs(one, RaggedTensorSpec((4, None, 3), "f8", 1)) == RaggedTensorSpec((None, None, 3), "f8", 1)
-    others = [RaggedTensorSpec((2, None, 3), "f8", 2), RaggedTensorSpec((2, None, 3), "f8", 1, "int32")]
+    assert merge_specs(one, RaggedTensorSpec((4, None, 3), "f8", 1)) == RaggedTensorSpec(
+        (None, None, 3), "f8", 1
+    )
+    others = [
+        RaggedTensorSpec((2, None, 3), "f8", 2),
+        RaggedTensorSpec((2, None, 3), "f8", 1, "int32"),
+    ]
     for other in (*others, TensorSpec((2, None, 3), "f8")):
         with pytest.raises(TypeError, match="in the place of"):
             merge_specs(one, other)
@@ -264,7 +311,9 @@ I8 = TensorSpec((2, None), "int8")
     ],
 )
 def test_specs_agree_where_an_element_can_look_like_both(other: Any, agrees: bool) -> None:
-    """Nesting, kind and dtype are equal, and lengths are where both are known; within nestings and windows, too."""
+    """Nesting, kind and dtype are equal, and lengths are where both are known; within
+    nestings and windows, too.
+    """
     assert specs_agree(I8, other) is agrees
     assert specs_agree(other, I8) is agrees
     assert specs_agree({"x": (I8, I8)}, {"x": (I8, other)}) is agrees
@@ -272,10 +321,16 @@ def test_specs_agree_where_an_element_can_look_like_both(other: Any, agrees: boo
     assert not specs_agree({"x": I8}, {"y": I8})
 
 
-@pytest.mark.parametrize("bad", [5, None, "int64", TensorSpec, [TensorSpec((), "int8")], {"x": np.int8}])
+@pytest.mark.parametrize(
+    "bad", [5, None, "int64", TensorSpec, [TensorSpec((), "int8")], {"x": np.int8}]
+)
 def test_a_dataset_s_spec_is_made_of_specs(bad: Any) -> None:
-    """What is none is refused where it is given, and not where it is first looked at."""
-    with pytest.raises(TypeError, match=r"element_spec must be TensorSpec\(shape, dtype\) for each leaf.* of type"):
+    """What is none is refused where it is given, and not where it is first looked
+    at.
+    """
+    with pytest.raises(
+        TypeError, match=r"element_spec must be TensorSpec\(shape, dtype\) for each leaf.* of type"
+    ):
         DatasetSpec(bad)
     for good in ((), {"x": DatasetSpec(TensorSpec((), "int8"))}):
         assert DatasetSpec(good).element_spec == good

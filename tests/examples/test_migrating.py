@@ -1,4 +1,6 @@
-"""What the page for those who come from tf.data shows as our side runs as it stands there."""
+"""What the page for those who come from tf.data shows as our side runs as it stands
+there.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(program: str, target: str) -> Steps:
     """What a program gives to its training step."""
     steps: Steps = []
-    # As __main__, whose functions travel by value: a script is no module that workers could import.
+    # As __main__, whose functions travel by value: a script is no module that workers
+    # could import.
     names = {"__name__": "__main__", "train_step": steps.append}
     exec(compile(program.replace(SERVICE, target), str(PAGE), "exec"), names)
     return steps
@@ -73,7 +76,9 @@ def check_images(steps: Steps) -> None:
 
 
 def check_squares(steps: Steps) -> None:
-    assert sorted(int(x) for step in steps for x in np.atleast_1d(step)) == [x * x for x in range(1_000)]
+    assert sorted(int(x) for step in steps for x in np.atleast_1d(step)) == [
+        x * x for x in range(1_000)
+    ]
 
 
 def check_count(count: int) -> Callable[[Steps], None]:
@@ -101,7 +106,9 @@ COORDINATED = "Coordinated reads"
 
 
 def test_every_use_is_shown_before_and_after() -> None:
-    """Each section has a program for TensorFlow and then one for zmqdata, and a test here; all can be compiled."""
+    """Each section has a program for TensorFlow and then one for zmqdata, and a test
+    here; all can be compiled.
+    """
     assert PROGRAMS.keys() == {*CHECKS, COORDINATED}
     for before, after in PROGRAMS.values():
         assert before.startswith("import tensorflow as tf\n")
@@ -120,14 +127,18 @@ def test_what_comes_after_runs(title: str, target: str, folder: Path) -> None:
 
 
 def test_consumers_read_batches_of_one_bucket_in_each_step(target: str) -> None:
-    """Both ranks run the program; in each step their batches differ and come from the same bucket."""
+    """Both ranks run the program; in each step their batches differ and come from the
+    same bucket.
+    """
     if "num_consumers" not in inspect.signature(zmqdata.distribute).parameters:
         pytest.skip("coordinated reads are not there yet")
     program = PROGRAMS[COORDINATED][1]
     steps: dict[int, Steps] = {}
     threads = [
         threading.Thread(
-            target=lambda rank=rank: steps.update({rank: run(program.replace("rank=0", f"rank={rank}"), target)}),
+            target=lambda rank=rank: steps.update(
+                {rank: run(program.replace("rank=0", f"rank={rank}"), target)}
+            ),
             daemon=True,
         )
         for rank in range(2)

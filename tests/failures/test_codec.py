@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.failures.codec``: an exception at a worker is the right exception at the consumer."""
+"""Tests of ``zmqdata.failures.codec``: an exception at a worker is the right exception
+at the consumer.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.errors import BY_NAME, DataServiceError, FailedPreconditionError, PipelineError, ProtocolError
+from zmqdata.errors import (
+    BY_NAME,
+    DataServiceError,
+    FailedPreconditionError,
+    PipelineError,
+    ProtocolError,
+)
 from zmqdata.failures.codec import MISSING_MODULE, Failure, decode_failure, encode_failure, told_by
 from zmqdata.failures.exceptions import RemoteError, RemoteException
 
@@ -31,21 +39,33 @@ def sent(error: BaseException, element: int = 7) -> DataServiceError:
 
 
 def test_a_users_error_names_node_element_and_worker() -> None:
-    """The consumer learns which operation failed at which element, where, and sees the traceback of over there."""
-    error = PipelineError("map(f) at train.py:12 failed: ValueError: bad", node="map(f) at train.py:12")
+    """The consumer learns which operation failed at which element, where, and sees the
+    traceback of over there.
+    """
+    error = PipelineError(
+        "map(f) at train.py:12 failed: ValueError: bad", node="map(f) at train.py:12"
+    )
     found = sent(raised(error, raised(ValueError("bad"))))
     assert isinstance(found, PipelineError)
-    text = f"map(f) at train.py:12 failed: ValueError: bad (element 7 of its task, on worker {WORKER})"
-    assert str(found).startswith(f"{text}\n\nRemote traceback:\nTraceback (most recent call last):\n")
+    text = (
+        f"map(f) at train.py:12 failed: ValueError: bad (element 7 of its task, on worker {WORKER})"
+    )
+    assert str(found).startswith(
+        f"{text}\n\nRemote traceback:\nTraceback (most recent call last):\n"
+    )
     assert (found.node, found.element) == ("map(f) at train.py:12", 7)
     assert found.remote_traceback.endswith("ValueError: bad\n")
     assert "in raised" in found.remote_traceback
 
 
 def test_a_module_that_a_function_imports_and_a_worker_lacks_comes_with_remedies() -> None:
-    """A function may import within: nobody can know before that a worker will miss something."""
+    """A function may import within: nobody can know before that a worker will miss
+    something.
+    """
     missing = raised(ModuleNotFoundError("No module named 'mine'", name="mine"))
-    error = PipelineError("map(f) at train.py:12 failed: ModuleNotFoundError: No module named 'mine'", node="map(f)")
+    error = PipelineError(
+        "map(f) at train.py:12 failed: ModuleNotFoundError: No module named 'mine'", node="map(f)"
+    )
     found = str(sent(raised(error, missing)))
     assert f"No module named 'mine'. {MISSING_MODULE} (element 7" in found
     assert "ship=" in found
@@ -55,31 +75,47 @@ def test_a_module_that_a_function_imports_and_a_worker_lacks_comes_with_remedies
 @pytest.mark.parametrize(
     "missing",
     [
-        ModuleNotFoundError("No module named x", name="zmqdata_shipped_0123456789abcdef.mine.hidden"),
+        ModuleNotFoundError(
+            "No module named x", name="zmqdata_shipped_0123456789abcdef.mine.hidden"
+        ),
         FileNotFoundError(2, "gone", "/cache/zmqdata_shipped_0123456789abcdef/mine/.table"),
     ],
 )
 def test_what_was_not_shipped_with_a_package_comes_with_remedies(missing: Exception) -> None:
-    """A part of a shipped package that a worker lacks was left out of it: why is said."""
+    """A part of a shipped package that a worker lacks was left out of it: why is
+    said.
+    """
     found = str(sent(raised(PipelineError("map(f) failed", node="map(f)"), raised(missing))))
     assert "hidden files, __pycache__, .pyc and backup files stay at home" in found
     assert "ship=" not in found
-    other = raised(PipelineError("map(f) failed", node="map(f)"), raised(FileNotFoundError(2, "gone", "a.rec")))
+    other = raised(
+        PipelineError("map(f) failed", node="map(f)"), raised(FileNotFoundError(2, "gone", "a.rec"))
+    )
     assert "stay at home" not in str(sent(other))
 
 
 @pytest.mark.parametrize(
-    "cause", [ValueError("bad", 3), KeyError("name"), FileNotFoundError(2, "gone", "a.rec"), ZeroDivisionError()]
+    "cause",
+    [
+        ValueError("bad", 3),
+        KeyError("name"),
+        FileNotFoundError(2, "gone", "a.rec"),
+        ZeroDivisionError(),
+    ],
 )
 def test_the_cause_is_rebuilt(cause: Exception) -> None:
-    """The user's own exception is the cause, of its class and with its arguments, as it would be locally."""
+    """The user's own exception is the cause, of its class and with its arguments, as it
+    would be locally.
+    """
     found = sent(raised(PipelineError("map(f) failed", node="map(f)"), raised(cause)))
     assert type(found.__cause__) is type(cause)
     assert str(found.__cause__) == str(cause)
 
 
 def test_an_error_outside_of_a_function_is_its_own_cause() -> None:
-    """What was raised without a node around it comes as a PipelineError that says class and text."""
+    """What was raised without a node around it comes as a PipelineError that says class
+    and text.
+    """
     found = sent(raised(OSError("disk full")))
     assert isinstance(found, PipelineError)
     assert str(found).startswith("OSError: disk full (element 7")
@@ -96,7 +132,9 @@ def test_a_pipeline_error_without_a_cause_is_passed_on() -> None:
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_a_fault_of_the_pipeline_keeps_its_class(name: str) -> None:
-    """Errors of the service come back as themselves: their text is whole, no element is to blame."""
+    """Errors of the service come back as themselves: their text is whole, no element is
+    to blame.
+    """
     found = sent(raised(BY_NAME[name]("python 3.11 here, 3.12 there")))
     assert type(found) is BY_NAME[name]
     assert str(found) == "python 3.11 here, 3.12 there"
@@ -104,14 +142,18 @@ def test_a_fault_of_the_pipeline_keeps_its_class(name: str) -> None:
 
 
 def test_a_users_class_that_borrows_a_name_stays_in_the_family() -> None:
-    """A class of the user named like one of ours arrives as ours: still an error that says what happened."""
+    """A class of the user named like one of ours arrives as ours: still an error that
+    says what happened.
+    """
     found = sent(raised(type("NotFoundError", (Exception,), {})("no row 5")))
     assert isinstance(found, DataServiceError)
     assert "no row 5" in str(found)
 
 
 def test_exits_in_user_code_do_not_end_the_consumer() -> None:
-    """sys.exit() in a function is a failure like any other; it is never rebuilt as an exit."""
+    """sys.exit() in a function is a failure like any other; it is never rebuilt as an
+    exit.
+    """
     for exit_ in (SystemExit(3), KeyboardInterrupt(), StopIteration(1)):
         found = sent(raised(exit_))
         assert isinstance(found, PipelineError)
@@ -121,14 +163,21 @@ def test_exits_in_user_code_do_not_end_the_consumer() -> None:
 def test_unknown_service_errors_are_pipeline_errors() -> None:
     """A later version's error class, or none of ours, loses its class, not its text."""
     failure = Failure(
-        "slow down", "", 1, WORKER, "LaterError", RemoteError("zmqdata.errors.LaterError", ("slow down",))
+        "slow down",
+        "",
+        1,
+        WORKER,
+        "LaterError",
+        RemoteError("zmqdata.errors.LaterError", ("slow down",)),
     )
     found = decode_failure(msgspec.msgpack.encode(failure))
     assert isinstance(found, PipelineError)
     assert str(found) == f"slow down (element 1 of its task, on worker {WORKER})"
 
 
-@given(st.text(st.characters(codec="utf-8")), st.integers(0, 2**62), st.sampled_from([*BY_NAME, ""]))
+@given(
+    st.text(st.characters(codec="utf-8")), st.integers(0, 2**62), st.sampled_from([*BY_NAME, ""])
+)
 def test_any_text_arrives(text: str, element: int, name: str) -> None:
     """Texts and numbers of any size come through unharmed."""
     error = BY_NAME[name](text) if name else PipelineError(text, node=text)
@@ -138,8 +187,15 @@ def test_any_text_arrives(text: str, element: int, name: str) -> None:
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text() | st.binary(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats()
+    | st.text()
+    | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4)
+    ),
     max_leaves=8,
 )
 
@@ -162,14 +218,20 @@ def test_garbage_is_refused(encoded: bytes) -> None:
 
 @given(st.sampled_from(Failure.__struct_fields__), VALUES)
 def test_wrong_fields_are_refused_or_fit(field: str, value: Any) -> None:
-    """A field of another type is refused; whatever fits makes an error that can be shown."""
-    fields: dict[str, Any] = msgspec.to_builtins(msgspec.msgpack.decode(encode_failure(ValueError("bad"), 1, WORKER)))
+    """A field of another type is refused; whatever fits makes an error that can be
+    shown.
+    """
+    fields: dict[str, Any] = msgspec.to_builtins(
+        msgspec.msgpack.decode(encode_failure(ValueError("bad"), 1, WORKER))
+    )
     refused_or_error(msgspec.msgpack.encode(fields | {field: value}))
 
 
 @given(st.integers(0, 10_000), st.integers(0, 255), st.booleans())
 def test_damaged_failures_are_refused_or_fit(at: int, byte: int, cut: bool) -> None:
-    """A changed byte, or an end that is missing, never raises anything but ProtocolError."""
+    """A changed byte, or an end that is missing, never raises anything but
+    ProtocolError.
+    """
     encoded = bytearray(encode_failure(json.JSONDecodeError("bad", "{", 1), 1, WORKER))
     encoded[at % len(encoded)] = byte
     refused_or_error(bytes(encoded[: at % len(encoded)] if cut else encoded))
@@ -182,8 +244,12 @@ def test_deep_nesting_is_refused() -> None:
 
 
 def test_a_service_error_with_a_cause_of_its_own_names_itself() -> None:
-    """Only a PipelineError stands for its cause; what a service error was raised from is in its traceback."""
-    encoded = encode_failure(raised(FailedPreconditionError("no module"), raised(ImportError("rare"))), 0, WORKER)
+    """Only a PipelineError stands for its cause; what a service error was raised from
+    is in its traceback.
+    """
+    encoded = encode_failure(
+        raised(FailedPreconditionError("no module"), raised(ImportError("rare"))), 0, WORKER
+    )
     failure = msgspec.msgpack.decode(encoded, type=Failure)
     assert failure.cause.kind == "zmqdata.errors.FailedPreconditionError"
     assert "ImportError: rare" in failure.cause.traceback
@@ -215,7 +281,14 @@ def test_long_texts_are_cut() -> None:
 
 def test_a_failure_is_told_by_name_and_text() -> None:
     """Without a traceback; bytes that are no failure are told as what they are."""
-    name, text = told_by(encode_failure(raised(PipelineError("map failed", node="map"), ValueError("bad row")), 3, "w"))
+    name, text = told_by(
+        encode_failure(
+            raised(PipelineError("map failed", node="map"), ValueError("bad row")), 3, "w"
+        )
+    )
     assert (name, "map failed" in text, "Traceback" in text) == ("PipelineError", True, False)
-    assert told_by(encode_failure(FailedPreconditionError("no room"), 3, "w"))[0] == "FailedPreconditionError"
+    assert (
+        told_by(encode_failure(FailedPreconditionError("no room"), 3, "w"))[0]
+        == "FailedPreconditionError"
+    )
     assert told_by(b"nonsense")[0] == "ProtocolError"

@@ -123,7 +123,9 @@ def test_a_constructor_written_in_python_is_not_called() -> None:
     ],
 )
 def test_what_cannot_or_must_not_be_made_gets_a_stand_in(kind: str, args: tuple[Any, ...]) -> None:
-    """Exits, ends of iteration, what is no exception, unknown classes and failing ones become RemoteException."""
+    """Exits, ends of iteration, what is no exception, unknown classes and failing ones
+    become RemoteException.
+    """
     got = rebuild_exception(RemoteError(kind, args))
     assert isinstance(got, RemoteException)
     assert isinstance(got, RuntimeError)
@@ -138,8 +140,12 @@ def test_arguments_that_are_not_plain_are_refused() -> None:
 
 
 def test_a_class_that_makes_something_else_gets_a_stand_in() -> None:
-    """OSError chooses a subclass by its number: what comes out must be what was named."""
-    assert type(rebuild_exception(RemoteError("builtins.OSError", (2, "gone")))).__name__ == "OSError"
+    """OSError chooses a subclass by its number: what comes out must be what was
+    named.
+    """
+    assert (
+        type(rebuild_exception(RemoteError("builtins.OSError", (2, "gone")))).__name__ == "OSError"
+    )
 
 
 def test_a_stand_in_shows_the_name_of_the_class() -> None:
@@ -161,7 +167,9 @@ def test_looking_for_a_class_imports_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_arguments_become_plain() -> None:
-    """Subclasses of plain types come as those, others by their repr, hopeless ones by their class."""
+    """Subclasses of plain types come as those, others by their repr, hopeless ones by
+    their class.
+    """
 
     class Number(enum.IntEnum):
         ONE = 1
@@ -170,7 +178,9 @@ def test_arguments_become_plain() -> None:
         def __repr__(self) -> str:
             raise ValueError
 
-    got = describe_exception(ValueError(Number.ONE, [1], Unprintable(), 2**63, "\ud800", 10**5000)).args
+    got = describe_exception(
+        ValueError(Number.ONE, [1], Unprintable(), 2**63, "\ud800", 10**5000)
+    ).args
     assert got[:2] == (1, "[1]")
     assert "Unprintable object" in str(got[2])
     assert got[3:5] == (str(2**63), "\\ud800")
@@ -231,7 +241,13 @@ def test_an_error_that_needs_other_arguments_keeps_its_class_where_it_can() -> N
     assert isinstance(there_and_back(caught.value), json.JSONDecodeError)
 
 
-@given(st.builds(RemoteError, st.text(), st.lists(st.none() | st.integers() | st.text() | st.binary()).map(tuple)))
+@given(
+    st.builds(
+        RemoteError,
+        st.text(),
+        st.lists(st.none() | st.integers() | st.text() | st.binary()).map(tuple),
+    )
+)
 def test_rebuilding_never_fails(remote: RemoteError) -> None:
     """Whatever a peer says, an exception comes out."""
     assert isinstance(rebuild_exception(remote), Exception)

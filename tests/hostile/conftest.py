@@ -44,7 +44,9 @@ class Peer:
         self._pulls: list[zmq.Socket[bytes]] = []
 
     def say(self, message: m.Message) -> None:
-        """Sends a message, if it is let in: whose connection was refused waits for ever to be heard."""
+        """Sends a message, if it is let in: whose connection was refused waits for ever
+        to be heard.
+        """
         with contextlib.suppress(zmq.Again):
             self._socket.send_multipart(wire.pack(message))
 
@@ -75,7 +77,9 @@ class Peer:
         return self.answer()
 
     def link(self, name: str, client: str, ticket: int = 0, **options: Any) -> zmq.Socket[bytes]:
-        """A data connection, opened and connected as a client does: it lasts until this peer is gone."""
+        """A data connection, opened and connected as a client does: it lasts until this
+        peer is gone.
+        """
         opened = self.ask(m.OpenLink(client, name, "", 0, "", ("tcp",), ticket=ticket, **options))
         assert isinstance(opened, m.LinkOpened), opened
         pull = self._context.socket(zmq.PULL)
@@ -94,9 +98,13 @@ class Peer:
 
 @pytest.fixture(autouse=True)
 def no_faults(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Whatever peers say, it brings no server to an error that nobody has thought of."""
+    """Whatever peers say, it brings no server to an error that nobody has thought
+    of.
+    """
     yield
-    assert not [record for record in caplog.get_records("call") if "unexpected error" in record.getMessage()]
+    assert not [
+        record for record in caplog.get_records("call") if "unexpected error" in record.getMessage()
+    ]
 
 
 @pytest.fixture
@@ -126,7 +134,9 @@ def roles(tmp_path: Path) -> Iterator[dict[str, Key]]:
 @pytest.fixture
 def divided(make_service: Callable[..., Service], roles: dict[str, Key]) -> Service:
     """A service whose processes have the keys of their roles."""
-    return make_service(key_file=roles["dispatcher"].path, worker_options={"key_file": roles["worker"].path})
+    return make_service(
+        key_file=roles["dispatcher"].path, worker_options={"key_file": roles["worker"].path}
+    )
 
 
 def servers(service: Service) -> list[Any]:
@@ -146,20 +156,26 @@ def check_serves(service: Service, count: int = 200) -> None:
 
 
 def kinds(shell: Any) -> set[str]:
-    """What was dropped that was said, in kinds, and not who could not even say who it is."""
+    """What was dropped that was said, in kinds, and not who could not even say who it
+    is.
+    """
     return {kind for kind in shell.rejects.counts if not kind.startswith("a new connection: ")}
 
 
 def examples(messages: Sequence[type[m.Message]]) -> Iterator[m.Message]:
     """A message of each kind, whose fields say nothing in particular."""
     for kind in messages:
-        yield kind(**{one.name: _example(one.type) for one in msgspec.structs.fields(kind) if one.required})
+        yield kind(
+            **{one.name: _example(one.type) for one in msgspec.structs.fields(kind) if one.required}
+        )
 
 
 def _example(kind: Any) -> Any:
     kind = getattr(kind, "__origin__", kind) if hasattr(kind, "__metadata__") else kind
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return kind(**{one.name: _example(one.type) for one in msgspec.structs.fields(kind) if one.required})
+        return kind(
+            **{one.name: _example(one.type) for one in msgspec.structs.fields(kind) if one.required}
+        )
     plain = {str: "x", int: 0, float: 0.0, bytes: b"", bool: False}
     if kind in plain:
         return plain[kind]

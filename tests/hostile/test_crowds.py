@@ -1,4 +1,6 @@
-"""Facts about many connections, much said, and nothing taken: servers stay small, and serve everybody else."""
+"""Facts about many connections, much said, and nothing taken: servers stay small, and
+serve everybody else.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,18 @@ pytestmark = pytest.mark.full
 
 FEW = 200
 MOST_MORE = 1 << 30
-"""Bytes by which a server may grow under any attack. One without bounds would take that in a second or two."""
+"""Bytes by which a server may grow under any attack. One without bounds would take that
+in a second or two.
+"""
 HELLO = 64 + 202
 BEGUN = {"strangers": 3, "hasty": 3, "large": 5, "oversized": 5}
 """So often an attack has asked whether it is to end when it has begun in earnest."""
 
 
 def said_by_halves(endpoint: str) -> dict[str, bytes]:
-    """What connections say that go no further, up to a good beginning of a handshake."""
+    """What connections say that go no further, up to a good beginning of a
+    handshake.
+    """
     whole = recorded(endpoint, own_key(), wire.pack(m.RequestStatus("r")))
     return {
         "nothing": b"",
@@ -64,7 +70,9 @@ def said_by_halves(endpoint: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_those_who_never_finish_keep_nobody_out(service: Service, which: int) -> None:
-    """Hundreds of connections that say nothing, or half of what they should, and stay."""
+    """Hundreds of connections that say nothing, or half of what they should, and
+    stay.
+    """
     endpoint = endpoints(service)[which]
     held = [one for said in said_by_halves(endpoint).values() for one in hold(endpoint, said, FEW)]
     assert len(held) == 6 * FEW
@@ -76,14 +84,18 @@ def test_those_who_never_finish_keep_nobody_out(service: Service, which: int) ->
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("kind", [*WITH_KEY, *ON_WORKERS, *ON_DISPATCHERS, "strangers", "hasty"])
 def test_everything_comes_once_during_a_flood(service: Service, kind: str, which: int) -> None:
-    """Whoever has a key or none says as much as it can, and the loop reads what it would have read."""
+    """Whoever has a key or none says as much as it can, and the loop reads what it
+    would have read.
+    """
     stopping, asked = threading.Event(), []
 
     def stop() -> bool:
         asked.append(1)
         return stopping.is_set()
 
-    attacker = threading.Thread(target=ATTACKS[kind], args=(endpoints(service)[which], own_key(), stop))
+    attacker = threading.Thread(
+        target=ATTACKS[kind], args=(endpoints(service)[which], own_key(), stop)
+    )
     attacker.start()
     try:
         wait_until(lambda: len(asked) > BEGUN.get(kind, 2 * AT_ONCE), "it has begun")
@@ -105,7 +117,9 @@ class Greedy:
         make_peer: makes its connections.
     """
 
-    def __init__(self, target: str, worker: str, ds: Dataset, make_peer: Callable[..., Peer]) -> None:
+    def __init__(
+        self, target: str, worker: str, ds: Dataset, make_peer: Callable[..., Peer]
+    ) -> None:
         self._it = iter(ds.apply(distribute("parallel_epochs", target, job_name="greedy")))
         next(self._it)
         jobs = status(target)["jobs"]
@@ -119,7 +133,9 @@ class Greedy:
                 place = next((one for one in opened.task_list.tasks if one.address == worker), None)
                 self.ticket = opened.task_list.ticket
         self.key = (place.task, place.attempt)
-        self.link = self.peer.ask(m.OpenLink("greedy", "greedy-1", "", 0, "", ("tcp",), ticket=self.ticket))
+        self.link = self.peer.ask(
+            m.OpenLink("greedy", "greedy-1", "", 0, "", ("tcp",), ticket=self.ticket)
+        )
 
     def grant(self, handed_out: int, seen: int) -> m.Message:
         """Asks for all there is, and says that it has so much behind it."""
@@ -142,7 +158,9 @@ def test_a_link_that_is_asked_for_and_not_read_is_ended(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its client says that it has handed out all that was ever sent, and takes none of it; the log does not name it."""
+    """Its client says that it has handed out all that was ever sent, and takes none of
+    it; the log does not name it.
+    """
     monkeypatch.setattr(links, "MOST_QUEUED_BYTES", 8 << 20)
     service = make_service(workers=1)
     greedy = Greedy(service.target, service.workers[0].address, endless(), make_peer)
@@ -161,7 +179,15 @@ def test_a_link_that_is_asked_for_and_not_read_is_ended(
 @contextlib.contextmanager
 def attacking(kind: str, endpoint: str, key_file: Path) -> Iterator[None]:
     """A process that attacks."""
-    command = [sys.executable, "-m", "benchmarks.attackers", kind, endpoint, "600", f"--key-file={key_file}"]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.attackers",
+        kind,
+        endpoint,
+        "600",
+        f"--key-file={key_file}",
+    ]
     attacker = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, start_new_session=True)
     assert attacker.stdout is not None
     try:
@@ -178,7 +204,9 @@ def attacking(kind: str, endpoint: str, key_file: Path) -> Iterator[None]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", [*WITHOUT_KEY, *WITH_KEY, *ON_WORKERS, *ON_DISPATCHERS])
 def test_servers_stay_small(tmp_path: Path, kind: str) -> None:
-    """Neither thousands of connections nor a flood of messages takes all memory, or ends what others read."""
+    """Neither thousands of connections nor a flood of messages takes all memory, or
+    ends what others read.
+    """
     which = [0] if kind in ON_DISPATCHERS else [1] if kind in ON_WORKERS else [0, 1]
     with cluster(tmp_path) as processes:
         loop = Loop(processes[0].address)
@@ -189,7 +217,9 @@ def test_servers_stay_small(tmp_path: Path, kind: str) -> None:
                 with attacking(kind, server.address, tmp_path / "cluster.key"):
                     for _ in range(5):
                         count = loop.count
-                        wait_until(lambda count=count: loop.count > count + 5_000, "the loop goes on", 60)
+                        wait_until(
+                            lambda count=count: loop.count > count + 5_000, "the loop goes on", 60
+                        )
                         loop.rate(1.0)
                         most.append(memory_of(server.pid) - before)
                 assert max(most) < MOST_MORE
@@ -201,12 +231,18 @@ def test_servers_stay_small(tmp_path: Path, kind: str) -> None:
 @pytest.mark.realprocess
 @pytest.mark.timeout(120)
 def test_who_does_not_prove_who_it_is_is_sent_away(tmp_path: Path) -> None:
-    """Within the time for handshakes each of these connections is ended, whatever it said."""
+    """Within the time for handshakes each of these connections is ended, whatever it
+    said.
+    """
     with cluster(tmp_path) as (dispatcher, worker):
         for endpoint in (dispatcher.address, worker.address):
-            held = [one for said in (b"", GREETING[:20], GREETING) for one in hold(endpoint, said, 100)]
+            held = [
+                one for said in (b"", GREETING[:20], GREETING) for one in hold(endpoint, said, 100)
+            ]
             for one in held:
-                wait_until(lambda one=one: is_ended(one), "it is ended", 2 * sockets.HANDSHAKE_MS / 1000)
+                wait_until(
+                    lambda one=one: is_ended(one), "it is ended", 2 * sockets.HANDSHAKE_MS / 1000
+                )
                 one.close()
 
 
@@ -226,10 +262,14 @@ def is_ended(one: plain.socket) -> bool:
 def test_a_greedy_client_gets_no_more_than_a_client_can_hold(
     tmp_path: Path, make_peer: Callable[..., Peer]
 ) -> None:
-    """With credit for everything, and nothing read, a worker makes so much for it and waits."""
+    """With credit for everything, and nothing read, a worker makes so much for it and
+    waits.
+    """
     with cluster(tmp_path) as (dispatcher, worker):
         key = load(tmp_path / "cluster.key")
-        greedy = Greedy(dispatcher.address, worker.address, endless(), lambda one: make_peer(one, key))
+        greedy = Greedy(
+            dispatcher.address, worker.address, endless(), lambda one: make_peer(one, key)
+        )
         before = memory_of(worker.pid)
         grown = []
 

@@ -1,4 +1,6 @@
-"""Facts about peers with a client's key who speak for others, or want what is others': they change and get nothing."""
+"""Facts about peers with a client's key who speak for others, or want what is others':
+they change and get nothing.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ SIZE = 4 << 20
 
 @pytest.fixture
 def reading(service: Service) -> Any:
-    """An iterator that is in the middle of reading, and is read to its end afterwards."""
+    """An iterator that is in the middle of reading, and is read to its end
+    afterwards.
+    """
     elements = Dataset.range(COUNT).map(lambda x: x)
     # So little on its way that its task and its link are there until the end.
     told = {"data_transfer_protocol": "tcp", "max_outstanding_requests": 1000}
@@ -47,13 +51,19 @@ def names_for(service: Service) -> list[str]:
     return [*shown, *(f"{one}-1" for one in shown), secrets.token_hex(16), "", "client", "0"]
 
 
-def test_a_made_up_client_is_unknown(service: Service, reading: Any, make_peer: Callable[..., Peer]) -> None:
-    """Its goodbyes, reports and heartbeats are refused, or answered without having changed anything."""
+def test_a_made_up_client_is_unknown(
+    service: Service, reading: Any, make_peer: Callable[..., Peer]
+) -> None:
+    """Its goodbyes, reports and heartbeats are refused, or answered without having
+    changed anything.
+    """
     peer = make_peer(service.target)
     everything = dict.fromkeys((task for task, _ in tasks_of(service)), ((0, MOST),))
     before = status(service.target)["jobs"]
     for name in names_for(service):
-        assert isinstance(peer.ask(m.ClientHeartbeat(name, 0, 1, everything, done=True)), m.RequestRefused)
+        assert isinstance(
+            peer.ask(m.ClientHeartbeat(name, 0, 1, everything, done=True)), m.RequestRefused
+        )
         assert isinstance(peer.ask(m.CloseIteration(name, 1, everything)), m.IterationClosed)
         for task, attempt in tasks_of(service):
             peer.say(m.HoldingsReported(name, task, attempt, ((0, MOST),)))
@@ -62,11 +72,17 @@ def test_a_made_up_client_is_unknown(service: Service, reading: Any, make_peer: 
     assert (job["clients"], job["finished"]) == (before[0]["clients"], False)
 
 
-def test_reports_count_for_ones_own_job_only(service: Service, reading: Any, make_peer: Callable[..., Peer]) -> None:
-    """Who reads a job of its own says that it was handed all of another one's: nobody believes it."""
+def test_reports_count_for_ones_own_job_only(
+    service: Service, reading: Any, make_peer: Callable[..., Peer]
+) -> None:
+    """Who reads a job of its own says that it was handed all of another one's: nobody
+    believes it.
+    """
     peer = make_peer(service.target)
     dataset_id = status(service.target)["jobs"][0]["dataset_id"]
-    opened = peer.ask(m.OpenIteration("thief", m.JobParameters("another", dataset_id, "DYNAMIC"), 0))
+    opened = peer.ask(
+        m.OpenIteration("thief", m.JobParameters("another", dataset_id, "DYNAMIC"), 0)
+    )
     assert isinstance(opened, m.IterationOpened)
     mine = {place.task for place in opened.task_list.tasks}
     others = [task for task, _ in tasks_of(service) if task not in mine]
@@ -75,13 +91,17 @@ def test_reports_count_for_ones_own_job_only(service: Service, reading: Any, mak
     peer.say(beat)
     peer.say(m.HoldingsReported("thief", others[0], 1, ((0, MOST),)))
     peer.say(m.CloseIteration("thief", 2, beat.delivered))
-    wait_until(lambda: any(isinstance(one, m.IterationClosed) for one in peer.answers()), "it is heard")
+    wait_until(
+        lambda: any(isinstance(one, m.IterationClosed) for one in peer.answers()), "it is heard"
+    )
 
 
 def test_links_are_spoken_for_by_their_clients_alone(
     service: Service, reading: Any, make_peer: Callable[..., Peer]
 ) -> None:
-    """Whoever guesses names closes no link, moves no credit, and takes over nobody's."""
+    """Whoever guesses names closes no link, moves no credit, and takes over
+    nobody's.
+    """
     shell = servers(service)[1]
     wait_until(lambda: shell.links._links, "a link")
     peer = make_peer(service.workers[0].address)
@@ -99,15 +119,21 @@ def test_links_are_spoken_for_by_their_clients_alone(
 def test_another_jobs_elements_are_not_given_away(
     service: Service, reading: Any, make_peer: Callable[..., Peer]
 ) -> None:
-    """Neither for a guessed task, nor for a ticket of another job, nor for a guessed one."""
+    """Neither for a guessed task, nor for a ticket of another job, nor for a guessed
+    one.
+    """
     dataset_id = status(service.target)["jobs"][0]["dataset_id"]
     asker = make_peer(service.target)
-    opened = asker.ask(m.OpenIteration("other", m.JobParameters("another", dataset_id, "DYNAMIC"), 0))
+    opened = asker.ask(
+        m.OpenIteration("other", m.JobParameters("another", dataset_id, "DYNAMIC"), 0)
+    )
     assert isinstance(opened, m.IterationOpened)
     mine = {place.task for place in opened.task_list.tasks}
     keys = [key for key in tasks_of(service) if key[0] not in mine]
     pulls = []
-    for number, ticket in enumerate([0, 1, opened.task_list.ticket, opened.task_list.ticket + 1, opened.iteration]):
+    for number, ticket in enumerate(
+        [0, 1, opened.task_list.ticket, opened.task_list.ticket + 1, opened.iteration]
+    ):
         peer = make_peer(service.workers[0].address)
         name = f"thief-{number}"
         pulls.append(peer.link(f"{name}-1", name, ticket))
@@ -121,7 +147,9 @@ def test_another_jobs_elements_are_not_given_away(
 
 
 def test_a_link_lets_its_client_in_once(service: Service, make_peer: Callable[..., Peer]) -> None:
-    """By the secret of one link nobody holds many connections: what is said over them is read by nobody."""
+    """By the secret of one link nobody holds many connections: what is said over them
+    is read by nobody.
+    """
     peer = make_peer(service.workers[0].address)
     opened = peer.ask(m.OpenLink("me", "me-1", "", 0, "", ("tcp",)))
     assert isinstance(opened, m.LinkOpened)
@@ -137,7 +165,9 @@ def test_a_link_lets_its_client_in_once(service: Service, make_peer: Callable[..
     assert servers(service)[1].rejects.counts["a data socket: its key is not let in"] == 1
 
 
-def test_a_joined_job_is_read_with_its_ticket(service: Service, make_peer: Callable[..., Peer]) -> None:
+def test_a_joined_job_is_read_with_its_ticket(
+    service: Service, make_peer: Callable[..., Peer]
+) -> None:
     """Somebody else's implementation of a client gets elements as ours does."""
     it = iter(service.read(Dataset.range(10), "parallel_epochs", job_name="shared"))
     next(it)
@@ -146,11 +176,17 @@ def test_a_joined_job_is_read_with_its_ticket(service: Service, make_peer: Calla
     job = m.JobParameters("mine", dataset_id, "OFF")
     opened = asker.ask(m.OpenIteration("me", job, 0))
     assert isinstance(opened, m.IterationOpened)
-    while not (places := [one for one in opened.task_list.tasks if one.address == service.workers[0].address]):
+    while not (
+        places := [
+            one for one in opened.task_list.tasks if one.address == service.workers[0].address
+        ]
+    ):
         opened = asker.ask(m.OpenIteration("me", job, 0))
         assert isinstance(opened, m.IterationOpened)
     pull = peer.link("me-1", "me", opened.task_list.ticket)
-    peer.say(m.Grant("me-1", 0, (m.StreamGrant(places[0].task, places[0].attempt, 10, 1 << 20, 0),)))
+    peer.say(
+        m.Grant("me-1", 0, (m.StreamGrant(places[0].task, places[0].attempt, 10, 1 << 20, 0),))
+    )
     assert pull.poll(10_000)
     asker.say(m.CloseIteration("me", 0, {}))
     it.close()
@@ -166,19 +202,31 @@ def test_a_joined_job_is_read_with_its_ticket(service: Service, make_peer: Calla
         (0, MOST, MOST, 0, MOST),
     ],
 )
-def test_no_grant_does_harm(service: Service, make_peer: Callable[..., Peer], stream: tuple[int, ...]) -> None:
-    """Whatever numbers somebody grants itself, in a job of its own too, everybody else is served."""
+def test_no_grant_does_harm(
+    service: Service, make_peer: Callable[..., Peer], stream: tuple[int, ...]
+) -> None:
+    """Whatever numbers somebody grants itself, in a job of its own too, everybody else
+    is served.
+    """
     it = iter(service.read(Dataset.range(1_000_000), job_name="own"))
     next(it)
     shell = servers(service)[1]
     (ticket,) = {task.definition.ticket for task in shell.core.tasks.values()}
     peer = make_peer(service.workers[0].address)
-    for name, reader in (("a", m.Reader()), ("b", m.Reader(-1)), ("c", m.Reader(MOST)), ("d", m.Reader(0, "x"))):
+    for name, reader in (
+        ("a", m.Reader()),
+        ("b", m.Reader(-1)),
+        ("c", m.Reader(MOST)),
+        ("d", m.Reader(0, "x")),
+    ):
         peer.link(f"{name}-1", name, ticket, reader=reader)
         for task, attempt in [*tasks_of(service), (-1, -1), (MOST, MOST)]:
             for links in (0, MOST):
-                peer.say(m.Grant(f"{name}-1", MOST, (m.StreamGrant(task, attempt, *stream),), links))
-        # Its client has opened no job: once the dispatcher hears of it, it has the worker end the link.
+                peer.say(
+                    m.Grant(f"{name}-1", MOST, (m.StreamGrant(task, attempt, *stream),), links)
+                )
+        # Its client has opened no job: once the dispatcher hears of it, it has the
+        # worker end the link.
         assert {type(one) for one in peer.answers()} <= {m.LinkReported, m.LinkRefused}
     negative = min(stream) < 0
     assert (shell.rejects.total > 0) == negative
@@ -187,20 +235,40 @@ def test_no_grant_does_harm(service: Service, make_peer: Callable[..., Peer], st
 
 
 def test_no_report_does_harm(service: Service, make_peer: Callable[..., Peer]) -> None:
-    """Whatever somebody reports of a job of its own, everybody else is served, and is told how things stand."""
+    """Whatever somebody reports of a job of its own, everybody else is served, and is
+    told how things stand.
+    """
     it = iter(service.read(Dataset.range(1_000_000), job_name="own"))
     next(it)
     dataset_id = status(service.target)["jobs"][0]["dataset_id"]
     most, least = MOST, -MOST
     for mode, consumers in (("DYNAMIC", None), ("OFF", None), ("DYNAMIC", 2)):
         name, peer = f"{mode}{consumers}", make_peer(service.target)
-        job = m.JobParameters(name, dataset_id, mode, consumers, finite="drop" if consumers else None)
+        job = m.JobParameters(
+            name, dataset_id, mode, consumers, finite="drop" if consumers else None
+        )
         opened = peer.ask(m.OpenIteration(name, job, 0, m.Reader(0 if consumers else None)))
         assert isinstance(opened, m.IterationOpened), opened
-        for numbers in ((most, most, most, most), (least, least, least, least), (0, most, least, 1)):
-            for ranges in (((0, most), (least, 0)), ((5, 2),), ((most, least),), ((0, 0),), ((0, most),) * 100):
-                delivered = dict.fromkeys((task["task"] for task in status(service.target)["tasks"]), ranges)
-                peer.say(m.ClientHeartbeat(name, numbers[0], numbers[1], delivered, *numbers[1:], repeats=numbers[0]))
+        for numbers in (
+            (most, most, most, most),
+            (least, least, least, least),
+            (0, most, least, 1),
+        ):
+            for ranges in (
+                ((0, most), (least, 0)),
+                ((5, 2),),
+                ((most, least),),
+                ((0, 0),),
+                ((0, most),) * 100,
+            ):
+                delivered = dict.fromkeys(
+                    (task["task"] for task in status(service.target)["tasks"]), ranges
+                )
+                peer.say(
+                    m.ClientHeartbeat(
+                        name, numbers[0], numbers[1], delivered, *numbers[1:], repeats=numbers[0]
+                    )
+                )
         peer.say(m.OpenIteration(f"{name}-2", job, most, m.Reader(most if consumers else None)))
         peer.say(m.OpenIteration(f"{name}-3", job, least, m.Reader(-1)))
         assert peer.answers()
@@ -218,8 +286,12 @@ def test_no_report_does_harm(service: Service, make_peer: Callable[..., Peer]) -
         {"num_consumers": 1, "finite": "drop", "num_tasks": -(1 << 40)},
     ],
 )
-def test_no_job_is_of_any_size(service: Service, make_peer: Callable[..., Peer], changes: dict[str, Any]) -> None:
-    """What would take all memory by its numbers is refused before anything is made of it."""
+def test_no_job_is_of_any_size(
+    service: Service, make_peer: Callable[..., Peer], changes: dict[str, Any]
+) -> None:
+    """What would take all memory by its numbers is refused before anything is made of
+    it.
+    """
     peer = make_peer(service.target)
     registered = peer.ask(_dataset())
     assert isinstance(registered, m.DatasetRegistered)
@@ -229,7 +301,9 @@ def test_no_job_is_of_any_size(service: Service, make_peer: Callable[..., Peer],
     check_serves(service)
 
 
-def test_numbers_beyond_64_bits_are_no_numbers(service: Service, make_peer: Callable[..., Peer]) -> None:
+def test_numbers_beyond_64_bits_are_no_numbers(
+    service: Service, make_peer: Callable[..., Peer]
+) -> None:
     """Nor are infinities, texts, nothing and truth: none of it is decoded."""
     peer = make_peer(service.workers[0].address)
     shell = servers(service)[1]
@@ -242,13 +316,22 @@ def test_numbers_beyond_64_bits_are_no_numbers(service: Service, make_peer: Call
 
 
 def test_names_are_short(service: Service, make_peer: Callable[..., Peer]) -> None:
-    """Neither dispatcher nor worker keeps a name of megabytes, or shows it in its refusal."""
+    """Neither dispatcher nor worker keeps a name of megabytes, or shows it in its
+    refusal.
+    """
     long = "x" * 1_000_001
     peer = make_peer(service.workers[0].address)
-    for link, client, reader in ((long, "c", m.Reader()), ("l", long, m.Reader()), ("l", "c", m.Reader(None, long))):
+    for link, client, reader in (
+        (long, "c", m.Reader()),
+        ("l", long, m.Reader()),
+        ("l", "c", m.Reader(None, long)),
+    ):
         refused = peer.ask(m.OpenLink(client, link, "", 0, "", ("tcp",), reader))
         assert isinstance(refused, m.LinkRefused)
-        assert (refused.error, len(refused.link + refused.text) < 3_000) == ("InvalidArgumentError", True)
+        assert (refused.error, len(refused.link + refused.text) < 3_000) == (
+            "InvalidArgumentError",
+            True,
+        )
     assert not servers(service)[1].core.links.by_client
     asker = make_peer(service.target)
     registered = asker.ask(_dataset())
@@ -261,7 +344,9 @@ def test_names_are_short(service: Service, make_peer: Callable[..., Peer]) -> No
 
 
 def test_answers_repeat_no_long_texts(service: Service, make_peer: Callable[..., Peer]) -> None:
-    """Answers to somebody who reads none of them wait in the server: they are small, however large the asks were."""
+    """Answers to somebody who reads none of them wait in the server: they are small,
+    however large the asks were.
+    """
     long = "x" * 1_000_001
     job = m.JobParameters("j", long, "DYNAMIC")
     asks: list[m.Message] = [
@@ -281,15 +366,24 @@ def test_answers_repeat_no_long_texts(service: Service, make_peer: Callable[...,
     for ask in asks:
         refused = peer.ask(ask)
         assert isinstance(refused, m.RequestRefused)
-        assert (refused.error, len(refused.request + refused.text) < 3_000) == ("InvalidArgumentError", True)
+        assert (refused.error, len(refused.request + refused.text) < 3_000) == (
+            "InvalidArgumentError",
+            True,
+        )
     peer = make_peer(service.workers[0].address)
     assert len(wire.pack(peer.ask(m.RequestStatus(long)))[1]) < 100_000
     assert len(wire.pack(peer.ask(m.Grant(long, 0, ())))[1]) < 3_000
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a connection has carried")
-def test_large_answers_that_nobody_takes_are_few(service: Service, make_peer: Callable[..., Peer]) -> None:
-    """Who asks a hundred times and takes nothing gets as much as may wait; who takes it is answered again."""
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux counts what a connection has carried"
+)
+def test_large_answers_that_nobody_takes_are_few(
+    service: Service, make_peer: Callable[..., Peer]
+) -> None:
+    """Who asks a hundred times and takes nothing gets as much as may wait; who takes it
+    is answered again.
+    """
     asker, other = make_peer(service.target, takes=1), make_peer(service.target)
     small = _dataset()
     large = structs.replace(small.description, sources=None, unsplittable="x" * SIZE)

@@ -32,7 +32,9 @@ def open_sockets(pids: Iterable[int]) -> set[str]:
     return found
 
 
-def listening(pids: Iterable[int]) -> Iterator[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]]:
+def listening(
+    pids: Iterable[int],
+) -> Iterator[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]]:
     """Where processes listen, as a scan of all ports would find it."""
     theirs = open_sockets(pids)
     for table in ("tcp", "tcp6"):
@@ -47,12 +49,16 @@ def listening(pids: Iterable[int]) -> Iterator[tuple[ipaddress.IPv4Address | ipa
 
 
 def test_a_default_start_listens_on_the_loopback_only() -> None:
-    """A dispatcher and a worker by command line, while a job is read over TCP: three kinds of sockets, none beyond."""
+    """A dispatcher and a worker by command line, while a job is read over TCP: three
+    kinds of sockets, none beyond.
+    """
     dispatcher = ServerProcess("zmqdata.dispatcher", ["--log-level=warning"], 1)
     with contextlib.closing(dispatcher):
         dispatcher.launch()
         dispatcher.await_ready(START)
-        worker = ServerProcess("zmqdata.worker", ["--dispatcher", dispatcher.address, "--log-level=warning"], 1)
+        worker = ServerProcess(
+            "zmqdata.worker", ["--dispatcher", dispatcher.address, "--log-level=warning"], 1
+        )
         with contextlib.closing(worker):
             worker.launch()
             worker.await_ready(START)
@@ -63,7 +69,9 @@ def test_a_default_start_listens_on_the_loopback_only() -> None:
             found = {address for address, _ in listening([*pids, os.getpid()])}
             doors = {port for _, port in listening(pids)}
             it.close()
-            known = {int(address.rpartition(":")[2]) for address in (dispatcher.address, worker.address)}
+            known = {
+                int(address.rpartition(":")[2]) for address in (dispatcher.address, worker.address)
+            }
     assert all(address.is_loopback for address in found), found
     assert known < doors
     assert len(doors) == 3, "the data socket was not found, so neither would others have been"
@@ -72,4 +80,6 @@ def test_a_default_start_listens_on_the_loopback_only() -> None:
 def test_the_scan_finds_what_listens_everywhere() -> None:
     """What it would have to find is found."""
     with socket.create_server(("0.0.0.0", 0)) as server:
-        assert (ipaddress.ip_address("0.0.0.0"), server.getsockname()[1]) in listening([os.getpid()])
+        assert (ipaddress.ip_address("0.0.0.0"), server.getsockname()[1]) in listening(
+            [os.getpid()]
+        )

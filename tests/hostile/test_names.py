@@ -1,4 +1,6 @@
-"""Facts about peers that use a name which another one has, whose connections a server cannot hear."""
+"""Facts about peers that use a name which another one has, whose connections a server
+cannot hear.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ COUNT = 5_000
 PATIENCE = 30.0
 LARGE = bytes(900_000)
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a connection has carried")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux counts what a connection has carried"
+)
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["dispatcher", "worker"])
@@ -26,9 +30,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux coun
 def test_a_server_that_listens_anew_loses_nothing(
     service: Service, caplog: pytest.LogCaptureFixture, mode: str, which: int
 ) -> None:
-    """Whoever reads meanwhile gets everything once: all connect again, and no worker, client or task is given up."""
+    """Whoever reads meanwhile gets everything once: all connect again, and no worker,
+    client or task is given up.
+    """
     endpoint = endpoints(service)[which]
-    elements = iter(service.read(Dataset.range(COUNT), mode, job_name="read", max_outstanding_requests=2))
+    elements = iter(
+        service.read(Dataset.range(COUNT), mode, job_name="read", max_outstanding_requests=2)
+    )
     found = [int(next(elements)) for _ in range(100)]
     with (
         zmq.Context() as context,

@@ -1,4 +1,6 @@
-"""Facts about peers without the right key: nothing that they say is decoded, and nothing is sent to them."""
+"""Facts about peers without the right key: nothing that they say is decoded, and
+nothing is sent to them.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,15 @@ UNREADABLE = [b"ZD1", b"\xc1"]
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]]:
-    """Makes a stranger's sockets, each with a monitor that tells of the end of its connection, or of a good start."""
+    """Makes a stranger's sockets, each with a monitor that tells of the end of its
+    connection, or of a good start.
+    """
     context, made = zmq.Context(), []
-    ended = zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.DISCONNECTED
+    ended = (
+        zmq.Event.HANDSHAKE_FAILED_AUTH
+        | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+        | zmq.Event.DISCONNECTED
+    )
 
     def connect(
         endpoint: str,
@@ -52,7 +60,8 @@ def connect() -> Iterator[Callable[..., tuple[zmq.Socket[bytes], zmq.Socket[byte
         made.append(socket)
         monitor = socket.get_monitor_socket(until | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL)
         socket.connect(endpoint)
-        # At once, and without waiting: who was refused already has nowhere to send to, and would wait for ever.
+        # At once, and without waiting: who was refused already has nowhere to send to,
+        # and would wait for ever.
         with suppress(zmq.Again):
             for message in says:
                 socket.send_multipart(message, zmq.NOBLOCK)
@@ -98,7 +107,9 @@ STRANGERS = [shows_nothing, shows_a_password, shows_another_key, mistakes_the_se
 def test_strangers_say_nothing_and_hear_nothing(
     service: Service, connect: Callable[..., Any], show: Callable[[zmq.Socket[bytes]], None]
 ) -> None:
-    """At none of the doors: the dispatcher's, the worker's, and that of a link. Nothing of theirs is decoded."""
+    """At none of the doors: the dispatcher's, the worker's, and that of a link. Nothing
+    of theirs is decoded.
+    """
     elements = Dataset.range(100_000).map(lambda x: x)
     # So little on its way that the link is there until the end.
     it = iter(service.read(elements, data_transfer_protocol="tcp", max_outstanding_requests=1000))
@@ -106,31 +117,44 @@ def test_strangers_say_nothing_and_hear_nothing(
     worker = servers(service)[1]
     wait_until(lambda: worker.links._links, "a link of this one of the workers")
     links = [link.endpoint for link in worker.links._links.values()]
-    tried = [connect(one, show, says=(UNREADABLE, wire.pack(m.RequestStatus("r")))) for one in endpoints(service)]
+    tried = [
+        connect(one, show, says=(UNREADABLE, wire.pack(m.RequestStatus("r"))))
+        for one in endpoints(service)
+    ]
     tried += [connect(one, show, zmq.PULL) for one in links]
     assert all(monitor.poll(10_000) for _, monitor in tried), "nobody refused it"
     assert not any(socket.poll(NOTHING_COMES) for socket, _ in tried)
     found += [int(x) for x in it]
     assert sorted(found) == list(range(100_000))
     for shell in servers(service):
-        assert kinds(shell) <= {"a control socket: its key is not let in", "a data socket: its key is not let in"}
+        assert kinds(shell) <= {
+            "a control socket: its key is not let in",
+            "a data socket: its key is not let in",
+        }
 
 
 def test_a_door_that_nobody_keeps_is_closed(connect: Callable[..., Any]) -> None:
-    """Where nobody is there to ask whether a key is let in, as when a server ends, none is."""
+    """Where nobody is there to ask whether a key is let in, as when a server ends, none
+    is.
+    """
     key = own_key()
     with sockets.new_context() as own:
         router, endpoint = sockets.control_router(own, "tcp://127.0.0.1:0", 10_000, key=key)
         peer, monitor = connect(endpoint, shows_the_key, until=zmq.Event.HANDSHAKE_SUCCEEDED)
         peer.send(b"hello")
-        assert parse_monitor_message(monitor.recv_multipart())["event"] == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+        assert (
+            parse_monitor_message(monitor.recv_multipart())["event"]
+            == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+        )
         assert not router.poll(NOTHING_COMES)
         router.close(linger=0)
 
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_what_was_recorded_says_nothing_again(service: Service, which: int) -> None:
-    """The bytes of a connection of somebody who is let in, played again: keys are new for each connection."""
+    """The bytes of a connection of somebody who is let in, played again: keys are new
+    for each connection.
+    """
     endpoint, shell = endpoints(service)[which], servers(service)[which]
     said = recorded(endpoint, own_key(), wire.pack(m.RequestStatus("r")))
     whole, marks = len(said), [64, 64 + 202, len(said)]
@@ -143,14 +167,19 @@ def test_what_was_recorded_says_nothing_again(service: Service, which: int) -> N
             heard = b""
             while part := again.recv(1 << 16):
                 heard += part
-        # A greeting, and a welcome to whoever says hello; never a word behind that, which would be encrypted messages.
+        # A greeting, and a welcome to whoever says hello; never a word behind that,
+        # which would be encrypted messages.
         assert len(heard) <= 64 + 170
     assert kinds(shell) == before
     check_serves(service)
 
 
-def test_roles_are_kept_apart(divided: Service, roles: dict[str, Key], make_peer: Callable[..., Peer]) -> None:
-    """None of a worker's messages is taken from a client, and none of a client's from a worker."""
+def test_roles_are_kept_apart(
+    divided: Service, roles: dict[str, Key], make_peer: Callable[..., Peer]
+) -> None:
+    """None of a worker's messages is taken from a client, and none of a client's from a
+    worker.
+    """
     both = {"client": m.FromClient.__args__, "worker": m.FromWorker.__args__}
     shell, state = servers(divided)[0], str(servers(divided)[0].core.state)
     for role, other in (("client", "worker"), ("worker", "client")):
@@ -158,7 +187,10 @@ def test_roles_are_kept_apart(divided: Service, roles: dict[str, Key], make_peer
         for message in examples(both[other]):
             peer.say(message)
         wanted = {f"a {role}'s key may not be used for {one.__name__}" for one in both[other]}
-        wait_until(lambda wanted=wanted: wanted <= {one.partition(": ")[2] for one in kinds(shell)}, "all were refused")
+        wait_until(
+            lambda wanted=wanted: wanted <= {one.partition(": ")[2] for one in kinds(shell)},
+            "all were refused",
+        )
     assert str(shell.core.state) == state
     assert divided.dispatcher.num_workers() == 2
     check_serves(divided)
@@ -168,7 +200,9 @@ def test_roles_are_kept_apart(divided: Service, roles: dict[str, Key], make_peer
 def test_nobody_but_clients_opens_links(
     divided: Service, roles: dict[str, Key], make_peer: Callable[..., Peer], role: str
 ) -> None:
-    """A worker takes nothing from another worker; who shows the dispatcher's key on its own socket is no dispatcher."""
+    """A worker takes nothing from another worker; who shows the dispatcher's key on its
+    own socket is no dispatcher.
+    """
     key, shell = roles[role], servers(divided)[1]
     # The key of the server comes first in what a peer knows.
     known = (next(one for one in roles["client"].known if one.role == "worker"), *key.known)

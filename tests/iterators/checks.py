@@ -1,4 +1,6 @@
-"""What the tests of iterators share: the checker of ``zmqdata.testing``, and a split provider with its ledger."""
+"""What the tests of iterators share: the checker of ``zmqdata.testing``, and a split
+provider with its ledger.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def check_restore(
 
 
 class LedgerProvider:
-    """Hands out the given ranges, repetition by repetition, and knows the ledger that led there."""
+    """Hands out the given ranges, repetition by repetition, and knows the ledger that
+    led there.
+    """
 
     def __init__(self, repetitions: Sequence[Sequence[Split]]) -> None:
         self.entries: list[Split] = []
@@ -64,10 +68,15 @@ def _named(start: int, stop: int) -> Split:
 
 
 def provided(*sources: Sequence[Sequence[tuple[int, int]]]) -> Callable[[], Context]:
-    """A maker of contexts with one provider for each source: for each repetition the ranges that it hands out."""
+    """A maker of contexts with one provider for each source: for each repetition the
+    ranges that it hands out.
+    """
 
     def make() -> Context:
-        ledgers = [[[_named(*pair) for pair in ranges] for ranges in repetitions] for repetitions in sources]
+        ledgers = [
+            [[_named(*pair) for pair in ranges] for ranges in repetitions]
+            for repetitions in sources
+        ]
         return Context(seed=7, providers=tuple(LedgerProvider(ledger) for ledger in ledgers))
 
     return make

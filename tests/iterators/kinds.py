@@ -1,4 +1,5 @@
-"""Pipelines of every kind of node: sources, and steps that put operations on any pipeline. A number varies each.
+"""Pipelines of every kind of node: sources, and steps that put operations on any
+pipeline. A number varies each.
 
 All are small, end, and yield the same in each run.
 """
@@ -28,9 +29,25 @@ from zmqdata.dataset import (
     TFRecordDataset,
 )
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.nodes import AssertCardinality, Cache, Elements, LoadGrowing, Node, Snapshot, StaticShard, every_node
+from zmqdata.nodes import (
+    AssertCardinality,
+    Cache,
+    Elements,
+    LoadGrowing,
+    Node,
+    Snapshot,
+    StaticShard,
+    every_node,
+)
 from zmqdata.storage.chunks import ChunkWriter
-from zmqdata.storage.manifests import Chunk, Manifest, SaveDescription, begin_save, chunk_path, finish_save
+from zmqdata.storage.manifests import (
+    Chunk,
+    Manifest,
+    SaveDescription,
+    begin_save,
+    chunk_path,
+    finish_save,
+)
 from zmqdata.storage.records import TFRecordWriter
 
 Make = Callable[[int], Dataset]
@@ -127,7 +144,11 @@ def save_in_chunks(folder: str) -> None:
     """What ``distributed_save`` leaves of seven numbers in two streams."""
     begin_save(folder, SaveDescription("run", None, None, 7))
     made = []
-    for name, numbers in (("chunk_0_0_2", (0, 1)), ("chunk_1_0_4", (2, 3, 4, 5)), ("chunk_0_1_1", (6,))):
+    for name, numbers in (
+        ("chunk_0_0_2", (0, 1)),
+        ("chunk_1_0_4", (2, 3, 4, 5)),
+        ("chunk_0_1_1", (6,)),
+    ):
         path = Path(chunk_path(folder, name))
         path.parent.mkdir(exist_ok=True)
         writer = ChunkWriter(str(path), None)
@@ -162,7 +183,11 @@ SOURCES: list[Make] = [
     lambda n: TFRecordDataset(paths("tfrecord")[:n]).map(byte_total),
     lambda n: FixedLengthRecordDataset(paths("bin")[:n], 2).map(byte_total),
     lambda n: CsvDataset(paths("csv")[:n], [0], select_cols=[0]).map(total),
-    lambda n: SqlDataset("sqlite", files() / "base", "SELECT x FROM numbers ORDER BY x", (int,)).take(n).map(total),
+    lambda n: (
+        SqlDataset("sqlite", files() / "base", "SELECT x FROM numbers ORDER BY x", (int,))
+        .take(n)
+        .map(total)
+    ),
     lambda n: Dataset.load(files() / "saved").take(n),
     lambda n: Dataset.load(files() / "chunks").take(n),
     lambda n: growing(str(files() / "chunks")).take(n),
@@ -170,7 +195,9 @@ SOURCES: list[Make] = [
 
 
 def kept(keep: Callable[[Dataset], Dataset]) -> Callable[[Dataset], Dataset]:
-    """A step for pipelines whose second run is as their first: what is kept has no failures in it."""
+    """A step for pipelines whose second run is as their first: what is kept has no
+    failures in it.
+    """
 
     def step(dataset: Dataset) -> Dataset:
         fails_whole = any(isinstance(node, AssertCardinality) for node in every_node(dataset.node))
@@ -180,8 +207,12 @@ def kept(keep: Callable[[Dataset], Dataset]) -> Callable[[Dataset], Dataset]:
 
 
 def again(dataset: Dataset) -> Dataset:
-    """The same once more, to be read at the same time; nothing of it where what one reader writes another may read."""
-    writes = any(isinstance(node, (Cache, Snapshot)) and node.folder for node in every_node(dataset.node))
+    """The same once more, to be read at the same time; nothing of it where what one
+    reader writes another may read.
+    """
+    writes = any(
+        isinstance(node, (Cache, Snapshot)) and node.folder for node in every_node(dataset.node)
+    )
     return dataset.take(0) if writes else dataset
 
 
@@ -200,11 +231,19 @@ STEPS: list[Step] = [
     lambda n: lambda ds: ds.map(total).map(fail_at_three),
     lambda n: lambda ds: ds.map(total).map(fail_at_three, on_error="skip"),
     lambda n: lambda ds: ds.map(total).map(fail_at_three, on_error="retry", retries=n),
-    lambda n: lambda ds: ds.map(total, num_parallel_calls=n + 1).map(fail_at_three, on_error="skip", max_errors=n),
+    lambda n: (
+        lambda ds: ds.map(total, num_parallel_calls=n + 1).map(
+            fail_at_three, on_error="skip", max_errors=n
+        )
+    ),
     lambda n: lambda ds: ds.map(total).map(fail_at_three, num_parallel_calls=2, on_error="skip"),
     lambda n: lambda ds: ds.random_map(drawn),
     lambda n: lambda ds: ds.random_map(drawn, num_parallel_calls=n + 1),
-    lambda n: lambda ds: ds.map(total).random_map(lambda x, rng: drawn(fail_at_three(x), rng), on_error="skip"),
+    lambda n: (
+        lambda ds: ds.map(total).random_map(
+            lambda x, rng: drawn(fail_at_three(x), rng), on_error="skip"
+        )
+    ),
     lambda n: lambda ds: ds.interleave(small_range, n + 1, num_parallel_calls=2),
     lambda n: lambda ds: ds.filter(is_odd),
     lambda n: lambda ds: ds.batch(n + 1),
@@ -213,7 +252,9 @@ STEPS: list[Step] = [
     lambda n: lambda ds: ds.batch(2).rebatch([n + 1, 2]),
     lambda n: lambda ds: ds.map(total).map(steps_of).padded_batch(n + 1),
     lambda n: lambda ds: ds.map(total).map(steps_of).ragged_batch(n + 1).unbatch(),
-    lambda n: lambda ds: ds.map(total).map(steps_of).bucket_by_sequence_length(len, [1, 3], [2, n + 1, 1]),
+    lambda n: (
+        lambda ds: ds.map(total).map(steps_of).bucket_by_sequence_length(len, [1, 3], [2, n + 1, 1])
+    ),
     lambda n: lambda ds: ds.map(total).map_batches(fail_at_three, n + 1),
     lambda n: lambda ds: ds.take(n),
     lambda n: lambda ds: ds.skip(n),
@@ -226,28 +267,53 @@ STEPS: list[Step] = [
     lambda n: lambda ds: ds.interleave(small_range, cycle_length=n + 1, block_length=2),
     lambda n: lambda ds: ds.concatenate(ds),
     lambda n: lambda ds: Dataset.zip(ds, Dataset.range(n)),
-    lambda n: lambda ds: Dataset.zip({"x": ds, "y": again(ds)}).map(lambda both: (both["x"], both["y"])),
+    lambda n: (
+        lambda ds: Dataset.zip({"x": ds, "y": again(ds)}).map(lambda both: (both["x"], both["y"]))
+    ),
     lambda n: lambda ds: ds.shard(n + 1, n // 2),
-    lambda n: lambda ds: Dataset(StaticShard(inputs=(ds.node,), num_shards=n + 1, index=n // 2, seed=n)),
+    lambda n: (
+        lambda ds: Dataset(StaticShard(inputs=(ds.node,), num_shards=n + 1, index=n // 2, seed=n))
+    ),
     lambda n: lambda ds: ds.take_while(lambda *x: total(*x) != n),
     lambda n: lambda ds: ds.map(total).unique(),
     lambda n: lambda ds: ds.scan(0, running_total),
     lambda n: lambda ds: ds.map(total).map(fail_at_three).ignore_errors(),
     lambda n: lambda ds: ds.assert_cardinality(n),
     lambda n: lambda ds: ds.map(total).rejection_resample(is_odd_number, [0.7, 0.3], seed=n),
-    lambda n: lambda ds: ds.map(total).rejection_resample(is_odd_number, [0.7, 0.3], [0.5, 0.5], seed=n),
-    lambda n: lambda ds: ds.map(total).window(n + 1, shift=2).flat_map(lambda window: window.batch(2)),
+    lambda n: (
+        lambda ds: ds.map(total).rejection_resample(is_odd_number, [0.7, 0.3], [0.5, 0.5], seed=n)
+    ),
+    lambda n: (
+        lambda ds: ds.map(total).window(n + 1, shift=2).flat_map(lambda window: window.batch(2))
+    ),
     lambda n: lambda ds: ds.map(total).window(2, n + 1, stride=2, drop_remainder=True),
-    lambda n: lambda ds: ds.group_by_window(small_number, lambda key, group: group.take(n + 1), window_size=2),
-    lambda n: lambda ds: ds.group_by_window(
-        small_number, lambda key, group: group.map(total).batch(n + 1), window_size_func=group_size
+    lambda n: (
+        lambda ds: ds.group_by_window(
+            small_number, lambda key, group: group.take(n + 1), window_size=2
+        )
+    ),
+    lambda n: (
+        lambda ds: ds.group_by_window(
+            small_number,
+            lambda key, group: group.map(total).batch(n + 1),
+            window_size_func=group_size,
+        )
     ),
     lambda n: lambda ds: ds.group_by_reducer(small_number, COUNT),
     lambda n: lambda ds: Dataset.sample_from_datasets([ds.map(total), Dataset.range(n)], seed=n),
-    lambda n: lambda ds: Dataset.sample_from_datasets(
-        [ds.map(total), Dataset.range(n)], Dataset.range(9).map(two_weights), n, stop_on_empty_dataset=n > 2
+    lambda n: (
+        lambda ds: Dataset.sample_from_datasets(
+            [ds.map(total), Dataset.range(n)],
+            Dataset.range(9).map(two_weights),
+            n,
+            stop_on_empty_dataset=n > 2,
+        )
     ),
-    lambda n: lambda ds: Dataset.choose_from_datasets([ds, again(ds)], Dataset.range(2).repeat(n), bool(n % 2)),
+    lambda n: (
+        lambda ds: Dataset.choose_from_datasets(
+            [ds, again(ds)], Dataset.range(2).repeat(n), bool(n % 2)
+        )
+    ),
     lambda n: kept(lambda ds: ds.cache()),
     lambda n: kept(lambda ds: ds.cache(fresh_path())),
     lambda n: kept(lambda ds: ds.snapshot(fresh_path())),
@@ -256,8 +322,14 @@ STEPS: list[Step] = [
 
 
 def kinds(kind: type[Node] = Node) -> set[type[Node]]:
-    """All operations of the package: the classes of nodes that a method of ``Dataset`` makes."""
-    is_public = kind.operation and kind.__module__.startswith("zmqdata.") and not kind.__name__.startswith("_")
+    """All operations of the package: the classes of nodes that a method of ``Dataset``
+    makes.
+    """
+    is_public = (
+        kind.operation
+        and kind.__module__.startswith("zmqdata.")
+        and not kind.__name__.startswith("_")
+    )
     found = {kind} if is_public else set()
     return found.union(*map(kinds, kind.__subclasses__()))
 

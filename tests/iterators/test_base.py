@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.iterators.base``: contexts, seeds, how functions are called and what becomes of their results."""
+"""Tests of ``zmqdata.iterators.base``: contexts, seeds, how functions are called and
+what becomes of their results.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,24 @@ from tests.iterators.checks import LedgerProvider, plain
 from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import FailedPreconditionError, PipelineError
-from zmqdata.iterators import Context, ElementIterator, as_element, failure, input_iterator, make_iterator, mixed_seed
-from zmqdata.iterators.base import NO_STATE, Bookmark, Restoring, call, holds_no_state, is_end, plain_state
+from zmqdata.iterators import (
+    Context,
+    ElementIterator,
+    as_element,
+    failure,
+    input_iterator,
+    make_iterator,
+    mixed_seed,
+)
+from zmqdata.iterators.base import (
+    NO_STATE,
+    Bookmark,
+    Restoring,
+    call,
+    holds_no_state,
+    is_end,
+    plain_state,
+)
 from zmqdata.nodes import Node, Range
 
 Point = namedtuple("Point", ["x", "y"])
@@ -43,7 +61,9 @@ def test_without_providers_a_source_reads_all_of_itself() -> None:
 
 
 def test_a_source_takes_the_provider_that_came_down_to_it() -> None:
-    """With one provider it is that one, through any number of operations with one input."""
+    """With one provider it is that one, through any number of operations with one
+    input.
+    """
     context = providing(1)
     assert context.providers is not None
     below = context.into(nodes.Take(inputs=(count(1),), count=1))
@@ -52,13 +72,17 @@ def test_a_source_takes_the_provider_that_came_down_to_it() -> None:
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_too_few_or_too_many_providers_are_an_error(number: int) -> None:
-    """A source that gets another number than one says how many it got and where the number comes from."""
+    """A source that gets another number than one says how many it got and where the
+    number comes from.
+    """
     with pytest.raises(FailedPreconditionError, match=rf"got {number}: .*split_sources"):
         providing(number).provider()
 
 
 def test_providers_are_shared_out_from_left_to_right() -> None:
-    """Each input gets as many as it has sources; what is too much shows at the last, where it is refused."""
+    """Each input gets as many as it has sources; what is too much shows at the last,
+    where it is refused.
+    """
     tree = zipped(zipped(count(1), count(2)), count(3), zipped(count(4), count(5)))
     context = providing(5)
     assert context.providers is not None
@@ -69,24 +93,32 @@ def test_providers_are_shared_out_from_left_to_right() -> None:
 
 
 def test_a_path_leads_to_each_node() -> None:
-    """Contexts of different inputs have different paths, so that two shuffles in one pipeline have two orders."""
+    """Contexts of different inputs have different paths, so that two shuffles in one
+    pipeline have two orders.
+    """
     tree = zipped(count(1), nodes.Take(inputs=(count(2),), count=1))
     assert Context().into(tree, 0).path == (0,)
     assert Context().into(tree, 1).into(tree.inputs[1]).path == (1, 0)
 
 
 def test_nested_datasets_read_everything_with_seeds_of_their_own() -> None:
-    """Their seeds follow from the place and number of the outer element; no provider comes down to them."""
+    """Their seeds follow from the place and number of the outer element; no provider
+    comes down to them.
+    """
     context = dataclasses.replace(providing(1), seed=3, fixed_seed=4, repetition=2, iteration=5)
     places = [context, context.into(nodes.Take(inputs=(count(1),), count=1))]
     nested = [place.nested(number) for place in places for number in range(3)]
     assert len({seed for inner in nested for seed in (inner.seed, inner.fixed_seed)}) == 12
-    assert {(inner.providers, inner.path, inner.turn) for inner in nested} == {(None, (), context.turn)}
+    assert {(inner.providers, inner.path, inner.turn) for inner in nested} == {
+        (None, (), context.turn)
+    }
     assert places[1].nested(2) == nested[-1]
 
 
 def test_each_iteration_and_repetition_is_a_turn_of_its_own() -> None:
-    """No repetition of one iterator has the turn of another's, and repeating changes nothing else."""
+    """No repetition of one iterator has the turn of another's, and repeating changes
+    nothing else.
+    """
     turns = {Context(iteration=i).repeated(r).turn for i in range(5) for r in (0, 1, 2**32 - 1)}
     assert len(turns) == 15
     assert Context(seed=1, path=(2,)).repeated(3) == Context(seed=1, path=(2,), repetition=3)
@@ -94,25 +126,33 @@ def test_each_iteration_and_repetition_is_a_turn_of_its_own() -> None:
 
 @given(st.lists(st.integers(), max_size=4), st.lists(st.integers(), max_size=4))
 def test_seeds_depend_on_every_part(one: list[int], other: list[int]) -> None:
-    """Seeds fit 63 bits, are the same for the same parts, and differ when any part or their order does."""
+    """Seeds fit 63 bits, are the same for the same parts, and differ when any part or
+    their order does.
+    """
     assert 0 <= mixed_seed(*one) < 2**63
     assert (mixed_seed(*one) == mixed_seed(*other)) == (one == other)
 
 
 def test_seeds_are_the_same_on_every_machine() -> None:
-    """A job that moves to another worker, or is read by a later version, keeps its order."""
+    """A job that moves to another worker, or is read by a later version, keeps its
+    order.
+    """
     seeds = [mixed_seed(), mixed_seed(1, 2), mixed_seed(-1)]
     assert seeds == [8238016292129134938, 6288156900839449082, 1129168158855626867]
 
 
 def test_a_node_without_an_iterator_says_what_to_do() -> None:
     """The error names the kind of node, and how to make it runnable."""
-    with pytest.raises(TypeError, match=r"no iterator for a Node: register one with make_iterator\.register"):
+    with pytest.raises(
+        TypeError, match=r"no iterator for a Node: register one with make_iterator\.register"
+    ):
         make_iterator(Node(), Context())
 
 
 def test_nodes_from_elsewhere_are_run_by_what_was_registered() -> None:
-    """A function can make another node's iterator run a new kind of node, inputs and context included."""
+    """A function can make another node's iterator run a new kind of node, inputs and
+    context included.
+    """
 
     @dataclass(frozen=True, kw_only=True)
     class Twice(nodes.Take):
@@ -142,7 +182,9 @@ def test_closing_is_allowed_to_an_iterator_that_holds_nothing() -> None:
 
 
 def test_a_failure_names_the_node_and_the_fault() -> None:
-    """Its text is the label of the node, with the user's line, then class and text of what was raised."""
+    """Its text is the label of the node, with the user's line, then class and text of
+    what was raised.
+    """
     node = nodes.Map(inputs=(count(1),), function=len, site="train.py:12")
     error = failure(node, ValueError("bad"))
     assert isinstance(error, PipelineError)
@@ -152,10 +194,14 @@ def test_a_failure_names_the_node_and_the_fault() -> None:
 
 @pytest.mark.parametrize("function", [lambda x: x, lambda x, y, z: x])
 def test_a_function_of_other_arguments_is_told_what_it_gets(function: Any) -> None:
-    """Where the call itself failed, the text says what becomes of tuples; not where the function failed inside."""
+    """Where the call itself failed, the text says what becomes of tuples; not where the
+    function failed inside.
+    """
     pairs = nodes.TensorSlices(tensors=(np.arange(2), np.arange(2)))
     mapped = nodes.Map(inputs=(pairs,), function=function)
-    with pytest.raises(PipelineError, match=r"positional argument.* plain tuple comes as separate arguments"):
+    with pytest.raises(
+        PipelineError, match=r"positional argument.* plain tuple comes as separate arguments"
+    ):
         next(make_iterator(mapped, Context()))
     inside = nodes.Map(inputs=(pairs,), function=lambda x, y: function())
     with pytest.raises(PipelineError, match=r"positional argument[^.]*$"):
@@ -164,7 +210,13 @@ def test_a_function_of_other_arguments_is_told_what_it_gets(function: Any) -> No
 
 @pytest.mark.parametrize(
     ("element", "arguments"),
-    [((1, 2), (1, 2)), ((), ()), (Point(1, 2), (Point(1, 2),)), ({"a": 1}, ({"a": 1},)), ([1, 2], ([1, 2],))],
+    [
+        ((1, 2), (1, 2)),
+        ((), ()),
+        (Point(1, 2), (Point(1, 2),)),
+        ({"a": 1}, ({"a": 1},)),
+        ([1, 2], ([1, 2],)),
+    ],
 )
 def test_only_a_plain_tuple_becomes_arguments(element: Any, arguments: tuple[Any, ...]) -> None:
     """A namedtuple, a dict and anything else is one argument."""
@@ -176,7 +228,10 @@ def test_only_a_plain_tuple_becomes_arguments(element: Any, arguments: tuple[Any
     [
         ([1, 2], np.array([1, 2])),
         ((1, [2]), (1, np.array([2]))),
-        ({"x": {"y": [1.5]}, "z": ([True], "a")}, {"x": {"y": np.array([1.5])}, "z": (np.array([True]), "a")}),
+        (
+            {"x": {"y": [1.5]}, "z": ([True], "a")},
+            {"x": {"y": np.array([1.5])}, "z": (np.array([True]), "a")},
+        ),
         (Point([1], 2), Point(np.array([1]), 2)),
         (OrderedDict(a=[1]), OrderedDict(a=np.array([1]))),
         ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]])),
@@ -192,7 +247,18 @@ def test_lists_become_arrays_at_any_depth(value: Any, element: Any) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [1, "a", None, b"x", np.zeros(2), np.float32(1), {"x": np.zeros(2), "y": 1}, (1, "a", np.str_("b")), {}, ()],
+    [
+        1,
+        "a",
+        None,
+        b"x",
+        np.zeros(2),
+        np.float32(1),
+        {"x": np.zeros(2), "y": 1},
+        (1, "a", np.str_("b")),
+        {},
+        (),
+    ],
     ids=repr,
 )
 def test_elements_without_lists_are_not_copied(value: Any) -> None:
@@ -207,22 +273,34 @@ def test_what_no_list_can_hide_in_is_a_leaf() -> None:
 
 
 def test_rows_of_different_length_are_no_array() -> None:
-    """A list of lists that differ in length is an error whose text names ragged tensors."""
-    with pytest.raises(ValueError, match=r"differ in shape makes no array .*RaggedTensor.from_rows"):
+    """A list of lists that differ in length is an error whose text names ragged
+    tensors.
+    """
+    with pytest.raises(
+        ValueError, match=r"differ in shape makes no array .*RaggedTensor.from_rows"
+    ):
         as_element({"x": [[1], [2, 3]]})
     ragged = RaggedTensor([1], [0, 1])
     assert as_element((ragged,))[0] is ragged
 
 
-@pytest.mark.parametrize("state", [NO_STATE, [1, NO_STATE], (2, [NO_STATE]), {"a": 1, "b": [0, {"c": NO_STATE}]}])
+@pytest.mark.parametrize(
+    "state", [NO_STATE, [1, NO_STATE], (2, [NO_STATE]), {"a": 1, "b": [0, {"c": NO_STATE}]}]
+)
 def test_a_missing_part_of_a_state_is_found_at_any_depth(state: Any) -> None:
-    """Lists, tuples and the values of dicts are searched for a state that is not there."""
+    """Lists, tuples and the values of dicts are searched for a state that is not
+    there.
+    """
     assert holds_no_state(state)
 
 
-@pytest.mark.parametrize("state", [None, 0, "text", NO_STATE.encode(), [], {}, {NO_STATE: 1}, [1, ("a", {"b": None})]])
+@pytest.mark.parametrize(
+    "state", [None, 0, "text", NO_STATE.encode(), [], {}, {NO_STATE: 1}, [1, ("a", {"b": None})]]
+)
 def test_other_states_are_whole(state: Any) -> None:
-    """None, empty containers, other texts and the keys of dicts are no missing state."""
+    """None, empty containers, other texts and the keys of dicts are no missing
+    state.
+    """
     assert not holds_no_state(state)
 
 
@@ -234,13 +312,21 @@ class Here(Bookmark):
 
 
 def test_bookmarks_are_worked_out_wherever_they_stand_in_a_state() -> None:
-    """In lists, tuples and dicts; everything else stays what it is, and tuples become lists."""
-    assert plain_state([1, {"input": Here()}, (Here(), "text")]) == [1, {"input": b"here"}, [b"here", "text"]]
+    """In lists, tuples and dicts; everything else stays what it is, and tuples become
+    lists.
+    """
+    assert plain_state([1, {"input": Here()}, (Here(), "text")]) == [
+        1,
+        {"input": b"here"},
+        [b"here", "text"],
+    ]
     assert plain_state(Here()) == b"here"
 
 
 def test_one_iterator_makes_way_for_those_that_are_restored_in_its_place() -> None:
-    """Once, before the first of them begins a job anew; if none does it is left alone."""
+    """Once, before the first of them begins a job anew; if none does it is left
+    alone.
+    """
     ended: list[str] = []
     restoring = Restoring(lambda: ended.append("before"))
     assert not restoring.gave_way
@@ -253,4 +339,8 @@ def test_an_error_stands_for_an_element_unless_it_is_the_end() -> None:
     """StopIteration, and what says of itself that nothing comes after it."""
     final = FailedPreconditionError("the service is gone")
     final.final = True
-    assert [is_end(error) for error in (StopIteration(), final, PipelineError("f failed"))] == [True, True, False]
+    assert [is_end(error) for error in (StopIteration(), final, PipelineError("f failed"))] == [
+        True,
+        True,
+        False,
+    ]

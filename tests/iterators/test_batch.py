@@ -39,7 +39,9 @@ SOURCES = st.integers(0, 9).flatmap(
     lambda n: st.sampled_from(
         [
             count(n),
-            nodes.TensorSlices(tensors={"a": np.arange(2 * n).reshape(n, 2), "b": np.array(["x", "yz"] * n)[:n]}),
+            nodes.TensorSlices(
+                tensors={"a": np.arange(2 * n).reshape(n, 2), "b": np.array(["x", "yz"] * n)[:n]}
+            ),
         ]
     )
 )
@@ -47,11 +49,15 @@ SOURCES = st.integers(0, 9).flatmap(
 
 @given(SOURCES, st.integers(1, 5), st.booleans())
 def test_rows_taken_together_equal_rows_stacked(node: Node, size: int, drop: bool) -> None:
-    """The fast way for sources in memory and the way for everything else give the same batches."""
+    """The fast way for sources in memory and the way for everything else give the same
+    batches.
+    """
     together = check_restore(batched(node, size, drop))
     one_by_one = check_restore(batched(unstacked(node), size, drop))
     assert len(together) == (node.cardinality // size if drop else -(-node.cardinality // size))
-    assert [_texts_alike(batch) for batch in together] == [_texts_alike(batch) for batch in one_by_one]
+    assert [_texts_alike(batch) for batch in together] == [
+        _texts_alike(batch) for batch in one_by_one
+    ]
 
 
 def _texts_alike(batch: Any) -> str:
@@ -65,7 +71,9 @@ def test_batches_reach_over_splits() -> None:
 
 
 def test_structures_are_stacked_leaf_by_leaf() -> None:
-    """Dicts, tuples and namedtuples keep their kind; None and other objects make object arrays."""
+    """Dicts, tuples and namedtuples keep their kind; None and other objects make object
+    arrays.
+    """
     elements = [{"p": Point(n, (True, None)), "t": (b"a" * (n + 1), 1.5, 1j)} for n in range(2)]
     batch = stack(elements)
     assert type(batch["p"]) is Point
@@ -92,7 +100,9 @@ def test_structures_are_stacked_leaf_by_leaf() -> None:
     ],
 )
 def test_what_has_one_dtype_may_stand_together(elements: list[Any], dtype: str) -> None:
-    """Python's numbers and numpy's of the same dtype, and texts of any width, make one array."""
+    """Python's numbers and numpy's of the same dtype, and texts of any width, make one
+    array.
+    """
     stacked = stack(elements)
     assert stacked.dtype == np.dtype(dtype)
     assert stacked.tolist() == [np.asarray(element).tolist() for element in elements]
@@ -126,8 +136,12 @@ def test_what_has_one_dtype_may_stand_together(elements: list[Any], dtype: str) 
     ],
 )
 def test_mixed_elements_are_an_error_that_teaches(odd: Any, first: Any, came: str) -> None:
-    """The text says which element, what came, what was expected, where in the element, and a remedy."""
-    with pytest.raises(InvalidArgumentError, match=rf"(?s)element 2 of the batch is .*({came}).*Remedy: "):
+    """The text says which element, what came, what was expected, where in the element,
+    and a remedy.
+    """
+    with pytest.raises(
+        InvalidArgumentError, match=rf"(?s)element 2 of the batch is .*({came}).*Remedy: "
+    ):
         stack([first, first, odd])
 
 
@@ -151,7 +165,8 @@ def test_the_remedy_is_one_for_the_fault(odd: Any, first: Any, remedy: str) -> N
 def test_shapes_that_differ_have_remedies_by_name() -> None:
     """The text of differing shapes names the operations that were made for it."""
     with pytest.raises(
-        InvalidArgumentError, match=r"padded_batch\(\).*ragged_batch\(\).*bucket_by_sequence_length\(\)"
+        InvalidArgumentError,
+        match=r"padded_batch\(\).*ragged_batch\(\).*bucket_by_sequence_length\(\)",
     ):
         stack([np.zeros(3), np.zeros(4)])
 
@@ -161,12 +176,16 @@ def test_a_failing_batch_names_its_node() -> None:
     ragged = nodes.Map(inputs=(count(6),), function=lambda x: np.zeros(3 if x == 3 else 2))
     node = batched(ragged, 2)
     assert [outcome[0] for outcome in check_restore(node)] == ["ndarray", "raised", "ndarray"]
-    with pytest.raises(PipelineError, match=r"batch\(2\) at train.py:3 failed: InvalidArgumentError: Cannot batch"):
+    with pytest.raises(
+        PipelineError, match=r"batch\(2\) at train.py:3 failed: InvalidArgumentError: Cannot batch"
+    ):
         list(make_iterator(node, Context()))
 
 
 def test_the_batch_of_a_failing_element_fails() -> None:
-    """As in tf.data, a failure below gives up the batch that it falls in, and the next one begins after it."""
+    """As in tf.data, a failure below gives up the batch that it falls in, and the next
+    one begins after it.
+    """
     node = batched(nodes.Map(inputs=(count(5),), function=lambda x: 1 // (int(x) - 1)), 2)
     read = check_restore(node)
     assert [outcome[0] for outcome in read] == ["raised", "ndarray", "ndarray"]
@@ -192,9 +211,13 @@ def test_batches_are_writable() -> None:
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(1, 3))
 def test_ragged_tensors_are_stacked(lengths: list[int], size: int) -> None:
-    """A batch of ragged tensors has one more ragged axis, taken together or one by one."""
+    """A batch of ragged tensors has one more ragged axis, taken together or one by
+    one.
+    """
     rows = RaggedTensor.from_row_lengths(np.arange(sum(lengths)), lengths, "int32")
-    source = nodes.TensorSlices(tensors=RaggedTensor(rows, np.array([0, 1, len(lengths)], np.int32)))
+    source = nodes.TensorSlices(
+        tensors=RaggedTensor(rows, np.array([0, 1, len(lengths)], np.int32))
+    )
     together = check_restore(batched(source, size))
     assert together == check_restore(batched(unstacked(source), size))
     (stacked,) = make_iterator(batched(source, 2), Context())

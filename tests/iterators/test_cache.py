@@ -30,7 +30,9 @@ def counting(count: int) -> tuple[nodes.Cache, list[int]]:
         seen.append(int(x))
         return x
 
-    return nodes.Cache(inputs=(nodes.Map(inputs=(nodes.Range(start=0, stop=count),), function=see),)), seen
+    return nodes.Cache(
+        inputs=(nodes.Map(inputs=(nodes.Range(start=0, stop=count),), function=see),)
+    ), seen
 
 
 def renewed(node: nodes.Node) -> Any:
@@ -38,7 +40,9 @@ def renewed(node: nodes.Node) -> Any:
     return replace(node, inputs=tuple(renewed(one) for one in node.inputs))
 
 
-def check_renewed(node: nodes.Node, context: Callable[[], Context] = lambda: Context(seed=7)) -> list[Any]:
+def check_renewed(
+    node: nodes.Node, context: Callable[[], Context] = lambda: Context(seed=7)
+) -> list[Any]:
     """Restore at every step in a pipeline without tapes, and compare what follows."""
     original = renewed(node)
     iterator, states, seen = make_iterator(original, context()), [], []
@@ -56,13 +60,18 @@ def check_renewed(node: nodes.Node, context: Callable[[], Context] = lambda: Con
 
 
 def test_the_input_runs_once() -> None:
-    """Other iterators of the dataset, also in other repetitions and after half a run, play what was seen."""
+    """Other iterators of the dataset, also in other repetitions and after half a run,
+    play what was seen.
+    """
     node, seen = counting(5)
     first = make_iterator(node, Context(seed=1))
     assert [int(next(first)) for _ in range(3)] == [0, 1, 2]
     assert [int(x) for x in make_iterator(node, Context(seed=2))] == [0, 1, 2, 3, 4]
     assert [int(x) for x in first] == [3, 4]
-    assert [value[3] for value in run(nodes.Repeat(inputs=(node,), count=2))] == [*range(5), *range(5)]
+    assert [value[3] for value in run(nodes.Repeat(inputs=(node,), count=2))] == [
+        *range(5),
+        *range(5),
+    ]
     assert seen.count(4) == 1
     assert check_restore(node) == [plain(np.int64(x)) for x in range(5)]
 
@@ -81,7 +90,9 @@ def test_what_is_handed_out_are_copies() -> None:
 
 @pytest.mark.parametrize("inner", ["shuffle", "plain"])
 def test_another_process_restores_exactly(inner: str) -> None:
-    """Without the tape, all repetitions come in the order of the first, from any step on."""
+    """Without the tape, all repetitions come in the order of the first, from any step
+    on.
+    """
     source: nodes.Node = nodes.Range(start=0, stop=11)
     if inner == "shuffle":
         source = nodes.Shuffle(inputs=(source,), buffer_size=4)
@@ -90,7 +101,9 @@ def test_another_process_restores_exactly(inner: str) -> None:
 
 
 def test_a_task_repeats_what_it_saw() -> None:
-    """With a provider the tape is the task's, no split is asked for again, and another attempt restores exactly."""
+    """With a provider the tape is the task's, no split is asked for again, and another
+    attempt restores exactly.
+    """
     node = nodes.Repeat(inputs=(nodes.Cache(inputs=(nodes.Range(start=0, stop=10),)),), count=3)
     one, other = provided([[(2, 4), (7, 9)]]), provided([[(0, 2)]])
     assert [value[3] for value in run(node, one())] == [2, 3, 7, 8] * 3
@@ -99,7 +112,9 @@ def test_a_task_repeats_what_it_saw() -> None:
 
 
 def test_a_late_cache_knows_where_it_began() -> None:
-    """Another attempt that begins in a later repetition, before the cache's turn, plays what was seen in the first."""
+    """Another attempt that begins in a later repetition, before the cache's turn, plays
+    what was seen in the first.
+    """
     source = nodes.Range(start=0, stop=10)
     joined = nodes.Concatenate(inputs=(source, nodes.Cache(inputs=(source,))))
     own, kept = [[(0, 1)], [(1, 2)], [(2, 3)]], [[(2, 4), (7, 9)], [(0, 2)], [(4, 6)]]
@@ -109,7 +124,9 @@ def test_a_late_cache_knows_where_it_began() -> None:
 
 
 def test_two_caches_of_one_task_have_tapes_of_their_own() -> None:
-    """Caches at different places of a pipeline do not mix, and tapes go with their owner."""
+    """Caches at different places of a pipeline do not mix, and tapes go with their
+    owner.
+    """
     inner = nodes.Cache(inputs=(nodes.Range(start=0, stop=4),))
     outer = nodes.Cache(inputs=(nodes.Map(inputs=(inner,), function=lambda x: -x),))
     iterator = make_iterator(nodes.Repeat(inputs=(outer,), count=2), provided([[(1, 3)]])())
@@ -121,7 +138,9 @@ def test_two_caches_of_one_task_have_tapes_of_their_own() -> None:
 
 
 def test_failures_come_once() -> None:
-    """A failing element is raised while the tape is recorded, and left out when it is played or pulled again."""
+    """A failing element is raised while the tape is recorded, and left out when it is
+    played or pulled again.
+    """
 
     def odd(x: Any) -> Any:
         if x % 3 == 1:
@@ -160,4 +179,6 @@ def test_few_marks_are_kept_of_a_long_run() -> None:
     for number in range(100_000):
         tape.mark(number, source)
     assert len(tape._marks) <= 65
-    assert all(number - tape.nearest(number)[0] <= 100_000 / 16 for number in range(0, 100_000, 777))
+    assert all(
+        number - tape.nearest(number)[0] <= 100_000 / 16 for number in range(0, 100_000, 777)
+    )

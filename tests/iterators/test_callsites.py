@@ -25,7 +25,9 @@ WAYS: dict[str, Callable[[Dataset], Dataset]] = {
     "filter": lambda ds: ds.filter(lambda x: True),
     "flat map": lambda ds: ds.flat_map(Dataset.from_tensors),
     "interleave": lambda ds: ds.interleave(Dataset.from_tensors, cycle_length=1),
-    "parallel interleave": lambda ds: ds.interleave(Dataset.from_tensors, cycle_length=1, num_parallel_calls=1),
+    "parallel interleave": lambda ds: ds.interleave(
+        Dataset.from_tensors, cycle_length=1, num_parallel_calls=1
+    ),
     "source": lambda ds: Dataset.from_source(list(range(COUNT))),
 }
 
@@ -46,7 +48,9 @@ def read(dataset: Dataset, watch: RecordingWatch) -> list[int]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_call_is_noted(way: str) -> None:
-    """While a function runs, the number of the element that it was called with is noted, and not afterwards."""
+    """While a function runs, the number of the element that it was called with is
+    noted, and not afterwards.
+    """
     watch = RecordingWatch()
     assert read(WAYS[way](Dataset.range(COUNT)), watch) == list(range(COUNT))
     assert sorted(watch.notes["/"]) == list(range(COUNT))
@@ -55,7 +59,9 @@ def test_each_call_is_noted(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_poison_is_left_out(way: str) -> None:
-    """A poisoned element is never called for; all others come, and the quarantine names it."""
+    """A poisoned element is never called for; all others come, and the quarantine names
+    it.
+    """
     watch = RecordingWatch(poisoned={"/": {2, 4}})
     quarantine: list[Any] = []
     iterator = opened(WAYS[way](Dataset.range(COUNT)), watch, quarantine)
@@ -68,7 +74,9 @@ def test_poison_is_left_out(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_suspects_are_called_for_alone(way: str) -> None:
-    """A suspect is called for under the lock of its process, any other element is not."""
+    """A suspect is called for under the lock of its process, any other element is
+    not.
+    """
     watch = RecordingWatch(suspects={"/": {3}})
     assert read(WAYS[way](Dataset.range(COUNT)), watch) == list(range(COUNT))
     assert watch.entered == 1
@@ -76,7 +84,9 @@ def test_suspects_are_called_for_alone(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_numbers_survive_a_restoring(way: str) -> None:
-    """A restored iterator counts on: an element has the same number in every attempt."""
+    """A restored iterator counts on: an element has the same number in every
+    attempt.
+    """
     dataset = WAYS[way](Dataset.range(COUNT))
     first = opened(dataset, RecordingWatch())
     before = [int(next(first)) for _ in range(3)]
@@ -88,7 +98,9 @@ def test_numbers_survive_a_restoring(way: str) -> None:
     second.close()
 
 
-@pytest.mark.parametrize("way", ["map", "guarded map", "parallel map", "random map", "filter", "flat map"])
+@pytest.mark.parametrize(
+    "way", ["map", "guarded map", "parallel map", "random map", "filter", "flat map"]
+)
 def test_a_failing_call_ends_its_note(way: str) -> None:
     """What raises is not noted any more, and the next element has the next number."""
 
@@ -114,7 +126,9 @@ def test_a_failing_call_ends_its_note(way: str) -> None:
 
 
 def test_a_generator_is_noted_and_leaves_nothing_out() -> None:
-    """What a generator is at is noted; nobody can go on behind an element that it cannot make."""
+    """What a generator is at is noted; nobody can go on behind an element that it
+    cannot make.
+    """
     watch = RecordingWatch()
     assert read(Dataset.from_generator(lambda: iter(range(3))), watch) == [0, 1, 2]
     assert watch.notes["/"] == [0, 1, 2, 3]
@@ -122,7 +136,9 @@ def test_a_generator_is_noted_and_leaves_nothing_out() -> None:
 
 
 def test_places_tell_nodes_apart() -> None:
-    """Two maps, the parts of a zip, and the datasets that a function makes of each element have places of their own."""
+    """Two maps, the parts of a zip, and the datasets that a function makes of each
+    element have places of their own.
+    """
     watch = RecordingWatch()
     one = Dataset.range(2).map(lambda x: x).map(lambda x: x)
     read(Dataset.zip((one, Dataset.range(2).filter(lambda x: True))).map(lambda x, y: x + y), watch)
@@ -135,9 +151,13 @@ def test_places_tell_nodes_apart() -> None:
 
 
 def test_slots_are_given_back() -> None:
-    """What is not used any more keeps no slot: the datasets of a flat_map would soon have all of them."""
+    """What is not used any more keeps no slot: the datasets of a flat_map would soon
+    have all of them.
+    """
     watch = RecordingWatch()
-    dataset = Dataset.range(50).flat_map(lambda x: Dataset.range(2).map(lambda y: y, num_parallel_calls=1))
+    dataset = Dataset.range(50).flat_map(
+        lambda x: Dataset.range(2).map(lambda y: y, num_parallel_calls=1)
+    )
     read(dataset, watch)
     gc.collect()
     assert len(watch.slots) <= 1
@@ -145,7 +165,9 @@ def test_slots_are_given_back() -> None:
 
 def test_nobody_watches_at_home() -> None:
     """In the user's own process map and filter are the plain ones."""
-    iterator = make_iterator(Dataset.range(3).map(lambda x: x).filter(lambda x: True).node, Context())
+    iterator = make_iterator(
+        Dataset.range(3).map(lambda x: x).filter(lambda x: True).node, Context()
+    )
     assert type(iterator).__name__ == "FilterIterator"
     assert iterator.state() == 0
 
@@ -166,17 +188,23 @@ FAILING: dict[str, Callable[[Dataset], Dataset]] = {
     "retried map": lambda ds: ds.map(lacking, on_error="retry", retries=1),
     "parallel map": lambda ds: ds.map(lacking, num_parallel_calls=2),
     "random map": lambda ds: ds.random_map(lambda x, rng: lacking(x)),
-    "parallel random map": lambda ds: ds.random_map(lambda x, rng: lacking(x), num_parallel_calls=2),
+    "parallel random map": lambda ds: ds.random_map(
+        lambda x, rng: lacking(x), num_parallel_calls=2
+    ),
     "filter": lambda ds: ds.filter(lambda x: bool(lacking(x) >= 0)),
     "flat map": lambda ds: ds.flat_map(lacking_dataset),
     "interleave": lambda ds: ds.interleave(lacking_dataset, cycle_length=1),
-    "parallel interleave": lambda ds: ds.interleave(lacking_dataset, cycle_length=1, num_parallel_calls=1),
+    "parallel interleave": lambda ds: ds.interleave(
+        lacking_dataset, cycle_length=1, num_parallel_calls=1
+    ),
 }
 
 
 @pytest.mark.parametrize("way", FAILING)
 def test_a_failure_is_heard_while_its_element_is_noted(way: str) -> None:
-    """Who watches may end the process then, and leaves behind which element it was, also where it would be skipped."""
+    """Who watches may end the process then, and leaves behind which element it was,
+    also where it would be skipped.
+    """
     watch = RecordingWatch()
     with contextlib.suppress(PipelineError):
         read(FAILING[way](Dataset.range(COUNT)), watch)

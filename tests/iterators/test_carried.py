@@ -23,23 +23,31 @@ LEAVES = st.one_of(
     st.text(),
     st.binary(),
     st.integers(-5, 5).map(np.int32),
-    # Not the empty text, whose width numpy takes as 0 or as 1, nor a final NUL, which numpy drops.
-    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=3).map(np.str_),
-    st.lists(st.integers(0, 9), max_size=4).map(lambda values: np.array(values, np.int16).reshape(1, -1)),
+    # Not the empty text, whose width numpy takes as 0 or as 1, nor a final NUL, which
+    # numpy drops.
+    st.text(
+        st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=3
+    ).map(np.str_),
+    st.lists(st.integers(0, 9), max_size=4).map(
+        lambda values: np.array(values, np.int16).reshape(1, -1)
+    ),
     st.lists(st.text("ab", max_size=3), max_size=3).map(lambda values: np.array(values, str)),
     st.just(np.datetime64("2020-01-01T00:00:00")),
 )
 VALUES = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3).map(tuple), st.dictionaries(st.text("abc", max_size=2), inner, max_size=3)
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(st.text("abc", max_size=2), inner, max_size=3),
     ),
 )
 
 
 @given(VALUES)
 def test_values_come_back_equal(value: Any) -> None:
-    """Nestings of arrays, numbers and texts survive msgpack with type, dtype and shape."""
+    """Nestings of arrays, numbers and texts survive msgpack with type, dtype and
+    shape.
+    """
     came = from_plain(msgspec.msgpack.decode(msgspec.msgpack.encode(to_plain(value))))
     assert plain(came) == plain(value)
 
@@ -52,10 +60,13 @@ def test_arrays_that_come_back_can_be_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [object(), {1}, 2**63, Point(1, 2), np.array([None]), np.zeros(1, [("a", int)]), (1, object())]
+    "value",
+    [object(), {1}, 2**63, Point(1, 2), np.array([None]), np.zeros(1, [("a", int)]), (1, object())],
 )
 def test_other_objects_are_not_plain(value: Any) -> None:
-    """What could not be restored exactly is refused, so that the caller replays instead."""
+    """What could not be restored exactly is refused, so that the caller replays
+    instead.
+    """
     with pytest.raises(NotPlainError):
         to_plain(value)
 

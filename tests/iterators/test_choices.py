@@ -27,7 +27,13 @@ def slices(values: Any) -> Node:
 
 
 def choose(choices: Node, *inputs: Node, stop: bool = False) -> nodes.Choose:
-    return nodes.Choose(inputs=inputs, choices=choices, stop_on_empty=stop, name="choose_from_datasets", site="t.py:1")
+    return nodes.Choose(
+        inputs=inputs,
+        choices=choices,
+        stop_on_empty=stop,
+        name="choose_from_datasets",
+        site="t.py:1",
+    )
 
 
 def draw(*weights: float, seed: int | None = None, anew: bool = True) -> Node:
@@ -40,7 +46,9 @@ def numbers(read: list[Any]) -> list[Any]:
 
 @given(st.lists(st.integers(0, 2), max_size=12), st.booleans())
 def test_choices_are_followed(chosen: list[int], stop: bool) -> None:
-    """Elements come from the inputs in the order chosen; an input that has ended ends all or is passed over."""
+    """Elements come from the inputs in the order chosen; an input that has ended ends
+    all or is passed over.
+    """
     inputs = [list(range(10 * index, 10 * index + 3)) for index in range(3)]
     expected: list[int] = []
     for number in chosen:
@@ -48,7 +56,9 @@ def test_choices_are_followed(chosen: list[int], stop: bool) -> None:
             expected.append(inputs[number].pop(0))
         elif stop:
             break
-    node = choose(slices(np.array(chosen, np.int64)), count(0, 3), count(10, 13), count(20, 23), stop=stop)
+    node = choose(
+        slices(np.array(chosen, np.int64)), count(0, 3), count(10, 13), count(20, 23), stop=stop
+    )
     assert numbers(check_restore(node)) == expected
 
 
@@ -76,7 +86,9 @@ def test_inputs_are_split_and_choices_are_not() -> None:
 
 
 def test_choices_repeat_with_their_inputs() -> None:
-    """Under repeat, each repetition reads the splits of its own, also where an input has ended early."""
+    """Under repeat, each repetition reads the splits of its own, also where an input
+    has ended early.
+    """
     node = choose(draw(1.0, 1.0), count(0, 9), count(10, 19))
     ranges = [[(0, 2), (5, 8)], [(3, 4)], [(1, 2)]]
     others = [[(0, 1)], [(3, 8)], [(1, 2)]]
@@ -90,13 +102,17 @@ def test_draws_follow_weights() -> None:
 
 
 def test_draws_restore_and_vary() -> None:
-    """Draws go on from where they were; they differ by repetition if they shall, and by place in the tree."""
+    """Draws go on from where they were; they differ by repetition if they shall, and by
+    place in the tree.
+    """
     check_restore(draw(1.0, 1.0, 1.0), limit=50)
     for anew in (True, False):
         runs = [run(draw(1, 1, seed=3, anew=anew), Context(repetition=n), 60) for n in (0, 1)]
         assert (runs[0] != runs[1]) is anew
     node = draw(1, 1, anew=False)
-    assert run(node, Context(fixed_seed=4), 60) == run(node, Context(fixed_seed=4, seed=9, repetition=1), 60)
+    assert run(node, Context(fixed_seed=4), 60) == run(
+        node, Context(fixed_seed=4, seed=9, repetition=1), 60
+    )
 
 
 def test_sampling_takes_everything_once() -> None:
@@ -107,7 +123,9 @@ def test_sampling_takes_everything_once() -> None:
 
 
 def test_weights_may_come_from_a_dataset() -> None:
-    """Each draw uses the weights of its turn; other weights than expected are failures."""
+    """Each draw uses the weights of its turn; other weights than expected are
+    failures.
+    """
     weights = nodes.WeightedChoices(inputs=(slices([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]),), count=2)
     assert [outcome[1] for outcome in check_restore(weights)] == [0, 1, 1]
     for rows in ([[1.0]], [[0.0, 0.0]], [[-1.0, 2.0]]):
@@ -130,17 +148,26 @@ def test_counters_count_per_worker() -> None:
     assert numbers(check_restore(nodes.Counter(), provided([[(7, 9), (30, 31)]]))) == [0, 1, 2]
 
 
-def resampled(target: Any, initial: Any = None, source: Node | None = None, function: Any = int, **more: Any) -> Node:
+def resampled(
+    target: Any, initial: Any = None, source: Node | None = None, function: Any = int, **more: Any
+) -> Node:
     known = None if initial is None else tuple(initial)
     inputs = (source or nodes.Map(inputs=(count(0, 60),), function=lambda x: int(x) % len(target)),)
-    return nodes.RejectionResample(inputs=inputs, function=function, target=tuple(target), initial=known, **more)
+    return nodes.RejectionResample(
+        inputs=inputs, function=function, target=tuple(target), initial=known, **more
+    )
 
 
 @pytest.mark.parametrize("initial", [None, [0.25] * 4])
 def test_resampling_reaches_the_target(initial: Any) -> None:
-    """Classes come with the wanted probabilities, whether those of the input are known or estimated."""
+    """Classes come with the wanted probabilities, whether those of the input are known
+    or estimated.
+    """
     source = nodes.Map(inputs=(count(0, 8000),), function=lambda x: int(x) % 4)
-    found = Counter(value for value, _ in make_iterator(resampled([0.5, 0.25, 0.25, 0.0], initial, source), Context()))
+    found = Counter(
+        value
+        for value, _ in make_iterator(resampled([0.5, 0.25, 0.25, 0.0], initial, source), Context())
+    )
     shares = [found[number] / sum(found.values()) for number in range(4)]
     assert np.allclose(shares, [0.5, 0.25, 0.25, 0.0], atol=0.03)
 
@@ -158,9 +185,13 @@ def test_resampling_restores_at_every_step(initial: Any, seed: int | None) -> No
 
 
 def test_resampling_goes_on_after_failures() -> None:
-    """A failing function, and a class that the target does not have, fail one element each."""
+    """A failing function, and a class that the target does not have, fail one element
+    each.
+    """
     source = nodes.Map(inputs=(count(0, 4),), function=lambda x: int(x))
-    read = check_restore(resampled([1.0], [1.0], source, lambda x: 1 // int(x != 1) and (7 if x == 2 else 0)))
+    read = check_restore(
+        resampled([1.0], [1.0], source, lambda x: 1 // int(x != 1) and (7 if x == 2 else 0))
+    )
     assert [outcome[0] for outcome in read] == ["tuple", "raised", "raised", "tuple"]
     with pytest.raises(PipelineError, match="expected one from 0 to 0"):
         next(make_iterator(resampled([1.0], [1.0], source, lambda x: 7), Context()))
@@ -170,7 +201,10 @@ def test_acceptance_mixes_what_may_pass_freely() -> None:
     """The chances and the free share together give the target."""
     chances, share = acceptance([0.25, 0.75], [0.5, 0.5])
     passed = [have * chance for have, chance in zip([0.25, 0.75], chances, strict=True)]
-    mixed = [share * have + (1 - share) * part / sum(passed) for have, part in zip([0.25, 0.75], passed, strict=True)]
+    mixed = [
+        share * have + (1 - share) * part / sum(passed)
+        for have, part in zip([0.25, 0.75], passed, strict=True)
+    ]
     assert np.allclose(mixed, [0.5, 0.5])
     assert acceptance([0.5, 0.5], [0.5, 0.5]) == ([1.0, 1.0], 1.0)
 
@@ -188,7 +222,9 @@ def test_closing_reaches_all_inputs() -> None:
     def source(name: str) -> Node:
         return nodes.FromGenerator(generator=generate, args=(name,))
 
-    iterator = make_iterator(choose(nodes.Repeat(inputs=(source("c"),), count=-1), source("a"), source("b")), Context())
+    iterator = make_iterator(
+        choose(nodes.Repeat(inputs=(source("c"),), count=-1), source("a"), source("b")), Context()
+    )
     next(iterator), next(iterator)
     iterator.close()
     assert closed == ["c", "a", "b"]

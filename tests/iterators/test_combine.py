@@ -25,7 +25,10 @@ def pairs(*inputs: Node) -> Zip:
 
 def numbers(read: list[Any]) -> list[Any]:
     """Ints, and tuples of ints, out of compared outcomes."""
-    return [outcome[3] if outcome[0] == "int64" else tuple(part[3] for part in outcome[1:]) for outcome in read]
+    return [
+        outcome[3] if outcome[0] == "int64" else tuple(part[3] for part in outcome[1:])
+        for outcome in read
+    ]
 
 
 def test_zip_ends_with_the_shortest() -> None:
@@ -41,7 +44,9 @@ def test_zip_follows_its_template() -> None:
 
 
 def test_a_failure_does_not_put_inputs_out_of_step() -> None:
-    """When one input fails, the others advance as well, and the first failure is raised."""
+    """When one input fails, the others advance as well, and the first failure is
+    raised.
+    """
     failing = nodes.Map(inputs=(count(0, 4),), function=lambda x: 1 // (int(x) - 1))
     read = check_restore(pairs(count(0, 4), failing, failing))
     assert [outcome[0] for outcome in read] == ["tuple", "raised", "tuple", "tuple"]
@@ -49,9 +54,14 @@ def test_a_failure_does_not_put_inputs_out_of_step() -> None:
 
 
 def test_a_failure_comes_before_the_end_of_a_later_input() -> None:
-    """An input that fails where a later one ends is an error; the end comes after it."""
+    """An input that fails where a later one ends is an error; the end comes after
+    it.
+    """
     failing = nodes.Map(inputs=(count(0, 4),), function=lambda x: 1 // (int(x) - 1))
-    assert [outcome[0] for outcome in check_restore(pairs(failing, count(0, 1)))] == ["tuple", "raised"]
+    assert [outcome[0] for outcome in check_restore(pairs(failing, count(0, 1)))] == [
+        "tuple",
+        "raised",
+    ]
     assert [outcome[0] for outcome in check_restore(pairs(count(0, 1), failing))] == ["tuple"]
 
 
@@ -113,14 +123,18 @@ def test_closing_closes_all_inputs() -> None:
 def test_zip_keeps_a_namedtuple() -> None:
     """Elements have the nesting of the template, of a namedtuple as well."""
     named = namedtuple("named", ["x", "y"])
-    (element,) = make_iterator(Zip(inputs=(count(0, 1), count(5, 6)), template=named(0, 1)), Context())
+    (element,) = make_iterator(
+        Zip(inputs=(count(0, 1), count(5, 6)), template=named(0, 1)), Context()
+    )
     assert type(element) is named
     assert element == (0, 5)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_inputs_that_wait_get_their_splits_again(number: int) -> None:
-    """Where a repeat restores the providers and a buffer pulls again, inputs begin where they began before."""
+    """Where a repeat restores the providers and a buffer pulls again, inputs begin
+    where they began before.
+    """
     joined: Any = nodes.Concatenate(inputs=(count(0, 2), count(0, 2)))
     for _ in range(number - 1):
         joined = nodes.Concatenate(inputs=(joined, count(0, 2)))

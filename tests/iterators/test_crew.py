@@ -21,7 +21,9 @@ DEADLINE = 10.0
 
 
 class Source(ElementIterator):
-    """The numbers below ``stop``; raises what ``failures`` has for a number, and counts how often it was closed."""
+    """The numbers below ``stop``; raises what ``failures`` has for a number, and counts
+    how often it was closed.
+    """
 
     def __init__(self, stop: int, failures: dict[int, BaseException] | None = None) -> None:
         self.stop, self.failures = stop, failures or {}
@@ -50,7 +52,12 @@ def echo(number: int, element: Any) -> Outcome:
     return element, None
 
 
-def started(source: Source, call: Callable[[int, Any], Outcome] = echo, ordered: bool = True, **arguments: Any) -> Crew:
+def started(
+    source: Source,
+    call: Callable[[int, Any], Outcome] = echo,
+    ordered: bool = True,
+    **arguments: Any,
+) -> Crew:
     """A crew of two threads with a window of four."""
     crew = Crew(source, call, ordered, **arguments)
     crew.resize(2, 4)
@@ -88,16 +95,24 @@ def test_an_ordered_crew_hands_out_in_order(stop: int) -> None:
 
 @pytest.mark.parametrize("stop", [0, 1, 100])
 def test_an_unordered_crew_hands_out_everything(stop: int) -> None:
-    """Every element comes once, under its number, in any order, and nothing is remembered as done at the end."""
+    """Every element comes once, under its number, in any order, and nothing is
+    remembered as done at the end.
+    """
     crew = started(Source(stop), ordered=False)
-    assert sorted(taken(crew), key=lambda outcome: outcome[0]) == [(x, (x, None)) for x in range(stop)]
+    assert sorted(taken(crew), key=lambda outcome: outcome[0]) == [
+        (x, (x, None)) for x in range(stop)
+    ]
     assert (crew.low, crew.done) == (stop, set())
 
 
 def test_an_ordered_crew_waits_for_a_slow_call() -> None:
-    """What lies behind a call that does not return is made and kept, and comes after it."""
+    """What lies behind a call that does not return is made and kept, and comes after
+    it.
+    """
     release = threading.Event()
-    crew = started(Source(4), lambda number, x: (x, None) if number or release.wait(DEADLINE) else (None, None))
+    crew = started(
+        Source(4), lambda number, x: (x, None) if number or release.wait(DEADLINE) else (None, None)
+    )
     wait_until(lambda: len(crew._results) == 3)
     assert not crew.is_ready
     assert sorted(crew.unclaimed()) == [1, 2, 3]
@@ -124,7 +139,9 @@ def test_a_waiting_consumer_is_woken(ordered: bool) -> None:
 
 
 def test_a_consumer_looks_and_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that takes longer than the time after which threads are looked at is waited for."""
+    """A call that takes longer than the time after which threads are looked at is
+    waited for.
+    """
     monkeypatch.setattr(crews, "_LOOK_AFTER", 0.005)
     looks: list[int] = []
 
@@ -155,14 +172,18 @@ def test_calls_run_on_named_threads_at_the_same_time() -> None:
 
 
 def test_a_failure_of_the_source_has_its_place() -> None:
-    """An exception of the source is the outcome of its number; the elements behind it come."""
+    """An exception of the source is the outcome of its number; the elements behind it
+    come.
+    """
     error = ValueError("bad")
     crew = started(Source(4, {1: error}))
     assert list(taken(crew)) == [(0, (0, None)), (1, (None, error)), (2, (2, None)), (3, (3, None))]
 
 
 def test_what_is_no_exception_ends_the_crew() -> None:
-    """After a SystemExit of the source, which comes at its place, nothing is pulled, and the threads are gone."""
+    """After a SystemExit of the source, which comes at its place, nothing is pulled,
+    and the threads are gone.
+    """
     error = SystemExit(3)
     source = Source(100, {1: error})
     crew = started(source)
@@ -174,7 +195,9 @@ def test_what_is_no_exception_ends_the_crew() -> None:
 
 
 def test_not_more_than_the_window_is_pulled() -> None:
-    """With nobody taking, the crew stops at its window, and goes on when there is room again."""
+    """With nobody taking, the crew stops at its window, and goes on when there is room
+    again.
+    """
     source = Source(20)
     crew = started(source)
     wait_until(lambda: crew._full)
@@ -183,11 +206,15 @@ def test_not_more_than_the_window_is_pulled() -> None:
 
 
 def test_a_stuck_call_is_overtaken_only_so_far() -> None:
-    """Out of order, elements behind a call that does not return come, up to 64 windows of them."""
+    """Out of order, elements behind a call that does not return come, up to 64 windows
+    of them.
+    """
     release = threading.Event()
     source = Source(300)
     crew = started(
-        source, lambda number, x: (x, None) if number or release.wait(DEADLINE) else (None, None), ordered=False
+        source,
+        lambda number, x: (x, None) if number or release.wait(DEADLINE) else (None, None),
+        ordered=False,
     )
     assert sorted(crew.take()[0] for _ in range(255)) == list(range(1, 256))
     wait_until(lambda: crew._full)
@@ -216,7 +243,9 @@ def test_what_was_done_out_of_order_is_dropped() -> None:
 
 
 def test_marks_follow_what_was_handed_out() -> None:
-    """A mark is the source's state before a number that is at most 32 behind the oldest one not handed out."""
+    """A mark is the source's state before a number that is at most 32 behind the oldest
+    one not handed out.
+    """
     crew = Crew(Source(100), echo, True)
     assert not crew.has_mark
     crew.resize(2, 4)
@@ -229,7 +258,9 @@ def test_marks_follow_what_was_handed_out() -> None:
 
 
 def test_resizing_keeps_hires_and_lets_go() -> None:
-    """A larger crew gets the threads that it lacks; of a smaller one those beyond the size leave; none is lost."""
+    """A larger crew gets the threads that it lacks; of a smaller one those beyond the
+    size leave; none is lost.
+    """
     gate = threading.Event()
     crew = started(Source(2000), lambda number, x: (gate.wait(DEADLINE) and x, None))
     wait_until(lambda: len(crew._threads) == 2)
@@ -251,7 +282,9 @@ def test_resizing_keeps_hires_and_lets_go() -> None:
 
 
 def test_threads_are_started_for_what_there_is_to_do() -> None:
-    """However many there may be, there is none more than elements and the one that finds the end."""
+    """However many there may be, there is none more than elements and the one that
+    finds the end.
+    """
     crew = Crew(Source(3), echo, True)
     crew.resize(10**6, 10**6)
     assert [number for number, _ in taken(crew)] == [0, 1, 2]
@@ -259,7 +292,9 @@ def test_threads_are_started_for_what_there_is_to_do() -> None:
 
 
 def test_fewer_threads_than_asked_for_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system has no more threads, those that there are go on; where it has none at all, that is an error."""
+    """Where the system has no more threads, those that there are go on; where it has
+    none at all, that is an error.
+    """
     some, asked = 2, []
 
     class Scarce(crews.Background):
@@ -281,7 +316,9 @@ def test_fewer_threads_than_asked_for_do_the_work(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_child_of_a_fork_is_told() -> None:
-    """Whatever lock a thread held when the program forked: the child gets what was made, then an error."""
+    """Whatever lock a thread held when the program forked: the child gets what was
+    made, then an error.
+    """
     crew = started(Source(100))
     wait_until(lambda: crew._full and len(crew._results) == 4)
     with crew._changed:
@@ -306,7 +343,9 @@ def _reads_in_child(crew: Crew) -> int:
 
 @pytest.mark.parametrize("stopped", [True, False])
 def test_nobody_is_hired_at_the_end(stopped: bool) -> None:
-    """A crew that was stopped, or whose source ended, takes no more threads, and has closed its source once."""
+    """A crew that was stopped, or whose source ended, takes no more threads, and has
+    closed its source once.
+    """
     source = Source(3)
     crew = started(source)
     if stopped:
@@ -318,7 +357,9 @@ def test_nobody_is_hired_at_the_end(stopped: bool) -> None:
 
 
 def test_outcomes_that_nobody_claimed_are_told() -> None:
-    """After stop() and join() what was made is there for whoever gives it back, of either kind of crew."""
+    """After stop() and join() what was made is there for whoever gives it back, of
+    either kind of crew.
+    """
     for ordered in (True, False):
         crew = started(Source(100), ordered=ordered)
         wait_until(lambda crew=crew: crew._full and len(crew.unclaimed()) == 4)  # type: ignore[misc]
@@ -369,7 +410,9 @@ def test_a_crew_without_threads_does_not_spin() -> None:
 
 
 def test_a_crew_that_never_worked_closes_its_source() -> None:
-    """Without threads, it is stop() that closes the source, once; and no thread comes after it."""
+    """Without threads, it is stop() that closes the source, once; and no thread comes
+    after it.
+    """
     source = Source(3)
     crew = Crew(source, echo, True)
     crew.stop()

@@ -37,7 +37,9 @@ def csv_node(folder: Path, contents: list[bytes], **parameters: Any) -> nodes.Cs
 
 @pytest.mark.parametrize("compression", PACKERS)
 def test_rows_of_all_files_in_order(tmp_path: Path, compression: str) -> None:
-    """Rows come from plain and compressed files without headers; quoted fields may hold delimiters and line ends."""
+    """Rows come from plain and compressed files without headers; quoted fields may hold
+    delimiters and line ends.
+    """
     contents = [b'a,"b\nc"\nx,1\r\n"y, ""z""\nw",2\n', b"h,i\n,3", b""]
     node = csv_node(tmp_path, contents, compression_type=compression, header=True)
     rows = [("x", np.int64(1)), ('y, "z"\nw', np.int64(2)), ("none", np.int64(3))]
@@ -74,20 +76,34 @@ def test_a_quoted_field_without_end_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_chosen_and_excluded_columns(tmp_path: Path) -> None:
-    """select_cols reads columns by number whatever else there is; exclude_cols leaves columns out."""
-    columns = (CsvColumn(number=1, dtype=STR, default=""), CsvColumn(number=3, dtype=STR, default=""))
+    """select_cols reads columns by number whatever else there is; exclude_cols leaves
+    columns out.
+    """
+    columns = (
+        CsvColumn(number=1, dtype=STR, default=""),
+        CsvColumn(number=3, dtype=STR, default=""),
+    )
     selected = csv_node(tmp_path, [b"a,b,c,d,e\na,b,c\n"], columns=columns, width=None)
     first, second = check_restore(selected)
     assert first == plain(("b", "d"))
     assert "Expect 4 fields but have 3" in second[2]
-    columns = (CsvColumn(number=0, dtype=STR, default=""), CsvColumn(number=1, dtype=STR, default=""))
-    excluded = csv_node(tmp_path, [b"a,b,c,d\n"], columns=columns, width=2, excluded=frozenset((0, 3)))
+    columns = (
+        CsvColumn(number=0, dtype=STR, default=""),
+        CsvColumn(number=1, dtype=STR, default=""),
+    )
+    excluded = csv_node(
+        tmp_path, [b"a,b,c,d\n"], columns=columns, width=2, excluded=frozenset((0, 3))
+    )
     assert check_restore(excluded) == [plain(("b", "c"))]
 
 
 def test_other_delimiters_and_missing_values(tmp_path: Path) -> None:
-    """Any character may stand between fields, quotes may be taken as they are, and a text may mean a missing value."""
-    node = csv_node(tmp_path, [b'NA;1\n"x";2\n'], field_delim=";", use_quote_delim=False, na_value="NA")
+    """Any character may stand between fields, quotes may be taken as they are, and a
+    text may mean a missing value.
+    """
+    node = csv_node(
+        tmp_path, [b'NA;1\n"x";2\n'], field_delim=";", use_quote_delim=False, na_value="NA"
+    )
     assert check_restore(node) == [plain(("none", np.int64(1))), plain(('"x"', np.int64(2)))]
 
 
@@ -109,7 +125,11 @@ def test_a_missing_file_fails_alone(tmp_path: Path) -> None:
     assert [outcome[0] for outcome in run(node)] == ["raised"]
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=["Cs"])), min_size=1))
+@given(
+    st.lists(
+        st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=["Cs"])), min_size=1
+    )
+)
 def test_fields_are_those_that_the_csv_module_wrote(fields: list[str]) -> None:
     """What the csv module wrote as a row is cut into the same fields."""
     row = io.StringIO()

@@ -1,4 +1,6 @@
-"""Facts about what operations leave out: the next attempt leaves out the same, whatever fails then."""
+"""Facts about what operations leave out: the next attempt leaves out the same, whatever
+fails then.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def nested(function: Function, **arguments: Any) -> Function:
     """Makes a dataset of three elements, in which some are left out."""
 
     def opened(x: Any) -> Any:
-        return Dataset.range(3).map(lambda y: function(10 * int(x) + int(y)), on_error="skip", **arguments)
+        return Dataset.range(3).map(
+            lambda y: function(10 * int(x) + int(y)), on_error="skip", **arguments
+        )
 
     return opened
 
@@ -68,12 +72,23 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
     "map": mapped,
     "two maps": lambda function: mapped(function, ahead(mapped(function))),
     "behind a batch": lambda function: nodes.Batch(inputs=(ahead(mapped(function)),), batch_size=3),
-    "behind a shuffle": lambda function: nodes.Shuffle(inputs=(mapped(function),), buffer_size=8, seed=4),
+    "behind a shuffle": lambda function: nodes.Shuffle(
+        inputs=(mapped(function),), buffer_size=8, seed=4
+    ),
     "parallel": lambda function: ahead(
-        nodes.ParallelMap(inputs=(SOURCE,), function=function, on_error="skip", num_parallel_calls=3, site="a.py:7")
+        nodes.ParallelMap(
+            inputs=(SOURCE,),
+            function=function,
+            on_error="skip",
+            num_parallel_calls=3,
+            site="a.py:7",
+        )
     ),
     "ignored": lambda function: ahead(
-        nodes.IgnoreErrors(inputs=(nodes.Map(inputs=(SOURCE,), function=function, site="a.py:7"),), log_warning=False)
+        nodes.IgnoreErrors(
+            inputs=(nodes.Map(inputs=(SOURCE,), function=function, site="a.py:7"),),
+            log_warning=False,
+        )
     ),
     "ignored behind a filter": lambda function: ignoring(
         nodes.Filter(inputs=(SOURCE,), predicate=lambda x: int(function(x)) % 3 != 1, site="a.py:7")
@@ -81,7 +96,9 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
     "ignored behind batches of some": lambda function: ignoring(
         nodes.Batch(
             inputs=(
-                nodes.Filter(inputs=(failing(function),), predicate=lambda x: int(x) % 3 != 1, site="a.py:7"),
+                nodes.Filter(
+                    inputs=(failing(function),), predicate=lambda x: int(x) % 3 != 1, site="a.py:7"
+                ),
             ),
             batch_size=3,
         )
@@ -92,22 +109,35 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
     "ignored behind a parallel map": lambda function: ignoring(
         nodes.Batch(
             inputs=(
-                nodes.ParallelMap(inputs=(failing(function),), function=function, num_parallel_calls=3, site="a.py:7"),
+                nodes.ParallelMap(
+                    inputs=(failing(function),),
+                    function=function,
+                    num_parallel_calls=3,
+                    site="a.py:7",
+                ),
             ),
             batch_size=2,
         )
     ),
     "ignored behind retries": lambda function: ignoring(
         nodes.Batch(
-            inputs=(nodes.GuardedMap(inputs=(SOURCE,), function=function, retries=1, site="a.py:7"),), batch_size=2
+            inputs=(
+                nodes.GuardedMap(inputs=(SOURCE,), function=function, retries=1, site="a.py:7"),
+            ),
+            batch_size=2,
         )
     ),
-    "ignored behind skips": lambda function: ignoring(nodes.Batch(inputs=(mapped(function),), batch_size=2)),
+    "ignored behind skips": lambda function: ignoring(
+        nodes.Batch(inputs=(mapped(function),), batch_size=2)
+    ),
     "ignored behind random draws": lambda function: ignoring(
         nodes.Batch(
             inputs=(
                 nodes.RandomMap(
-                    inputs=(SOURCE,), function=lambda x, rng: function(x) + rng.integers(9), seed=4, site="a.py:7"
+                    inputs=(SOURCE,),
+                    function=lambda x, rng: function(x) + rng.integers(9),
+                    seed=4,
+                    site="a.py:7",
                 ),
             ),
             batch_size=2,
@@ -122,11 +152,19 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
         )
     ),
     "ignored behind an end": lambda function: ignoring(
-        nodes.TakeWhile(inputs=(failing(function),), predicate=lambda x: function(x + 100) < 138, site="a.py:7")
+        nodes.TakeWhile(
+            inputs=(failing(function),), predicate=lambda x: function(x + 100) < 138, site="a.py:7"
+        )
     ),
     "ignored behind lengths": lambda function: ignoring(
         nodes.BucketBySequenceLength(
-            inputs=(nodes.Map(inputs=(SOURCE,), function=lambda x: np.zeros(int(x) % 7, np.int64), site="a.py:7"),),
+            inputs=(
+                nodes.Map(
+                    inputs=(SOURCE,),
+                    function=lambda x: np.zeros(int(x) % 7, np.int64),
+                    site="a.py:7",
+                ),
+            ),
             length_function=lambda x: int(function(len(x))),
             boundaries=(4,),
             batch_sizes=(2, 3),
@@ -161,7 +199,9 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
         nodes.FlatMap(inputs=(SOURCE,), function=failing_inside(function))
     ),
     "ignored behind nested ones in turn": lambda function: ignoring(
-        nodes.Interleave(inputs=(SOURCE,), function=failing_inside(function), cycle_length=3, block_length=2)
+        nodes.Interleave(
+            inputs=(SOURCE,), function=failing_inside(function), cycle_length=3, block_length=2
+        )
     ),
     "ignored behind nested ones read ahead": lambda function: ignoring(
         nodes.ParallelInterleave(
@@ -175,16 +215,25 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
     ),
     "ignored behind repetitions": lambda function: ignoring(
         nodes.Batch(
-            inputs=(nodes.Repeat(inputs=(failing(function, nodes.Range(start=0, stop=7)),), count=5),), batch_size=3
+            inputs=(
+                nodes.Repeat(inputs=(failing(function, nodes.Range(start=0, stop=7)),), count=5),
+            ),
+            batch_size=3,
         )
     ),
     "ignored behind shards": lambda function: ignoring(
-        nodes.Shard(inputs=(nodes.Skip(inputs=(failing(function),), count=3),), num_shards=2, index=1)
+        nodes.Shard(
+            inputs=(nodes.Skip(inputs=(failing(function),), count=3),), num_shards=2, index=1
+        )
     ),
-    "again and again": lambda function: nodes.Repeat(inputs=(mapped(function, nodes.Range(start=0, stop=7)),), count=5),
+    "again and again": lambda function: nodes.Repeat(
+        inputs=(mapped(function, nodes.Range(start=0, stop=7)),), count=5
+    ),
     "nested": lambda function: ahead(nodes.FlatMap(inputs=(SOURCE,), function=nested(function))),
     "nested in turn": lambda function: ahead(
-        nodes.Interleave(inputs=(SOURCE,), function=nested(function), cycle_length=3, block_length=2)
+        nodes.Interleave(
+            inputs=(SOURCE,), function=nested(function), cycle_length=3, block_length=2
+        )
     ),
     "nested and read ahead": lambda function: nodes.ParallelInterleave(
         inputs=(SOURCE,),
@@ -200,7 +249,10 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
 FEW = nodes.Range(start=0, stop=9)
 OF_REPETITIONS: dict[str, Callable[[Function], nodes.Node]] = {
     "an endless one": lambda function: nodes.Repeat(
-        inputs=(nodes.Take(inputs=(nodes.Repeat(inputs=(mapped(function, FEW),), count=-1),), count=20),), count=3
+        inputs=(
+            nodes.Take(inputs=(nodes.Repeat(inputs=(mapped(function, FEW),), count=-1),), count=20),
+        ),
+        count=3,
     ),
     "a cache": lambda function: nodes.Repeat(
         inputs=(nodes.Cache(inputs=(mapped(function, FEW),), filename=""),), count=6
@@ -209,7 +261,8 @@ OF_REPETITIONS: dict[str, Callable[[Function], nodes.Node]] = {
 
 
 class Life:
-    """A task that is made again and again, from the beginning or from a state, with other faults each time.
+    """A task that is made again and again, from the beginning or from a state, with
+    other faults each time.
 
     Args:
         make: its pipeline, of the function that fails.
@@ -217,7 +270,9 @@ class Life:
         is_split: whether it is given splits, or reads all of its source.
     """
 
-    def __init__(self, make: Callable[[Function], nodes.Node], seed: int, is_split: bool = True) -> None:
+    def __init__(
+        self, make: Callable[[Function], nodes.Node], seed: int, is_split: bool = True
+    ) -> None:
         self.make, self.is_split = make, is_split
         self.random = random.Random(seed)
         self.truth: list[Any] = []
@@ -290,19 +345,27 @@ def test_every_attempt_makes_the_same(make: Callable[[Function], nodes.Node], se
 @pytest.mark.parametrize("make", OF_REPETITIONS.values(), ids=OF_REPETITIONS)
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_every_attempt_makes_the_same_again_and_again(make: Callable[[Function], nodes.Node], seed: int) -> None:
-    """Each repetition within another decides for itself, and what a cache pulls again was decided before."""
+def test_every_attempt_makes_the_same_again_and_again(
+    make: Callable[[Function], nodes.Node], seed: int
+) -> None:
+    """Each repetition within another decides for itself, and what a cache pulls again
+    was decided before.
+    """
     life = Life(make, seed, is_split=False)
     for _ in range(6):
         life.live()
 
 
 def test_a_dataset_that_is_opened_again_is_read_from_its_place_only() -> None:
-    """Read from its beginning meanwhile, it would decide what is decided anew behind its place."""
+    """Read from its beginning meanwhile, it would decide what is decided anew behind
+    its place.
+    """
     called: list[int] = []
     node = nodes.ParallelInterleave(
         inputs=(SOURCE,),
-        function=lambda x: Dataset.range(60).map(lambda y: called.append(100 * int(x) + int(y)) or y),
+        function=lambda x: Dataset.range(60).map(
+            lambda y: called.append(100 * int(x) + int(y)) or y
+        ),
         cycle_length=1,
         block_length=1,
         num_parallel_calls=1,
@@ -329,7 +392,10 @@ def test_every_attempt_makes_the_same_of_generators(seed: int) -> None:
         return Dataset.from_generator(lambda: (function(10 * x + y) for y in range(4))).batch(3)
 
     life = Life(
-        lambda function: ignoring(nodes.FlatMap(inputs=(SOURCE,), function=lambda x: opened(function, x))), seed
+        lambda function: ignoring(
+            nodes.FlatMap(inputs=(SOURCE,), function=lambda x: opened(function, x))
+        ),
+        seed,
     )
     for _ in range(4):
         with suppress(DataLossError):
@@ -338,8 +404,12 @@ def test_every_attempt_makes_the_same_of_generators(seed: int) -> None:
 
 @pytest.mark.parametrize("content", ["", "b0\nb1\n"], ids=["empty", "full"])
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_file_that_could_not_be_read_is_not_read_later(tmp_path: Path, content: str, nested: bool) -> None:
-    """Below ignored errors: its lines would move all that come behind; one that could be read must be there."""
+def test_a_file_that_could_not_be_read_is_not_read_later(
+    tmp_path: Path, content: str, nested: bool
+) -> None:
+    """Below ignored errors: its lines would move all that come behind; one that could
+    be read must be there.
+    """
     files = [tmp_path / name for name in "abc"]
     names = tuple(map(str, files))
     files[0].write_text("a0\na1\n")
@@ -349,9 +419,15 @@ def test_a_file_that_could_not_be_read_is_not_read_later(tmp_path: Path, content
         node: nodes.Node = nodes.TextLines(filenames=names, site="a.py:7")
         if nested:
             source = nodes.FromSource(sequence=names, site="a.py:7")
-            node = nodes.FlatMap(inputs=(source,), function=lambda name: Dataset._wrap(node_of(name)))
-        batches = nodes.Batch(inputs=(nodes.Shuffle(inputs=(node,), buffer_size=2, seed=4),), batch_size=3)
-        return [batch.tolist() for batch in make_iterator(ignoring(batches), Context(deciding=deciding))]
+            node = nodes.FlatMap(
+                inputs=(source,), function=lambda name: Dataset._wrap(node_of(name))
+            )
+        batches = nodes.Batch(
+            inputs=(nodes.Shuffle(inputs=(node,), buffer_size=2, seed=4),), batch_size=3
+        )
+        return [
+            batch.tolist() for batch in make_iterator(ignoring(batches), Context(deciding=deciding))
+        ]
 
     def node_of(name: str) -> nodes.Node:
         return nodes.TextLines(filenames=(name,), site="a.py:7")
@@ -378,12 +454,21 @@ def test_a_file_that_could_not_be_read_is_not_read_later(tmp_path: Path, content
         ({"b": b"\xff\nb1\n", "c": b"c0\n"}, {"b": b"b0\nb1\n"}),
         ({"b": b"", "c": b"\xff\nc1\n"}, {"c": b"c0\nc1\n"}),
     ],
-    ids=["behind an empty one", "behind two", "damaged now", "mended line", "mended beginning", "mended behind"],
+    ids=[
+        "behind an empty one",
+        "behind two",
+        "damaged now",
+        "mended line",
+        "mended beginning",
+        "mended behind",
+    ],
 )
 def test_what_failed_in_files_fails_alone_again(
     tmp_path: Path, before: dict[str, bytes], after: dict[str, bytes]
 ) -> None:
-    """A file that was missing stays out as a whole, a line that was damaged by itself, wherever they lie."""
+    """A file that was missing stays out as a whole, a line that was damaged by itself,
+    wherever they lie.
+    """
     names = [tmp_path / name for name in "abcdef"]
 
     def write(files: dict[str, bytes]) -> None:
@@ -406,7 +491,9 @@ def test_what_failed_in_files_fails_alone_again(
 
 
 def test_a_file_that_was_whole_and_is_not_ends_the_task(tmp_path: Path) -> None:
-    """What comes behind has other numbers now, also where nothing fails but something is missing."""
+    """What comes behind has other numbers now, also where nothing fails but something
+    is missing.
+    """
     names = [tmp_path / name for name in "ab"]
     names[0].write_text("a0\na1\n")
     names[1].write_text("b0\n")
@@ -427,7 +514,9 @@ def test_the_rest_of_a_damaged_file_is_not_read_later(tmp_path: Path) -> None:
     other = tmp_path / "b.gz"
     other.write_bytes(gzip.compress(b"the other\n"))
     name.write_bytes(whole[:-2000])
-    node = ignoring(nodes.TextLines(filenames=(str(name), str(other)), compression_type="GZIP", site="a.py:7"))
+    node = ignoring(
+        nodes.TextLines(filenames=(str(name), str(other)), compression_type="GZIP", site="a.py:7")
+    )
     first = deciding_on()
     found = list(make_iterator(node, Context(deciding=first)))
     assert 1000 < len(found) < 20_000
@@ -447,7 +536,9 @@ def deciding_on(*past: Decision) -> Deciding:
 
 def run(node: nodes.Node, deciding: Deciding, stop: int) -> list[int]:
     context = provided([[(0, stop)]])()
-    return list(map(int, make_iterator(node, type(context)(providers=context.providers, deciding=deciding))))
+    return list(
+        map(int, make_iterator(node, type(context)(providers=context.providers, deciding=deciding)))
+    )
 
 
 def test_what_was_left_out_is_not_called_for() -> None:
@@ -460,7 +551,9 @@ def test_what_was_left_out_is_not_called_for() -> None:
 
 
 def test_what_came_before_is_called_for_again() -> None:
-    """With growing pauses, and if it fails each time the task ends: it is neither left out nor put off."""
+    """With growing pauses, and if it fails each time the task ends: it is neither left
+    out nor put off.
+    """
     failures = {4: 2, 6: 99}
 
     def function(x: Any) -> Any:
@@ -473,12 +566,16 @@ def test_what_came_before_is_called_for_again() -> None:
     found = run(mapped(function), deciding, 6)
     assert found == [0, 1, 2, 3, 4, 5]
     assert deciding.pauses == [0.1, 0.5]  # type: ignore[attr-defined]
-    with pytest.raises(DataLossError, match=r"element 6 that came to map.*fails now.*the disk is away"):
+    with pytest.raises(
+        DataLossError, match=r"element 6 that came to map.*fails now.*the disk is away"
+    ):
         run(mapped(function), deciding_on(Decision("/", 0, 7)), 8)
 
 
 def test_below_ignored_errors_a_fault_is_decided_where_it_comes() -> None:
-    """What failed in a filter fails again without being called for; what passed is called for again if it fails now."""
+    """What failed in a filter fails again without being called for; what passed is
+    called for again if it fails now.
+    """
 
     def make(bad: int, faults: int) -> nodes.Node:
         left = [faults]
@@ -507,7 +604,9 @@ def test_below_ignored_errors_a_fault_is_decided_where_it_comes() -> None:
 
 @pytest.mark.parametrize("calls", [None, 2], ids=["sequential", "parallel"])
 def test_what_failed_in_front_has_a_number_too(calls: int | None) -> None:
-    """It came out as a failure: made the next time, it takes that place, and the same elements are left out behind."""
+    """It came out as a failure: made the next time, it takes that place, and the same
+    elements are left out behind.
+    """
 
     def make(bad: set[int], worse: set[int]) -> nodes.Node:
         def function(x: Any, bad: set[int]) -> Any:
@@ -519,11 +618,15 @@ def test_what_failed_in_front_has_a_number_too(calls: int | None) -> None:
         if calls is None:
             return mapped(lambda x: function(x, worse), source)
         arguments = {"on_error": "skip", "num_parallel_calls": calls, "site": "a.py:8"}
-        return nodes.ParallelMap(inputs=(source,), function=lambda x: function(x, worse), **arguments)
+        return nodes.ParallelMap(
+            inputs=(source,), function=lambda x: function(x, worse), **arguments
+        )
 
     def outcomes(deciding: Deciding, node: nodes.Node) -> list[int | str]:
         context = provided([[(0, 6)]])()
-        iterator = make_iterator(node, type(context)(providers=context.providers, deciding=deciding))
+        iterator = make_iterator(
+            node, type(context)(providers=context.providers, deciding=deciding)
+        )
         found: list[int | str] = []
         while True:
             try:
@@ -542,9 +645,13 @@ def test_what_failed_in_front_has_a_number_too(calls: int | None) -> None:
         outcomes(deciding_on(*news[1]), make(set(), {5}))
 
 
-@pytest.mark.parametrize("arguments", [{"num_parallel_calls": 2}, {"on_error": "retry", "retries": 1}])
+@pytest.mark.parametrize(
+    "arguments", [{"num_parallel_calls": 2}, {"on_error": "retry", "retries": 1}]
+)
 def test_what_is_poison_does_not_fail_below_ignored_errors(arguments: dict[str, Any]) -> None:
-    """It was left out of a batch, which is the same when it is made again, not given up."""
+    """It was left out of a batch, which is the same when it is made again, not given
+    up.
+    """
     batches = Dataset.range(12).map(lambda x: x, **arguments).batch(3).ignore_errors()
 
     def outcome(deciding: Deciding) -> list[list[int]]:
@@ -584,7 +691,9 @@ def test_decisions_grow_until_they_are_sealed() -> None:
 
 
 def test_what_is_told_again_stays_small() -> None:
-    """However many an operation leaves out, or decides in datasets of its own, before any state is taken."""
+    """However many an operation leaves out, or decides in datasets of its own, before
+    any state is taken.
+    """
     deciding = deciding_on()
     known = Decisions()
     decider = Decider("map(f)", "/0", deciding)
@@ -615,7 +724,9 @@ def test_very_many_datasets_may_be_decided_between_two_blocks() -> None:
 
 
 def test_an_operation_that_is_gone_has_said_all() -> None:
-    """What it decided last is told though its iterator is no more, and nothing is kept of it then."""
+    """What it decided last is told though its iterator is no more, and nothing is kept
+    of it then.
+    """
     deciding = deciding_on()
     one = Decider("map(f)", "/0[7]/", deciding)
     one.leave_out(0)
@@ -625,7 +736,9 @@ def test_an_operation_that_is_gone_has_said_all() -> None:
 
 
 def test_a_state_that_is_taken_while_all_is_made_again_needs_what_lies_ahead() -> None:
-    """Until the place of a past decision was come through, or left behind, it is behind every state."""
+    """Until the place of a past decision was come through, or left behind, it is behind
+    every state.
+    """
     past = (Decision("/0", 0, 5), Decision("/1[3]/", 0, 4), Decision("/0", 5, 9))
     deciding = deciding_on(*past)
     assert deciding.mark()[1] == 0

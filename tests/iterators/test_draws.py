@@ -9,7 +9,9 @@ from zmqdata.iterators.draws import Draws, drawing_seed
 
 
 def test_a_draw_is_known_by_its_number() -> None:
-    """Draws come out the same in any order, also across the groups in which they are made."""
+    """Draws come out the same in any order, also across the groups in which they are
+    made.
+    """
     one, two = Draws(7), Draws(7)
     forward = [one.at(number) for number in range(1020, 1030)]
     assert [two.at(number) for number in reversed(range(1020, 1030))] == forward[::-1]
@@ -24,10 +26,24 @@ def test_draws_are_even() -> None:
 
 
 def test_seeds_vary_with_what_they_should() -> None:
-    """A user's seed hides the context's; a varying one differs by repetition; places in the tree differ."""
+    """A user's seed hides the context's; a varying one differs by repetition; places in
+    the tree differ.
+    """
     context = Context(seed=1, fixed_seed=2)
     later, elsewhere = context.repeated(1), replace(context, path=(0,))
-    assert drawing_seed(5, False, context) == drawing_seed(5, False, later) != drawing_seed(6, False, context)
+    assert (
+        drawing_seed(5, False, context)
+        == drawing_seed(5, False, later)
+        != drawing_seed(6, False, context)
+    )
     assert drawing_seed(5, True, context) != drawing_seed(5, True, later)
     assert drawing_seed(None, False, context) == drawing_seed(None, False, replace(later, seed=9))
-    assert len({drawing_seed(None, True, one) for one in (context, later, elsewhere, replace(context, seed=9))}) == 4
+    assert (
+        len(
+            {
+                drawing_seed(None, True, one)
+                for one in (context, later, elsewhere, replace(context, seed=9))
+            }
+        )
+        == 4
+    )

@@ -1,4 +1,6 @@
-"""Facts about failures behind which nothing comes, such as those of a job that cannot go on, in every operation."""
+"""Facts about failures behind which nothing comes, such as those of a job that cannot
+go on, in every operation.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,21 @@ OPERATIONS = {
     "prefetch": lambda dataset: dataset.prefetch(3),
     "parallel map": lambda dataset: dataset.map(int, num_parallel_calls=2),
     "unordered map": lambda dataset: dataset.map(int, num_parallel_calls=2, deterministic=False),
-    "interleave": lambda dataset: dataset.interleave(lambda x: Dataset.from_tensors(x).repeat(2), cycle_length=2),
+    "interleave": lambda dataset: dataset.interleave(
+        lambda x: Dataset.from_tensors(x).repeat(2), cycle_length=2
+    ),
     "parallel interleave": lambda dataset: dataset.interleave(
         lambda x: Dataset.from_tensors(x).repeat(2), cycle_length=2, num_parallel_calls=2
     ),
     "flat map": lambda dataset: dataset.flat_map(lambda x: Dataset.from_tensors(x).repeat(2)),
     "window": lambda dataset: dataset.window(3, shift=1).flat_map(lambda window: window),
     "batch": lambda dataset: dataset.batch(3),
-    "group": lambda dataset: dataset.group_by_window(lambda x: x % 2, lambda _, group: group.batch(3), window_size=3),
-    "buckets": lambda dataset: dataset.map(lambda x: np.full(int(x) % 5, x)).bucket_by_sequence_length(
-        len, [2, 4], [2, 2, 2]
+    "group": lambda dataset: dataset.group_by_window(
+        lambda x: x % 2, lambda _, group: group.batch(3), window_size=3
     ),
+    "buckets": lambda dataset: dataset.map(
+        lambda x: np.full(int(x) % 5, x)
+    ).bucket_by_sequence_length(len, [2, 4], [2, 2, 2]),
     "unbatch": lambda dataset: dataset.batch(4).unbatch(),
     "ignored errors": lambda dataset: dataset.ignore_errors(),
     "prefetched shuffle": lambda dataset: dataset.shuffle(4).prefetch(2),
@@ -47,7 +53,9 @@ class Place(Bookmark):
 
 
 class Breaking(ElementIterator):
-    """Counts from 0, and fails for good when it is asked so often after it was made or restored."""
+    """Counts from 0, and fails for good when it is asked so often after it was made or
+    restored.
+    """
 
     def __init__(self, breaks: int | None, error: type[DataServiceError]) -> None:
         self.place, self.breaks, self.ended, self.error = 0, breaks, False, error
@@ -83,7 +91,9 @@ def make_breaking(node: BreakingRange, context: Context) -> ElementIterator:
     return Breaking(node.breaks, node.error)
 
 
-def running(operation: Any, breaks: int | None, error: type[DataServiceError] = UnavailableError) -> ElementIterator:
+def running(
+    operation: Any, breaks: int | None, error: type[DataServiceError] = UnavailableError
+) -> ElementIterator:
     class Ours(BreakingRange):
         pass
 
@@ -99,7 +109,9 @@ def plain(elements: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("breaks", [0, 1, 4, 12])
 def test_why_nothing_more_comes_is_told_when_a_state_is_loaded(name: str, breaks: int) -> None:
-    """The first thing that is heard of an input that cannot go on is its reason, not an early end."""
+    """The first thing that is heard of an input that cannot go on is its reason, not an
+    early end.
+    """
     first = running(OPERATIONS[name], None)
     for _ in range(5):
         next(first)
@@ -118,7 +130,9 @@ def test_why_nothing_more_comes_is_told_when_a_state_is_loaded(name: str, breaks
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_state_taken_behind_such_a_failure_lacks_nothing(name: str) -> None:
-    """It stood for no element: what comes then is what would have come, and a batch that was begun comes whole."""
+    """It stood for no element: what comes then is what would have come, and a batch
+    that was begun comes whole.
+    """
     expected = plain(list(running(OPERATIONS[name], None)))
     first = running(OPERATIONS[name], 41)
     had: list[Any] = []
@@ -137,6 +151,8 @@ def test_a_state_taken_behind_such_a_failure_lacks_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("error", [DataLossError, PipelineError])
 def test_errors_of_a_whole_job_are_not_ignored(error: type[DataServiceError]) -> None:
-    """ignore_errors leaves out elements that fail; a job that failed has no more elements."""
+    """ignore_errors leaves out elements that fail; a job that failed has no more
+    elements.
+    """
     with pytest.raises(error, match="gone"):
         list(running(OPERATIONS["ignored errors"], 7, error))

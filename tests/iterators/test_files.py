@@ -28,20 +28,28 @@ def written(folder: Path, texts: list[bytes], compression: str = "") -> tuple[st
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 def test_lines_of_all_files_in_order(tmp_path: Path, compression: str) -> None:
-    """Lines come without their ends, from plain and compressed files, and restoring works inside a file."""
-    node = nodes.TextLines(filenames=written(tmp_path, TEXTS, compression), compression_type=compression)
+    """Lines come without their ends, from plain and compressed files, and restoring
+    works inside a file.
+    """
+    node = nodes.TextLines(
+        filenames=written(tmp_path, TEXTS, compression), compression_type=compression
+    )
     assert check_restore(node) == [plain(line) for lines in LINES for line in lines]
 
 
 def test_a_provider_hands_out_whole_files(tmp_path: Path) -> None:
-    """Splits are indices of files, and states hold the ledger's position and the place in the file."""
+    """Splits are indices of files, and states hold the ledger's position and the place
+    in the file.
+    """
     node = nodes.TextLines(filenames=written(tmp_path, TEXTS))
     read = check_restore(node, provided([[(2, 4), (0, 1)]]))
     assert read == [plain(line) for number in (2, 3, 0) for line in LINES[number]]
 
 
 def test_a_missing_file_fails_alone(tmp_path: Path) -> None:
-    """A file that cannot be opened is one failure that names it; the others are read."""
+    """A file that cannot be opened is one failure that names it; the others are
+    read.
+    """
     missing = str(tmp_path / "missing")
     node = nodes.TextLines(filenames=(missing, *written(tmp_path, [b"a\n"])))
     failure, line = check_restore(node)
@@ -58,7 +66,9 @@ def test_a_line_that_is_no_text_fails_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
 @pytest.mark.parametrize("damage", [lambda packed: packed[:-9], lambda packed: b"rubbish" + packed])
 def test_a_damaged_file_fails_alone(tmp_path: Path, compression: str, damage: object) -> None:
-    """A compressed file that is cut off or garbage is a failure, never a silently shorter dataset."""
+    """A compressed file that is cut off or garbage is a failure, never a silently
+    shorter dataset.
+    """
     names = written(tmp_path, [b"line\n" * 1000, b"good\n"], compression)
     Path(names[0]).write_bytes(damage(Path(names[0]).read_bytes()))  # type: ignore[operator]
     read = run(nodes.TextLines(filenames=names, compression_type=compression), limit=2000)
@@ -79,7 +89,9 @@ def test_files_close_with_their_iterator(tmp_path: Path) -> None:
     """No file stays open after close()."""
     for compression in ("", "GZIP", "ZLIB"):
         names = written(tmp_path, [b"a\nb\n"], compression)
-        iterator = make_iterator(nodes.TextLines(filenames=names, compression_type=compression), Context())
+        iterator = make_iterator(
+            nodes.TextLines(filenames=names, compression_type=compression), Context()
+        )
         next(iterator)
         file = iterator._file  # type: ignore[attr-defined]
         iterator.close()
@@ -93,7 +105,9 @@ def names_of(folder: Path, shuffle: bool, context: Context, seed: int | None = N
 
 
 def test_files_come_sorted_or_in_an_order_of_the_repetition(tmp_path: Path) -> None:
-    """Shuffled names are a function of seed and repetition; unshuffled ones are sorted."""
+    """Shuffled names are a function of seed and repetition; unshuffled ones are
+    sorted.
+    """
     written(tmp_path, [b""] * 8)
     assert names_of(tmp_path, False, Context(seed=1)) == [str(n) for n in range(8)]
     first = names_of(tmp_path, True, Context(seed=1))
@@ -138,5 +152,7 @@ def test_files_that_are_gone_are_an_error(tmp_path: Path) -> None:
 def test_failures_name_the_node(tmp_path: Path) -> None:
     """The failure of a file is a PipelineError of the node that reads it."""
     node = nodes.TextLines(filenames=(str(tmp_path / "gone"),), site="a.py:1")
-    with pytest.raises(PipelineError, match=r"TextLineDataset\(.*\) at a.py:1 failed: FileNotFoundError"):
+    with pytest.raises(
+        PipelineError, match=r"TextLineDataset\(.*\) at a.py:1 failed: FileNotFoundError"
+    ):
         next(make_iterator(node, Context()))

@@ -22,7 +22,9 @@ def count(stop: int) -> Range:
 
 
 def scan(initial: Any, function: Any, stop: int = 5) -> Node:
-    return nodes.Scan(inputs=(count(stop),), initial_state=initial, function=function, site="t.py:1")
+    return nodes.Scan(
+        inputs=(count(stop),), initial_state=initial, function=function, site="t.py:1"
+    )
 
 
 def add(total: Any, x: Any) -> Any:
@@ -45,9 +47,17 @@ def add_total(total: Total, x: Any) -> Any:
 
 @pytest.mark.parametrize("initial", [0, np.int64(0)])
 def test_scan_carries_a_state(initial: Any) -> None:
-    """The state goes from element to element; an element that fails leaves it as it was."""
+    """The state goes from element to element; an element that fails leaves it as it
+    was.
+    """
     read = check_restore(scan(initial, add))
-    assert [outcome[-1] if outcome[0] == "int" else outcome[0] for outcome in read] == [0, 0, "raised", 1, 4]
+    assert [outcome[-1] if outcome[0] == "int" else outcome[0] for outcome in read] == [
+        0,
+        0,
+        "raised",
+        1,
+        4,
+    ]
 
 
 def test_scan_takes_nested_states() -> None:
@@ -72,7 +82,9 @@ def test_scan_replays_what_is_not_plain() -> None:
 
 
 def test_scan_does_not_change_the_first_state() -> None:
-    """A function that writes into its state writes into a copy of each iterator's own."""
+    """A function that writes into its state writes into a copy of each iterator's
+    own.
+    """
 
     def grow(total: Any, x: Any) -> Any:
         total += 1
@@ -85,11 +97,15 @@ def test_scan_does_not_change_the_first_state() -> None:
 @pytest.mark.parametrize("result", [1, (1,), (1, 2, 3), "ab", None])
 def test_scan_wants_two_results(result: Any) -> None:
     """Anything but a state and an element says what came."""
-    with pytest.raises(PipelineError, match=r"scan\(<lambda>\) at t.py:1 .*a tuple of the new state and an element"):
+    with pytest.raises(
+        PipelineError, match=r"scan\(<lambda>\) at t.py:1 .*a tuple of the new state and an element"
+    ):
         next(make_iterator(scan(0, lambda state, x: result), Context()))
 
 
-@pytest.mark.parametrize(("initial", "later"), [(0, (1,)), ((0,), 1), ((0,), (1, 2)), ({"a": 0}, {"b": 0})])
+@pytest.mark.parametrize(
+    ("initial", "later"), [(0, (1,)), ((0,), 1), ((0,), (1, 2)), ({"a": 0}, {"b": 0})]
+)
 def test_scan_wants_states_of_one_nesting(initial: Any, later: Any) -> None:
     """A state that is nested in another way says both nestings."""
     with pytest.raises(PipelineError, match="nested like initial_state"):
@@ -102,7 +118,9 @@ def reduced(reducer: Reducer, key: Any = lambda x: -(int(x) % 3), stop: int = 8)
 
 def test_reducers_give_one_result_a_key() -> None:
     """By rising keys, each the fold of its elements, begun from what the key gives."""
-    reducer = Reducer(lambda key: 100 * int(key), lambda total, x: total + int(x), lambda total: (total,))
+    reducer = Reducer(
+        lambda key: 100 * int(key), lambda total, x: total + int(x), lambda total: (total,)
+    )
     read = check_restore(reduced(reducer))
     assert [outcome[1][1] for outcome in read] == [-200 + 2 + 5, -100 + 1 + 4 + 7, 0 + 3 + 6]
     assert check_restore(reduced(reducer, stop=0)) == []
@@ -110,7 +128,9 @@ def test_reducers_give_one_result_a_key() -> None:
 
 @pytest.mark.parametrize("kind", [int, Total])
 def test_reducers_go_on_after_failures(kind: Any) -> None:
-    """A failing key, fold or end fails once and loses one element or result, also when restoring replays."""
+    """A failing key, fold or end fails once and loses one element or result, also when
+    restoring replays.
+    """
 
     def key(x: Any) -> Any:
         return [0, 1, 2][int(x)] if x != 3 else "three"

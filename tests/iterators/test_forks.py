@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.iterators.forks``; what the owners of threads do is tested with them."""
+"""Tests of ``zmqdata.iterators.forks``; what the owners of threads do is tested with
+them.
+"""
 
 from __future__ import annotations
 

@@ -28,8 +28,12 @@ def picky(stop: int) -> Node:
     return nodes.Map(inputs=(count(stop),), function=lambda x: 1 // int(x != 3) and int(x))
 
 
-def window(source: Node, size: int, shift: int, stride: int = 1, drop: bool = False) -> nodes.Window:
-    return nodes.Window(inputs=(source,), size=size, shift=shift, stride=stride, drop_remainder=drop, wrap=Dataset)
+def window(
+    source: Node, size: int, shift: int, stride: int = 1, drop: bool = False
+) -> nodes.Window:
+    return nodes.Window(
+        inputs=(source,), size=size, shift=shift, stride=stride, drop_remainder=drop, wrap=Dataset
+    )
 
 
 def lists(node: Node) -> Node:
@@ -38,7 +42,10 @@ def lists(node: Node) -> Node:
 
 
 def numbers(read: list[Any]) -> list[Any]:
-    return [[part[1] for part in outcome[1:]] if outcome[0] == "tuple" else outcome[0] for outcome in read]
+    return [
+        [part[1] for part in outcome[1:]] if outcome[0] == "tuple" else outcome[0]
+        for outcome in read
+    ]
 
 
 def expected_windows(count: int, size: int, shift: int, stride: int, drop: bool) -> list[list[int]]:
@@ -53,9 +60,13 @@ def expected_windows(count: int, size: int, shift: int, stride: int, drop: bool)
 
 @given(st.integers(0, 12), st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.booleans())
 def test_windows_are_slices(length: int, size: int, shift: int, stride: int, drop: bool) -> None:
-    """Windows are what slicing a list gives, as many as their cardinality says, and restore at every step."""
+    """Windows are what slicing a list gives, as many as their cardinality says, and
+    restore at every step.
+    """
     node = window(count(length), size, shift, stride, drop)
-    assert numbers(check_restore(lists(node))) == (expected := expected_windows(length, size, shift, stride, drop))
+    assert numbers(check_restore(lists(node))) == (
+        expected := expected_windows(length, size, shift, stride, drop)
+    )
     assert node.cardinality == len(expected)
 
 
@@ -70,20 +81,31 @@ def test_windows_of_nested_elements_are_nested_datasets() -> None:
 
 def test_a_failing_element_fails_the_windows_it_is_in() -> None:
     """The other windows come whole; skipped elements may fail unseen."""
-    assert numbers(check_restore(lists(window(picky(6), 2, 1)))) == [[0, 1], [1, 2], "raised", "raised", [4, 5], [5]]
+    assert numbers(check_restore(lists(window(picky(6), 2, 1)))) == [
+        [0, 1],
+        [1, 2],
+        "raised",
+        "raised",
+        [4, 5],
+        [5],
+    ]
     assert numbers(check_restore(lists(window(picky(6), 1, 2)))) == [[0], [2], [4]]
 
 
 def test_windows_of_mixed_elements_fail() -> None:
     """Elements of different nesting in one window name the node."""
     mixed = nodes.Map(inputs=(count(4),), function=lambda x: (x,) if x == 1 else (x, x))
-    read = check_restore(nodes.Map(inputs=(window(mixed, 2, 2),), function=lambda *datasets: len(datasets)))
+    read = check_restore(
+        nodes.Map(inputs=(window(mixed, 2, 2),), function=lambda *datasets: len(datasets))
+    )
     assert [outcome[0] for outcome in read] == ["raised", "int"]
 
 
 def test_windows_can_be_read_by_flat_map() -> None:
     """flat_map batches each window, and restores in the middle of one."""
-    node = nodes.FlatMap(inputs=(window(count(7), 3, 2),), function=lambda dataset: dataset.batch(2))
+    node = nodes.FlatMap(
+        inputs=(window(count(7), 3, 2),), function=lambda dataset: dataset.batch(2)
+    )
     assert len(check_restore(node)) == 7
 
 
@@ -98,7 +120,9 @@ def test_what_windows_hand_out_is_the_receivers() -> None:
 
 
 def test_held_elements_describe_themselves() -> None:
-    """The datasets that functions see have a cardinality, and a spec that admits all of their elements."""
+    """The datasets that functions see have a cardinality, and a spec that admits all of
+    their elements.
+    """
     dataset = Dataset(nodes.Elements(elements=(np.zeros(1), np.zeros(2))))
     assert len(dataset) == 2
     assert dataset.element_spec == TensorSpec((None,), np.float64)
@@ -108,7 +132,9 @@ def test_held_elements_describe_themselves() -> None:
 
 def grouped(source: Node, function: Any, size: Any = 2, key: Any = lambda x: int(x) % 3) -> Node:
     sizes = {"window_size_function": size} if callable(size) else {"window_size": size}
-    return nodes.GroupByWindow(inputs=(source,), key_function=key, function=function, wrap=Dataset, **sizes)
+    return nodes.GroupByWindow(
+        inputs=(source,), key_function=key, function=function, wrap=Dataset, **sizes
+    )
 
 
 def batched(key: Any, dataset: Dataset) -> Dataset:
@@ -123,14 +149,18 @@ def test_groups_come_when_they_are_full() -> None:
 
 def test_groups_may_have_sizes_of_their_own() -> None:
     """A function of the key says how many; less than one is a failure."""
-    read = check_restore(grouped(count(6), batched, size=lambda key: key + 1, key=lambda x: int(x) % 2))
+    read = check_restore(
+        grouped(count(6), batched, size=lambda key: key + 1, key=lambda x: int(x) % 2)
+    )
     assert [outcome[3] for outcome in read] == [[0], [2], [1, 3], [4], [5]]
     bad = check_restore(grouped(count(2), batched, size=lambda key: 0))
     assert "at least 1, it gave 0 for the key 1" in bad[1][2]
 
 
 def test_groups_can_be_anything() -> None:
-    """The function gets the key and may repeat, shuffle and shorten; restoring works in the middle of its dataset."""
+    """The function gets the key and may repeat, shuffle and shorten; restoring works in
+    the middle of its dataset.
+    """
 
     def thrice(key: Any, dataset: Dataset) -> Dataset:
         assert type(key) is np.int64
@@ -141,12 +171,16 @@ def test_groups_can_be_anything() -> None:
 
 
 def test_groups_go_on_after_failures() -> None:
-    """A failing element, key or function fails once; the elements of a failed group are lost, others are not."""
+    """A failing element, key or function fails once; the elements of a failed group are
+    lost, others are not.
+    """
     read = check_restore(grouped(picky(8), batched))
     assert [outcome[0] for outcome in read].count("raised") == 1
     read = check_restore(grouped(count(6), batched, key=lambda x: 1 // int(x != 2) and 0))
     assert [outcome[0] for outcome in read] == ["ndarray", "raised", "ndarray", "ndarray"]
-    wrong = check_restore(grouped(count(4), lambda key, dataset: 1 // int(key != 0) and dataset.batch(2)))
+    wrong = check_restore(
+        grouped(count(4), lambda key, dataset: 1 // int(key != 0) and dataset.batch(2))
+    )
     assert [outcome[0] for outcome in wrong] == ["raised", "ndarray", "ndarray"]
 
 
@@ -160,12 +194,16 @@ def test_keys_are_integers(key: Any) -> None:
 def test_groups_must_become_datasets() -> None:
     """A function that returns no dataset says so."""
     with pytest.raises(PipelineError, match="must return a Dataset, it returned a list"):
-        next(make_iterator(grouped(count(2), lambda key, dataset: list(dataset), size=1), Context()))
+        next(
+            make_iterator(grouped(count(2), lambda key, dataset: list(dataset), size=1), Context())
+        )
 
 
 def test_groups_are_of_the_part_of_a_worker() -> None:
     """The input is split; the datasets of groups are read in full."""
-    node = grouped(count(99), lambda key, dataset: Dataset.zip(dataset, Dataset.range(9)), key=lambda x: 0)
+    node = grouped(
+        count(99), lambda key, dataset: Dataset.zip(dataset, Dataset.range(9)), key=lambda x: 0
+    )
     read = check_restore(node, provided([[(10, 12), (40, 41)]]))
     assert [outcome[1][3] for outcome in read] == [10, 11, 40]
 

@@ -23,22 +23,32 @@ def odd_fails(x: Any) -> int:
 
 
 def guarded(function: Any = odd_fails, stop: int = 8, **arguments: Any) -> GuardedMap:
-    return GuardedMap(inputs=(Range(start=0, stop=stop),), function=function, site="a.py:7", **arguments)
+    return GuardedMap(
+        inputs=(Range(start=0, stop=stop),), function=function, site="a.py:7", **arguments
+    )
 
 
 def test_skipped_elements_are_in_quarantine() -> None:
-    """Each has its number, the map, the error and a traceback that leads to the user's line."""
+    """Each has its number, the map, the error and a traceback that leads to the user's
+    line.
+    """
     context = Context()
     assert list(make_iterator(guarded(on_error="skip"), context)) == [0, 2, 4, 6]
     assert [left_out.number for left_out in context.quarantine] == [1, 3, 5, 7]
     first = context.quarantine[0]
-    assert (first.node, first.error, first.split) == ("map(odd_fails) at a.py:7", "ValueError: odd 1", None)
+    assert (first.node, first.error, first.split) == (
+        "map(odd_fails) at a.py:7",
+        "ValueError: odd 1",
+        None,
+    )
     assert 'raise ValueError(f"odd {x}")' in first.traceback
     check_restore(guarded(on_error="skip"))
 
 
 def splits_left_out(below: Any, map_kind: Any = GuardedMap, **arguments: Any) -> list[Any]:
-    """The splits of what a map left out that fails on everything, behind a pipeline on two ranges of a source."""
+    """The splits of what a map left out that fails on everything, behind a pipeline on
+    two ranges of a source.
+    """
     pipeline = below(Range(start=0, stop=8))
     context = provided([[FIRST, SECOND]], *[[[]]] * (len(split_sources(pipeline)) - 1))()
     context = replace(context, deciding=Deciding(0, (), lambda seconds: None))  # as every task has
@@ -55,7 +65,10 @@ FIRST, SECOND = (2, 4), (6, 8)
     [
         (lambda source: source, [FIRST, FIRST, SECOND, SECOND]),
         (lambda source: nodes.Map(inputs=(source,), function=int), [FIRST, FIRST, SECOND, SECOND]),
-        (lambda source: nodes.Filter(inputs=(source,), predicate=lambda x: x % 2 == 0), [FIRST, SECOND]),
+        (
+            lambda source: nodes.Filter(inputs=(source,), predicate=lambda x: x % 2 == 0),
+            [FIRST, SECOND],
+        ),
         (lambda source: nodes.Enumerate(inputs=(source,)), [FIRST, FIRST, SECOND, SECOND]),
         (lambda source: nodes.Repeat(inputs=(source,), count=1), [FIRST, FIRST, SECOND, SECOND]),
         (
@@ -69,29 +82,44 @@ FIRST, SECOND = (2, 4), (6, 8)
             [FIRST, FIRST, SECOND, SECOND],
         ),
         (
-            lambda source: nodes.FlatMap(inputs=(source,), function=lambda x: Dataset.range(int(x) // 2)),
+            lambda source: nodes.FlatMap(
+                inputs=(source,), function=lambda x: Dataset.range(int(x) // 2)
+            ),
             [FIRST, FIRST, *[SECOND] * 6],
         ),
         (lambda source: nodes.Zip(inputs=(source,), template=(0,)), [None] * 4),
         (lambda source: nodes.Shuffle(inputs=(source,), buffer_size=2), [None] * 4),
         (
             lambda source: nodes.GroupByReducer(
-                inputs=(source,), key_function=int, reducer=Reducer(int, lambda state, x: state, int)
+                inputs=(source,),
+                key_function=int,
+                reducer=Reducer(int, lambda state, x: state, int),
             ),
             [None] * 4,
         ),
     ],
 )
 def test_a_split_is_named_where_it_is_known(below: Any, splits: list[Any]) -> None:
-    """The quarantine tells which split an element came from, through all that hands on what it pulls at once."""
+    """The quarantine tells which split an element came from, through all that hands on
+    what it pulls at once.
+    """
     assert splits_left_out(below) == splits
 
 
 def test_threads_know_the_split_of_each_element() -> None:
-    """A parallel map notes the split of an element when it is pulled, not when its call has failed."""
-    assert splits_left_out(lambda source: source, ParallelMap, num_parallel_calls=3) == [FIRST, FIRST, SECOND, SECOND]
+    """A parallel map notes the split of an element when it is pulled, not when its call
+    has failed.
+    """
+    assert splits_left_out(lambda source: source, ParallelMap, num_parallel_calls=3) == [
+        FIRST,
+        FIRST,
+        SECOND,
+        SECOND,
+    ]
     quiet = Context()
-    node = ParallelMap(inputs=guarded().inputs, function=odd_fails, on_error="skip", num_parallel_calls=2)
+    node = ParallelMap(
+        inputs=guarded().inputs, function=odd_fails, on_error="skip", num_parallel_calls=2
+    )
     assert list(make_iterator(node, quiet)) == [0, 2, 4, 6]
     assert [left_out.split for left_out in quiet.quarantine] == [None] * 4
     check_restore(node, provided([[FIRST, SECOND]]))
@@ -99,11 +127,15 @@ def test_threads_know_the_split_of_each_element() -> None:
 
 @pytest.mark.parametrize("most", [0, 1, 3, 4])
 def test_the_budget_bounds_what_is_left_out(most: int) -> None:
-    """Beyond max_errors failures are raised at their place, and the count is part of the state."""
+    """Beyond max_errors failures are raised at their place, and the count is part of
+    the state.
+    """
     read = check_restore(guarded(on_error="skip", max_errors=most))
     assert [outcome[0] for outcome in read].count("raised") == 4 - most
     iterator = make_iterator(guarded(on_error="skip", max_errors=1), Context())
-    with pytest.raises(PipelineError, match=r"odd 3\n1 elements were left out before.*quarantine") as caught:
+    with pytest.raises(
+        PipelineError, match=r"odd 3\n1 elements were left out before.*quarantine"
+    ) as caught:
         list(iterator)
     assert isinstance(caught.value.__cause__, ValueError)
 
@@ -123,10 +155,19 @@ def flaky(failures: int) -> Any:
 
 @pytest.mark.parametrize("on_error", ["retry", "skip"])
 def test_retrying(on_error: str) -> None:
-    """The function is called up to ``retries`` more times; then the failure is raised, or the element left out."""
-    assert list(make_iterator(guarded(flaky(2), 3, on_error=on_error, retries=2), Context())) == [3, 3, 3]
+    """The function is called up to ``retries`` more times; then the failure is raised,
+    or the element left out.
+    """
+    assert list(make_iterator(guarded(flaky(2), 3, on_error=on_error, retries=2), Context())) == [
+        3,
+        3,
+        3,
+    ]
     read = [
-        outcome[0] for outcome in outcomes(make_iterator(guarded(flaky(3), 3, on_error=on_error, retries=2), Context()))
+        outcome[0]
+        for outcome in outcomes(
+            make_iterator(guarded(flaky(3), 3, on_error=on_error, retries=2), Context())
+        )
     ]
     assert read == (["raised"] * 3 if on_error == "retry" else [])
 
@@ -143,5 +184,9 @@ def test_leaving_the_program_is_no_failure() -> None:
 
 def test_failures_below_pass() -> None:
     """A map leaves out what its own function failed on, not what came as a failure."""
-    node = GuardedMap(inputs=(nodes.Map(inputs=guarded().inputs, function=odd_fails),), function=int, on_error="skip")
+    node = GuardedMap(
+        inputs=(nodes.Map(inputs=guarded().inputs, function=odd_fails),),
+        function=int,
+        on_error="skip",
+    )
     assert [outcome[0] for outcome in check_restore(node)] == ["int", "raised"] * 4

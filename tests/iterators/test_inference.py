@@ -33,7 +33,9 @@ def mapped(function: Any, node: Node | None = None) -> Node:
 
 
 def test_functions_are_run_on_one_element() -> None:
-    """The spec after a function is that of its first result, and rules go on from there."""
+    """The spec after a function is that of its first result, and rules go on from
+    there.
+    """
     calls: list[int] = []
 
     def pair(x: Any) -> Any:
@@ -50,7 +52,9 @@ def test_buffers_are_neither_filled_nor_threads_started() -> None:
     """Shuffles and prefetches on the way are passed over."""
     made: list[int] = []
     source = mapped(lambda x: made.append(int(x)) or x, count(100))
-    ahead = nodes.Prefetch(inputs=(nodes.Shuffle(inputs=(source,), buffer_size=None),), buffer_size=50)
+    ahead = nodes.Prefetch(
+        inputs=(nodes.Shuffle(inputs=(source,), buffer_size=None),), buffer_size=50
+    )
     before = threading.active_count()
     assert infer_spec(mapped(lambda x: float(x), ahead)) == TensorSpec((), np.float64)
     assert made == [0]
@@ -58,8 +62,12 @@ def test_buffers_are_neither_filled_nor_threads_started() -> None:
 
 
 def test_nested_datasets_tell_by_their_own_rules() -> None:
-    """The spec of flat_map is that of the first nested dataset, with lengths that vary."""
-    node = nodes.FlatMap(inputs=(count(3),), function=lambda x: Nested(nodes.Batch(inputs=(count(3),), batch_size=2)))
+    """The spec of flat_map is that of the first nested dataset, with lengths that
+    vary.
+    """
+    node = nodes.FlatMap(
+        inputs=(count(3),), function=lambda x: Nested(nodes.Batch(inputs=(count(3),), batch_size=2))
+    )
     assert infer_spec(node) == TensorSpec((None,), np.int64)
 
 
@@ -78,13 +86,20 @@ def test_a_failing_function_is_a_failure_of_its_node() -> None:
 
 
 def test_rules_alone_run_nothing() -> None:
-    """A spec that follows from rules is known without running; so is one that was given."""
+    """A spec that follows from rules is known without running; so is one that was
+    given.
+    """
     given = nodes.Map(inputs=(count(0),), function=str, output_spec=TensorSpec((), str))
-    assert known_spec(nodes.Enumerate(inputs=(given,))) == (TensorSpec((), np.int64), TensorSpec((), str))
+    assert known_spec(nodes.Enumerate(inputs=(given,))) == (
+        TensorSpec((), np.int64),
+        TensorSpec((), str),
+    )
 
 
 def test_the_spec_of_groups_is_that_of_what_a_function_makes() -> None:
-    """group_by_window asks its function with a group of one element; what only the service can run is passed over."""
+    """group_by_window asks its function with a group of one element; what only the
+    service can run is passed over.
+    """
     batched = nodes.GroupByWindow(
         inputs=(nodes.Range(start=0, stop=3),),
         key_function=int,

@@ -11,7 +11,12 @@ import pytest
 
 from tests.iterators.checks import check_restore, plain, provided, run
 from zmqdata import nodes
-from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, PipelineError
+from zmqdata.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    PipelineError,
+)
 from zmqdata.failures.codec import encode_failure
 from zmqdata.iterators import Context, loading, make_iterator
 from zmqdata.storage import chunks
@@ -56,11 +61,17 @@ def begin(folder: Path) -> nodes.LoadGrowing:
 def finish(folder: Path, *made: Chunk) -> nodes.Load:
     manifest = Manifest("run", None, None, made, splittable=True)
     finish_save(str(folder), manifest)
-    return nodes.Load(path=str(folder), run="run", count=manifest.elements, elements_spec=None, chunks=len(made))
+    return nodes.Load(
+        path=str(folder), run="run", count=manifest.elements, elements_spec=None, chunks=len(made)
+    )
 
 
 def nine(folder: Path) -> tuple[Chunk, ...]:
-    return publish(folder, 0, 0, 0, 1, 2), publish(folder, 1, 0, 3, 4), publish(folder, 0, 1, 5, 6, 7, 8)
+    return (
+        publish(folder, 0, 0, 0, 1, 2),
+        publish(folder, 1, 0, 3, 4),
+        publish(folder, 0, 1, 5, 6, 7, 8),
+    )
 
 
 def growing(node: nodes.LoadGrowing) -> Any:
@@ -68,13 +79,17 @@ def growing(node: nodes.LoadGrowing) -> Any:
 
 
 def test_a_finished_save_is_read_round_by_round(tmp_path: Path) -> None:
-    """The first chunk of each stream comes before the second of any; every place in it can be restored."""
+    """The first chunk of each stream comes before the second of any; every place in it
+    can be restored.
+    """
     begin(tmp_path)
     assert check_restore(finish(tmp_path, *nine(tmp_path))) == NINE
 
 
 def test_tasks_share_the_chunks(tmp_path: Path) -> None:
-    """Under a provider a load reads the chunks that it is given, and every place can be restored."""
+    """Under a provider a load reads the chunks that it is given, and every place can be
+    restored.
+    """
     begin(tmp_path)
     node = finish(tmp_path, *nine(tmp_path))
     assert check_restore(node, provided([[(2, 3), (0, 1)]])) == [*NINE[5:], *NINE[:3]]
@@ -133,11 +148,15 @@ def test_a_growing_save_can_be_restored_at_every_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_pipeline", [True, False])
 def test_the_error_of_a_save_reaches_who_waits(tmp_path: Path, is_pipeline: bool) -> None:
-    """Who waits for elements gets the error because of which there are none, and then the end."""
+    """Who waits for elements gets the error because of which there are none, and then
+    the end.
+    """
     iterator = growing(begin(tmp_path))
     failure = encode_failure(ZeroDivisionError("no"), 3, "worker").hex() if is_pipeline else ""
     fail_save(str(tmp_path), SaveError("InvalidArgumentError", "not so", failure))
-    with pytest.raises(PipelineError if is_pipeline else InvalidArgumentError, match="no") as caught:
+    with pytest.raises(
+        PipelineError if is_pipeline else InvalidArgumentError, match="no"
+    ) as caught:
         next(iterator)
     assert isinstance(caught.value.__cause__, ZeroDivisionError) == is_pipeline
     assert list(iterator) == []

@@ -65,7 +65,9 @@ def test_flat_map_reads_one_dataset_after_the_other() -> None:
     ],
 )
 def test_interleave_takes_turns(cycle: int, block: int, expected: list[int]) -> None:
-    """``block`` elements of each of ``cycle`` datasets in turn; an ended one is replaced when its turn comes again."""
+    """``block`` elements of each of ``cycle`` datasets in turn; an ended one is
+    replaced when its turn comes again.
+    """
     assert numbers(check_restore(interleaved(count(3), cycle, block))) == expected
 
 
@@ -78,14 +80,20 @@ def test_empty_nested_datasets_are_passed_over() -> None:
 
 @pytest.mark.parametrize("kind", [flat, lambda node, function: interleaved(node, 2, 1, function)])
 def test_failures_fail_one_outer_element(kind: Any) -> None:
-    """A function that raises, or returns no dataset, fails its element; the following are read."""
+    """A function that raises, or returns no dataset, fails its element; the following
+    are read.
+    """
 
     def sometimes(x: Any) -> Any:
         return 1 // 0 if x == 1 else 7 if x == 2 else Nested(count(1, int(x) - 1 if x else 0))
 
     read = check_restore(kind(count(4), lambda x: sometimes(x) if x else Nested(count(1))))
     assert [outcome[0] for outcome in read].count("raised") == 2
-    assert any("must return a Dataset, it returned a int" in outcome[2] for outcome in read if outcome[0] == "raised")
+    assert any(
+        "must return a Dataset, it returned a int" in outcome[2]
+        for outcome in read
+        if outcome[0] == "raised"
+    )
 
 
 def test_failures_inside_name_the_inner_node() -> None:
@@ -103,7 +111,9 @@ def test_nested_datasets_are_read_in_full() -> None:
 
 
 def test_nested_shuffles_differ_per_outer_element() -> None:
-    """The order of a nested shuffle depends on the outer element and can be restored."""
+    """The order of a nested shuffle depends on the outer element and can be
+    restored.
+    """
     shuffled = nodes.Shuffle(inputs=(count(8),), buffer_size=8)
     read = numbers(check_restore(flat(count(4), lambda x: Nested(shuffled))))
     assert len({tuple(read[start : start + 8]) for start in range(0, 32, 8)}) == 4
@@ -142,7 +152,10 @@ def test_closing_closes_what_is_open() -> None:
     def opened(name: Any) -> Nested:
         return Nested(nodes.FromGenerator(generator=generate, args=(name,)))
 
-    for node in (flat(opened("outer").node, opened), interleaved(opened("outer").node, 1, 1, opened)):
+    for node in (
+        flat(opened("outer").node, opened),
+        interleaved(opened("outer").node, 1, 1, opened),
+    ):
         closed.clear()
         iterator = make_iterator(node, Context())
         next(iterator)
@@ -164,7 +177,9 @@ def test_states_stay_small() -> None:
 
 
 def test_a_trail_pulls_the_wanted_elements_again() -> None:
-    """Restoring gives back the elements with the wanted numbers and goes on behind the last one pulled."""
+    """Restoring gives back the elements with the wanted numbers and goes on behind the
+    last one pulled.
+    """
     trail = Trail(make_iterator(count(9), Context()), 2, lambda: 3)
     for _ in range(6):
         trail.pull()
@@ -183,7 +198,9 @@ def test_a_trail_notices_a_shorter_input() -> None:
 
 
 def test_a_trail_counts_failures() -> None:
-    """A failing element has a number like any other, and fails quietly when pulled again."""
+    """A failing element has a number like any other, and fails quietly when pulled
+    again.
+    """
     failing = nodes.Map(inputs=(count(4),), function=lambda x: 1 // (int(x) - 1))
     trail = Trail(make_iterator(failing, Context()), 9, lambda: 0)
     trail.pull()
@@ -198,7 +215,9 @@ def test_a_trail_counts_failures() -> None:
 
 @pytest.mark.parametrize("make", [flat, lambda node, function: interleaved(node, 1, 1, function)])
 def test_a_poisoned_outer_element_has_no_dataset(make: Any) -> None:
-    """Where somebody watches, each call is noted, and nothing comes of an element that is left out."""
+    """Where somebody watches, each call is noted, and nothing comes of an element that
+    is left out.
+    """
     watch = RecordingWatch(poisoned={"/": {1}})
     quarantine: list[Any] = []
     read = numbers(run(make(count(3), tens), Context(watch=watch, quarantine=quarantine)))
@@ -207,10 +226,14 @@ def test_a_poisoned_outer_element_has_no_dataset(make: Any) -> None:
 
 
 def test_the_split_is_that_of_the_outer_element() -> None:
-    """Of what a nested dataset yields, the split that its outer element came from is told; interleave cannot tell."""
+    """Of what a nested dataset yields, the split that its outer element came from is
+    told; interleave cannot tell.
+    """
     splits = provided([[(2, 4), (6, 7)]])
     iterator = make_iterator(flat(count(10), tens), splits())
-    assert [iterator.current_split() for _ in range(9) if next(iterator) is not None] == [(2, 4)] * 6 + [(6, 7)] * 3
+    assert [iterator.current_split() for _ in range(9) if next(iterator) is not None] == [
+        (2, 4)
+    ] * 6 + [(6, 7)] * 3
     mixed = make_iterator(interleaved(count(10), 2), splits())
     next(mixed)
     assert mixed.current_split() is None

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.iterators.padding``: padded batches and buckets against plain Python loops."""
+"""Tests of ``zmqdata.iterators.padding``: padded batches and buckets against plain
+Python loops.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def arrays(lengths: list[int], spec: Any = None) -> Node:
     return nodes.Map(inputs=(source,), function=filled, output_spec=spec)
 
 
-def padded(node: Node, size: int, drop: bool = False, shapes: Any = None, values: Any = None) -> Node:
+def padded(
+    node: Node, size: int, drop: bool = False, shapes: Any = None, values: Any = None
+) -> Node:
     return nodes.PaddedBatch(
         inputs=(node,),
         batch_size=size,
@@ -43,7 +47,9 @@ def padded(node: Node, size: int, drop: bool = False, shapes: Any = None, values
     )
 
 
-def bucketed(node: Node, sizes: tuple[int, ...] = (2, 3, 1), length: Any = len, **parameters: Any) -> Node:
+def bucketed(
+    node: Node, sizes: tuple[int, ...] = (2, 3, 1), length: Any = len, **parameters: Any
+) -> Node:
     boundaries = (3, 6)[: len(sizes) - 1]
     return nodes.BucketBySequenceLength(
         inputs=(node,),
@@ -58,7 +64,9 @@ def bucketed(node: Node, sizes: tuple[int, ...] = (2, 3, 1), length: Any = len, 
 def by_loop(lengths: list[int], value: int = 0) -> Any:
     longest = max(lengths)
     return plain(
-        np.array([[n] * n + [value] * (longest - n) for n in lengths], np.int64).reshape(len(lengths), longest)
+        np.array([[n] * n + [value] * (longest - n) for n in lengths], np.int64).reshape(
+            len(lengths), longest
+        )
     )
 
 
@@ -73,7 +81,9 @@ def test_batches_are_as_long_as_their_longest(lengths: list[int], size: int, dro
 def test_rows_in_memory_are_padded_too() -> None:
     """The fast way for rows of a source is not taken where they have to grow."""
     node = padded(nodes.TensorSlices(tensors=np.ones((2, 2), "i1")), 2, shapes=[3])
-    assert check_restore(node, provided([[(0, 1), (1, 2)]])) == [plain(np.array([[1, 1, 0], [1, 1, 0]], np.int8))]
+    assert check_restore(node, provided([[(0, 1), (1, 2)]])) == [
+        plain(np.array([[1, 1, 0], [1, 1, 0]], np.int8))
+    ]
 
 
 def test_each_leaf_has_its_own_shape_and_value() -> None:
@@ -82,36 +92,66 @@ def test_each_leaf_has_its_own_shape_and_value() -> None:
         {"m": np.ones((1, 3)), "t": (np.array(["ab"]), 5)},
         {"m": np.ones((2, 1)), "t": (np.array(["c", "def"]), 6)},
     ]
-    batch = pad_stack(elements, {"m": [3, None], "t": ([None], [])}, {"m": 0.5, "t": ("long", None)})
+    batch = pad_stack(
+        elements, {"m": [3, None], "t": ([None], [])}, {"m": 0.5, "t": ("long", None)}
+    )
     assert batch["m"].shape == (2, 3, 3)
     assert batch["m"][1].tolist() == [[1, 0.5, 0.5], [1, 0.5, 0.5], [0.5, 0.5, 0.5]]
     assert batch["t"][0].tolist() == [["ab", "long"], ["c", "def"]]
     assert batch["t"][1].tolist() == [5, 6]
     assert pad_stack(elements)["t"][0].tolist() == [["ab", ""], ["c", "def"]]
-    assert pad_stack([np.zeros(1, bool), np.zeros(2, bool)], None, True).tolist() == [[False, True], [False, False]]
+    assert pad_stack([np.zeros(1, bool), np.zeros(2, bool)], None, True).tolist() == [
+        [False, True],
+        [False, False],
+    ]
     assert np.isnan(pad_stack([np.zeros(1), np.zeros(2)], None, np.nan)[0, 1])
-    assert pad_stack([np.array([None]), np.array([1, 2], object)], None, "x").tolist() == [[None, "x"], [1, 2]]
+    assert pad_stack([np.array([None]), np.array([1, 2], object)], None, "x").tolist() == [
+        [None, "x"],
+        [1, 2],
+    ]
 
 
 @pytest.mark.parametrize(
     ("elements", "shapes", "values", "text"),
     [
-        ([np.zeros(3), np.zeros((1, 2))], None, None, r"element 1 of the batch is an array of shape \(1, 2\)"),
+        (
+            [np.zeros(3), np.zeros((1, 2))],
+            None,
+            None,
+            r"element 1 of the batch is an array of shape \(1, 2\)",
+        ),
         ([np.zeros(3), np.zeros(2, "f4")], None, None, "dtype float32, expected dtype float64"),
         ([np.zeros(3), 1.5], None, None, "a float, expected an array"),
-        ([np.zeros(1), np.zeros(3)], [2], None, r"smaller size .*element 1 .*shape \(3,\), its padded shape is \(2,\)"),
+        (
+            [np.zeros(1), np.zeros(3)],
+            [2],
+            None,
+            r"smaller size .*element 1 .*shape \(3,\), its padded shape is \(2,\)",
+        ),
         ([np.zeros(1)], [2, 2], None, "same rank as the padded shape"),
         ([{"x": 1}], {"x": [2]}, None, r"at \['x'\] has shape \(\)"),
         ([np.zeros(1), np.zeros(2)], {"x": [2]}, None, "padded_shapes must have the nesting"),
-        ([np.zeros(1, int), np.zeros(2, int)], None, 1.5, "padding value 1.5 is none of dtype int64"),
+        (
+            [np.zeros(1, int), np.zeros(2, int)],
+            None,
+            1.5,
+            "padding value 1.5 is none of dtype int64",
+        ),
         ([np.zeros(1), np.zeros(2)], None, "x", "padding value 'x' is none of dtype float64"),
         ([np.zeros(1), np.zeros(2)], None, [1.0], r"padding value \[1.0\]"),
-        ([(np.array(["a"]),), (np.array(["b", "c"]),)], None, 1, r"padding value 1 is none of dtype str, .*\[0\]"),
+        (
+            [(np.array(["a"]),), (np.array(["b", "c"]),)],
+            None,
+            1,
+            r"padding value 1 is none of dtype str, .*\[0\]",
+        ),
         ([RaggedTensor([1], [0, 1])], None, None, "a RaggedTensor, expected an array.*batch"),
         ([{"x": 1}, {"y": 1}], None, None, "keys"),
     ],
 )
-def test_what_does_not_fit_is_an_error_that_teaches(elements: Any, shapes: Any, values: Any, text: str) -> None:
+def test_what_does_not_fit_is_an_error_that_teaches(
+    elements: Any, shapes: Any, values: Any, text: str
+) -> None:
     """The text says what came and what was expected."""
     with pytest.raises(InvalidArgumentError, match=f"(?s){text}"):
         pad_stack(elements, shapes, values)
@@ -121,7 +161,9 @@ def test_a_failing_batch_names_its_node() -> None:
     """A batch that does not fit fails, and the next one follows."""
     node = padded(arrays([1, 9, 2, 2]), 2, shapes=[3])
     assert [outcome[0] for outcome in check_restore(node)] == ["raised", "ndarray"]
-    with pytest.raises(PipelineError, match=r"padded_batch\(2\) at train.py:3 failed: .*Attempted to pad"):
+    with pytest.raises(
+        PipelineError, match=r"padded_batch\(2\) at train.py:3 failed: .*Attempted to pad"
+    ):
         next(make_iterator(node, Context()))
 
 
@@ -139,8 +181,12 @@ def buckets_by_loop(lengths: list[int], sizes: tuple[int, ...], drop: bool) -> l
 
 @settings(max_examples=60)
 @given(LENGTHS, st.sampled_from([(2, 3, 1), (1, 1, 1), (9, 2, 4)]), st.booleans())
-def test_buckets_hold_what_is_equally_long(lengths: list[int], sizes: tuple[int, ...], drop: bool) -> None:
-    """Buckets are emptied when full and in their order at the end, and continue exactly from any step."""
+def test_buckets_hold_what_is_equally_long(
+    lengths: list[int], sizes: tuple[int, ...], drop: bool
+) -> None:
+    """Buckets are emptied when full and in their order at the end, and continue exactly
+    from any step.
+    """
     node = bucketed(arrays(lengths), sizes, drop_remainder=drop)
     assert check_restore(node) == buckets_by_loop(lengths, sizes, drop)
 
@@ -152,7 +198,10 @@ def shapes_of(node: Node) -> list[Any]:
 def test_padding_to_the_boundary() -> None:
     """Lengths that are not known become one less than the boundary, given ones stay."""
     lengths = [1, 2, 4, 5]
-    assert shapes_of(bucketed(arrays(lengths), (2, 2, 1), pad_to_bucket_boundary=True)) == [(2, 2), (2, 5)]
+    assert shapes_of(bucketed(arrays(lengths), (2, 2, 1), pad_to_bucket_boundary=True)) == [
+        (2, 2),
+        (2, 5),
+    ]
     known = arrays(lengths, TensorSpec((None,), np.int64))
     assert shapes_of(bucketed(known, (2, 2, 1), pad_to_bucket_boundary=True)) == [(2, 2), (2, 5)]
     fixed = bucketed(known, (2, 2, 1), pad_to_bucket_boundary=True, padded_shapes=[7])
@@ -163,10 +212,15 @@ def test_padding_to_the_boundary() -> None:
 
 
 def test_too_long_for_the_last_boundary() -> None:
-    """With padding to the boundary, an element beyond the last one fails and the others come."""
+    """With padding to the boundary, an element beyond the last one fails and the others
+    come.
+    """
     node = bucketed(arrays([1, 9, 2]), (2, 2, 1), pad_to_bucket_boundary=True)
     failed, batch = check_restore(node)
-    assert "elements must have length < max(bucket_boundaries), which is 6; got one of length 9" in failed[2]
+    assert (
+        "elements must have length < max(bucket_boundaries), which is 6; got one of length 9"
+        in failed[2]
+    )
     assert batch[2] == (2, 2)
 
 
@@ -181,13 +235,17 @@ def test_without_padding_shapes_must_be_equal() -> None:
 
 def test_failures_below_keep_the_buckets() -> None:
     """An element that fails is left out, whoever made it fail."""
-    source = nodes.Map(inputs=(arrays([1, 0, 2, 4]),), function=lambda x: x // len(x) if len(x) else [][0])
+    source = nodes.Map(
+        inputs=(arrays([1, 0, 2, 4]),), function=lambda x: x // len(x) if len(x) else [][0]
+    )
     node = bucketed(source, (2, 1, 1), lambda x: 1 / (4 - len(x)) and len(x))
     assert [outcome[0] for outcome in check_restore(node)] == ["raised", "ndarray", "raised"]
 
 
 def test_a_rare_length_is_found_again() -> None:
-    """An element that waits in its bucket for long is pulled again when the state is restored."""
+    """An element that waits in its bucket for long is pulled again when the state is
+    restored.
+    """
     node = bucketed(arrays([9] + [1] * 400 + [9]), (2, 2, 2))
     assert len(check_restore(node, limit=150)) == 150
     assert run(node, limit=300)[-1] == by_loop([9, 9])

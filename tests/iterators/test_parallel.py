@@ -44,7 +44,9 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def threads() -> list[str]:
-    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("zmqdata-map-"))
+    return sorted(
+        thread.name for thread in threading.enumerate() if thread.name.startswith("zmqdata-map-")
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -63,13 +65,17 @@ def picky(x: Any) -> int:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 80), st.sampled_from([1, 2, 5, AUTOTUNE]))
 def test_order_and_failures_are_those_of_a_plain_map(stop: int, calls: int) -> None:
-    """Whatever the threads do, elements and failures come as they would from one thread."""
+    """Whatever the threads do, elements and failures come as they would from one
+    thread.
+    """
     assert run(mapped(picky, stop, calls)) == run(nodes.Map(inputs=(count(stop),), function=picky))
 
 
 @pytest.mark.parametrize("calls", [1, 3, AUTOTUNE])
 def test_every_step_is_restorable(calls: int) -> None:
-    """States beside working threads continue exactly, over shuffles, splits and repetitions, too."""
+    """States beside working threads continue exactly, over shuffles, splits and
+    repetitions, too.
+    """
     check_restore(mapped(picky, 70, calls))
     shuffled = nodes.Shuffle(inputs=(count(30),), buffer_size=5)
     check_restore(nodes.Batch(inputs=(mapped(picky, shuffled, calls),), batch_size=2))
@@ -79,7 +85,9 @@ def test_every_step_is_restorable(calls: int) -> None:
 
 
 def test_skipping_keeps_the_order_and_the_budget() -> None:
-    """on_error works as in one thread, its count is part of the state, and the quarantine is in order."""
+    """on_error works as in one thread, its count is part of the state, and the
+    quarantine is in order.
+    """
     node = mapped(picky, 30, on_error="skip", max_errors=6)
     read = check_restore(node)
     assert [outcome[0] for outcome in read].count("raised") == 4
@@ -89,9 +97,13 @@ def test_skipping_keeps_the_order_and_the_budget() -> None:
 
 
 def test_out_of_order_nobody_waits_for_a_slow_call() -> None:
-    """With deterministic=False the elements behind a call that does not return come before it."""
+    """With deterministic=False the elements behind a call that does not return come
+    before it.
+    """
     release = threading.Event()
-    node = mapped(lambda x: release.wait(DEADLINE) and 0 if x == 0 else int(x), 6, 2, deterministic=False)
+    node = mapped(
+        lambda x: release.wait(DEADLINE) and 0 if x == 0 else int(x), 6, 2, deterministic=False
+    )
     iterator = make_iterator(node, Context())
     assert [next(iterator) for _ in range(5)] == [1, 2, 3, 4, 5]
     release.set()
@@ -100,9 +112,13 @@ def test_out_of_order_nobody_waits_for_a_slow_call() -> None:
 
 @pytest.mark.parametrize("taken", [0, 1, 3, 6])
 def test_a_state_out_of_order_misses_nothing_and_doubles_nothing(taken: int) -> None:
-    """What a state says to have been handed out does not come again; everything else does."""
+    """What a state says to have been handed out does not come again; everything else
+    does.
+    """
     release = threading.Event()
-    node = mapped(lambda x: release.wait(DEADLINE) and 0 if x == 0 else int(x), 40, 2, deterministic=False)
+    node = mapped(
+        lambda x: release.wait(DEADLINE) and 0 if x == 0 else int(x), 40, 2, deterministic=False
+    )
     iterator = make_iterator(node, Context())
     before = [next(iterator) for _ in range(taken)]
     state = msgspec.msgpack.encode(iterator.state())
@@ -110,12 +126,16 @@ def test_a_state_out_of_order_misses_nothing_and_doubles_nothing(taken: int) -> 
     iterator.close()
     again = make_iterator(node, Context())
     again.restore(msgspec.msgpack.decode(state))
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(again.state())) == msgspec.msgpack.decode(state)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(again.state())) == msgspec.msgpack.decode(
+        state
+    )
     assert sorted(before + list(again)) == list(range(40))
 
 
 def test_calls_run_at_the_same_time() -> None:
-    """As many calls as asked for are under way together, on threads that say what they are."""
+    """As many calls as asked for are under way together, on threads that say what they
+    are.
+    """
     meeting = threading.Barrier(3, timeout=DEADLINE)
     names = set()
 
@@ -129,7 +149,9 @@ def test_calls_run_at_the_same_time() -> None:
 
 
 def test_the_threads_stay_within_their_window() -> None:
-    """Not more than twice as many elements as threads are made ahead, also when nobody takes any."""
+    """Not more than twice as many elements as threads are made ahead, also when nobody
+    takes any.
+    """
     made: list[int] = []
     iterator = make_iterator(mapped(lambda x: made.append(int(x)), 99, 2), Context())
     next(iterator)
@@ -203,7 +225,9 @@ def test_what_ends_a_thread_reaches_the_consumer(below: bool) -> None:
 
 
 def test_a_forked_child_does_not_hang() -> None:
-    """In a child made by fork the threads do not exist: the child gets an error instead of silence."""
+    """In a child made by fork the threads do not exist: the child gets an error instead
+    of silence.
+    """
     block = threading.Event()
     iterator = make_iterator(mapped(lambda x: block.wait(DEADLINE) if x else None), Context())
     next(iterator)
@@ -243,7 +267,9 @@ def test_autotune_keeps_to_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_shrunk_crew_goes_on() -> None:
-    """Threads beyond the size leave, at the latest when it is their turn, without ending the iterator."""
+    """Threads beyond the size leave, at the latest when it is their turn, without
+    ending the iterator.
+    """
     iterator = make_iterator(mapped(int, 100_000), Context())
     read = [next(iterator)]
     crew = iterator._crew  # type: ignore[attr-defined]
@@ -261,9 +287,16 @@ def test_a_shrunk_crew_goes_on() -> None:
 
 
 def test_options_bound_what_autotune_does() -> None:
-    """deterministic, autotune.enabled, cpu_budget and ram_budget of the pipeline's options are kept to."""
+    """deterministic, autotune.enabled, cpu_budget and ram_budget of the pipeline's
+    options are kept to.
+    """
     options = nodes.Options(
-        [("autotune.cpu_budget", 3), ("autotune.enabled", False), ("autotune.ram_budget", 5), ("deterministic", False)]
+        [
+            ("autotune.cpu_budget", 3),
+            ("autotune.enabled", False),
+            ("autotune.ram_budget", 5),
+            ("deterministic", False),
+        ]
     )
     iterator: Any = make_iterator(mapped(int, 50, AUTOTUNE), Context(options=options))
     assert (iterator._calls, iterator._ordered, iterator._most_bytes) == (3, False, 5)
@@ -273,10 +306,15 @@ def test_options_bound_what_autotune_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "calls", "allowed"), [(2, 5, 2), (7, 5, 5), (0, 5, 4), (0, AUTOTUNE, 4), (3, AUTOTUNE, 3), (None, 9, 9)]
+    ("size", "calls", "allowed"),
+    [(2, 5, 2), (7, 5, 5), (0, 5, 4), (0, AUTOTUNE, 4), (3, AUTOTUNE, 3), (None, 9, 9)],
 )
-def test_the_pool_bounds_calls(monkeypatch: pytest.MonkeyPatch, size: int | None, calls: int, allowed: int) -> None:
-    """private_threadpool_size is not passed by what an operation was told, nor by AUTOTUNE; 0 is the cores."""
+def test_the_pool_bounds_calls(
+    monkeypatch: pytest.MonkeyPatch, size: int | None, calls: int, allowed: int
+) -> None:
+    """private_threadpool_size is not passed by what an operation was told, nor by
+    AUTOTUNE; 0 is the cores.
+    """
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     options = nodes.Options([] if size is None else [("threading.private_threadpool_size", size)])
     iterator: Any = make_iterator(mapped(int, 50, calls), Context(options=options))
@@ -285,9 +323,13 @@ def test_the_pool_bounds_calls(monkeypatch: pytest.MonkeyPatch, size: int | None
 
 
 def test_close_while_it_starts_leaves_no_thread() -> None:
-    """An iterator that is closed between making its crew and hiring begins no thread, and closes its input."""
+    """An iterator that is closed between making its crew and hiring begins no thread,
+    and closes its input.
+    """
     closed: list[bool] = []
-    iterator: Any = make_iterator(mapped(int, nodes.FromGenerator(generator=lambda: iter(range(9)))), Context())
+    iterator: Any = make_iterator(
+        mapped(int, nodes.FromGenerator(generator=lambda: iter(range(9)))), Context()
+    )
     source = iterator._source
     close = source.close
     source.close = lambda: (closed.append(True), close())

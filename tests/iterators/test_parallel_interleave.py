@@ -21,7 +21,9 @@ from zmqdata.nodes import Range
 
 
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("zmqdata-map-")]
+    return [
+        thread.name for thread in threading.enumerate() if thread.name.startswith("zmqdata-map-")
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -32,13 +34,17 @@ def quiet() -> None:
 
 
 def mixed(n: Any) -> Dataset:
-    """Datasets of lengths 0 to 3, one of which cannot be made and one of which has an element that fails."""
+    """Datasets of lengths 0 to 3, one of which cannot be made and one of which has an
+    element that fails.
+    """
     if n == 5:
         raise ValueError("five")
     return Dataset.range(n * 10, n * 10 + int(n) % 4).map(lambda x: 1 // int(x != 70) and int(x))
 
 
-def interleaved(stop: int = 9, cycle: int = 3, block: int = 1, calls: int = 2, **arguments: Any) -> nodes.Node:
+def interleaved(
+    stop: int = 9, cycle: int = 3, block: int = 1, calls: int = 2, **arguments: Any
+) -> nodes.Node:
     return nodes.ParallelInterleave(
         inputs=(Range(start=0, stop=stop),),
         function=arguments.pop("function", mixed),
@@ -67,7 +73,9 @@ def test_every_step_is_restorable() -> None:
 
 
 def test_datasets_are_read_at_the_same_time() -> None:
-    """As many datasets as asked for are read together, though elements are asked for one by one."""
+    """As many datasets as asked for are read together, though elements are asked for
+    one by one.
+    """
     meeting = threading.Barrier(3, timeout=DEADLINE)
 
     def met(n: Any) -> Dataset:
@@ -79,11 +87,15 @@ def test_datasets_are_read_at_the_same_time() -> None:
 
 @pytest.mark.parametrize("taken", [0, 2, 5])
 def test_out_of_order_nobody_waits_for_a_slow_dataset(taken: int) -> None:
-    """With deterministic=False the other datasets are read to their end, and a state misses and doubles nothing."""
+    """With deterministic=False the other datasets are read to their end, and a state
+    misses and doubles nothing.
+    """
     release = threading.Event()
 
     def slow(n: Any) -> Dataset:
-        return Dataset.range(n * 10, n * 10 + 3).map(lambda x: (x == 0 and release.wait(DEADLINE), int(x))[1])
+        return Dataset.range(n * 10, n * 10 + 3).map(
+            lambda x: (x == 0 and release.wait(DEADLINE), int(x))[1]
+        )
 
     node = interleaved(4, 2, calls=2, function=slow, deterministic=False)
     iterator = make_iterator(node, Context())
@@ -128,13 +140,17 @@ def test_a_function_that_leaves_the_program_does() -> None:
 
 def test_the_method_makes_the_node() -> None:
     """interleave takes tf.data's arguments."""
-    dataset = Dataset.range(3).interleave(lambda n: Dataset.range(2), 2, 1, num_parallel_calls=2, deterministic=True)
+    dataset = Dataset.range(3).interleave(
+        lambda n: Dataset.range(2), 2, 1, num_parallel_calls=2, deterministic=True
+    )
     assert [int(x) for x in dataset] == [0, 0, 1, 1, 0, 1]
     assert dataset.element_spec == Dataset.range(1).element_spec
 
 
 def test_the_pool_bounds_what_is_read_at_the_same_time() -> None:
-    """private_threadpool_size is kept to by reading and by opening, whatever num_parallel_calls says."""
+    """private_threadpool_size is kept to by reading and by opening, whatever
+    num_parallel_calls says.
+    """
     options = nodes.Options([("threading.private_threadpool_size", 1)])
     reading: list[int] = []
 
@@ -147,6 +163,8 @@ def test_the_pool_bounds_what_is_read_at_the_same_time() -> None:
 
         return Dataset.range(20).map(note)
 
-    iterator: Any = make_iterator(interleaved(6, 3, calls=4, function=read), Context(options=options))
+    iterator: Any = make_iterator(
+        interleaved(6, 3, calls=4, function=read), Context(options=options)
+    )
     assert iterator._opening._calls == 1
     assert sorted(iterator) == sorted(list(range(20)) * 6)

@@ -45,18 +45,30 @@ def threads() -> list[threading.Thread]:
 
 @pytest.mark.parametrize("size", [AUTOTUNE, 0, 1, 4, 1000])
 def test_elements_come_in_order(size: int) -> None:
-    """Whatever the buffer, elements are those of the input in its order, and every step can be restored."""
+    """Whatever the buffer, elements are those of the input in its order, and every step
+    can be restored.
+    """
     assert check_restore(prefetched(count(70), size)) == [plain(np.int64(x)) for x in range(70)]
 
 
 def test_failures_come_at_their_place() -> None:
-    """A failure is raised where its element would have been; the following elements come."""
+    """A failure is raised where its element would have been; the following elements
+    come.
+    """
     failing = nodes.Map(inputs=(count(5),), function=lambda x: 1 // (int(x) - 2))
-    assert [outcome[0] for outcome in check_restore(prefetched(failing))] == ["int", "int", "raised", "int", "int"]
+    assert [outcome[0] for outcome in check_restore(prefetched(failing))] == [
+        "int",
+        "int",
+        "raised",
+        "int",
+        "int",
+    ]
 
 
 def test_ledgers_are_followed_from_the_thread() -> None:
-    """States taken beside the running thread hold a position of the provider from before what was handed out."""
+    """States taken beside the running thread hold a position of the provider from
+    before what was handed out.
+    """
     context = provided([[(0, 3), (5, 9)], [(1, 2)]])
     node = prefetched(nodes.Repeat(inputs=(prefetched(count(9), 2),), count=2), 3)
     assert [outcome[3] for outcome in check_restore(node, context)] == [0, 1, 2, 5, 6, 7, 8, 1]
@@ -66,7 +78,8 @@ def test_the_thread_stays_within_its_buffer() -> None:
     """It runs ahead by the size of the buffer and no further."""
     made: list[int] = []
     iterator = make_iterator(
-        prefetched(nodes.Map(inputs=(count(99),), function=lambda x: made.append(int(x))), 3), Context()
+        prefetched(nodes.Map(inputs=(count(99),), function=lambda x: made.append(int(x))), 3),
+        Context(),
     )
     next(iterator)
     pump = iterator._pump  # type: ignore[attr-defined]
@@ -135,7 +148,9 @@ def test_the_thread_ends_with_the_input() -> None:
 
 
 def test_what_ends_a_thread_reaches_the_consumer() -> None:
-    """An exception that is no Exception is raised at its place, too, and the elements behind it follow."""
+    """An exception that is no Exception is raised at its place, too, and the elements
+    behind it follow.
+    """
 
     def leave(x: Any) -> Any:
         if x == 1:
@@ -150,7 +165,9 @@ def test_what_ends_a_thread_reaches_the_consumer() -> None:
 
 
 def test_a_pump_without_thread_does_not_wait_for_ever() -> None:
-    """Whoever waits for a thread that is gone gets an error that names the likely causes."""
+    """Whoever waits for a thread that is gone gets an error that names the likely
+    causes.
+    """
     iterator = make_iterator(prefetched(count(10**6), 1), Context())
     next(iterator)
     pump = iterator._pump  # type: ignore[attr-defined]
@@ -161,9 +178,13 @@ def test_a_pump_without_thread_does_not_wait_for_ever() -> None:
 
 
 def test_a_forked_child_does_not_hang() -> None:
-    """In a child made while the thread pulled that thread does not exist: the child gets an error, not silence."""
+    """In a child made while the thread pulled that thread does not exist: the child
+    gets an error, not silence.
+    """
     block, pulling = threading.Event(), threading.Event()
-    node = nodes.Map(inputs=(count(9),), function=lambda x: pulling.set() or block.wait(DEADLINE) if x else None)
+    node = nodes.Map(
+        inputs=(count(9),), function=lambda x: pulling.set() or block.wait(DEADLINE) if x else None
+    )
     iterator = make_iterator(prefetched(node, 1), Context())
     next(iterator)
     assert pulling.wait(DEADLINE)
@@ -190,7 +211,9 @@ def test_failures_below_are_pipeline_errors() -> None:
 
 
 def test_quick_pulls_are_left_to_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where changing threads would cost more than the element, the thread rests; when pulls become slow it works."""
+    """Where changing threads would cost more than the element, the thread rests; when
+    pulls become slow it works.
+    """
     where: list[str] = []
 
     def note(x: Any) -> Any:
@@ -198,7 +221,9 @@ def test_quick_pulls_are_left_to_the_consumer(monkeypatch: pytest.MonkeyPatch) -
         return x
 
     monkeypatch.setattr(prefetch, "_WORTH", 1e9)
-    iterator: Any = make_iterator(prefetched(nodes.Map(inputs=(count(5000),), function=note), 16), Context())
+    iterator: Any = make_iterator(
+        prefetched(nodes.Map(inputs=(count(5000),), function=note), 16), Context()
+    )
     assert [int(next(iterator)) for _ in range(2900)] == list(range(2900))
     assert "zmqdata-prefetch" not in where[1500:]
     monkeypatch.setattr(prefetch, "_WORTH", 0.0)
@@ -208,7 +233,9 @@ def test_quick_pulls_are_left_to_the_consumer(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("number", [0, 32, 64])
 def test_an_end_at_a_mark_is_a_state(number: int) -> None:
-    """Where the end itself comes with a state of the input, that one is the state from then on."""
+    """Where the end itself comes with a state of the input, that one is the state from
+    then on.
+    """
     node = prefetched(count(number))
     iterator = make_iterator(node, Context())
     assert len(list(iterator)) == number
@@ -220,7 +247,9 @@ def test_an_end_at_a_mark_is_a_state(number: int) -> None:
 
 
 def test_it_can_start_before_the_first_element() -> None:
-    """After start() the thread fills the buffer by itself, and a second start() begins no second thread."""
+    """After start() the thread fills the buffer by itself, and a second start() begins
+    no second thread.
+    """
     iterator: Any = make_iterator(prefetched(count(9), 2), Context())
     assert not iterator.is_ready
     iterator.start()
@@ -251,8 +280,12 @@ def test_a_stopped_iterator_does_not_start() -> None:
     assert list(iterator) == []
 
 
-def test_who_asks_for_readiness_sets_a_resting_thread_to_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that rests before an empty buffer fills it when asked whether an element is ready, and none is lost."""
+def test_who_asks_for_readiness_sets_a_resting_thread_to_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread that rests before an empty buffer fills it when asked whether an element
+    is ready, and none is lost.
+    """
     monkeypatch.setattr(prefetch, "_WORTH", 1e9)
     iterator: Any = make_iterator(prefetched(count(5000), 16), Context())
     found = [int(next(iterator))]
@@ -267,7 +300,9 @@ def test_who_asks_for_readiness_sets_a_resting_thread_to_work(monkeypatch: pytes
 
 
 def test_a_function_may_close_the_iterator_that_runs_it() -> None:
-    """close() in the thread itself does not wait for that thread, which ends after the function."""
+    """close() in the thread itself does not wait for that thread, which ends after the
+    function.
+    """
     started, closed = threading.Event(), threading.Event()
 
     def close(x: Any) -> Any:
@@ -276,7 +311,9 @@ def test_a_function_may_close_the_iterator_that_runs_it() -> None:
         closed.set()
         return x
 
-    iterator: Any = make_iterator(prefetched(nodes.Map(inputs=(count(9),), function=close)), Context())
+    iterator: Any = make_iterator(
+        prefetched(nodes.Map(inputs=(count(9),), function=close)), Context()
+    )
     iterator.start()
     started.set()
     assert closed.wait(DEADLINE)
@@ -285,7 +322,9 @@ def test_a_function_may_close_the_iterator_that_runs_it() -> None:
 
 
 def test_a_forked_child_goes_on_alone() -> None:
-    """In a child made while the thread rested, what is in the buffer and what follows comes without a thread."""
+    """In a child made while the thread rested, what is in the buffer and what follows
+    comes without a thread.
+    """
     iterator: Any = make_iterator(prefetched(count(100), 4), Context())
     read = [int(next(iterator))]
     wait_until(lambda: iterator._pump._resting)
@@ -300,10 +339,14 @@ def test_a_forked_child_goes_on_alone() -> None:
 
 
 def test_close_while_it_starts_leaves_no_thread() -> None:
-    """Between making the pump and starting its thread, close() and stop() lead to no thread, and close the input."""
+    """Between making the pump and starting its thread, close() and stop() lead to no
+    thread, and close the input.
+    """
     for ending in ("close", "stop"):
         closed: list[bool] = []
-        iterator: Any = make_iterator(prefetched(nodes.FromGenerator(generator=lambda: iter(range(9)))), Context())
+        iterator: Any = make_iterator(
+            prefetched(nodes.FromGenerator(generator=lambda: iter(range(9)))), Context()
+        )
         source = iterator._source
         close, state = source.close, source.state
         source.close = lambda closed=closed, close=close: (closed.append(True), close())
@@ -317,7 +360,9 @@ def test_close_while_it_starts_leaves_no_thread() -> None:
 
 
 def test_a_pump_stopped_before_its_thread_can_be_joined() -> None:
-    """Where close() finds a pump without a thread, it waits for none, and none begins."""
+    """Where close() finds a pump without a thread, it waits for none, and none
+    begins.
+    """
     iterator: Any = make_iterator(prefetched(count(9)), Context())
     pump = iterator._pump = prefetch._Pump(iterator._source, iterator._size)
     iterator.close()
@@ -326,19 +371,25 @@ def test_a_pump_stopped_before_its_thread_can_be_joined() -> None:
 
 
 def test_autotune_bridges_a_consumer_that_takes_in_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The buffer grows as long as bursts find it empty after it was full, and then stays."""
+    """The buffer grows as long as bursts find it empty after it was full, and then
+    stays.
+    """
     made: list[int] = []
     rest = threading.Event()
     monkeypatch.setattr(prefetch, "perf_counter", lambda: len(made) * 20e-6)
 
     def make(x: Any) -> int:
-        """Takes 20 us of the clock; in a burst the thread is not as quick as who takes."""
+        """Takes 20 us of the clock; in a burst the thread is not as quick as who
+        takes.
+        """
         if threading.current_thread() is iterator._pump._thread:
             wait_until(lambda: rest.is_set() or iterator._pump._empty)
         made.append(int(x))
         return int(x)
 
-    iterator: Any = make_iterator(prefetched(nodes.Map(inputs=(count(100_000),), function=make), AUTOTUNE), Context())
+    iterator: Any = make_iterator(
+        prefetched(nodes.Map(inputs=(count(100_000),), function=make), AUTOTUNE), Context()
+    )
     read = 0
     for _ in range(8):
         rest.clear()
@@ -346,17 +397,22 @@ def test_autotune_bridges_a_consumer_that_takes_in_bursts(monkeypatch: pytest.Mo
             assert next(iterator) == read
             read += 1
         rest.set()
-        wait_until(lambda: iterator._pump._resting and len(iterator._pump._buffer) > iterator._size.low)
+        wait_until(
+            lambda: iterator._pump._resting and len(iterator._pump._buffer) > iterator._size.low
+        )
     assert iterator._size.most == 32
     assert len(made) - read <= 32
     iterator.close()
 
 
 @pytest.mark.parametrize(
-    ("settings", "most"), [({}, 4), ({"autotune.enabled": False}, 8), ({"autotune.ram_budget": 24}, 3)]
+    ("settings", "most"),
+    [({}, 4), ({"autotune.enabled": False}, 8), ({"autotune.ram_budget": 24}, 3)],
 )
 def test_options_bound_what_autotune_holds(settings: dict[str, Any], most: int) -> None:
-    """ram_budget bounds the bytes of the elements; without tuning the size is a constant."""
+    """ram_budget bounds the bytes of the elements; without tuning the size is a
+    constant.
+    """
     options = nodes.Options(settings.items())
     iterator: Any = make_iterator(prefetched(count(50), AUTOTUNE), Context(options=options))
     assert int(next(iterator)) == 0

@@ -22,20 +22,34 @@ def mapped(lengths: list[int], function: Any, spec: Any = None) -> Node:
 
 
 def ragged(node: Node, size: int, drop: bool = False, dtype: str = "int64") -> Node:
-    return nodes.RaggedBatch(inputs=(node,), batch_size=size, drop_remainder=drop, row_splits_dtype=dtype)
+    return nodes.RaggedBatch(
+        inputs=(node,), batch_size=size, drop_remainder=drop, row_splits_dtype=dtype
+    )
 
 
 @given(st.lists(st.integers(0, 5), max_size=10), st.integers(1, 4), st.booleans())
 def test_rows_keep_their_lengths(lengths: list[int], size: int, drop: bool) -> None:
-    """Ragged batches hold the elements as they were, and continue exactly from any step."""
+    """Ragged batches hold the elements as they were, and continue exactly from any
+    step.
+    """
     batches = [lengths[start : start + size] for start in range(0, len(lengths), size)]
-    wanted = [RaggedTensor.from_rows([np.arange(n) for n in part]) for part in batches if len(part) == size or not drop]
+    wanted = [
+        RaggedTensor.from_rows([np.arange(n) for n in part])
+        for part in batches
+        if len(part) == size or not drop
+    ]
     assert check_restore(ragged(mapped(lengths, np.arange), size, drop)) == [*map(plain, wanted)]
 
 
 def test_only_what_may_vary_is_ragged() -> None:
-    """With a known spec, leaves of fixed shape and ragged leaves are stacked as in batch."""
-    spec = (TensorSpec((None, 2), np.float64), TensorSpec((2,), np.float64), TensorSpec((), np.int64))
+    """With a known spec, leaves of fixed shape and ragged leaves are stacked as in
+    batch.
+    """
+    spec = (
+        TensorSpec((None, 2), np.float64),
+        TensorSpec((2,), np.float64),
+        TensorSpec((), np.int64),
+    )
     node = mapped([1, 2], lambda n: (np.zeros((n, 2)), np.zeros(2), n), spec)
     (batch,) = make_iterator(ragged(node, 2, dtype="int32"), Context())
     assert batch[0].shape == (2, None, 2)
@@ -56,7 +70,10 @@ def test_nothing_known_is_all_ragged() -> None:
 def test_rows_in_memory_stay_dense() -> None:
     """Rows of a source have a known shape, and are taken together."""
     rows = nodes.TensorSlices(tensors=np.arange(6).reshape(3, 2))
-    assert check_restore(ragged(rows, 2)) == [plain(np.array([[0, 1], [2, 3]])), plain(np.array([[4, 5]]))]
+    assert check_restore(ragged(rows, 2)) == [
+        plain(np.array([[0, 1], [2, 3]])),
+        plain(np.array([[4, 5]])),
+    ]
     lists = nodes.TensorSlices(tensors=RaggedTensor([1, 2, 3], [0, 1, 3]))
     assert check_restore(ragged(lists, 2)) == [plain(RaggedTensor([1, 2, 3], [0, 1, 3]))]
 

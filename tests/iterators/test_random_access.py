@@ -72,7 +72,9 @@ ELEMENTS = Dataset(nodes.Elements(elements=(np.zeros(2), np.ones(2))))
 )
 def test_elements_are_those_of_iteration(dataset: Dataset) -> None:
     """Each element by its number is what iterating yields there."""
-    assert [plain(dataset.at(index)) for index in range(len(dataset))] == [plain(element) for element in dataset]
+    assert [plain(dataset.at(index)) for index in range(len(dataset))] == [
+        plain(element) for element in dataset
+    ]
 
 
 def test_endless_datasets_have_all_numbers() -> None:
@@ -86,7 +88,11 @@ def test_endless_datasets_have_all_numbers() -> None:
 
 def test_what_is_handed_out_is_the_receivers() -> None:
     """Writing into an element changes no dataset."""
-    for dataset in (ELEMENTS, Dataset.from_tensor_slices(np.zeros((2, 2))), Dataset.from_tensors(np.zeros(2))):
+    for dataset in (
+        ELEMENTS,
+        Dataset.from_tensor_slices(np.zeros((2, 2))),
+        Dataset.from_tensors(np.zeros(2)),
+    ):
         dataset.at(0)[:] = 7
         assert dataset.at(0).tolist() == [0, 0]
 
@@ -116,7 +122,8 @@ def test_what_is_handed_out_is_the_receivers() -> None:
 def test_operations_that_know_an_order_only_say_so(dataset: Dataset, kind: str) -> None:
     """The error names the operation that is in the way, and its line."""
     with pytest.raises(
-        UnimplementedError, match=rf"not supported for dataset of type {kind}: .* at test_random_access.py:\d+"
+        UnimplementedError,
+        match=rf"not supported for dataset of type {kind}: .* at test_random_access.py:\d+",
     ):
         element_at(dataset.node, 1)
 
@@ -175,9 +182,13 @@ def test_saved_elements_are_read_at_their_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", [False, True])
 def test_a_cache_hands_out_what_it_has(tmp_path: Path, folder: bool) -> None:
-    """What the cache has is not made again; anything else comes from its input, and is not kept."""
+    """What the cache has is not made again; anything else comes from its input, and is
+    not kept.
+    """
     calls: list[int] = []
-    cached = TEN.map(lambda x: calls.append(int(x)) or np.full(2, x)).cache(tmp_path / "cache" if folder else "")
+    cached = TEN.map(lambda x: calls.append(int(x)) or np.full(2, x)).cache(
+        tmp_path / "cache" if folder else ""
+    )
     assert cached.at(3).tolist() == cached.at(3).tolist() == [3, 3]
     assert calls == [3, 3]
     list(cached)

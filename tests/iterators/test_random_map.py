@@ -24,7 +24,9 @@ def drawn(stop: int = 5, draws: int = 1, **arguments: Any) -> RandomMap:
 
 
 def test_draws_follow_from_the_number() -> None:
-    """Restored anywhere, the draws are the same, however much was drawn for the elements before."""
+    """Restored anywhere, the draws are the same, however much was drawn for the
+    elements before.
+    """
     assert len(set(map(str, check_restore(drawn(20))))) == 20
 
     def greedy(x: Any, rng: np.random.Generator) -> Any:
@@ -37,7 +39,9 @@ def test_draws_follow_from_the_number() -> None:
 
 
 def test_what_was_drawn_before_leaves_no_trace() -> None:
-    """Element 3 draws the same after elements that drew nothing and after such that drew much."""
+    """Element 3 draws the same after elements that drew nothing and after such that
+    drew much.
+    """
     one, two = [], []
     for taken, draws in [(one, 0), (two, 1001)]:
 
@@ -53,23 +57,49 @@ def test_what_was_drawn_before_leaves_no_trace() -> None:
 
 
 def test_each_seed_repetition_and_place_draws_otherwise() -> None:
-    """Without a seed the context decides; with one it is the seed and the repetition; or the seed alone."""
-    contexts = [Context(seed=1), Context(seed=2), Context(seed=1, repetition=1), Context(seed=1, path=(1,))]
+    """Without a seed the context decides; with one it is the seed and the repetition;
+    or the seed alone.
+    """
+    contexts = [
+        Context(seed=1),
+        Context(seed=2),
+        Context(seed=1, repetition=1),
+        Context(seed=1, path=(1,)),
+    ]
     assert len({str(run(drawn(), context)) for context in contexts}) == 4
     assert len({str(run(drawn(seed=5), context)) for context in contexts}) == 2
-    assert len({str(run(drawn(seed=5, rerandomize_each_iteration=False), context)) for context in contexts}) == 1
-    assert len({str(run(drawn(rerandomize_each_iteration=False), context)) for context in contexts}) == 2
+    assert (
+        len(
+            {
+                str(run(drawn(seed=5, rerandomize_each_iteration=False), context))
+                for context in contexts
+            }
+        )
+        == 1
+    )
+    assert (
+        len({str(run(drawn(rerandomize_each_iteration=False), context)) for context in contexts})
+        == 2
+    )
 
 
 def test_the_draws_are_the_same_for_ever() -> None:
-    """A change of the stream would break the resuming of runs that were begun with an older version."""
-    assert [round(float(outcome[1]), 6) for outcome in run(drawn(3, seed=1))] == [0.336801, 0.296266, 0.00353]
+    """A change of the stream would break the resuming of runs that were begun with an
+    older version.
+    """
+    assert [round(float(outcome[1]), 6) for outcome in run(drawn(3, seed=1))] == [
+        0.336801,
+        0.296266,
+        0.00353,
+    ]
 
 
 def test_tuples_become_arguments_and_failures_name_the_node() -> None:
     """The generator is the last argument; an element that fails is one failure."""
     pairs = nodes.Enumerate(inputs=(Range(start=5, stop=9),))
-    node = RandomMap(inputs=(pairs,), function=lambda i, x, rng: 1 // int(i - 1) and int(x), site="a.py:1")
+    node = RandomMap(
+        inputs=(pairs,), function=lambda i, x, rng: 1 // int(i - 1) and int(x), site="a.py:1"
+    )
     read = check_restore(node)
     assert [outcome[0] for outcome in read] == ["int", "raised", "int", "int"]
     assert read[1][2].startswith("random_map(<lambda>) at a.py:1 failed")
@@ -83,12 +113,16 @@ def test_its_spec_is_given_or_found(spec: Any) -> None:
 
 def on_threads(function: Any, stop: int = 40, calls: int = 3, **arguments: Any) -> Node:
     source = Range(start=0, stop=stop)
-    return ParallelRandomMap(inputs=(source,), function=function, num_parallel_calls=calls, **arguments)
+    return ParallelRandomMap(
+        inputs=(source,), function=function, num_parallel_calls=calls, **arguments
+    )
 
 
 @pytest.mark.parametrize("calls", [1, 3, AUTOTUNE])
 def test_threads_change_no_draw(calls: int) -> None:
-    """On any number of threads the draws and their order are those of one, and every step can be restored."""
+    """On any number of threads the draws and their order are those of one, and every
+    step can be restored.
+    """
 
     def draw(x: Any, rng: np.random.Generator) -> Any:
         rng.random(int(x) % 7, dtype="float32")
@@ -109,13 +143,19 @@ def test_calls_at_the_same_time_have_generators_of_their_own() -> None:
         return (id(rng), *drawn, float(rng.random()))
 
     read = list(make_iterator(on_threads(draw, 6, seed=1), Context()))
-    expected = RandomMap(inputs=(Range(start=0, stop=6),), function=lambda x, rng: rng.random(4), seed=1)
-    assert [list(row[1:]) for row in read] == [row.tolist() for row in make_iterator(expected, Context())]
+    expected = RandomMap(
+        inputs=(Range(start=0, stop=6),), function=lambda x, rng: rng.random(4), seed=1
+    )
+    assert [list(row[1:]) for row in read] == [
+        row.tolist() for row in make_iterator(expected, Context())
+    ]
     assert len({row[0] for row in read[:3]}) == 3
 
 
 def test_out_of_order_the_draws_stay_with_their_elements() -> None:
-    """With deterministic=False, an element that comes early has drawn what it would have in its place."""
+    """With deterministic=False, an element that comes early has drawn what it would
+    have in its place.
+    """
 
     def draw(x: Any, rng: np.random.Generator) -> Any:
         return (int(x), int(rng.integers(1000)))
@@ -125,7 +165,9 @@ def test_out_of_order_the_draws_stay_with_their_elements() -> None:
 
 
 def test_tuples_and_exits_on_threads() -> None:
-    """Tuples become arguments there, too; what is no Exception reaches the consumer as it is."""
+    """Tuples become arguments there, too; what is no Exception reaches the consumer as
+    it is.
+    """
     pairs = nodes.Enumerate(inputs=(Range(start=5, stop=9),))
 
     def leave(i: Any, x: Any, rng: np.random.Generator) -> int:
@@ -133,7 +175,9 @@ def test_tuples_and_exits_on_threads() -> None:
             raise SystemExit(3)
         return int(i + x)
 
-    iterator = make_iterator(ParallelRandomMap(inputs=(pairs,), function=leave, num_parallel_calls=2), Context())
+    iterator = make_iterator(
+        ParallelRandomMap(inputs=(pairs,), function=leave, num_parallel_calls=2), Context()
+    )
     assert next(iterator) == 5
     with pytest.raises(SystemExit):
         next(iterator)
@@ -141,7 +185,9 @@ def test_tuples_and_exits_on_threads() -> None:
 
 @pytest.mark.parametrize("special", [{"poisoned": {"/": {2}}}, {"suspects": {"/": {2}}}])
 def test_a_watched_one_draws_the_same(special: dict[str, Any]) -> None:
-    """Where somebody watches, each number is noted, poison is left out, and the others draw what they always do."""
+    """Where somebody watches, each number is noted, poison is left out, and the others
+    draw what they always do.
+    """
     watch = RecordingWatch(**special)
     watched = run(drawn(5, seed=1), Context(watch=watch, quarantine=[]))
     expected = run(drawn(5, seed=1))
@@ -154,5 +200,7 @@ def test_a_watched_one_draws_the_same(special: dict[str, Any]) -> None:
 def test_a_guarded_one_draws_the_same() -> None:
     """What may be left out or called for again draws as the plain one does."""
     plain = drawn(5, seed=1)
-    guarded = nodes.GuardedRandomMap(inputs=plain.inputs, function=plain.function, seed=1, on_error="skip")
+    guarded = nodes.GuardedRandomMap(
+        inputs=plain.inputs, function=plain.function, seed=1, on_error="skip"
+    )
     assert check_restore(guarded) == run(drawn(5, seed=1))

@@ -1,4 +1,6 @@
-"""Random trees of nodes, up to five deep: restoring at any step continues exactly, whatever is on top of what."""
+"""Random trees of nodes, up to five deep: restoring at any step continues exactly,
+whatever is on top of what.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ TREES = st.tuples(
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TREES)
 def test_any_tree_continues_exactly_from_any_step(tree: Any) -> None:
-    """A restored iterator yields what the first one would have, errors at their place included."""
+    """A restored iterator yields what the first one would have, errors at their place
+    included.
+    """
     source, size, steps = tree
     dataset = SOURCES[source](size)
     for index, number in steps:
@@ -34,7 +38,9 @@ def test_any_tree_continues_exactly_from_any_step(tree: Any) -> None:
 
 
 def ranges(source: SplitSource, width: int, repetition: int) -> list[tuple[int, int]]:
-    """What is handed out of a source in a repetition: ranges of so many splits, all of them or all but the first."""
+    """What is handed out of a source in a repetition: ranges of so many splits, all of
+    them or all but the first.
+    """
     count = source.count if isinstance(source, IndexSplits) else 3
     stop = 4 if count is None else count
     cuts = [(start, min(start + width, stop)) for start in range(0, stop, width)]
@@ -44,7 +50,9 @@ def ranges(source: SplitSource, width: int, repetition: int) -> list[tuple[int, 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TREES, st.integers(1, 3))
 def test_any_tree_that_gets_splits_continues_exactly(tree: Any, width: int) -> None:
-    """So it does in the service, where sources read what is handed out to them, in each repetition anew."""
+    """So it does in the service, where sources read what is handed out to them, in each
+    repetition anew.
+    """
     source, size, steps = tree
     dataset = SOURCES[source](size)
     for index, number in steps:
@@ -66,6 +74,8 @@ def test_each_kind_continues_exactly_on_its_own(index: int) -> None:
 
 
 def test_every_kind_of_node_is_drawn() -> None:
-    """All operations of the package are in the trees, except for those that say why not."""
+    """All operations of the package are in the trees, except for those that say why
+    not.
+    """
     drawn = {type(node) for dataset in sample_pipelines() for node in every_node(dataset.node)}
     assert kinds() - drawn == NOT_SAMPLED.keys()

@@ -32,20 +32,28 @@ def written(folder: Path, contents: list[bytes], compression: str = "") -> tuple
 
 @pytest.mark.parametrize("compression", PACKERS)
 def test_records_of_all_files_in_order(tmp_path: Path, compression: str) -> None:
-    """Records come from plain and compressed files, and restoring works inside a file."""
-    node = nodes.TFRecords(filenames=record_files(tmp_path, compression), compression_type=compression, buffer_size=9)
+    """Records come from plain and compressed files, and restoring works inside a
+    file.
+    """
+    node = nodes.TFRecords(
+        filenames=record_files(tmp_path, compression), compression_type=compression, buffer_size=9
+    )
     assert check_restore(node) == [plain(record) for records in RECORDS for record in records]
 
 
 def test_a_provider_hands_out_whole_files(tmp_path: Path) -> None:
     """Splits are indices of files."""
     node = nodes.TFRecords(filenames=record_files(tmp_path))
-    assert check_restore(node, provided([[(3, 4), (0, 2)]])) == [plain(x) for i in (3, 0) for x in RECORDS[i]]
+    assert check_restore(node, provided([[(3, 4), (0, 2)]])) == [
+        plain(x) for i in (3, 0) for x in RECORDS[i]
+    ]
 
 
 @pytest.mark.parametrize("compression", PACKERS)
 def test_damage_is_one_failure_and_the_next_file_follows(tmp_path: Path, compression: str) -> None:
-    """Where a file is damaged comes one DataLossError with its name and place; then comes the next file."""
+    """Where a file is damaged comes one DataLossError with its name and place; then
+    comes the next file.
+    """
     content = b"".join(map(as_record, [b"abc", b"defg", b"h"]))
     damaged = content.replace(b"defg", b"deFg")
     names = written(tmp_path, [damaged, content[:-1], content], compression)
@@ -69,7 +77,9 @@ def test_what_is_not_compressed_is_damage(tmp_path: Path, compression: str) -> N
     names = written(tmp_path, [as_record(b"abc")])
     records = nodes.TFRecords(filenames=names, compression_type=compression)
     pieces = nodes.FixedLengthRecords(filenames=names, record_bytes=1, compression_type=compression)
-    headed = nodes.FixedLengthRecords(filenames=names, record_bytes=1, header_bytes=1, compression_type=compression)
+    headed = nodes.FixedLengthRecords(
+        filenames=names, record_bytes=1, header_bytes=1, compression_type=compression
+    )
     for node in (records, pieces, headed):
         assert [outcome[0] for outcome in run(node)] == ["raised"]
 
@@ -77,13 +87,20 @@ def test_what_is_not_compressed_is_damage(tmp_path: Path, compression: str) -> N
 def test_a_missing_file_fails_alone(tmp_path: Path) -> None:
     """A file that is not there is one failure."""
     names = (str(tmp_path / "missing"), *written(tmp_path, [as_record(b"a")]))
-    assert [outcome[0] for outcome in check_restore(nodes.TFRecords(filenames=names))] == ["raised", "bytes"]
+    assert [outcome[0] for outcome in check_restore(nodes.TFRecords(filenames=names))] == [
+        "raised",
+        "bytes",
+    ]
 
 
 @pytest.mark.parametrize("compression", PACKERS)
 @pytest.mark.parametrize(("header", "footer"), [(0, 0), (2, 0), (0, 3), (2, 3)])
-def test_pieces_between_header_and_footer(tmp_path: Path, compression: str, header: int, footer: int) -> None:
-    """Pieces of equal length come from between header and footer, and restoring works at each of them."""
+def test_pieces_between_header_and_footer(
+    tmp_path: Path, compression: str, header: int, footer: int
+) -> None:
+    """Pieces of equal length come from between header and footer, and restoring works
+    at each of them.
+    """
     contents = [b"H" * header + middle + b"F" * footer for middle in (b"aabbcc", b"", b"dd")]
     node = nodes.FixedLengthRecords(
         filenames=written(tmp_path, contents, compression),
@@ -98,7 +115,9 @@ def test_pieces_between_header_and_footer(tmp_path: Path, compression: str, head
 def test_splits_of_pieces_are_files(tmp_path: Path) -> None:
     """A provider hands out whole files of fixed-length records, too."""
     node = nodes.FixedLengthRecords(filenames=written(tmp_path, [b"aabb", b"cc"]), record_bytes=2)
-    assert check_restore(node, provided([[(1, 2), (0, 1)]])) == [plain(piece) for piece in (b"cc", b"aa", b"bb")]
+    assert check_restore(node, provided([[(1, 2), (0, 1)]])) == [
+        plain(piece) for piece in (b"cc", b"aa", b"bb")
+    ]
 
 
 @pytest.mark.parametrize("compression", PACKERS)
@@ -106,7 +125,11 @@ def test_excess_bytes_are_data_loss(tmp_path: Path, compression: str) -> None:
     """A file that holds no whole number of pieces is damaged; the next one is read."""
     names = written(tmp_path, [b"HaabF", b"HccF"], compression)
     node = nodes.FixedLengthRecords(
-        filenames=names, compression_type=compression, record_bytes=2, header_bytes=1, footer_bytes=1
+        filenames=names,
+        compression_type=compression,
+        record_bytes=2,
+        header_bytes=1,
+        footer_bytes=1,
     )
     outcomes = check_restore(node)
     failed = [outcome for outcome in outcomes if outcome[0] == "raised"]
@@ -118,14 +141,18 @@ def test_excess_bytes_are_data_loss(tmp_path: Path, compression: str) -> None:
 
 def test_a_file_shorter_than_its_header_is_data_loss(tmp_path: Path) -> None:
     """Header and footer that do not fit into a file are damage."""
-    node = nodes.FixedLengthRecords(filenames=written(tmp_path, [b"ab"]), record_bytes=1, header_bytes=3)
+    node = nodes.FixedLengthRecords(
+        filenames=written(tmp_path, [b"ab"]), record_bytes=1, header_bytes=3
+    )
     assert [outcome[1] for outcome in run(node)] == ["DataLossError"]
 
 
 def test_a_file_that_shrinks_is_data_loss(tmp_path: Path) -> None:
     """A file that becomes shorter while it is read is damage, not an end."""
     names = written(tmp_path, [b"aabbccdd"])
-    iterator = make_iterator(nodes.FixedLengthRecords(filenames=names, record_bytes=2, buffer_size=2), Context())
+    iterator = make_iterator(
+        nodes.FixedLengthRecords(filenames=names, record_bytes=2, buffer_size=2), Context()
+    )
     assert next(iterator) == b"aa"
     Path(names[0]).write_bytes(b"aa")
     with pytest.raises(Exception, match="became shorter"):

@@ -38,14 +38,18 @@ def test_repeats_for_ever() -> None:
 
 
 def test_nothing_for_ever_ends() -> None:
-    """An input that yields nothing in a whole pass ends a local repeat, as in tf.data."""
+    """An input that yields nothing in a whole pass ends a local repeat, as in
+    tf.data.
+    """
     nothing = nodes.Filter(inputs=(count(3),), predicate=lambda x: False)
     assert check_restore(repeated(nothing)) == []
     assert check_restore(repeated(count(0))) == []
 
 
 def test_each_repetition_has_an_order_of_its_own() -> None:
-    """Shuffles below reshuffle, also where one repeat is in another; a restored one continues the same orders."""
+    """Shuffles below reshuffle, also where one repeat is in another; a restored one
+    continues the same orders.
+    """
     shuffled = nodes.Shuffle(inputs=(count(8),), buffer_size=8)
     read = check_restore(repeated(repeated(shuffled, 2), 2))
     orders = {tuple(number[3] for number in read[start : start + 8]) for start in range(0, 32, 8)}
@@ -53,7 +57,9 @@ def test_each_repetition_has_an_order_of_its_own() -> None:
 
 
 def test_repetitions_pull_their_own_splits() -> None:
-    """At the end of a pass the providers are reset, and the splits of the next repetition are read."""
+    """At the end of a pass the providers are reset, and the splits of the next
+    repetition are read.
+    """
     context = provided([[(0, 2)], [(4, 5), (7, 8)], [(1, 2)]])
     assert check_restore(repeated(count(9), 3), context) == ints([0, 1, 4, 7, 1])
 
@@ -71,13 +77,17 @@ def test_a_source_known_to_be_empty_ends_it() -> None:
 
 
 def test_nested_repeats_go_through_the_ledger() -> None:
-    """Repetitions of inner and outer repeats follow each other in the ledger, and restoring finds the place."""
+    """Repetitions of inner and outer repeats follow each other in the ledger, and
+    restoring finds the place.
+    """
     context = provided([[(n, n + 1)] for n in range(6)])
     assert check_restore(repeated(repeated(count(9), 2), 3), context) == ints([0, 1, 2, 3, 4, 5])
 
 
 def test_what_is_left_of_a_repetition_is_skipped() -> None:
-    """When a zip ends early, the rest of the longer input's splits belongs to a repetition that is over."""
+    """When a zip ends early, the rest of the longer input's splits belongs to a
+    repetition that is over.
+    """
     pairs = nodes.Zip(inputs=(count(9), count(9)), template=(0, 1))
     context = provided([[(0, 1), (1, 2), (2, 3)], [(5, 6)]], [[(0, 1)], [(7, 8)]])
     read = check_restore(repeated(pairs, 2), context)
@@ -85,7 +95,9 @@ def test_what_is_left_of_a_repetition_is_skipped() -> None:
 
 
 def test_a_reset_before_the_next_split_is_part_of_the_state() -> None:
-    """A state taken between a reset and the next split restores into the new repetition."""
+    """A state taken between a reset and the next split restores into the new
+    repetition.
+    """
     ledger = [[Split(0, 0, 1)], [Split(0, 5, 6)]]
     node = repeated(count(9), 2)
     iterator = make_iterator(node, Context(providers=(LedgerProvider(ledger),)))
@@ -113,7 +125,9 @@ def test_closing_closes_the_input() -> None:
 
 
 def test_inputs_that_wait_or_have_ended_keep_their_repetition() -> None:
-    """A restored repeat has all providers in its repetition, also those that the present input does not read."""
+    """A restored repeat has all providers in its repetition, also those that the
+    present input does not read.
+    """
     joined = nodes.Concatenate(inputs=(Range(start=0, stop=9), Range(start=0, stop=9)))
     ranges = [[(0, 2), (5, 8)], [(3, 4)], [(1, 2), (2, 9)]]
     assert len(check_restore(Repeat(inputs=(joined,), count=3), provided(ranges, ranges))) == 28

@@ -17,7 +17,8 @@ from zmqdata.iterators.selections import identity
 from zmqdata.nodes import SHARD_HINT, Node, Range
 
 ADVICE = (
-    "Divide what is in them among more files, use fewer workers, or distribute the dataset with ShardingPolicy.DATA or "
+    "Divide what is in them among more files, use fewer workers, or distribute the dataset with "
+    "ShardingPolicy.DATA or "
     "DYNAMIC"
 )
 
@@ -27,7 +28,11 @@ def count(stop: int) -> Range:
 
 
 def picky(stop: int = 6) -> Node:
-    return nodes.Map(inputs=(count(stop),), function=lambda x: 1 // int(x != 1 and x != 4) and int(x), site="t.py:1")
+    return nodes.Map(
+        inputs=(count(stop),),
+        function=lambda x: 1 // int(x != 1 and x != 4) and int(x),
+        site="t.py:1",
+    )
 
 
 def slices(values: Any) -> Node:
@@ -47,7 +52,9 @@ def test_shards_are_every_nth_element(shards: int, index: int) -> None:
 
 
 def test_failing_elements_keep_their_place_in_shards() -> None:
-    """All shards count failing elements alike, so that each element is in one shard only."""
+    """All shards count failing elements alike, so that each element is in one shard
+    only.
+    """
     first = nodes.Shard(inputs=(picky(),), num_shards=2, index=0)
     second = nodes.Shard(inputs=(picky(),), num_shards=2, index=1)
     assert ints(check_restore(first)) == [0, "raised", 2, "raised"]
@@ -64,33 +71,49 @@ def test_shards_act_on_the_part_of_a_worker() -> None:
 @pytest.mark.parametrize(("shards", "index"), [(1, 0), (3, 0), (3, 2), (10, 9)])
 def test_static_shards_are_every_nth_element(shards: int, index: int, of_files: bool) -> None:
     """They have the elements of a shard, and are restored exactly at every step."""
-    node = nodes.StaticShard(inputs=(count(10),), num_shards=shards, index=index, of_files=of_files, seed=1)
+    node = nodes.StaticShard(
+        inputs=(count(10),), num_shards=shards, index=index, of_files=of_files, seed=1
+    )
     assert ints(check_restore(node)) == list(range(10))[index::shards]
 
 
 @pytest.mark.parametrize("index", [0, 2, 4])
 def test_a_shard_of_files_has_a_file(index: int) -> None:
-    """Where there are fewer names than shards all of them say so, once; where there is none they are empty."""
+    """Where there are fewer names than shards all of them say so, once; where there is
+    none they are empty.
+    """
     node = nodes.StaticShard(inputs=(count(3),), num_shards=5, index=index, of_files=True)
     text = f"range(3) has 3 files, not enough for the required 5 shards/workers. {ADVICE}"
     assert check_restore(node) == [("raised", "InvalidArgumentError", text)]
-    assert check_restore(nodes.StaticShard(inputs=(count(0),), num_shards=5, index=index, of_files=True)) == []
+    assert (
+        check_restore(
+            nodes.StaticShard(inputs=(count(0),), num_shards=5, index=index, of_files=True)
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
-    ("index", "expected"), [(0, [0, "raised"]), (1, ["raised", "raised", 4]), (2, ["raised", 2, "raised", 5])]
+    ("index", "expected"),
+    [(0, [0, "raised"]), (1, ["raised", "raised", 4]), (2, ["raised", 2, "raised", 5])],
 )
 def test_failing_names_are_no_files_less(index: int, expected: list[Any]) -> None:
-    """They are counted; while the first names are, those of later shards fail in silence, as they do so there."""
+    """They are counted; while the first names are, those of later shards fail in
+    silence, as they do so there.
+    """
     failing = nodes.Map(inputs=(count(6),), function=lambda x: 1 // int(x not in (1, 3)) and int(x))
     node = nodes.StaticShard(inputs=(failing,), num_shards=3, index=index, of_files=True)
     assert ints(check_restore(node)) == expected
 
 
 def test_what_lies_under_static_shards_is_the_same_for_all() -> None:
-    """Whatever the seeds of their tasks, shards with one seed are parts of one order."""
+    """Whatever the seeds of their tasks, shards with one seed are parts of one
+    order.
+    """
     for reshuffle in (True, False):
-        shuffled = nodes.Shuffle(inputs=(count(9),), buffer_size=9, reshuffle_each_iteration=reshuffle)
+        shuffled = nodes.Shuffle(
+            inputs=(count(9),), buffer_size=9, reshuffle_each_iteration=reshuffle
+        )
         parts = []
         for index in range(3):
             shard = nodes.StaticShard(inputs=(shuffled,), num_shards=3, index=index, seed=5)
@@ -108,22 +131,33 @@ def test_a_shard_hint_is_for_the_service() -> None:
 
 
 def test_take_while_ends_for_good() -> None:
-    """What comes after the first false is not looked at, even where it would be true."""
+    """What comes after the first false is not looked at, even where it would be
+    true.
+    """
     asked: list[int] = []
-    node = nodes.TakeWhile(inputs=(slices([0, 1, 5, 0, 1]),), predicate=lambda x: asked.append(x) or x < 3)
+    node = nodes.TakeWhile(
+        inputs=(slices([0, 1, 5, 0, 1]),), predicate=lambda x: asked.append(x) or x < 3
+    )
     assert ints(run(node)) == [0, 1]
     assert asked == [0, 1, 5]
     assert ints(check_restore(node)) == [0, 1]
 
 
 def test_take_while_goes_on_after_failures() -> None:
-    """A failing predicate fails one element; one that is no bool says so; tuples are unpacked."""
+    """A failing predicate fails one element; one that is no bool says so; tuples are
+    unpacked.
+    """
     node = nodes.TakeWhile(inputs=(count(5),), predicate=lambda x: 1 // int(x != 1) == 1 and x < 3)
     assert ints(check_restore(node)) == [0, "raised", 2]
     pairs = nodes.Enumerate(inputs=(count(4),))
-    assert len(check_restore(nodes.TakeWhile(inputs=(pairs,), predicate=lambda i, x: np.bool_(x < 2)))) == 2
+    assert (
+        len(check_restore(nodes.TakeWhile(inputs=(pairs,), predicate=lambda i, x: np.bool_(x < 2))))
+        == 2
+    )
     with pytest.raises(PipelineError, match="returns one bool"):
-        next(make_iterator(nodes.TakeWhile(inputs=(count(1),), predicate=lambda x: None), Context()))
+        next(
+            make_iterator(nodes.TakeWhile(inputs=(count(1),), predicate=lambda x: None), Context())
+        )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +175,9 @@ def test_unique_keeps_first_places(values: list[Any]) -> None:
 
 
 def test_unique_remembers_many() -> None:
-    """States hold 16 bytes for each element, also past the size of a chunk, and share what they hold."""
+    """States hold 16 bytes for each element, also past the size of a chunk, and share
+    what they hold.
+    """
     node = nodes.Unique(inputs=(nodes.Repeat(inputs=(count(600),), count=2),))
     iterator = make_iterator(node, Context())
     for _ in range(550):
@@ -155,7 +191,9 @@ def test_unique_remembers_many() -> None:
 
 
 def test_unique_tells_kinds_apart() -> None:
-    """Numbers, texts, bytes and arrays differ where they are not equal, and equal numbers of all types are one."""
+    """Numbers, texts, bytes and arrays differ where they are not equal, and equal
+    numbers of all types are one.
+    """
     alike = [1, np.int8(1), np.array(1), True, np.bool_(True)]
     assert len({identity(element) for element in alike}) == 1
     others = [1, "1", b"1", np.array([1]), np.array([[1]]), np.array(["1"]), -1, 2**64]
@@ -179,11 +217,16 @@ def test_ignore_errors_leaves_out_failures(caplog: pytest.LogCaptureFixture) -> 
     assert not caplog.records
     with caplog.at_level(logging.WARNING, "zmqdata"):
         run(nodes.IgnoreErrors(inputs=(picky(),), log_warning=True))
-    assert ["map(<lambda>) at t.py:1" in record.getMessage() for record in caplog.records] == [True, True]
+    assert ["map(<lambda>) at t.py:1" in record.getMessage() for record in caplog.records] == [
+        True,
+        True,
+    ]
 
 
 def test_ignore_errors_lets_other_errors_out() -> None:
-    """An error that concerns all elements is raised: passing over it might never end."""
+    """An error that concerns all elements is raised: passing over it might never
+    end.
+    """
     iterator = make_iterator(nodes.IgnoreErrors(inputs=(count(3),)), Context())
 
     class Broken:

@@ -47,7 +47,9 @@ def values(node: nodes.Node, context: Context, count: int = 20) -> list[int]:
 
 
 def test_random_numbers_follow_from_the_seed() -> None:
-    """Numbers are int64 below 2**32, the same for the same seed, and restoring continues them across groups."""
+    """Numbers are int64 below 2**32, the same for the same seed, and restoring
+    continues them across groups.
+    """
     node = nodes.Random(seed=3)
     check_restore(node, limit=40)
     numbers = values(node, Context(seed=1), 3000)
@@ -60,10 +62,17 @@ def test_random_numbers_follow_from_the_seed() -> None:
 
 @pytest.mark.parametrize(
     ("seed", "anew", "changes"),
-    [(1, False, set()), (1, True, {"turn"}), (None, False, {"fixed"}), (None, True, {"seed", "turn"})],
+    [
+        (1, False, set()),
+        (1, True, {"turn"}),
+        (None, False, {"fixed"}),
+        (None, True, {"seed", "turn"}),
+    ],
 )
 def test_what_random_numbers_depend_on(seed: int | None, anew: bool, changes: set[str]) -> None:
-    """A seed fixes the numbers, rerandomize_each_iteration gives each repetition its own."""
+    """A seed fixes the numbers, rerandomize_each_iteration gives each repetition its
+    own.
+    """
     node = nodes.Random(seed=seed, rerandomize_each_iteration=anew)
     first = values(node, Context())
     other = {"seed": Context(seed=5), "turn": Context(repetition=1), "fixed": Context(fixed_seed=5)}
@@ -81,15 +90,24 @@ def test_random_numbers_are_split_by_their_number() -> None:
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_sequences_are_read_by_index(shuffle: bool) -> None:
-    """Each element comes once; one that fails is a failure of its own; restoring works at each step."""
+    """Each element comes once; one that fails is a failure of its own; restoring works
+    at each step.
+    """
     outcomes = check_restore(nodes.FromSource(sequence=Squares(), shuffle=shuffle))
-    assert Counter(outcome if outcome[0] == "raised" else "element" for outcome in map(tuple, outcomes))["element"] == 4
+    assert (
+        Counter(
+            outcome if outcome[0] == "raised" else "element" for outcome in map(tuple, outcomes)
+        )["element"]
+        == 4
+    )
     failed = next(outcome for outcome in outcomes if "raised" in outcome)
     assert "IndexError: three is not there" in failed[2]
 
 
 def test_a_permutation_is_split_by_places() -> None:
-    """Workers that read different ranges of places read disjoint parts of one order, whatever the tasks' seeds."""
+    """Workers that read different ranges of places read disjoint parts of one order,
+    whatever the tasks' seeds.
+    """
     node = nodes.FromSource(sequence=range(10), shuffle=True)
     parts = [run(node, task(seed, [[ranges]])()) for seed, ranges in enumerate([(0, 4), (4, 10)])]
     assert sorted(value for part in parts for _, value in part) == list(range(10))
@@ -102,7 +120,9 @@ def task(seed: int, *ranges: Any) -> Callable[[], Context]:
 
 
 def test_a_permutation_is_that_of_the_splits_repetition() -> None:
-    """Where zip cut a pass short on one worker, parts of the same repetition are parts of one order all the same."""
+    """Where zip cut a pass short on one worker, parts of the same repetition are parts
+    of one order all the same.
+    """
     node = nodes.FromSource(sequence=range(10), shuffle=True)
     late, early = task(0, [[], [(0, 4)]])(), replace(task(1, [[], [(4, 10)]])(), repetition=5)
     for context in (late, early):
@@ -111,16 +131,24 @@ def test_a_permutation_is_that_of_the_splits_repetition() -> None:
 
 
 def test_iterations_have_orders_of_their_own() -> None:
-    """What the tasks of an iteration share differs from one iteration to the next, and is not the task's."""
+    """What the tasks of an iteration share differs from one iteration to the next, and
+    is not the task's.
+    """
     node = nodes.FromSource(sequence=range(20), shuffle=True)
     first = task(0, [[(0, 20)]])()
     assert values(node, first) == values(node, task(1, [[(0, 20)]])())
-    assert values(node, replace(task(0, [[(0, 20)]])(), shared_seed=5)) != values(node, task(0, [[(0, 20)]])())
+    assert values(node, replace(task(0, [[(0, 20)]])(), shared_seed=5)) != values(
+        node, task(0, [[(0, 20)]])()
+    )
 
 
 def test_orders_change_with_the_repetition_unless_told_otherwise() -> None:
-    """Each repetition and iteration has an order of its own; reshuffle_each_iteration=False keeps one."""
-    repeated = nodes.Repeat(inputs=(nodes.FromSource(sequence=range(20), shuffle=True, seed=1),), count=2)
+    """Each repetition and iteration has an order of its own;
+    reshuffle_each_iteration=False keeps one.
+    """
+    repeated = nodes.Repeat(
+        inputs=(nodes.FromSource(sequence=range(20), shuffle=True, seed=1),), count=2
+    )
     found = values(repeated, Context(), 40)
     assert sorted(found[:20]) == sorted(found[20:]) == list(range(20))
     assert found[:20] != found[20:]
@@ -130,7 +158,12 @@ def test_orders_change_with_the_repetition_unless_told_otherwise() -> None:
 
 def test_arrays_are_copied_out_of_a_sequence() -> None:
     """Who changes an element changes neither a list's nor a memory map's."""
-    for sequence in ([np.zeros(2)], np.zeros((1, 2)), [(np.zeros(2), {"x": np.zeros(2)})], [Point(np.zeros(2), 1)]):
+    for sequence in (
+        [np.zeros(2)],
+        np.zeros((1, 2)),
+        [(np.zeros(2), {"x": np.zeros(2)})],
+        [Point(np.zeros(2), 1)],
+    ):
         iterator = make_iterator(nodes.FromSource(sequence=sequence), Context())
         element = next(iterator)
         changed = element[0] if isinstance(element, tuple) else element
@@ -140,7 +173,9 @@ def test_arrays_are_copied_out_of_a_sequence() -> None:
 
 
 def test_tensors_of_other_libraries_become_arrays() -> None:
-    """What can be made an array is one, memory maps are plain arrays, other objects stay."""
+    """What can be made an array is one, memory maps are plain arrays, other objects
+    stay.
+    """
     assert owned({"x": Foreign()})["x"].tolist() == [1, 2]
     assert type(owned((np.arange(3).view(np.recarray),))[0]) is np.ndarray
     assert owned(Point(1, [2])).y.tolist() == [2]
@@ -150,12 +185,19 @@ def test_tensors_of_other_libraries_become_arrays() -> None:
 
 
 def test_ragged_tensors_are_copied_out_of_sequences_and_iterables() -> None:
-    """A ragged tensor comes as one, alone and in structures, and shares nothing with that of the user."""
+    """A ragged tensor comes as one, alone and in structures, and shares nothing with
+    that of the user.
+    """
     ragged = RaggedTensor.from_rows([[1], [2, 3]])
     for kept in (ragged, (ragged, 1), {"x": ragged}):
-        for node in (nodes.FromSource(sequence=[kept]), nodes.FromIterable(generator=nodes.Reiterated([kept]))):
+        for node in (
+            nodes.FromSource(sequence=[kept]),
+            nodes.FromIterable(generator=nodes.Reiterated([kept])),
+        ):
             element = next(make_iterator(node, Context()))
-            [found] = [part for part in optree.tree_leaves(element) if isinstance(part, RaggedTensor)]
+            [found] = [
+                part for part in optree.tree_leaves(element) if isinstance(part, RaggedTensor)
+            ]
             assert found.to_list() == [[1], [2, 3]]
             assert not np.shares_memory(found.values, ragged.values)
 
@@ -174,7 +216,9 @@ def test_iterables_begin_anew() -> None:
 
 @given(st.integers(0, 3000), st.integers(0, 2**63 - 1))
 def test_every_place_has_its_own_number(count: int, seed: int) -> None:
-    """A permutation of any length holds each number once, and is the same for the same seed."""
+    """A permutation of any length holds each number once, and is the same for the same
+    seed.
+    """
     order = Permutation(count, seed)
     found = [order[place] for place in range(count)]
     assert sorted(found) == list(range(count))
@@ -183,9 +227,13 @@ def test_every_place_has_its_own_number(count: int, seed: int) -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_all_orders_are_about_as_likely(count: int) -> None:
-    """Over many seeds each order of a few elements comes up about as often as any other."""
+    """Over many seeds each order of a few elements comes up about as often as any
+    other.
+    """
     draws = 1500
-    orders = Counter(tuple(Permutation(count, seed)[place] for place in range(count)) for seed in range(draws))
+    orders = Counter(
+        tuple(Permutation(count, seed)[place] for place in range(count)) for seed in range(draws)
+    )
     expected = draws / {2: 2, 3: 6, 4: 24}[count]
     assert len(orders) == draws / expected
     chi_square = sum((seen - expected) ** 2 / expected for seen in orders.values())
@@ -193,7 +241,9 @@ def test_all_orders_are_about_as_likely(count: int) -> None:
 
 
 def test_a_huge_permutation_takes_no_memory() -> None:
-    """A few places of a permutation of 2**40 elements are found at once, and are spread."""
+    """A few places of a permutation of 2**40 elements are found at once, and are
+    spread.
+    """
     order = Permutation(2**40, seed=1)
     found = [order[place] for place in (0, 1, 2, 2**40 - 1)]
     assert len(set(found)) == 4

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.iterators.sharding``: what each worker of a static policy reads."""
+"""Tests of ``zmqdata.iterators.sharding``: what each worker of a static policy
+reads.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ from zmqdata.dataset import (
     TextLineDataset,
     TFRecordDataset,
 )
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, PipelineError
+from zmqdata.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    PipelineError,
+)
 from zmqdata.iterators import Context, make_iterator, mixed_seed
 from zmqdata.iterators.sharding import shard_statically
 
@@ -68,7 +75,9 @@ def parts_of(dataset: Any, policy: str, count: int) -> list[list[Any]]:
 
 def assert_whole(dataset: Any, policy: str, count: int) -> None:
     """The parts are disjoint and together are what one worker alone would hand out."""
-    parts = Counter(element for part in parts_of(dataset, policy, count) for element in map(repr, part))
+    parts = Counter(
+        element for part in parts_of(dataset, policy, count) for element in map(repr, part)
+    )
     assert parts == Counter(map(repr, map(plain, dataset)))
 
 
@@ -93,7 +102,13 @@ def test_data_goes_before_what_only_prefetches() -> None:
     while node.inputs:
         kinds.append(type(node))
         node = node.inputs[0]
-    assert kinds == [nodes.Prefetch, nodes.WithOptions, nodes.Prefetch, nodes.StaticShard, nodes.Map]
+    assert kinds == [
+        nodes.Prefetch,
+        nodes.WithOptions,
+        nodes.Prefetch,
+        nodes.StaticShard,
+        nodes.Map,
+    ]
 
 
 def test_data_may_leave_a_worker_without_elements() -> None:
@@ -114,12 +129,19 @@ def test_data_shares_out_everything_once(size: int, batch: int, count: int) -> N
         TEN.map(int, num_parallel_calls=3, deterministic=False),
         TEN.random_map(lambda x, rng: int(rng.integers(1 << 30))),
         Dataset.sample_from_datasets([TEN, TEN.map(lambda x: x + 100)]),
-        TEN.interleave(lambda x: Dataset.range(x, x + 3), num_parallel_calls=2, deterministic=False, cycle_length=4),
+        TEN.interleave(
+            lambda x: Dataset.range(x, x + 3),
+            num_parallel_calls=2,
+            deterministic=False,
+            cycle_length=4,
+        ),
     ],
     ids=["shuffle", "map", "random_map", "sample", "interleave"],
 )
 def test_workers_agree_on_what_is_counted(dataset: Any) -> None:
-    """Random and unordered operations under the shard run alike on all workers, so nothing is lost or doubled."""
+    """Random and unordered operations under the shard run alike on all workers, so
+    nothing is lost or doubled.
+    """
     parts = parts_of(dataset, "DATA", 3)
     whole = part_of(dataset, "DATA", 1, 0)
     merged = [parts[number % 3][number // 3] for number in range(len(whole))]
@@ -144,12 +166,26 @@ def readers(names: list[str]) -> dict[str, Any]:
         "flat_map of a partial": listed.flat_map(partial(TextLineDataset, buffer_size=9)),
         "flat_map of a lambda": listed.flat_map(lambda name: TextLineDataset(name).map(str)),
         "interleave": listed.interleave(TextLineDataset, cycle_length=3),
-        "parallel interleave": listed.interleave(TextLineDataset, num_parallel_calls=2, deterministic=False),
+        "parallel interleave": listed.interleave(
+            TextLineDataset, num_parallel_calls=2, deterministic=False
+        ),
         "shuffled": Dataset.list_files(names).flat_map(TextLineDataset),
-        "nested": listed.flat_map(lambda name: Dataset.from_tensor_slices([name]).flat_map(TextLineDataset)),
-        "zipped inside": listed.flat_map(lambda name: Dataset.zip(TextLineDataset(name), Dataset.range(99))),
-        "behind much": listed.flat_map(TextLineDataset).map(str).filter(bool).shuffle(9).batch(1).unbatch().prefetch(2),
-        "over another": listed.flat_map(TextLineDataset).flat_map(lambda x: Dataset.from_tensors(x)),
+        "nested": listed.flat_map(
+            lambda name: Dataset.from_tensor_slices([name]).flat_map(TextLineDataset)
+        ),
+        "zipped inside": listed.flat_map(
+            lambda name: Dataset.zip(TextLineDataset(name), Dataset.range(99))
+        ),
+        "behind much": listed.flat_map(TextLineDataset)
+        .map(str)
+        .filter(bool)
+        .shuffle(9)
+        .batch(1)
+        .unbatch()
+        .prefetch(2),
+        "over another": listed.flat_map(TextLineDataset).flat_map(
+            lambda x: Dataset.from_tensors(x)
+        ),
         "counted": listed.flat_map(TextLineDataset).assert_cardinality(FILES * RECORDS),
     }
 
@@ -157,11 +193,15 @@ def readers(names: list[str]) -> dict[str, Any]:
 @pytest.mark.parametrize("policy", ["FILE", "FILE_OR_DATA"])
 @pytest.mark.parametrize("kind", readers([__file__]))
 def test_files_are_shared_out(names: list[str], kind: str, policy: str) -> None:
-    """However files are read: worker 3 of 5 gets files 3 and 8 whole, and all get everything once."""
+    """However files are read: worker 3 of 5 gets files 3 and 8 whole, and all get
+    everything once.
+    """
     dataset = readers(names)[kind]
     assert_whole(dataset, policy, 5)
     if kind != "shuffled":
-        lines = [line[0] if isinstance(line, tuple) else line for line in part_of(dataset, policy, 5, 3)]
+        lines = [
+            line[0] if isinstance(line, tuple) else line for line in part_of(dataset, policy, 5, 3)
+        ]
         assert sorted(lines) == expected([3, 8])
 
 
@@ -173,8 +213,14 @@ def test_the_order_of_files_stays(names: list[str]) -> None:
 
 def test_interleaved_files_are_interleaved(names: list[str]) -> None:
     """The files of a worker take turns."""
-    dataset = Dataset.list_files(names, shuffle=False).interleave(TextLineDataset, cycle_length=10).prefetch(2)
-    assert part_of(dataset, "FILE_OR_DATA", 5, 3) == [f"{file}:{line}" for line in range(RECORDS) for file in (3, 8)]
+    dataset = (
+        Dataset.list_files(names, shuffle=False)
+        .interleave(TextLineDataset, cycle_length=10)
+        .prefetch(2)
+    )
+    assert part_of(dataset, "FILE_OR_DATA", 5, 3) == [
+        f"{file}:{line}" for line in range(RECORDS) for file in (3, 8)
+    ]
 
 
 def test_all_inputs_of_zip_and_concatenate_are_shared_out(names: list[str]) -> None:
@@ -188,7 +234,9 @@ def test_all_inputs_of_zip_and_concatenate_are_shared_out(names: list[str]) -> N
 
 
 def test_names_are_shuffled_after_they_are_shared_out(names: list[str]) -> None:
-    """Shuffles of the names move behind the shard, with the parameters of the first; the others go."""
+    """Shuffles of the names move behind the shard, with the parameters of the first;
+    the others go.
+    """
     listed = Dataset.list_files(names, seed=4).map(str).shuffle(7, seed=5)
     node = shard_statically(listed.flat_map(TextLineDataset).node, "FILE", 2, 1)
     shuffle = node.inputs[0]
@@ -212,8 +260,12 @@ def test_shuffled_names_come_in_another_order(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("endless", "size"), [(True, FILES), (False, None)])
-def test_shuffling_endless_names_has_an_end(names: list[str], endless: bool, size: int | None) -> None:
-    """A shuffle of all names that moves behind an endless repeat holds as many as there are names."""
+def test_shuffling_endless_names_has_an_end(
+    names: list[str], endless: bool, size: int | None
+) -> None:
+    """A shuffle of all names that moves behind an endless repeat holds as many as there
+    are names.
+    """
     repeated = Dataset.list_files(names).repeat(-1 if endless else 2)
     shuffle = shard_statically(repeated.flat_map(TextLineDataset).node, "FILE", 2, 0).inputs[0]
     assert isinstance(shuffle, nodes.Shuffle)
@@ -224,8 +276,12 @@ def test_shuffling_endless_names_has_an_end(names: list[str], endless: bool, siz
 
 def test_shuffling_endless_names_of_unknown_number_has_an_end(names: list[str]) -> None:
     """The buffer is a large number then."""
-    kept = nodes.Shuffle(inputs=(Dataset.list_files(names, shuffle=False).filter(bool).node,), buffer_size=None)
-    dataset = nodes.FlatMap(inputs=(nodes.Repeat(inputs=(kept,), count=-1),), function=TextLineDataset)
+    kept = nodes.Shuffle(
+        inputs=(Dataset.list_files(names, shuffle=False).filter(bool).node,), buffer_size=None
+    )
+    dataset = nodes.FlatMap(
+        inputs=(nodes.Repeat(inputs=(kept,), count=-1),), function=TextLineDataset
+    )
     shuffle = shard_statically(dataset, "FILE", 2, 0).inputs[0]
     assert isinstance(shuffle, nodes.Shuffle)
     assert shuffle.buffer_size == 10_000
@@ -236,7 +292,9 @@ def test_all_readers_of_files_are_known(tmp_path: Path) -> None:
     paths = [tmp_path / str(number) for number in range(3)]
     for number, path in enumerate(paths):
         path.write_bytes(bytes([number]) * 2)
-    assert parts_of(FixedLengthRecordDataset(paths, 1), "FILE", 3) == [[bytes([number])] * 2 for number in range(3)]
+    assert parts_of(FixedLengthRecordDataset(paths, 1), "FILE", 3) == [
+        [bytes([number])] * 2 for number in range(3)
+    ]
     records = shard_statically(TFRecordDataset(paths).node, "FILE", 3, 1)
     assert isinstance(records, nodes.TFRecords)
     assert records.filenames == (str(paths[1]),)
@@ -246,9 +304,18 @@ def test_all_readers_of_files_are_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize("index", range(5))
 @pytest.mark.parametrize("listed", [True, False])
 def test_each_worker_needs_a_file(names: list[str], policy: str, index: int, listed: bool) -> None:
-    """With fewer files than workers each of these fails, and says which operation has how many; once."""
-    few = Dataset.list_files(names[:4]).flat_map(TextLineDataset) if listed else TextLineDataset(names[:4])
-    with pytest.raises(InvalidArgumentError, match=r"test_sharding.* has 4 files, not enough for the required 5 sha"):
+    """With fewer files than workers each of these fails, and says which operation has
+    how many; once.
+    """
+    few = (
+        Dataset.list_files(names[:4]).flat_map(TextLineDataset)
+        if listed
+        else TextLineDataset(names[:4])
+    )
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"test_sharding.* has 4 files, not enough for the required 5 sha",
+    ):
         part_of(few, policy, 5, index)
     if listed:
         iterator = make_iterator(shard_statically(few.node, policy, 5, index), Context())
@@ -293,23 +360,38 @@ class Words:
     ids=lambda dataset: dataset.node.operation,
 )
 def test_other_sources_cannot_be_shared_out_by_file(dataset: Any) -> None:
-    """FILE names the operation and the policies that work; FILE_OR_DATA divides the elements."""
-    with pytest.raises(NotFoundError, match=r"(Found an unshardable source dataset: |walked to ).*test_sharding.*DATA"):
+    """FILE names the operation and the policies that work; FILE_OR_DATA divides the
+    elements.
+    """
+    with pytest.raises(
+        NotFoundError,
+        match=r"(Found an unshardable source dataset: |walked to ).*test_sharding.*DATA",
+    ):
         part_of(dataset, "FILE", 2, 0)
     node = shard_statically(dataset.node, "FILE_OR_DATA", 2, 0)
-    assert any(isinstance(inner, nodes.StaticShard) and not inner.of_files for inner in (node, *node.inputs))
+    assert any(
+        isinstance(inner, nodes.StaticShard) and not inner.of_files
+        for inner in (node, *node.inputs)
+    )
 
 
 def test_an_operation_over_all_elements_is_not_looked_through(names: list[str]) -> None:
-    """``unique`` and the like would have other elements than the whole; FILE_OR_DATA takes DATA."""
+    """``unique`` and the like would have other elements than the whole; FILE_OR_DATA
+    takes DATA.
+    """
     dataset = TextLineDataset(names).map(lambda line: line[-1]).unique()
-    with pytest.raises(NotFoundError, match=r"Did not find a shardable source, walked to unique\(\) at test_sharding"):
+    with pytest.raises(
+        NotFoundError,
+        match=r"Did not find a shardable source, walked to unique\(\) at test_sharding",
+    ):
         part_of(dataset, "FILE", 2, 0)
     assert_whole(dataset, "FILE_OR_DATA", 2)
 
 
 def test_one_source_without_files_is_enough_for_data(names: list[str]) -> None:
-    """FILE_OR_DATA divides the elements of a zip of files and numbers, and leaves the files whole."""
+    """FILE_OR_DATA divides the elements of a zip of files and numbers, and leaves the
+    files whole.
+    """
     dataset = Dataset.zip(TextLineDataset(names), Dataset.range(99))
     assert part_of(dataset, "FILE_OR_DATA", 20, 3) == [("0:3", 3), ("5:3", 23)]
 
@@ -321,7 +403,9 @@ def test_one_worker_takes_all() -> None:
 
 
 def test_a_function_that_fails_is_an_error(names: list[str]) -> None:
-    """Nobody falls back to DATA alone: what fails for the first name is raised, with the place of the operation."""
+    """Nobody falls back to DATA alone: what fails for the first name is raised, with
+    the place of the operation.
+    """
 
     def failing(name: str) -> Any:
         raise KeyError(name)
@@ -332,7 +416,9 @@ def test_a_function_that_fails_is_an_error(names: list[str]) -> None:
 
 
 def test_a_function_is_called_once_more_than_for_reading(names: list[str]) -> None:
-    """To see what a function opens it is called with the first name, and with no other."""
+    """To see what a function opens it is called with the first name, and with no
+    other.
+    """
     called: list[str] = []
 
     def opened(name: str) -> Any:
@@ -345,7 +431,9 @@ def test_a_function_is_called_once_more_than_for_reading(names: list[str]) -> No
 
 
 def test_names_that_fail_count(names: list[str]) -> None:
-    """A name that fails has its place in one shard, it is no file less; who goes past one later raises it, too."""
+    """A name that fails has its place in one shard, it is no file less; who goes past
+    one later raises it, too.
+    """
 
     def checked(name: str) -> str:
         if name in (names[1], names[7]):
@@ -353,7 +441,10 @@ def test_names_that_fail_count(names: list[str]) -> None:
         return name
 
     kept = nodes.Map(inputs=(Dataset.list_files(names, shuffle=False).node,), function=checked)
-    shards = [nodes.StaticShard(inputs=(kept,), num_shards=5, index=index, of_files=True) for index in range(5)]
+    shards = [
+        nodes.StaticShard(inputs=(kept,), num_shards=5, index=index, of_files=True)
+        for index in range(5)
+    ]
     outcomes = [_outcomes(shard) for shard in shards]
     assert outcomes[1] == ["raised", names[6], "raised"]
     assert outcomes[2] == ["raised", names[2], "raised"]
@@ -377,7 +468,9 @@ def _outcomes(node: nodes.Node) -> list[Any]:
 
 
 def test_hints_are_filled_in(names: list[str]) -> None:
-    """Before the reader whole files are shared out, behind it every nth line; a real shard stays."""
+    """Before the reader whole files are shared out, behind it every nth line; a real
+    shard stays.
+    """
     listed = Dataset.list_files(names, shuffle=False)
     assert part_of(Dataset.range(20).shard(SHARD_HINT, SHARD_HINT), "HINT", 5, 1) == [1, 6, 11, 16]
     by_file = listed.shard(SHARD_HINT, SHARD_HINT).flat_map(TextLineDataset)
@@ -396,14 +489,20 @@ def test_without_a_hint_all_workers_read_all() -> None:
 @pytest.mark.parametrize("shuffled", [True, False])
 def test_hints_share_out_shuffled_names_once(names: list[str], shuffled: bool) -> None:
     """An order drawn under the hint is the same for all workers."""
-    hinted = Dataset.list_files(names, shuffle=shuffled).shard(SHARD_HINT, SHARD_HINT).interleave(TextLineDataset)
+    hinted = (
+        Dataset.list_files(names, shuffle=shuffled)
+        .shard(SHARD_HINT, SHARD_HINT)
+        .interleave(TextLineDataset)
+    )
     assert sorted(line for part in parts_of(hinted, "HINT", 3) for line in part) == expected()
 
 
 def test_a_hint_for_files_needs_a_file_for_each_worker(names: list[str]) -> None:
     """As FILE does; a hint for elements needs nothing."""
     listed = Dataset.list_files(names[:4], shuffle=False).shard(SHARD_HINT, SHARD_HINT)
-    with pytest.raises(InvalidArgumentError, match="4 files, not enough for the required 5 shards/workers"):
+    with pytest.raises(
+        InvalidArgumentError, match="4 files, not enough for the required 5 shards/workers"
+    ):
         part_of(listed.map(str).flat_map(TextLineDataset), "HINT", 5, 0)
     assert part_of(listed.map(str), "HINT", 5, 4) == []
     assert part_of(listed.flat_map(Dataset.from_tensors), "HINT", 5, 4) == []
@@ -419,9 +518,14 @@ def test_hints_are_found_everywhere_in_the_tree() -> None:
 
 
 def test_parts_are_kept_in_places_of_their_own(tmp_path: Path) -> None:
-    """What is kept in files behind a shard is a part: workers on one disk do not read each other's."""
+    """What is kept in files behind a shard is a part: workers on one disk do not read
+    each other's.
+    """
     hinted = Dataset.range(6).shard(SHARD_HINT, SHARD_HINT)
-    for dataset in (hinted.cache(str(tmp_path / "cache")), hinted.snapshot(str(tmp_path / "snapshot"))):
+    for dataset in (
+        hinted.cache(str(tmp_path / "cache")),
+        hinted.snapshot(str(tmp_path / "snapshot")),
+    ):
         assert parts_of(dataset, "HINT", 2) == [[0, 2, 4], [1, 3, 5]]
         assert parts_of(dataset, "HINT", 2) == [[0, 2, 4], [1, 3, 5]]
     assert part_of(hinted.cache(), "HINT", 2, 1) == [1, 3, 5]
@@ -432,11 +536,17 @@ def test_parts_are_kept_in_places_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["OFF", "DYNAMIC", "FILE", "DATA", "FILE_OR_DATA"])
 @pytest.mark.parametrize(
-    "dataset", [TEN.shard(SHARD_HINT, SHARD_HINT), Dataset.zip(TEN, TEN.shard(SHARD_HINT, SHARD_HINT).batch(2))]
+    "dataset",
+    [
+        TEN.shard(SHARD_HINT, SHARD_HINT),
+        Dataset.zip(TEN, TEN.shard(SHARD_HINT, SHARD_HINT).batch(2)),
+    ],
 )
 def test_hints_are_for_their_policy_only(dataset: Any, policy: str) -> None:
     """Under another one the error names the operation and the policy that it needs."""
-    with pytest.raises(FailedPreconditionError, match=r"test_sharding.*ShardingPolicy\.HINT processing mode"):
+    with pytest.raises(
+        FailedPreconditionError, match=r"test_sharding.*ShardingPolicy\.HINT processing mode"
+    ):
         shard_statically(dataset.node, policy, 5, 1)
 
 
@@ -452,7 +562,13 @@ def test_other_policies_change_nothing(policy: str) -> None:
         ("DATA", 0, 0, "num_workers should be >= 1, currently 0"),
         ("FILE_OR_DATA", 2, 5, "index should be >= 0 and < 2, currently 5"),
         ("HINT", 2, -1, "index should be >= 0 and < 2, currently -1"),
-        ("NONE", 2, 0, "no sharding policy 'NONE'; expected one of OFF, DYNAMIC, FILE, DATA, FILE_OR_DATA, HINT"),
+        (
+            "NONE",
+            2,
+            0,
+            "no sharding policy 'NONE'; expected one of OFF, DYNAMIC, FILE, DATA, FILE_OR_DATA, "
+            "HINT",
+        ),
     ],
 )
 def test_arguments_are_checked(policy: str, count: int, index: int, text: str) -> None:
@@ -486,9 +602,13 @@ STEPS: list[Callable[[Any], Any]] = [
 
 
 @given(
-    st.lists(st.sampled_from(STEPS), max_size=4), st.integers(1, 5), st.sampled_from(["FILE", "DATA", "FILE_OR_DATA"])
+    st.lists(st.sampled_from(STEPS), max_size=4),
+    st.integers(1, 5),
+    st.sampled_from(["FILE", "DATA", "FILE_OR_DATA"]),
 )
-def test_chains_are_shared_out_once(names: list[str], steps: list[Any], count: int, policy: str) -> None:
+def test_chains_are_shared_out_once(
+    names: list[str], steps: list[Any], count: int, policy: str
+) -> None:
     """Whatever stands behind the reader: no line is lost, none is doubled."""
     dataset: Any = Dataset.list_files(names[:5]).flat_map(TextLineDataset)
     for step in steps:

@@ -37,7 +37,9 @@ def order(node: Node, context: Context | None = None) -> list[int]:
 
 @given(st.integers(0, 60), st.none() | st.integers(1, 70))
 def test_every_element_comes_once(stop: int, size: int | None) -> None:
-    """Whatever the buffer, the elements are those of the input, and every step can be restored."""
+    """Whatever the buffer, the elements are those of the input, and every step can be
+    restored.
+    """
     read = check_restore(shuffled(count(stop), size), limit=100)
     assert sorted(outcome[3] for outcome in read) == list(range(stop))
 
@@ -62,13 +64,17 @@ def test_a_buffer_of_one_keeps_the_order() -> None:
 
 
 def test_all_positions_are_equally_likely() -> None:
-    """With a buffer that holds everything, each element is first about equally often."""
+    """With a buffer that holds everything, each element is first about equally
+    often.
+    """
     firsts = [order(shuffled(count(4), None), Context(seed=seed))[0] for seed in range(400)]
     assert np.bincount(firsts, minlength=4).min() > 60
 
 
 def test_the_order_depends_on_seed_place_and_repetition() -> None:
-    """Without a seed of its own a shuffle takes the context's, its place in the tree, and the repetition."""
+    """Without a seed of its own a shuffle takes the context's, its place in the tree,
+    and the repetition.
+    """
     node = shuffled(count(20), 20)
     contexts = [
         Context(seed=1),
@@ -83,7 +89,9 @@ def test_the_order_depends_on_seed_place_and_repetition() -> None:
 
 
 def test_a_fixed_seed_decides_alone() -> None:
-    """With a seed of its own the order is the same under any context, and another for each repetition."""
+    """With a seed of its own the order is the same under any context, and another for
+    each repetition.
+    """
     node = shuffled(count(20), 20, seed=5)
     assert order(node, Context(seed=1)) == order(node, Context(seed=2, path=(3,)))
     assert order(node, Context(repetition=1)) != order(node, Context())
@@ -92,7 +100,9 @@ def test_a_fixed_seed_decides_alone() -> None:
 
 @pytest.mark.parametrize("seed", [None, 5])
 def test_without_reshuffling_the_order_stays(seed: int | None) -> None:
-    """With reshuffle_each_iteration=False, repetitions, iterations and iterators have one order."""
+    """With reshuffle_each_iteration=False, repetitions, iterations and iterators have
+    one order.
+    """
     node = shuffled(count(20), 20, seed=seed, reshuffle_each_iteration=False)
     contexts = [Context(seed=1), Context(seed=2, repetition=1), Context(seed=3, iteration=4)]
     assert len({tuple(order(node, context)) for context in contexts}) == 1
@@ -100,13 +110,17 @@ def test_without_reshuffling_the_order_stays(seed: int | None) -> None:
 
 
 def test_the_order_is_the_same_for_ever() -> None:
-    """A change of this order would break the resuming of runs that were begun with an older version."""
+    """A change of this order would break the resuming of runs that were begun with an
+    older version.
+    """
     assert order(shuffled(count(10), 4, seed=1)) == [1, 3, 4, 0, 6, 7, 5, 9, 2, 8]
 
 
 @pytest.mark.parametrize("size", [3, 7])
 def test_failures_keep_their_place(size: int) -> None:
-    """A failing element is raised while the buffer is filled and does not take a place in it."""
+    """A failing element is raised while the buffer is filled and does not take a place
+    in it.
+    """
     failing = nodes.Map(inputs=(count(9),), function=lambda x: 1 // (int(x) - 4) and int(x))
     read = check_restore(shuffled(failing, size))
     assert [outcome[0] for outcome in read].count("raised") == 1
@@ -120,7 +134,9 @@ def test_splits_are_shuffled_after_they_came() -> None:
 
 
 def test_states_hold_no_elements() -> None:
-    """A state takes about four bytes for each place of the buffer, however large the elements are."""
+    """A state takes about four bytes for each place of the buffer, however large the
+    elements are.
+    """
     large = nodes.Map(inputs=(count(10**6),), function=lambda x: np.full(10_000, x))
     iterator = make_iterator(shuffled(large, 50), Context())
     for _ in range(200):
@@ -141,7 +157,9 @@ def test_small_and_large_buffers_draw_alike(size: int, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("size", [5, 300])
 def test_numbers_may_pass_four_bytes(size: int) -> None:
-    """Numbers are kept modulo 2**32; what comes around that number is the same as anywhere."""
+    """Numbers are kept modulo 2**32; what comes around that number is the same as
+    anywhere.
+    """
     node, shift = shuffled(count(3000), size), 2**32 - 1000
     iterator = make_iterator(node, Context())
     for _ in range(700):
@@ -160,7 +178,9 @@ def kilobyte(x: Any) -> Any:
 
 
 def growth(build: Callable[[int], Any], size: int) -> int:
-    """The bytes that something takes at most beyond half of its size: without what does not depend on the size."""
+    """The bytes that something takes at most beyond half of its size: without what does
+    not depend on the size.
+    """
 
     def peak(size: int) -> int:
         tracemalloc.start()
@@ -176,7 +196,9 @@ def growths(make: Callable[[Any], Any], size: int) -> tuple[int, int]:
     """That of a shuffle under way, and that of a list."""
 
     def shuffle_on(size: int) -> Any:
-        iterator = make_iterator(shuffled(nodes.Map(inputs=(count(10**9),), function=make), size), Context())
+        iterator = make_iterator(
+            shuffled(nodes.Map(inputs=(count(10**9),), function=make), size), Context()
+        )
         deque(islice(iterator, 3 * size), maxlen=0)
         return iterator
 
@@ -185,7 +207,9 @@ def growths(make: Callable[[Any], Any], size: int) -> tuple[int, int]:
 
 
 def test_the_buffer_takes_little_more_than_its_elements() -> None:
-    """Within 1.2 of a list of the elements, whether they are large or small, at any time."""
+    """Within 1.2 of a list of the elements, whether they are large or small, at any
+    time.
+    """
     # In a process of its own: what other threads take meanwhile would be traced, too.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         for shuffle, elements in pool.map(growths, [kilobyte, float], [500, 5000]):
@@ -194,7 +218,9 @@ def test_the_buffer_takes_little_more_than_its_elements() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_states_follow_each_other(seed: int) -> None:
-    """An iterator that was restored can be saved at once, and the next one restored from that."""
+    """An iterator that was restored can be saved at once, and the next one restored
+    from that.
+    """
     dataset = Dataset.range(500).shuffle(100, seed=seed, reshuffle_each_iteration=False)
     expected, found = [int(x) for x in dataset], []
     iterator = iter(dataset)

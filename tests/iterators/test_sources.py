@@ -24,7 +24,9 @@ def values(node: nodes.Node, context: Context | None = None) -> list[Any]:
 
 
 def test_range_counts_like_python() -> None:
-    """Start, stop and step mean what they mean for Python's range; elements are numpy scalars of the dtype."""
+    """Start, stop and step mean what they mean for Python's range; elements are numpy
+    scalars of the dtype.
+    """
     assert values(nodes.Range(start=5, stop=-4, step=-3)) == [5, 2, -1]
     assert [type(x) for x in values(nodes.Range(start=0, stop=1))] == [np.int64]
     assert [type(x) for x in values(nodes.Range(start=0, stop=1, dtype="float32"))] == [np.float32]
@@ -67,14 +69,20 @@ def test_sources_restore_at_every_step(node: nodes.Node) -> None:
     [nodes.Range(start=0, stop=9), nodes.TensorSlices(tensors=np.arange(9))],
 )
 def test_sources_read_the_splits_that_they_are_given(node: nodes.Node) -> None:
-    """With a provider a source yields its ranges in the order of the ledger, and restores within them."""
+    """With a provider a source yields its ranges in the order of the ledger, and
+    restores within them.
+    """
     read = check_restore(node, provided([[(4, 7), (0, 2)]]))
     assert read == [plain(np.int64(x)) for x in (4, 5, 6, 0, 1)]
 
 
-@pytest.mark.parametrize("node", [nodes.Tensors(tensors=1), nodes.FromGenerator(generator=range, args=(3,))])
+@pytest.mark.parametrize(
+    "node", [nodes.Tensors(tensors=1), nodes.FromGenerator(generator=range, args=(3,))]
+)
 def test_indivisible_sources_need_their_one_split(node: nodes.Node) -> None:
-    """A source of one split yields everything to whoever got the split, and nothing to others."""
+    """A source of one split yields everything to whoever got the split, and nothing to
+    others.
+    """
     assert check_restore(node, provided([[(0, 1)]])) == run(node)
     assert check_restore(node, provided([[]])) == []
 
@@ -86,7 +94,9 @@ def test_the_number_of_providers_must_fit() -> None:
 
 
 def test_slices_keep_the_structure() -> None:
-    """Rows have the nesting of the arrays: dicts, tuples, namedtuples; texts and structured rows included."""
+    """Rows have the nesting of the arrays: dicts, tuples, namedtuples; texts and
+    structured rows included.
+    """
     records = np.array([(1, 2.0), (3, 4.0)], dtype="i4,f8")
     tensors = {"p": Point(np.arange(2), np.array(["a", "b"])), "t": (records, np.zeros((2, 1)))}
     second = values(nodes.TensorSlices(tensors=tensors))[1]
@@ -114,8 +124,12 @@ def failing(count: int) -> Iterator[int]:
 
 
 def test_a_generator_that_raised_is_ended() -> None:
-    """Its exception comes at its place, with the node's name and the original as cause; then it is over."""
-    iterator = make_iterator(nodes.FromGenerator(generator=failing, args=(1,), site="a.py:3"), Context())
+    """Its exception comes at its place, with the node's name and the original as cause;
+    then it is over.
+    """
+    iterator = make_iterator(
+        nodes.FromGenerator(generator=failing, args=(1,), site="a.py:3"), Context()
+    )
     assert next(iterator) == 0
     with pytest.raises(
         PipelineError, match=r"from_generator\(failing\) at a.py:3 failed: ValueError: broken"
@@ -127,7 +141,9 @@ def test_a_generator_that_raised_is_ended() -> None:
 
 
 def test_a_generator_that_cannot_be_called_is_ended() -> None:
-    """A failure of the call itself is one failure, not one for each element asked for."""
+    """A failure of the call itself is one failure, not one for each element asked
+    for.
+    """
     iterator = make_iterator(nodes.FromGenerator(generator=range, args=("x",)), Context())
     with pytest.raises(PipelineError, match="TypeError"):
         next(iterator)
@@ -136,7 +152,10 @@ def test_a_generator_that_cannot_be_called_is_ended() -> None:
 
 @pytest.mark.parametrize("signature", [None, {"x": TensorSpec((2,), "float64")}])
 def test_a_generator_may_fill_its_arrays_again(signature: Any) -> None:
-    """What it has yielded stays as it was, as in tf.data, however many are held at a time."""
+    """What it has yielded stays as it was, as in tf.data, however many are held at a
+    time.
+    """
+
     def fill() -> Iterator[Any]:
         buffer = np.zeros(2)
         for number in range(3):
@@ -171,8 +190,14 @@ def yields(value: Any, signature: Any) -> Any:
 
 
 def test_a_signature_converts_python_values() -> None:
-    """Lists and Python numbers become what the signature says; texts and objects stay."""
-    signature = {"x": TensorSpec((None,), "float32"), "n": TensorSpec((), "int8"), "s": TensorSpec((), str)}
+    """Lists and Python numbers become what the signature says; texts and objects
+    stay.
+    """
+    signature = {
+        "x": TensorSpec((None,), "float32"),
+        "n": TensorSpec((), "int8"),
+        "s": TensorSpec((), str),
+    }
     element = yields({"x": [1, 2], "n": 3, "s": "a"}, signature)
     assert plain(element) == plain({"x": np.array([1, 2], "float32"), "n": np.int8(3), "s": "a"})
 
@@ -184,10 +209,16 @@ def test_without_a_signature_lists_become_arrays() -> None:
 
 @pytest.mark.parametrize("value", [[1, 2, 3], np.zeros(2, "float64"), {"x": 1}, [[1], [2]], "text"])
 def test_what_breaks_the_signature_is_refused(value: Any) -> None:
-    """Another shape, dtype or nesting is an error that quotes the signature; the generator goes on."""
-    node = nodes.FromGenerator(generator=lambda: [value, [1, 2]], output_signature=TensorSpec((2,), "float32"))
+    """Another shape, dtype or nesting is an error that quotes the signature; the
+    generator goes on.
+    """
+    node = nodes.FromGenerator(
+        generator=lambda: [value, [1, 2]], output_signature=TensorSpec((2,), "float32")
+    )
     iterator = make_iterator(node, Context())
-    with pytest.raises(PipelineError, match=r"output_signature is TensorSpec\(shape=\(2,\), dtype=float32\)"):
+    with pytest.raises(
+        PipelineError, match=r"output_signature is TensorSpec\(shape=\(2,\), dtype=float32\)"
+    ):
         next(iterator)
     assert [x.tolist() for x in iterator] == [[1, 2]]
 
@@ -196,7 +227,10 @@ def test_what_breaks_the_signature_is_refused(value: Any) -> None:
 def test_a_generator_returns_what_can_be_iterated_over(made: Any) -> None:
     """A function that returns something else is told what came, and to yield."""
     node = nodes.FromGenerator(generator=lambda: made)
-    with pytest.raises(PipelineError, match=rf"must return an iterable, it returned {made} of type .*: yield the elem"):
+    with pytest.raises(
+        PipelineError,
+        match=rf"must return an iterable, it returned {made} of type .*: yield the elem",
+    ):
         next(make_iterator(node, Context()))
 
 
@@ -243,7 +277,9 @@ def test_a_signature_may_be_ragged() -> None:
     ids=str,
 )
 def test_rows_taken_together_are_those_taken_one_by_one(tensors: Any) -> None:
-    """Types, nesting and values are the same, from wherever, and in however many pieces, they are taken."""
+    """Types, nesting and values are the same, from wherever, and in however many
+    pieces, they are taken.
+    """
     node = nodes.TensorSlices(tensors=tensors)
     single, iterator, together = values(node), make_iterator(node, Context()), []
     assert isinstance(iterator, Stackable)
@@ -260,7 +296,11 @@ def test_rows_taken_together_are_those_taken_one_by_one(tensors: Any) -> None:
 def kinds(element: Any) -> Any:
     if isinstance(element, dict):
         return {key: kinds(value) for key, value in element.items()}
-    return (type(element), [kinds(value) for value in element]) if isinstance(element, tuple) else type(element)
+    return (
+        (type(element), [kinds(value) for value in element])
+        if isinstance(element, tuple)
+        else type(element)
+    )
 
 
 def test_rows_taken_together_belong_to_the_receiver() -> None:
@@ -276,6 +316,8 @@ def test_rows_taken_together_belong_to_the_receiver() -> None:
 
 @pytest.mark.parametrize("state", [[47, -1], -1, None, "1", 1.0])
 def test_what_is_no_place_is_refused_at_once(state: object) -> None:
-    """And not by each element, as whoever passes over elements that fail would go on for ever."""
+    """And not by each element, as whoever passes over elements that fail would go on
+    for ever.
+    """
     with pytest.raises((TypeError, ValueError)):
         make_iterator(nodes.Range(start=0, stop=10), Context()).restore(state)

@@ -53,13 +53,19 @@ def test_no_task_reads_what_others_left(tmp_path: Path) -> None:
 
 
 def test_restoring_at_every_step(tmp_path: Path) -> None:
-    """Another worker, which has no files, pulls the splits of the first repetition again, also in later ones."""
+    """Another worker, which has no files, pulls the splits of the first repetition
+    again, also in later ones.
+    """
     shuffled = nodes.Shuffle(inputs=(counted(),), buffer_size=3)
     for source in (counted(), shuffled):
-        seen = check_restore(repeated(cached(tmp_path, source)), provided([LEDGER, [(0, 2)], [(4, 6)]]))
+        seen = check_restore(
+            repeated(cached(tmp_path, source)), provided([LEDGER, [(0, 2)], [(4, 6)]])
+        )
         assert sorted(value[3] for value in seen) == sorted([2, 3, 7, 8] * 3)
     behind = nodes.Concatenate(inputs=(counted(), cached(tmp_path, shuffled)))
-    check_restore(repeated(behind), provided([[(0, 1)], [(1, 2)], [(2, 3)]], [LEDGER, [(0, 2)], [(4, 6)]]))
+    check_restore(
+        repeated(behind), provided([[(0, 1)], [(1, 2)], [(2, 3)]], [LEDGER, [(0, 2)], [(4, 6)]])
+    )
 
 
 def test_two_caches_of_one_task_have_folders_of_their_own(tmp_path: Path) -> None:
@@ -71,7 +77,9 @@ def test_two_caches_of_one_task_have_folders_of_their_own(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("filename", ["", "cache"])
 def test_nothing_is_kept_for_nobody(tmp_path: Path, filename: str) -> None:
-    """Without a repeat above it a task never replays: a cache keeps nothing then, neither in memory nor in files."""
+    """Without a repeat above it a task never replays: a cache keeps nothing then,
+    neither in memory nor in files.
+    """
     node = nodes.Cache(inputs=(counted(),), filename=filename and str(tmp_path / filename))
     tapes = len(cache._tapes)
     iterator = make_iterator(node, provided([LEDGER])())
@@ -110,12 +118,16 @@ def test_folders_of_killed_tasks_go_with_the_next_one(tmp_path: Path) -> None:
 
 
 def test_nested_caches_are_not_of_the_task(tmp_path: Path) -> None:
-    """What a function makes is not split: there is one file for all, and who comes second is refused."""
+    """What a function makes is not split: there is one file for all, and who comes
+    second is refused.
+    """
     whole = cached(tmp_path)
     node = nodes.FlatMap(inputs=(counted(2),), function=lambda x: _Made(whole))
     one, other = (make_iterator(replace(node), provided([[(0, 1)]])()) for _ in range(2))
     assert int(next(one)) == 0
-    with pytest.raises(AlreadyExistsError, match=r"concurrent caching iterator.*one worker on each machine"):
+    with pytest.raises(
+        AlreadyExistsError, match=r"concurrent caching iterator.*one worker on each machine"
+    ):
         next(other)
     one.close()
 

@@ -18,19 +18,30 @@ from zmqdata.iterators import Context, make_iterator
 TYPES = (np.dtype(str), np.dtype("int8"), np.dtype("float32"), np.dtype("S"), np.dtype(bool))
 
 
-def sql_node(folder: Path, rows: list[tuple[Any, ...]], query: str = "SELECT * FROM t", **parameters: Any) -> nodes.Sql:
+def sql_node(
+    folder: Path, rows: list[tuple[Any, ...]], query: str = "SELECT * FROM t", **parameters: Any
+) -> nodes.Sql:
     name = folder / "with space?.db"
     with closing(sqlite3.connect(name)) as base:
         base.execute("CREATE TABLE t (a, b, c, d, e)")
         base.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", rows)
         base.commit()
-    given = {"driver_name": "sqlite", "data_source_name": str(name), "query": query, "output_types": TYPES}
+    given = {
+        "driver_name": "sqlite",
+        "data_source_name": str(name),
+        "query": query,
+        "output_types": TYPES,
+    }
     return nodes.Sql(**{**given, **parameters})
 
 
 def test_rows_have_the_types_that_were_asked_for(tmp_path: Path) -> None:
-    """Values become those of the dtypes, NULL an empty one; restoring runs the query again up to its place."""
-    node = sql_node(tmp_path, [("x", 1, 1.5, b"y", 1), (None, None, None, None, None), ("z", -128, 2, "y", 0)])
+    """Values become those of the dtypes, NULL an empty one; restoring runs the query
+    again up to its place.
+    """
+    node = sql_node(
+        tmp_path, [("x", 1, 1.5, b"y", 1), (None, None, None, None, None), ("z", -128, 2, "y", 0)]
+    )
     assert check_restore(node) == [
         plain(("x", np.int8(1), np.float32(1.5), b"y", np.bool_(True))),
         plain(("", np.int8(0), np.float32(0), b"", np.bool_(False))),
@@ -55,7 +66,9 @@ def test_a_row_of_other_types_fails_alone(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_query_is_one_failure(tmp_path: Path, query: str, text: str) -> None:
-    """A query that fails, changes something or gives other columns is one failure, then the end."""
+    """A query that fails, changes something or gives other columns is one failure, then
+    the end.
+    """
     iterator = make_iterator(sql_node(tmp_path, [("x", 1, 1, b"", 1)], query), Context())
     with pytest.raises(PipelineError, match=text):
         next(iterator)
@@ -65,13 +78,20 @@ def test_a_bad_query_is_one_failure(tmp_path: Path, query: str, text: str) -> No
 
 def test_a_missing_data_base_is_a_failure(tmp_path: Path) -> None:
     """A file that is not there is not made."""
-    node = nodes.Sql(driver_name="sqlite", data_source_name=str(tmp_path / "no.db"), query="SELECT 1", output_types=())
+    node = nodes.Sql(
+        driver_name="sqlite",
+        data_source_name=str(tmp_path / "no.db"),
+        query="SELECT 1",
+        output_types=(),
+    )
     assert [outcome[0] for outcome in run(node)] == ["raised"]
     assert not (tmp_path / "no.db").exists()
 
 
 def test_restoring_on_another_data_base_is_refused(tmp_path: Path) -> None:
-    """A query that gives fewer rows now than the state has counted cannot be continued."""
+    """A query that gives fewer rows now than the state has counted cannot be
+    continued.
+    """
     node = sql_node(tmp_path, [("x", 1, 1, b"", 1)])
     iterator = make_iterator(node, Context())
     next(iterator)
@@ -87,6 +107,10 @@ def test_restoring_on_another_data_base_is_refused(tmp_path: Path) -> None:
 def test_a_missing_data_base_is_named() -> None:
     """The error has the path."""
     types = (np.dtype(int),)
-    node = nodes.Sql(driver_name="sqlite", data_source_name="/nowhere/x", query="SELECT 1", output_types=types)
-    with pytest.raises(PipelineError, match=r"NotFoundError: /nowhere/x: unable to open .* Check the path"):
+    node = nodes.Sql(
+        driver_name="sqlite", data_source_name="/nowhere/x", query="SELECT 1", output_types=types
+    )
+    with pytest.raises(
+        PipelineError, match=r"NotFoundError: /nowhere/x: unable to open .* Check the path"
+    ):
         next(make_iterator(node, Context()))

@@ -37,7 +37,9 @@ def cached(folder: Path, source: nodes.Node | None = None) -> nodes.Cache:
 
 
 def snapshot(folder: Path, source: nodes.Node | None = None) -> nodes.Snapshot:
-    return nodes.Snapshot(inputs=(source or nine(),), path=str(folder), pipeline="cache", compression=None)
+    return nodes.Snapshot(
+        inputs=(source or nine(),), path=str(folder), pipeline="cache", compression=None
+    )
 
 
 def failing(x: Any) -> Any:
@@ -49,11 +51,15 @@ def failing(x: Any) -> Any:
 def saved(folder: Path, source: nodes.Node | None = None, run_name: str = "one") -> nodes.Load:
     save_elements(make_iterator(source or nine(), Context()), str(folder), run_name, None, None)
     manifest = read_manifest(str(folder))
-    return nodes.Load(path=str(folder), run=run_name, count=manifest.elements, elements_spec=manifest.element_spec)
+    return nodes.Load(
+        path=str(folder), run=run_name, count=manifest.elements, elements_spec=manifest.element_spec
+    )
 
 
 def test_load_reads_what_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elements come back in order from several chunks, restoring works at each of them, and the spec was widened."""
+    """Elements come back in order from several chunks, restoring works at each of them,
+    and the spec was widened.
+    """
     monkeypatch.setattr("zmqdata.iterators.stored.CHUNK_BYTES", 100)
     rows = [(np.arange(number), "text") for number in range(1, 8)]
     node = saved(tmp_path, nodes.FromList(sequence=tuple(rows), elements_spec=None))
@@ -63,7 +69,9 @@ def test_load_reads_what_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_saving_again_replaces_what_was_saved(tmp_path: Path) -> None:
-    """Old chunks are gone, and a dataset that was loaded before says that it must be loaded again."""
+    """Old chunks are gone, and a dataset that was loaded before says that it must be
+    loaded again.
+    """
     old, new = saved(tmp_path), saved(tmp_path, nodes.Range(start=5, stop=7), "two")
     assert [outcome[3] for outcome in run(new)] == [5, 6]
     assert [outcome[1] for outcome in run(old, limit=1)] == ["FailedPreconditionError"]
@@ -71,7 +79,9 @@ def test_saving_again_replaces_what_was_saved(tmp_path: Path) -> None:
 
 
 def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
-    """A pipeline that fails while it is saved leaves no new chunks, and the old ones stay."""
+    """A pipeline that fails while it is saved leaves no new chunks, and the old ones
+    stay.
+    """
     node = saved(tmp_path)
     bad = nodes.Map(inputs=(nine(),), function=failing)
     with pytest.raises(PipelineError, match="no"):
@@ -97,8 +107,12 @@ def test_only_one_saves_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [cached, snapshot])
-def test_files_are_read_once_they_are_complete(tmp_path: Path, make: Callable[..., nodes.Node]) -> None:
-    """The input runs once; later iterators and repetitions read, also those of another program."""
+def test_files_are_read_once_they_are_complete(
+    tmp_path: Path, make: Callable[..., nodes.Node]
+) -> None:
+    """The input runs once; later iterators and repetitions read, also those of another
+    program.
+    """
     seen: list[int] = []
 
     def see(x: Any) -> Any:
@@ -113,8 +127,12 @@ def test_files_are_read_once_they_are_complete(tmp_path: Path, make: Callable[..
 
 @pytest.mark.parametrize("make", [cached, snapshot])
 @pytest.mark.parametrize("lost", ["nothing", "files", "complete"])
-def test_restoring_at_every_step(tmp_path: Path, make: Callable[..., nodes.Node], lost: str) -> None:
-    """With the file as it was after a crash, without it, and with it complete, the same elements follow."""
+def test_restoring_at_every_step(
+    tmp_path: Path, make: Callable[..., nodes.Node], lost: str
+) -> None:
+    """With the file as it was after a crash, without it, and with it complete, the same
+    elements follow.
+    """
     mapped = nodes.Map(inputs=(nodes.Shuffle(inputs=(nine(),), buffer_size=4),), function=failing)
     node = nodes.Repeat(inputs=(make(tmp_path, mapped),), count=2)
     iterator = make_iterator(node, Context(seed=7))
@@ -140,15 +158,21 @@ def test_restoring_at_every_step(tmp_path: Path, make: Callable[..., nodes.Node]
         expected = [one for one in seen[step:] if one[0] != "raised"]
         assert [one for one in outcomes(restored) if one[0] != "raised"] == expected
         restored.close()
-        assert [one for one in run(node) if one[0] != "raised"][:7] == [one for one in seen if one[0] != "raised"][:7]
+        assert [one for one in run(node) if one[0] != "raised"][:7] == [
+            one for one in seen if one[0] != "raised"
+        ][:7]
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
-    """While one iterator writes a cache, another is an error that says so; when it was closed, another may write."""
+    """While one iterator writes a cache, another is an error that says so; when it was
+    closed, another may write.
+    """
     node = cached(tmp_path)
     first, second = make_iterator(node, Context()), make_iterator(node, Context(seed=1))
     next(first)
-    with pytest.raises(AlreadyExistsError, match="There appears to be a concurrent caching iterator running"):
+    with pytest.raises(
+        AlreadyExistsError, match="There appears to be a concurrent caching iterator running"
+    ):
         next(second)
     first.close()
     assert [int(x) for x in second] == list(range(9))
@@ -156,7 +180,9 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_second_snapshot_writer_passes_elements_on(tmp_path: Path) -> None:
-    """While one iterator writes a snapshot, others hand on what their input yields, and can be restored."""
+    """While one iterator writes a snapshot, others hand on what their input yields, and
+    can be restored.
+    """
     node = snapshot(tmp_path)
     writer = make_iterator(node, Context())
     next(writer)
@@ -172,7 +198,9 @@ def test_a_second_snapshot_writer_passes_elements_on(tmp_path: Path) -> None:
 
 
 def test_files_of_another_run_are_left_alone(tmp_path: Path) -> None:
-    """A state of a run whose files were replaced by those of another run continues its own, without writing."""
+    """A state of a run whose files were replaced by those of another run continues its
+    own, without writing.
+    """
     shuffled = nodes.Shuffle(inputs=(nine(),), buffer_size=9)
     node = cached(tmp_path, shuffled)
     states, iterator = [], make_iterator(node, Context(seed=1))
@@ -195,7 +223,9 @@ def test_files_of_another_run_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_stored_is_a_failure(tmp_path: Path) -> None:
-    """An object that does not fit into files is the failure of its element, in each run: the rest is not kept."""
+    """An object that does not fit into files is the failure of its element, in each
+    run: the rest is not kept.
+    """
     node = cached(tmp_path, nodes.FromList(sequence=(1, object(), 2), elements_spec=None))
     for _ in range(2):
         assert [outcome[0] for outcome in run(node)] == ["int", "raised", "int"]
@@ -226,7 +256,9 @@ def test_restoring_on_a_shorter_input_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_a_folder_holds_is_found_by_its_number(tmp_path: Path) -> None:
-    """An element of a complete cache is read at its place; before, and behind the end, there is none."""
+    """An element of a complete cache is read at its place; before, and behind the end,
+    there is none.
+    """
     node = cached(tmp_path, nodes.Range(start=5, stop=9))
     assert kept_element(node, 0) is None
     run(node)

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.iterators.trail``: which states are noted, and what restoring pulls again."""
+"""Tests of ``zmqdata.iterators.trail``: which states are noted, and what restoring
+pulls again.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from zmqdata.iterators.trail import _MOST_MARKS, Trail
 
 
 class Letters(ElementIterator):
-    """Yields ``"e0"``, ``"e1"``, ...; some of them fail. Counts how often it was asked where it is."""
+    """Yields ``"e0"``, ``"e1"``, ...; some of them fail. Counts how often it was asked
+    where it is.
+    """
 
     def __init__(self, stop: int = 1000, failing: frozenset[int] = frozenset()) -> None:
         self.stop = stop
@@ -53,7 +57,9 @@ class Owner:
 
 
 class Held:
-    """A trail over letters with the number of the oldest element that somebody holds."""
+    """A trail over letters with the number of the oldest element that somebody
+    holds.
+    """
 
     def __init__(self, every: int = 4, **source: Any) -> None:
         self.oldest = 0
@@ -82,7 +88,9 @@ def test_elements_are_numbered_as_they_come() -> None:
 
 
 def test_a_failing_element_has_a_number_too() -> None:
-    """A failure passes through and counts; the element behind it has the number it would have had."""
+    """A failure passes through and counts; the element behind it has the number it
+    would have had.
+    """
     held = Held(failing=frozenset({1}))
     held.pull(1)
     with pytest.raises(ValueError, match="1"):
@@ -102,7 +110,9 @@ def test_the_end_has_no_number() -> None:
 
 
 def test_states_are_noted_every_so_many_pulls() -> None:
-    """The input is asked where it is before the first element and then every few, not at each pull."""
+    """The input is asked where it is before the first element and then every few, not
+    at each pull.
+    """
     held = Held(every=4)
     held.pull(10)
     assert held.source.asked == [0, 4, 8]
@@ -119,7 +129,9 @@ def test_where_nothing_is_held_the_state_is_that_of_the_input() -> None:
 
 @pytest.mark.parametrize(("oldest", "first"), [(0, 0), (3, 0), (4, 4), (7, 4), (8, 8), (9, 8)])
 def test_what_is_held_is_pulled_from_the_last_state_before_it(oldest: int, first: int) -> None:
-    """A state begins at the newest noted place from which everything held comes again."""
+    """A state begins at the newest noted place from which everything held comes
+    again.
+    """
     held = Held(every=4)
     held.pull(10)
     held.oldest = oldest
@@ -127,7 +139,9 @@ def test_what_is_held_is_pulled_from_the_last_state_before_it(oldest: int, first
 
 
 def test_what_is_wanted_comes_again() -> None:
-    """Restoring gives the elements with the wanted numbers, and leaves the trail where it was."""
+    """Restoring gives the elements with the wanted numbers, and leaves the trail where
+    it was.
+    """
     held = Held(every=4)
     held.pull(10)
     held.oldest = 5
@@ -138,7 +152,9 @@ def test_what_is_wanted_comes_again() -> None:
 
 
 def test_a_restored_trail_can_tell_its_state_again() -> None:
-    """States are noted anew on the way, so that the next one needs no more than the first."""
+    """States are noted anew on the way, so that the next one needs no more than the
+    first.
+    """
     held = Held(every=4)
     held.pull(10)
     held.oldest = 5
@@ -157,7 +173,9 @@ def test_failures_do_not_come_again() -> None:
 
 
 def test_a_shorter_input_is_told_from_the_one_of_the_state() -> None:
-    """An input that ends before the place of the state is another one: both numbers are named."""
+    """An input that ends before the place of the state is another one: both numbers are
+    named.
+    """
     held = Held()
     held.pull(6)
     with pytest.raises(FailedPreconditionError, match="has 2 elements now and had 6 or more"):
@@ -165,7 +183,9 @@ def test_a_shorter_input_is_told_from_the_one_of_the_state() -> None:
 
 
 def test_an_element_held_for_long_does_not_pile_up_states() -> None:
-    """The number of noted states is limited; their distance grows, and the first is kept as long as it is needed."""
+    """The number of noted states is limited; their distance grows, and the first is
+    kept as long as it is needed.
+    """
     held = Held(every=1, stop=10_000)
     for _ in range(5_000):
         held.trail.pull()
@@ -192,15 +212,21 @@ def test_what_is_no_longer_held_is_forgotten() -> None:
     pulls=st.integers(0, 300),
     failing=st.frozensets(st.integers(0, 300), max_size=20),
 )
-def test_any_state_restores_all_that_is_held(every: int, window: int, pulls: int, failing: frozenset[int]) -> None:
-    """Whatever is held, failed or noted, a new trail finds all of it again, and goes on with the same element."""
+def test_any_state_restores_all_that_is_held(
+    every: int, window: int, pulls: int, failing: frozenset[int]
+) -> None:
+    """Whatever is held, failed or noted, a new trail finds all of it again, and goes on
+    with the same element.
+    """
     held = pulled_to(pulls, every=every, failing=failing)
     held.oldest = max(0, pulls - window)
     wanted = set(range(held.oldest, pulls))
     saved = msgspec.msgpack.decode(msgspec.msgpack.encode(held.trail.state()))
     again = Held(every=every, failing=failing)
     again.oldest = held.oldest
-    assert again.trail.restore(saved, wanted) == {number: f"e{number}" for number in wanted - failing}
+    assert again.trail.restore(saved, wanted) == {
+        number: f"e{number}" for number in wanted - failing
+    }
     assert again.trail.pulled == pulls
     assert again.source.place == held.source.place
     assert saved[0] <= held.oldest or not wanted
@@ -214,14 +240,18 @@ class Stateless(Letters):
 
 
 def test_without_states_a_trail_still_pulls() -> None:
-    """An input that cannot say where it is can be read; its state says that there is none."""
+    """An input that cannot say where it is can be read; its state says that there is
+    none.
+    """
     trail = Trail(Stateless(), 4, lambda: 0)
     assert [trail.pull() for _ in range(9)] == [f"e{number}" for number in range(9)]
     assert holds_no_state(trail.state())
 
 
 def test_whoever_holds_a_trail_goes_with_his_last_user() -> None:
-    """No cycle of references waits for the garbage collector, with files and locks in it."""
+    """No cycle of references waits for the garbage collector, with files and locks in
+    it.
+    """
     owner = Owner()
     assert [owner.trail.pull() for _ in range(3)] == ["e0", "e1", "e2"]
     trail, reference = owner.trail, weakref.ref(owner)
@@ -231,7 +261,9 @@ def test_whoever_holds_a_trail_goes_with_his_last_user() -> None:
 
 
 def test_a_state_can_be_taken_right_behind_a_restored_one() -> None:
-    """While what is held is pulled again its owner does not know of it yet, and no mark before it may go."""
+    """While what is held is pulled again its owner does not know of it yet, and no mark
+    before it may go.
+    """
     held = Held(every=2)
     for _ in range(20):
         held.trail.pull()
@@ -246,13 +278,17 @@ def test_a_state_can_be_taken_right_behind_a_restored_one() -> None:
 
 
 def test_an_element_that_fails_now_is_told() -> None:
-    """Whoever needs one that could be made before gets its error; what failed before may fail again."""
+    """Whoever needs one that could be made before gets its error; what failed before
+    may fail again.
+    """
     held = Held(failing=frozenset({1}))
     for _ in range(3):
         with contextlib.suppress(ValueError):
             held.trail.pull()
     again = Held(failing=frozenset({1, 2})).trail.restore(held.trail.state(), {0, 1, 2})
     assert again == {0: "e0"}
-    with pytest.raises(FailedPreconditionError, match="element 2 of the input could be made") as told:
+    with pytest.raises(
+        FailedPreconditionError, match="element 2 of the input could be made"
+    ) as told:
         again[2]
     assert isinstance(told.value.__cause__, ValueError)

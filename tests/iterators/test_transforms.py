@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.iterators.transforms``; what all iterators share is in ``test_base``."""
+"""Tests of ``zmqdata.iterators.transforms``; what all iterators share is in
+``test_base``.
+"""
 
 from __future__ import annotations
 
@@ -40,32 +42,67 @@ def picky(x: Any) -> Any:
 
 
 def test_functions_get_plain_tuples_unpacked() -> None:
-    """A plain tuple becomes the arguments; a dict, a namedtuple and an array are one argument."""
+    """A plain tuple becomes the arguments; a dict, a namedtuple and an array are one
+    argument.
+    """
     rows = np.arange(2)
-    for tensors, arguments in [((rows, rows), 2), ({"a": rows}, 1), (Point(rows, rows), 1), (rows, 1)]:
+    for tensors, arguments in [
+        ((rows, rows), 2),
+        ({"a": rows}, 1),
+        (Point(rows, rows), 1),
+        (rows, 1),
+    ]:
         got: list[Any] = []
-        node = nodes.Map(inputs=(slices(tensors),), function=lambda *args, got=got: got.append(args))
+        node = nodes.Map(
+            inputs=(slices(tensors),), function=lambda *args, got=got: got.append(args)
+        )
         values(node)
         assert [len(args) for args in got] == [arguments, arguments]
-        predicate = nodes.Filter(inputs=(slices(tensors),), predicate=lambda *args, n=arguments: len(args) == n)
+        predicate = nodes.Filter(
+            inputs=(slices(tensors),), predicate=lambda *args, n=arguments: len(args) == n
+        )
         assert len(values(predicate)) == 2
 
 
 def test_results_keep_their_type_except_lists() -> None:
-    """A Python int stays one; a list becomes an array at any depth, also in namedtuples and other dicts."""
-    results: list[Any] = [1, "a", None, [1, 2], ([1],), {"x": {"y": [1]}}, Point([1], 2), OrderedDict(a=[1])]
+    """A Python int stays one; a list becomes an array at any depth, also in namedtuples
+    and other dicts.
+    """
+    results: list[Any] = [
+        1,
+        "a",
+        None,
+        [1, 2],
+        ([1],),
+        {"x": {"y": [1]}},
+        Point([1], 2),
+        OrderedDict(a=[1]),
+    ]
     array = np.array([1])
-    expected = [1, "a", None, np.array([1, 2]), (array,), {"x": {"y": array}}, Point(array, 2), OrderedDict(a=array)]
+    expected = [
+        1,
+        "a",
+        None,
+        np.array([1, 2]),
+        (array,),
+        {"x": {"y": array}},
+        Point(array, 2),
+        OrderedDict(a=array),
+    ]
     came = values(mapped(lambda x: results[x], len(results)))
     assert plain(tuple(came)) == plain(tuple(expected))
     assert type(came[-1]) is OrderedDict
 
 
 def test_a_failing_function_fails_one_element() -> None:
-    """The failure names the node and has the original as its cause; the next element follows."""
+    """The failure names the node and has the original as its cause; the next element
+    follows.
+    """
     iterator = make_iterator(mapped(picky), Context())
     assert next(iterator) == 0
-    with pytest.raises(PipelineError, match=r"map\(picky\) at train.py:12 failed: ValueError: not 1") as caught:
+    with pytest.raises(
+        PipelineError, match=r"map\(picky\) at train.py:12 failed: ValueError: not 1"
+    ) as caught:
         next(iterator)
     assert isinstance(caught.value.__cause__, ValueError)
     assert caught.value.node == "map(picky) at train.py:12"
@@ -73,7 +110,9 @@ def test_a_failing_function_fails_one_element() -> None:
 
 
 def test_stop_iteration_in_a_function_ends_nothing() -> None:
-    """A StopIteration that leaks out of a user's function is a failure, not a quiet end."""
+    """A StopIteration that leaks out of a user's function is a failure, not a quiet
+    end.
+    """
     assert [outcome[0] for outcome in run(mapped(lambda x: next(iter([]))))] == ["raised"] * 5
     bad = nodes.Filter(inputs=(count(3),), predicate=lambda x: next(iter([])))
     assert [outcome[0] for outcome in run(bad)] == ["raised"] * 3
@@ -102,14 +141,18 @@ def test_other_predicates_are_refused(result: Any) -> None:
         values(node)
 
 
-@pytest.mark.parametrize(("number", "expected"), [(0, []), (2, [0, 1]), (9, [0, 1, 2, 3, 4]), (-1, [0, 1, 2, 3, 4])])
+@pytest.mark.parametrize(
+    ("number", "expected"), [(0, []), (2, [0, 1]), (9, [0, 1, 2, 3, 4]), (-1, [0, 1, 2, 3, 4])]
+)
 def test_take(number: int, expected: list[int]) -> None:
     """Take yields at most so many, -1 all, and restores at every step."""
     node = nodes.Take(inputs=(count(5),), count=number)
     assert check_restore(node) == [plain(np.int64(x)) for x in expected]
 
 
-@pytest.mark.parametrize(("number", "expected"), [(0, [0, 1, 2, 3, 4]), (2, [2, 3, 4]), (9, []), (-1, [])])
+@pytest.mark.parametrize(
+    ("number", "expected"), [(0, [0, 1, 2, 3, 4]), (2, [2, 3, 4]), (9, []), (-1, [])]
+)
 def test_skip(number: int, expected: list[int]) -> None:
     """Skip leaves out so many, -1 all, and restores at every step."""
     node = nodes.Skip(inputs=(count(5),), count=number)
@@ -140,14 +183,18 @@ def test_failures_are_not_counted() -> None:
 
 
 def test_enumerate_counts_what_it_yields() -> None:
-    """Numbers are np.int64, begin at start, and have no gaps where an element failed."""
+    """Numbers are np.int64, begin at start, and have no gaps where an element
+    failed.
+    """
     node = nodes.Enumerate(inputs=(mapped(picky),), start=7)
     numbers = [outcome[1] for outcome in check_restore(node) if outcome[0] == "tuple"]
     assert numbers == [plain(np.int64(7)), plain(np.int64(8))]
 
 
 def test_enumerate_counts_per_worker() -> None:
-    """With a provider the numbers count what this iterator got, whatever the splits were."""
+    """With a provider the numbers count what this iterator got, whatever the splits
+    were.
+    """
     node = nodes.Enumerate(inputs=(count(9),))
     read = check_restore(node, provided([[(5, 7)]]))
     assert read == [plain((np.int64(0), np.int64(5))), plain((np.int64(1), np.int64(6)))]
@@ -177,6 +224,8 @@ def test_closing_reaches_the_source() -> None:
 
 
 def test_skipping_all_reads_nothing() -> None:
-    """skip(-1) is empty at once, of an endless input as well, and after errors of its input."""
+    """skip(-1) is empty at once, of an endless input as well, and after errors of its
+    input.
+    """
     assert values(nodes.Skip(inputs=(nodes.Repeat(inputs=(count(3),), count=-1),), count=-1)) == []
     assert values(nodes.Skip(inputs=(mapped(lambda x: 1 // 0),), count=-1)) == []

@@ -71,7 +71,9 @@ def test_a_buffer_grows_when_it_was_full_and_is_empty() -> None:
 
 @pytest.mark.parametrize("found", ["found_full", "found_empty"])
 def test_a_buffer_on_one_side_only_stays(found: str) -> None:
-    """Always full: larger would be of no use. Never full: what is missing is speed, not room."""
+    """Always full: larger would be of no use. Never full: what is missing is speed, not
+    room.
+    """
     size = TunedSize(2**40)
     for _ in range(100):
         getattr(size, found)()

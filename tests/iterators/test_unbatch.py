@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.iterators.unbatch``: rows of batches, batches of other sizes, vectorised functions."""
+"""Tests of ``zmqdata.iterators.unbatch``: rows of batches, batches of other sizes,
+vectorised functions.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +45,19 @@ def rebatch(node: Node, *sizes: int, drop: bool = False) -> Node:
 
 
 def map_batches(node: Node, function: Any, size: int = 3, drop: bool = False) -> Node:
-    return nodes.MapBatches(inputs=(node,), function=function, batch_size=size, drop_remainder=drop, site="train.py:3")
+    return nodes.MapBatches(
+        inputs=(node,), function=function, batch_size=size, drop_remainder=drop, site="train.py:3"
+    )
 
 
 def nested(numbers: Any) -> Any:
     lists = RaggedTensor.from_row_lengths(np.arange(int(numbers.sum())), numbers)
     deep = RaggedTensor.from_row_lengths(lists, np.ones(len(numbers), int))
-    return {"n": numbers, "p": Point(np.stack([numbers] * 2, 1), (lists, deep)), "s": numbers.astype(str)}
+    return {
+        "n": numbers,
+        "p": Point(np.stack([numbers] * 2, 1), (lists, deep)),
+        "s": numbers.astype(str),
+    }
 
 
 def row_of(n: int, row: Any) -> bool:
@@ -66,7 +74,9 @@ def row_of(n: int, row: Any) -> bool:
 
 @given(SIZES)
 def test_unbatch_gives_the_rows_in_order(sizes: list[int]) -> None:
-    """Rows of batches of any size come one by one, and continue exactly from any step."""
+    """Rows of batches of any size come one by one, and continue exactly from any
+    step.
+    """
     assert check_restore(unbatch(batches(sizes))) == [plain(np.int64(n)) for n in range(sum(sizes))]
 
 
@@ -81,13 +91,19 @@ def test_rows_keep_the_nesting() -> None:
 def test_unbatch_undoes_batch_in_splits() -> None:
     """With a provider, the rows are those of its splits."""
     node = unbatch(nodes.Batch(inputs=(count(9),), batch_size=2))
-    assert check_restore(node, provided([[(0, 2), (4, 9)]])) == [plain(np.int64(n)) for n in (0, 1, 4, 5, 6, 7, 8)]
+    assert check_restore(node, provided([[(0, 2), (4, 9)]])) == [
+        plain(np.int64(n)) for n in (0, 1, 4, 5, 6, 7, 8)
+    ]
 
 
 def test_rows_belong_to_their_receiver() -> None:
     """Small rows have memory of their own, large ones share none with other rows."""
     small, large = np.zeros((2, 3)), np.zeros((2, COPY_BELOW))
-    for row in (*rows(small), *rows(large), *rows(RaggedTensor(large.reshape(-1), [0, COPY_BELOW, 2 * COPY_BELOW]))):
+    for row in (
+        *rows(small),
+        *rows(large),
+        *rows(RaggedTensor(large.reshape(-1), [0, COPY_BELOW, 2 * COPY_BELOW])),
+    ):
         row[...] = 1
     assert small.sum() == 0
     assert large.sum() == large.size
@@ -127,7 +143,13 @@ def failing(numbers: Any) -> Any:
 def test_failures_come_at_their_place(make: Any) -> None:
     """A batch that fails, or has no rows, fails once, and the rows around it come."""
     node = unbatch(batches([2, 1, 2], make))
-    assert [outcome[0] for outcome in check_restore(node)] == ["int64", "int64", "raised", "int64", "int64"]
+    assert [outcome[0] for outcome in check_restore(node)] == [
+        "int64",
+        "int64",
+        "raised",
+        "int64",
+        "int64",
+    ]
     iterator = make_iterator(unbatch(batches([1], odd_one)), Context())
     with pytest.raises(PipelineError, match=r"unbatch\(\) at train.py:3 failed: "):
         next(iterator)
@@ -136,7 +158,9 @@ def test_failures_come_at_their_place(make: Any) -> None:
 
 @given(SIZES, st.lists(st.integers(0, 4), min_size=1, max_size=3).filter(any), st.booleans())
 def test_rebatch_equals_a_loop(given_sizes: list[int], sizes: list[int], drop: bool) -> None:
-    """Batches of sizes in turn, empty ones too, hold all rows in order, and continue exactly from any step."""
+    """Batches of sizes in turn, empty ones too, hold all rows in order, and continue
+    exactly from any step.
+    """
     left, wanted = list(range(sum(given_sizes))), []
     for size in cycle(sizes):
         if (size and not left) or not given_sizes:
@@ -150,11 +174,20 @@ def test_rebatch_equals_a_loop(given_sizes: list[int], sizes: list[int], drop: b
 
 
 @given(
-    st.integers(1, 9), st.integers(1, 4), st.lists(st.integers(0, 4), min_size=1, max_size=3).filter(any), st.booleans()
+    st.integers(1, 9),
+    st.integers(1, 4),
+    st.lists(st.integers(0, 4), min_size=1, max_size=3).filter(any),
+    st.booleans(),
 )
-def test_rebatch_has_as_many_batches_as_it_says(stop: int, size: int, sizes: list[int], drop: bool) -> None:
+def test_rebatch_has_as_many_batches_as_it_says(
+    stop: int, size: int, sizes: list[int], drop: bool
+) -> None:
     """Where the number of rows is known, so is that of batches."""
-    node = rebatch(nodes.Batch(inputs=(count(stop * size),), batch_size=size, drop_remainder=True), *sizes, drop=drop)
+    node = rebatch(
+        nodes.Batch(inputs=(count(stop * size),), batch_size=size, drop_remainder=True),
+        *sizes,
+        drop=drop,
+    )
     assert len(list(make_iterator(node, Context()))) == node.cardinality
 
 
@@ -167,7 +200,9 @@ def test_rebatch_keeps_the_nesting() -> None:
 
 
 def test_rebatch_gives_up_the_batch_that_fails() -> None:
-    """When the input fails, what was collected is given up, as in batch, and the next size has its turn."""
+    """When the input fails, what was collected is given up, as in batch, and the next
+    size has its turn.
+    """
     read = check_restore(rebatch(batches([2, 1, 2, 2], failing), 3, 2))
     assert [outcome[0] for outcome in read] == ["raised", "ndarray", "ndarray"]
     assert [outcome[3] for outcome in read[1:]] == [[3, 4], [5, 6]]
@@ -185,13 +220,17 @@ def test_batches_that_do_not_join_are_an_error_that_teaches() -> None:
 
 @given(st.integers(0, 12), st.integers(1, 5), st.booleans())
 def test_map_batches_equals_map(stop: int, size: int, drop: bool) -> None:
-    """A vectorised function gives what it would one by one, and continues exactly from any step."""
+    """A vectorised function gives what it would one by one, and continues exactly from
+    any step.
+    """
     node = map_batches(count(stop), lambda x: x * x, size, drop)
     assert check_restore(node) == [plain(np.int64(n * n)) for n in range(node.cardinality)]
 
 
 def test_map_batches_calls_once_per_batch() -> None:
-    """The function gets stacked elements, a tuple as its arguments, and may return lists."""
+    """The function gets stacked elements, a tuple as its arguments, and may return
+    lists.
+    """
     calls = []
 
     def add(a: Any, b: Any) -> Any:
@@ -199,7 +238,13 @@ def test_map_batches_calls_once_per_batch() -> None:
         return {"sum": (a + b).tolist()}
 
     pairs = nodes.TensorSlices(tensors=(np.arange(5), np.arange(5) * 10))
-    assert [row["sum"] for row in make_iterator(map_batches(pairs, add), Context())] == [0, 11, 22, 33, 44]
+    assert [row["sum"] for row in make_iterator(map_batches(pairs, add), Context())] == [
+        0,
+        11,
+        22,
+        33,
+        44,
+    ]
     assert [part[0].tolist() for part in calls] == [[0, 1, 2], [3, 4]]
 
 
@@ -212,7 +257,9 @@ def test_map_batches_calls_once_per_batch() -> None:
     ],
 )
 def test_a_failing_batch_is_given_up(function: Any, text: str) -> None:
-    """The batch that the function fails on fails once, with the node's name, and the next one follows."""
+    """The batch that the function fails on fails once, with the node's name, and the
+    next one follows.
+    """
     read = check_restore(map_batches(count(9), function))
     assert [outcome[0] for outcome in read] == ["int64"] * 3 + ["raised"] + ["int64"] * 3
     assert "at train.py:3 failed: " in read[3][2]
@@ -222,7 +269,11 @@ def test_a_failing_batch_is_given_up(function: Any, text: str) -> None:
 def test_states_stay_small() -> None:
     """States hold numbers, not the rows of the batch in hand."""
     wide = nodes.Map(inputs=(count(3),), function=lambda n: np.zeros((4, 9999)))
-    for node in (unbatch(wide), rebatch(wide, 3), map_batches(count(3), lambda x: np.zeros((3, 9999)))):
+    for node in (
+        unbatch(wide),
+        rebatch(wide, 3),
+        map_batches(count(3), lambda x: np.zeros((3, 9999))),
+    ):
         iterator = make_iterator(node, Context())
         next(iterator)
         assert len(str(iterator.state())) < 60

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.iterators.watched``: map and filter of a watched pipeline, beside what all call sites share."""
+"""Tests of ``zmqdata.iterators.watched``: map and filter of a watched pipeline, beside
+what all call sites share.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from zmqdata.iterators.watching import IDLE
 
 KINDS: dict[str, Callable[..., nodes.Node]] = {
     "map": lambda source, function: nodes.Map(inputs=(source,), function=function, site="a.py:1"),
-    "filter": lambda source, function: nodes.Filter(inputs=(source,), predicate=function, site="a.py:1"),
+    "filter": lambda source, function: nodes.Filter(
+        inputs=(source,), predicate=function, site="a.py:1"
+    ),
 }
 COUNT = nodes.Range(start=0, stop=6)
 PAIRS = nodes.Enumerate(inputs=(COUNT,))
@@ -43,7 +47,9 @@ def test_the_plain_ones_run_where_nobody_watches(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_number_is_noted_during_the_call(kind: str) -> None:
-    """While the function runs, its slot has the number of the element; before and after, that of none."""
+    """While the function runs, its slot has the number of the element; before and
+    after, that of none.
+    """
     watch, seen = RecordingWatch(), []
 
     def look(x: Any) -> bool:
@@ -76,7 +82,9 @@ def test_a_tuple_becomes_arguments(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_failure_names_the_node_and_ends_the_note(kind: str) -> None:
-    """What the function raises is one failure, behind which the iterator goes on with the next number."""
+    """What the function raises is one failure, behind which the iterator goes on with
+    the next number.
+    """
     watch = RecordingWatch()
 
     def fail_at_two(x: Any) -> bool:
@@ -84,7 +92,9 @@ def test_a_failure_names_the_node_and_ends_the_note(kind: str) -> None:
 
     iterator = opened(KINDS[kind](COUNT, fail_at_two), watch)
     assert len([next(iterator), next(iterator)]) == 2
-    with pytest.raises(PipelineError, match=rf"{kind}\(fail_at_two\) at a.py:1 failed: ZeroDivisionError"):
+    with pytest.raises(
+        PipelineError, match=rf"{kind}\(fail_at_two\) at a.py:1 failed: ZeroDivisionError"
+    ):
         next(iterator)
     assert [slot.cells[slot.at] for slot in watch.slots] == [IDLE]
     assert len(list(iterator)) == 3
@@ -93,7 +103,9 @@ def test_a_failure_names_the_node_and_ends_the_note(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_poison_is_left_out_and_suspects_are_alone(kind: str) -> None:
-    """A poisoned element is in the quarantine and never called for; a suspect is called for under the watch's lock."""
+    """A poisoned element is in the quarantine and never called for; a suspect is called
+    for under the watch's lock.
+    """
     watch = RecordingWatch(poisoned={"/": {1, 5}}, suspects={"/": {3}})
     quarantine: list[Any] = []
     alone: list[int] = []
@@ -110,7 +122,9 @@ def test_poison_is_left_out_and_suspects_are_alone(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_they_restore_at_every_step(kind: str) -> None:
-    """The state has the number of the next element, so that notes and poison go on where they were."""
+    """The state has the number of the next element, so that notes and poison go on
+    where they were.
+    """
     node = KINDS[kind](COUNT, lambda x: x != 2)
     assert check_restore(node, lambda: Context(watch=RecordingWatch())) == check_restore(node)
     first = opened(node, RecordingWatch())
@@ -128,7 +142,9 @@ def test_lists_become_arrays() -> None:
     assert next(opened(node, RecordingWatch()))["x"].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(("answer", "kept"), [(True, 6), (False, 0), (np.True_, 6), (np.zeros((), bool), 0)])
+@pytest.mark.parametrize(
+    ("answer", "kept"), [(True, 6), (False, 0), (np.True_, 6), (np.zeros((), bool), 0)]
+)
 def test_a_predicate_answers_with_one_truth_value(answer: Any, kept: int) -> None:
     """Python's and numpy's truth values count alike."""
     assert len(list(opened(KINDS["filter"](COUNT, lambda x: answer), RecordingWatch()))) == kept

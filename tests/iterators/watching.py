@@ -24,10 +24,14 @@ class Cells(list[int]):
 
 
 class RecordingWatch:
-    """Notes by place of the node; ``slots`` are those in use, ``failures`` what was raised and the numbers then."""
+    """Notes by place of the node; ``slots`` are those in use, ``failures`` what was
+    raised and the numbers then.
+    """
 
     def __init__(
-        self, poisoned: Mapping[str, Collection[int]] = {}, suspects: Mapping[str, Collection[int]] = {}
+        self,
+        poisoned: Mapping[str, Collection[int]] = {},
+        suspects: Mapping[str, Collection[int]] = {},
     ) -> None:
         self.poisoned = poisoned
         self.suspects = suspects

@@ -1,4 +1,5 @@
-"""Storms of pulled cables: a job on machines of a network whose cables are pulled, or carry only in one direction.
+"""Storms of pulled cables: a job on machines of a network whose cables are pulled, or
+carry only in one direction.
 
 What must hold all the same is checked at the end: ``CableStorm.run``.
 """
@@ -22,14 +23,17 @@ WORKER_TIMEOUT = 2_000
 CLIENT_TIMEOUT = 4_000
 PACE = 0.001
 DEADLINE = 60.0
-"""Seconds from the last misfortune in which an iteration must have ended; the longest known wait is 30."""
+"""Seconds from the last misfortune in which an iteration must have ended; the longest
+known wait is 30.
+"""
 
 
 class CableStorm:
     """One round: a job, and disturbed cables at random places of it.
 
     Args:
-        lan: machines named dispatcher, worker1, worker2, client and, where two loops read, client2.
+        lan: machines named dispatcher, worker1, worker2, client and, where two loops
+            read, client2.
         seed: decides what happens when.
         kind: of the job, a key of ``training_loop.KINDS``.
         folder: for the journal, and for what training loops write down.
@@ -64,7 +68,11 @@ class CableStorm:
         """Starts all machines, and the training loops on theirs."""
         folder = ("--work-dir", str(self.folder / "journal"), "--port", "5050")
         times = (f"--worker-timeout-ms={WORKER_TIMEOUT}", f"--client-timeout-ms={CLIENT_TIMEOUT}")
-        places = [f"--worker-address={self.lan.address(machine)}" for machine in WORKERS if self.kind == "static"]
+        places = [
+            f"--worker-address={self.lan.address(machine)}"
+            for machine in WORKERS
+            if self.kind == "static"
+        ]
         self.service = self.lan.serve("dispatcher", "dispatcher", *folder, *times, *places)
         for machine in WORKERS:
             self._start_worker(machine)
@@ -73,12 +81,16 @@ class CableStorm:
             self.add_loop(consumer, self.clients[consumer % len(self.clients)])
 
     def _start_worker(self, machine: str) -> None:
-        self.workers[machine] = self.lan.start_server(machine, "worker", "--dispatcher", self.service)
+        self.workers[machine] = self.lan.start_server(
+            machine, "worker", "--dispatcher", self.service
+        )
 
     def add_loop(self, consumer: int, machine: str) -> None:
         path = self.folder / f"loop-{len(self.loops)}"
         within = self.lan.within(machine)
-        self.loops.append(TrainingLoop(self.service, self.kind, self.count, consumer, path, within, self.pace))
+        self.loops.append(
+            TrainingLoop(self.service, self.kind, self.count, consumer, path, within, self.pace)
+        )
 
     @property
     def handed_out(self) -> int:
@@ -93,10 +105,16 @@ class CableStorm:
     def pull(self) -> None:
         """Somebody's cable is pulled."""
         machine = self._machine()
-        self.disturb(f"{machine} is off", lambda: self.lan.pull_cable(machine), lambda: self.lan.plug_cable(machine))
+        self.disturb(
+            f"{machine} is off",
+            lambda: self.lan.pull_cable(machine),
+            lambda: self.lan.plug_cable(machine),
+        )
 
     def isolate_reader(self) -> None:
-        """The only loop's cable is pulled until it hands out nothing any more: ``handed_out_alone``."""
+        """The only loop's cable is pulled until it hands out nothing any more:
+        ``handed_out_alone``.
+        """
         machine = self.clients[0]
         self._tell(f"{machine} is off until its lease is over")
         self.lan.pull_cable(machine)
@@ -120,17 +138,27 @@ class CableStorm:
 
     def silence_one(self, one: str, other: str) -> None:
         lost = f"{one} is not heard by {other}"
-        self.disturb(lost, lambda: self.lan.silence(one, other), lambda: self.lan.let_speak(one, other))
+        self.disturb(
+            lost, lambda: self.lan.silence(one, other), lambda: self.lan.let_speak(one, other)
+        )
 
     def mute(self) -> None:
         """One machine hears everybody and is heard by nobody."""
         machine = self._machine()
-        self.disturb(f"{machine} is heard by nobody", lambda: self.lan.mute(machine), lambda: self.lan.unmute(machine))
+        self.disturb(
+            f"{machine} is heard by nobody",
+            lambda: self.lan.mute(machine),
+            lambda: self.lan.unmute(machine),
+        )
 
     def deafen(self) -> None:
         """One machine is heard by everybody and hears nobody."""
         machine = self._machine()
-        self.disturb(f"{machine} hears nobody", lambda: self.lan.deafen(machine), lambda: self.lan.undeafen(machine))
+        self.disturb(
+            f"{machine} hears nobody",
+            lambda: self.lan.deafen(machine),
+            lambda: self.lan.undeafen(machine),
+        )
 
     def _machine(self) -> str:
         return self.random.choice(self.lan.machines)
@@ -147,7 +175,9 @@ class CableStorm:
         self.healed = time.monotonic()
 
     def kill_worker(self) -> None:
-        """A worker is killed with all its processes, and started again on the same machine."""
+        """A worker is killed with all its processes, and started again on the same
+        machine.
+        """
         machine = self.random.choice(WORKERS)
         self._tell(f"{machine} is killed")
         os.killpg(self.workers[machine].process.pid, signal.SIGKILL)
@@ -164,10 +194,12 @@ class CableStorm:
     # --- and how it ends
 
     def run(self, *misfortunes: Callable[[], None]) -> None:
-        """Lives through it and checks that every element was handed out, none of them twice, in the order promised.
+        """Lives through it and checks that every element was handed out, none of them
+        twice, in the order promised.
 
         Args:
-            misfortunes: what happens, one after the other; drawn by the seed when there are none.
+            misfortunes: what happens, one after the other; drawn by the seed when there
+                are none.
         """
         self.began = self.healed = time.monotonic()
         try:
@@ -183,7 +215,9 @@ class CableStorm:
         self.start()
         goals = sorted(self.random.randrange(self.count * 6 // 10) for _ in misfortunes)
         for goal, misfortune in zip(goals, misfortunes, strict=True):
-            await_condition(lambda goal=goal: self.handed_out > goal or not self.running, DEADLINE, "elements")
+            await_condition(
+                lambda goal=goal: self.handed_out > goal or not self.running, DEADLINE, "elements"
+            )
             if self.running:
                 misfortune()
         await_condition(lambda: all(loop.has_ended() for loop in self.loops), DEADLINE, "the end")
@@ -192,5 +226,6 @@ class CableStorm:
 
     def _logs(self) -> str:
         programs = "".join(f"{path.name}:\n{path.read_text()[-3000:]}" for path in self.lan.logs)
-        return programs + "".join(f"{loop.path.name}:\n{loop.log.read_text()[-3000:]}" for loop in self.loops)
-
+        return programs + "".join(
+            f"{loop.path.name}:\n{loop.log.read_text()[-3000:]}" for loop in self.loops
+        )

@@ -1,6 +1,8 @@
-"""A local network in network namespaces: machines on a switch, each with an interface, an address and a cable.
+"""A local network in network namespaces: machines on a switch, each with an interface,
+an address and a cable.
 
-Nothing of it touches the network of the host: the switch is a namespace too. Programs started here end with the test.
+Nothing of it touches the network of the host: the switch is a namespace too. Programs
+started here end with the test.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from zmqdata.testing.cluster import await_condition
 START = 120.0
 NOBODY = "02:00:00:00:00:01"
 ROOT = Path(__file__).parents[2]
-REFUSALS = re.compile("not permitted|permission denied|not supported|unknown device type|read-only", re.IGNORECASE)
+REFUSALS = re.compile(
+    "not permitted|permission denied|not supported|unknown device type|read-only", re.IGNORECASE
+)
 
 
 class NotPermittedError(Exception):
@@ -47,7 +51,9 @@ def iproute2(*command: str) -> str:
 
 @dataclass
 class Program:
-    """A Python program on a machine. It ends when its standard input does; what it writes goes to files."""
+    """A Python program on a machine. It ends when its standard input does; what it
+    writes goes to files.
+    """
 
     process: subprocess.Popen[str]
     output: Path
@@ -63,10 +69,15 @@ class Program:
         def found() -> re.Match[str] | None:
             return re.search(rf"^{pattern}\n", self.said, re.MULTILINE)
 
-        await_condition(lambda: found() or self.process.poll() is not None, START, f"the line {pattern!r}")
+        await_condition(
+            lambda: found() or self.process.poll() is not None, START, f"the line {pattern!r}"
+        )
         match = found()
         if match is None:
-            pytest.fail(f"ended with {self.process.returncode} before it printed {pattern!r}: {self.log.read_text()}")
+            pytest.fail(
+                f"ended with {self.process.returncode} before it printed {pattern!r}: "
+                f"{self.log.read_text()}"
+            )
         return match
 
     def await_end(self) -> str:
@@ -121,7 +132,20 @@ class Lan:
         for name in self.machines:
             space = self._add_namespace(name)
             ip("-n", space, "link", "set", "dev", "lo", "up")
-            ip("-n", space, "link", "add", "eth0", "type", "veth", "peer", "name", name, "netns", switch)
+            ip(
+                "-n",
+                space,
+                "link",
+                "add",
+                "eth0",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                name,
+                "netns",
+                switch,
+            )
             ip("-n", space, "address", "add", f"{self.address(name)}/24", "dev", "eth0")
             ip("-n", space, "link", "set", "dev", "eth0", "up")
             ip("-n", switch, "link", "set", "dev", name, "master", "bridge", "up")
@@ -140,7 +164,9 @@ class Lan:
         return f"10.83.0.{self.machines.index(machine) + 1}"
 
     def pull_cable(self, machine: str) -> None:
-        """Takes a machine off the network: what is sent to it or by it is lost, and no connection is closed."""
+        """Takes a machine off the network: what is sent to it or by it is lost, and no
+        connection is closed.
+        """
         ip("-n", self._space("switch"), "link", "set", "dev", machine, "down")
 
     def plug_cable(self, machine: str) -> None:
@@ -148,7 +174,9 @@ class Lan:
         ip("-n", self._space("switch"), "link", "set", "dev", machine, "up")
 
     def silence(self, sender: str, receiver: str) -> None:
-        """Loses what one machine sends to another, and nothing else: frames go to a machine that does not exist."""
+        """Loses what one machine sends to another, and nothing else: frames go to a
+        machine that does not exist.
+        """
         told = ("lladdr", NOBODY, "dev", "eth0", "nud", "permanent")
         ip("-n", self._space(sender), "neighbour", "replace", self.address(receiver), *told)
 
@@ -220,11 +248,17 @@ class Lan:
 
     def start_server(self, machine: str, role: str, *options: str) -> Program:
         """Starts a server that listens on every interface, and returns at once."""
-        return self.start(machine, "-m", f"zmqdata.{role}", "--host", "0.0.0.0", *options, "--lifeline", "0")
+        return self.start(
+            machine, "-m", f"zmqdata.{role}", "--host", "0.0.0.0", *options, "--lifeline", "0"
+        )
 
     def serve(self, machine: str, role: str, *options: str) -> str:
-        """Starts a server that listens on every interface; returns the address that it announces."""
-        return self.start_server(machine, role, *options).await_line(f"zmqdata {role} listening on (.*)")[1]
+        """Starts a server that listens on every interface; returns the address that it
+        announces.
+        """
+        return self.start_server(machine, role, *options).await_line(
+            f"zmqdata {role} listening on (.*)"
+        )[1]
 
     def run(self, machine: str, *arguments: str) -> str:
         """Runs Python on a machine to its end; returns what it printed."""

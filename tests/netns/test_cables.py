@@ -1,4 +1,6 @@
-"""What is promised holds while cables are pulled, wholly or in one direction. The storms are in ``cables``."""
+"""What is promised holds while cables are pulled, wholly or in one direction. The
+storms are in ``cables``.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def lan(tmp_path: Path) -> Iterator[Lan]:
 
 
 def test_each_direction_of_each_connection(lan: Lan, tmp_path: Path) -> None:
-    """Control and elements, there and back: whichever direction is lost for a moment, nothing else is."""
+    """Control and elements, there and back: whichever direction is lost for a moment,
+    nothing else is.
+    """
     storm = CableStorm(lan, 1, "dynamic", tmp_path, count=8_000, pauses=(0.7,))
     storm.run(*every_direction(storm))
 
@@ -46,7 +50,11 @@ def test_each_direction_of_each_connection_for_long(lan: Lan, kind: str, tmp_pat
 
 def every_direction(storm: CableStorm) -> list[Callable[[], None]]:
     pairs = itertools.combinations(("dispatcher", "worker2", "client"), 2)
-    return [partial(storm.silence_one, *pair) for one, other in pairs for pair in ((one, other), (other, one))]
+    return [
+        partial(storm.silence_one, *pair)
+        for one, other in pairs
+        for pair in ((one, other), (other, one))
+    ]
 
 
 def test_nothing_is_lost_when_cables_are_cut(lan: Lan, tmp_path: Path) -> None:
@@ -55,7 +63,9 @@ def test_nothing_is_lost_when_cables_are_cut(lan: Lan, tmp_path: Path) -> None:
 
 
 def test_who_reads_alone_and_reaches_nobody_stops(lan: Lan, tmp_path: Path) -> None:
-    """When its lease is over it hands out no more of what it holds: others may have that. With its cable it goes on."""
+    """When its lease is over it hands out no more of what it holds: others may have
+    that. With its cable it goes on.
+    """
     storm = CableStorm(lan, 1, "ordered", tmp_path, count=200, pace=0.1)
     storm.run(storm.isolate_reader)
     lease = CLIENT_TIMEOUT / 1000 * 0.9
@@ -65,8 +75,12 @@ def test_who_reads_alone_and_reaches_nobody_stops(lan: Lan, tmp_path: Path) -> N
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(1, 6))
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_lost_in_many_storms_of_cables(lan: Lan, kind: str, seed: int, tmp_path: Path) -> None:
-    """Twenty storms: each element is handed out, none twice, in the order promised, whatever time-outs run out."""
+def test_nothing_is_lost_in_many_storms_of_cables(
+    lan: Lan, kind: str, seed: int, tmp_path: Path
+) -> None:
+    """Twenty storms: each element is handed out, none twice, in the order promised,
+    whatever time-outs run out.
+    """
     CableStorm(lan, seed, kind, tmp_path).run()
 
 
@@ -74,7 +88,9 @@ def test_nothing_is_lost_in_many_storms_of_cables(lan: Lan, kind: str, seed: int
 @pytest.mark.parametrize("seed", range(1, 3))
 @pytest.mark.parametrize("kind", KINDS)
 def test_slow_cables_cuts_and_deaths(lan: Lan, kind: str, seed: int, tmp_path: Path) -> None:
-    """Every cable carries a gigabit per second, and with each disturbance a worker is killed."""
+    """Every cable carries a gigabit per second, and with each disturbance a worker is
+    killed.
+    """
     for machine in lan.machines:
         lan.limit(machine, "1gbit")
     CableStorm(lan, seed, kind, tmp_path, kills=True).run()

@@ -1,4 +1,6 @@
-"""Dispatcher, workers and client on machines of their own, as far as the network can tell: over real interfaces."""
+"""Dispatcher, workers and client on machines of their own, as far as the network can
+tell: over real interfaces.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 PORT = 5050
 COUNT = 20_000
 READ, WINDOW = 500, 256
-"""Elements that a client has read before anything happens to it, and how many may be on their way to it."""
+"""Elements that a client has read before anything happens to it, and how many may be on
+their way to it.
+"""
 FILES = 60
 LARGE_BYTES = 30_000_000
 
@@ -40,23 +44,32 @@ def start_service(lan: Lan, *options: str) -> str:
     service = lan.serve("dispatcher", "dispatcher", "--port", str(PORT), *options)
     assert service == f"tcp://{lan.address('dispatcher')}:{PORT}"
     for machine in ("worker1", "worker2"):
-        # A small part of a job is made before its client goes on, so that a worker that begins late has its share.
-        announced = lan.serve(machine, "worker", "--dispatcher", service, "--buffer-bytes", str(1 << 20))
+        # A small part of a job is made before its client goes on, so that a worker that
+        # begins late has its share.
+        announced = lan.serve(
+            machine, "worker", "--dispatcher", service, "--buffer-bytes", str(1 << 20)
+        )
         assert announced.startswith(f"tcp://{lan.address(machine)}:")
     return service
 
 
 def status(lan: Lan, address: str, role: str = "--dispatcher") -> dict[str, Any]:
     """How things stand at a server."""
-    found: dict[str, Any] = json.loads(lan.run("client", "-m", "zmqdata", "status", "--json", role, address))
+    found: dict[str, Any] = json.loads(
+        lan.run("client", "-m", "zmqdata", "status", "--json", role, address)
+    )
     return found
 
 
 def test_the_quickstart_on_four_machines(lan: Lan) -> None:
-    """The quickstart trains over the network: each file comes exactly once, and the blocks travel over the cables."""
+    """The quickstart trains over the network: each file comes exactly once, and the
+    blocks travel over the cables.
+    """
     service = start_service(lan)
     quickstart = str(ROOT / "examples" / "quickstart.py")
-    said = lan.run("client", quickstart, "--service", service, "--files", str(FILES), "--epochs", "3")
+    said = lan.run(
+        "client", quickstart, "--service", service, "--files", str(FILES), "--epochs", "3"
+    )
     assert re.search(rf"each file exactly once per epoch\W+yes: {FILES} files", said), said
     size = number_behind("bytes", said)
     received, _ = lan.traffic("client")
@@ -104,10 +117,16 @@ def start_client(lan: Lan, service: str, job: str = "job") -> Program:
 
 
 def await_produced(lan: Lan, address: str, more_than: int) -> int:
-    """Waits until the only task of a worker has made more elements than that; which task it is."""
+    """Waits until the only task of a worker has made more elements than that; which
+    task it is.
+    """
 
     def found() -> list[int]:
-        return [one["task"] for one in status(lan, address, "--worker")["tasks"] if one["produced"] > more_than]
+        return [
+            one["task"]
+            for one in status(lan, address, "--worker")["tasks"]
+            if one["produced"] > more_than
+        ]
 
     await_condition(lambda: bool(found()), START, "what it has made")
     [task] = found()
@@ -124,14 +143,24 @@ VANISHING = {
 
 @pytest.mark.parametrize(
     "how",
-    ["pulled", pytest.param("not heard", marks=pytest.mark.full), pytest.param("not hearing", marks=pytest.mark.full)],
+    [
+        "pulled",
+        pytest.param("not heard", marks=pytest.mark.full),
+        pytest.param("not hearing", marks=pytest.mark.full),
+    ],
 )
 def test_a_machine_vanishes(lan: Lan, how: str) -> None:
-    """When a worker is cut off in mid-job, the job ends with every element once; back, it gives up its old attempt."""
+    """When a worker is cut off in mid-job, the job ends with every element once; back,
+    it gives up its old attempt.
+    """
     vanish, come_back = VANISHING[how]
     service = start_service(lan, "--worker-timeout-ms", "1000")
     client = start_client(lan, service)
-    [address] = [one["address"] for one in status(lan, service)["workers"] if lan.address("worker2") in one["address"]]
+    [address] = [
+        one["address"]
+        for one in status(lan, service)["workers"]
+        if lan.address("worker2") in one["address"]
+    ]
     task = await_produced(lan, address, READ + WINDOW)
     vanish(lan, "worker2")
     client.tell("go on")
@@ -140,7 +169,9 @@ def test_a_machine_vanishes(lan: Lan, how: str) -> None:
     assert 2 in [task["attempt"] for task in after["tasks"]]
     assert len(after["workers"]) == 1
     come_back(lan, "worker2")
-    await_condition(lambda: status(lan, address, "--worker")["tasks"] == [], START, "the end of its old attempt")
+    await_condition(
+        lambda: status(lan, address, "--worker")["tasks"] == [], START, "the end of its old attempt"
+    )
     assert task in status(lan, address, "--worker")["deleted_tasks"]
     check_new_work(lan, service, address)
 
@@ -154,13 +185,16 @@ def check_new_work(lan: Lan, service: str, address: str) -> None:
 
 
 def test_a_machine_is_back_in_time(lan: Lan) -> None:
-    """When a worker's cable is pulled for a moment, its task stays with it and every element comes exactly once."""
+    """When a worker's cable is pulled for a moment, its task stays with it and every
+    element comes exactly once.
+    """
     service = start_service(lan)
     client = start_client(lan, service)
     lan.pull_cable("worker2")
     client.tell("go on")
     await_condition(
-        lambda: max(worker["silent_seconds"] for worker in status(lan, service)["workers"]) > 2, what="its silence"
+        lambda: max(worker["silent_seconds"] for worker in status(lan, service)["workers"]) > 2,
+        what="its silence",
     )
     assert client.process.poll() is None
     lan.plug_cable("worker2")
@@ -181,7 +215,9 @@ for element in large.apply(distribute("distributed_epoch", sys.argv[1])):
 
 @pytest.mark.full
 def test_an_element_may_take_longer_than_silence_may_last(lan: Lan) -> None:
-    """On a slow cable an element takes more than the ten seconds in which a link must give a sign of life."""
+    """On a slow cable an element takes more than the ten seconds in which a link must
+    give a sign of life.
+    """
     lan.limit("client", "20mbit")
     service = start_service(lan)
     client = lan.start("client", "-c", LARGE, service)

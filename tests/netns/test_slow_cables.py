@@ -1,4 +1,6 @@
-"""What "AUTO" compresses on cables of several speeds, as far as the network can tell."""
+"""What "AUTO" compresses on cables of several speeds, as far as the network can
+tell.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from tests.netns.lan import Lan, NotPermittedError
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
 
 COUNT, WIDTH = 240, 1 << 17
-"""Elements and the tokens in each: a megabyte. Up to 80 are made, and on their way, before the cable is known."""
+"""Elements and the tokens in each: a megabyte. Up to 80 are made, and on their way,
+before the cable is known.
+"""
 SIZE = COUNT * WIDTH * 8
 
 CLIENT = f"""
@@ -45,7 +49,9 @@ def lan(tmp_path: Path) -> Iterator[Lan]:
 
 
 def read(lan: Lan, compression: str) -> tuple[str, int]:
-    """A client reads from a worker; what its task says of compression, and the bytes that came over the cable."""
+    """A client reads from a worker; what its task says of compression, and the bytes
+    that came over the cable.
+    """
     service = lan.serve("worker", "dispatcher")
     lan.serve("worker", "worker", "--dispatcher", service)
     [shown] = json.loads(lan.run("client", "-c", CLIENT, service, compression))
@@ -53,7 +59,9 @@ def read(lan: Lan, compression: str) -> tuple[str, int]:
 
 
 def test_tokens_shrink_on_a_slow_cable(lan: Lan) -> None:
-    """At 200 Mbit/s the speed of the cable is found out, tokens are compressed for it, and the status says so."""
+    """At 200 Mbit/s the speed of the cable is found out, tokens are compressed for it,
+    and the status says so.
+    """
     lan.limit("client", "200mbit")
     shown, received = read(lan, "AUTO")
     what, smaller, speed = shown.split(", ")

@@ -1,4 +1,6 @@
-"""Nodes that the tests of this package build on, and the spec of a node without running anything."""
+"""Nodes that the tests of this package build on, and the spec of a node without running
+anything.
+"""
 
 from __future__ import annotations
 

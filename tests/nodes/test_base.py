@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.nodes.base``: what every node has, sources in order, and finding files."""
+"""Tests of ``zmqdata.nodes.base``: what every node has, sources in order, and finding
+files.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class Foreign(Node):
 
 
 def test_a_node_promises_nothing_of_itself() -> None:
-    """A kind of node that says nothing is called by its class, and has an unknown number of unknown elements."""
+    """A kind of node that says nothing is called by its class, and has an unknown
+    number of unknown elements.
+    """
     assert Foreign().label == "Foreign()"
     assert Foreign().cardinality == UNKNOWN_CARDINALITY
     assert infer(Foreign()) is None
@@ -31,23 +35,35 @@ def test_a_node_promises_nothing_of_itself() -> None:
 def test_a_label_ends_with_the_users_line() -> None:
     """Where the place in the user's code is known, the label names it."""
     assert Foreign(site="train.py:12").label == "Foreign() at train.py:12"
-    assert nodes.Map(inputs=(ten(),), function=parse, site="train.py:12").label == "map(parse) at train.py:12"
+    assert (
+        nodes.Map(inputs=(ten(),), function=parse, site="train.py:12").label
+        == "map(parse) at train.py:12"
+    )
 
 
 def test_a_function_without_name_is_called_by_its_class() -> None:
     """Callable objects are named after their class."""
     callable_object = type("Parser", (), {"__call__": lambda self, x: x})()
     assert nodes.Map(inputs=(ten(),), function=callable_object).label == "map(Parser)"
-    assert [function_name(kind) for kind in (len, int, lambda: 0, parse)] == ["len", "int", "<lambda>", "parse"]
+    assert [function_name(kind) for kind in (len, int, lambda: 0, parse)] == [
+        "len",
+        "int",
+        "<lambda>",
+        "parse",
+    ]
 
 
 def test_sources_describe_their_splits_from_left_to_right() -> None:
-    """A provider for each source: indices, files, or one split for the whole; the order is that of the inputs."""
+    """A provider for each source: indices, files, or one split for the whole; the order
+    is that of the inputs.
+    """
     files = nodes.ListFiles(patterns=("/a/*",), shuffle=False, seed=3)
     lines = nodes.TextLines(filenames=("/a", "/b"))
     generator = nodes.FromGenerator(generator=parse)
     inner = nodes.Concatenate(inputs=(nodes.Map(inputs=(files,), function=parse), lines))
-    tree = nodes.Zip(inputs=(slices(4), inner, nodes.Tensors(tensors=1), generator), template=(0, 1, 2, 3))
+    tree = nodes.Zip(
+        inputs=(slices(4), inner, nodes.Tensors(tensors=1), generator), template=(0, 1, 2, 3)
+    )
     assert source_nodes(tree)[1:3] == [files, lines]
     assert split_sources(tree) == [
         IndexSplits(4),
@@ -61,18 +77,27 @@ def test_sources_describe_their_splits_from_left_to_right() -> None:
 def test_a_source_read_twice_has_two_providers() -> None:
     """The same node in two places is two sources."""
     source = ten()
-    assert split_sources(nodes.Concatenate(inputs=(source, source))) == [IndexSplits(10), IndexSplits(10)]
+    assert split_sources(nodes.Concatenate(inputs=(source, source))) == [
+        IndexSplits(10),
+        IndexSplits(10),
+    ]
 
 
 def test_a_source_without_splits_says_so_by_name() -> None:
-    """An unsplittable source is refused with tf.data's words, the place and the remedy."""
+    """An unsplittable source is refused with tf.data's words, the place and the
+    remedy.
+    """
     tree = nodes.Zip(inputs=(ten(), Foreign(site="train.py:3")), template=(0, 1))
-    with pytest.raises(UnimplementedError, match=r"split providers for dataset of type Foreign: .* at train.py:3"):
+    with pytest.raises(
+        UnimplementedError, match=r"split providers for dataset of type Foreign: .* at train.py:3"
+    ):
         split_sources(tree)
 
 
 def test_nodes_are_equal_by_what_they_are() -> None:
-    """The line of code that made a node has no part in equality, its arguments and inputs have."""
+    """The line of code that made a node has no part in equality, its arguments and
+    inputs have.
+    """
     assert dataclasses.replace(ten(), site="a.py:1") == ten()
     assert ten() != Range(start=0, stop=11)
     assert hash(endless()) == hash(endless())
@@ -85,14 +110,22 @@ def test_nodes_do_not_change() -> None:
 
 
 def test_a_spec_is_known_where_no_function_decides() -> None:
-    """The spec follows by the rules of the nodes, or it is None when one of them has to run."""
+    """The spec follows by the rules of the nodes, or it is None when one of them has to
+    run.
+    """
     assert known_spec(nodes.Batch(inputs=(ten(),), batch_size=3)) == TensorSpec((None,), "int64")
-    assert known_spec(nodes.Batch(inputs=(nodes.Map(inputs=(ten(),), function=parse),), batch_size=3)) is None
+    assert (
+        known_spec(nodes.Batch(inputs=(nodes.Map(inputs=(ten(),), function=parse),), batch_size=3))
+        is None
+    )
 
 
 def test_specs_of_long_pipelines_need_no_recursion() -> None:
     """The spec of thousands of operations follows, and so does that it is not known."""
-    for source, spec in ((ten(), TensorSpec((), "int64")), (nodes.Map(inputs=(ten(),), function=parse), None)):
+    for source, spec in (
+        (ten(), TensorSpec((), "int64")),
+        (nodes.Map(inputs=(ten(),), function=parse), None),
+    ):
         node: Node = source
         for _ in range(3000):
             node = nodes.Concatenate(inputs=(node, source))

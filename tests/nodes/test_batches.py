@@ -51,11 +51,15 @@ def rebatch(node: Node, *sizes: int, drop: bool = False) -> Node:
 
 
 def padded(node: Node, shapes: Any = None, drop: bool = False) -> Node:
-    return nodes.PaddedBatch(inputs=(node,), batch_size=4, drop_remainder=drop, padded_shapes=shapes)
+    return nodes.PaddedBatch(
+        inputs=(node,), batch_size=4, drop_remainder=drop, padded_shapes=shapes
+    )
 
 
 def rags(node: Node, drop: bool = False) -> Node:
-    return nodes.RaggedBatch(inputs=(node,), batch_size=4, drop_remainder=drop, row_splits_dtype="int32")
+    return nodes.RaggedBatch(
+        inputs=(node,), batch_size=4, drop_remainder=drop, row_splits_dtype="int32"
+    )
 
 
 def bucketed(node: Node, *sizes: int, **parameters: Any) -> nodes.BucketBySequenceLength:
@@ -65,7 +69,9 @@ def bucketed(node: Node, *sizes: int, **parameters: Any) -> nodes.BucketBySequen
 
 
 def mapped(node: Node, drop: bool = False, spec: Any = None) -> Node:
-    return nodes.MapBatches(inputs=(node,), function=len, batch_size=4, drop_remainder=drop, output_spec=spec)
+    return nodes.MapBatches(
+        inputs=(node,), function=len, batch_size=4, drop_remainder=drop, output_spec=spec
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,12 +97,16 @@ def mapped(node: Node, drop: bool = False, spec: Any = None) -> Node:
     ],
 )
 def test_labels_and_cardinalities(node: Node, label: str, cardinality: int) -> None:
-    """The label names the argument; the cardinality follows where the number of rows does."""
+    """The label names the argument; the cardinality follows where the number of rows
+    does.
+    """
     assert (node.label, node.cardinality) == (label, cardinality)
     assert split_sources(node) in ([IndexSplits(10)], [IndexSplits(0)])
 
 
-VARYING = said((TensorSpec((None, 2), INT), TensorSpec((3,), "U"), TensorSpec((), INT), TensorSpec(None, INT)))
+VARYING = said(
+    (TensorSpec((None, 2), INT), TensorSpec((3,), "U"), TensorSpec((), INT), TensorSpec(None, INT))
+)
 
 
 @pytest.mark.parametrize(
@@ -133,16 +143,28 @@ VARYING = said((TensorSpec((None, 2), INT), TensorSpec((3,), "U"), TensorSpec(()
             ),
         ),
         (rags(unsaid()), RaggedTensorSpec((None, None, None), INT, 2, "int32")),
-        (rags(rags(said(TensorSpec((None,), INT)))), RaggedTensorSpec((None, None, None), INT, 2, "int32")),
+        (
+            rags(rags(said(TensorSpec((None,), INT)))),
+            RaggedTensorSpec((None, None, None), INT, 2, "int32"),
+        ),
         (unbatch(batches()), TensorSpec((), INT)),
         (unbatch(rags(said(TensorSpec((None,), INT)))), TensorSpec((None,), INT)),
         (rebatch(batches(), 3, drop=True), TensorSpec((3,), INT)),
         (rebatch(batches(), 3, 4, drop=True), TensorSpec((None,), INT)),
         (rebatch(rebatch(batches(), 4, drop=True), 2), TensorSpec((2,), INT)),
         (rebatch(rebatch(batches(), 4, drop=True), 3), TensorSpec((None,), INT)),
-        (rebatch(rags(said(TensorSpec((None,), INT))), 3), RaggedTensorSpec((None, None), INT, 1, "int32")),
-        (bucketed(said(TensorSpec((None, 2), INT)), 5, 5, drop_remainder=True), TensorSpec((5, None, 2), INT)),
-        (bucketed(said(TensorSpec((None, 2), INT)), 5, 6, drop_remainder=True), TensorSpec((None, None, 2), INT)),
+        (
+            rebatch(rags(said(TensorSpec((None,), INT))), 3),
+            RaggedTensorSpec((None, None), INT, 1, "int32"),
+        ),
+        (
+            bucketed(said(TensorSpec((None, 2), INT)), 5, 5, drop_remainder=True),
+            TensorSpec((5, None, 2), INT),
+        ),
+        (
+            bucketed(said(TensorSpec((None, 2), INT)), 5, 6, drop_remainder=True),
+            TensorSpec((None, None, 2), INT),
+        ),
         (bucketed(said(TensorSpec((3,), INT)), 5, 5, no_padding=True), TensorSpec((None, 3), INT)),
         (mapped(ten(), spec=TensorSpec((2,), INT)), TensorSpec((2,), INT)),
     ],
@@ -164,7 +186,12 @@ def test_the_plan_has_a_padding_for_each_leaf() -> None:
 @pytest.mark.parametrize(
     ("shapes", "values", "text"),
     [
-        ({"x": []}, None, "padded_shapes must have the nesting of the elements, which is {'x': '\\*', 'y': '\\*'}"),
+        (
+            {"x": []},
+            None,
+            "padded_shapes must have the nesting of the elements, which is {'x': '\\*', 'y': "
+            "'\\*'}",
+        ),
         ({"x": [], "y": ["a"]}, None, "padded_shapes"),
         (None, {"z": 1}, "padding_values must have the nesting"),
     ],

@@ -24,7 +24,13 @@ def infer(node: Node) -> Any:
 
 
 def choose(*inputs: Node, choices: Node = DRAWS, stop: bool = False) -> nodes.Choose:
-    return nodes.Choose(inputs=inputs, choices=choices, stop_on_empty=stop, name="choose_from_datasets", site="t.py:1")
+    return nodes.Choose(
+        inputs=inputs,
+        choices=choices,
+        stop_on_empty=stop,
+        name="choose_from_datasets",
+        site="t.py:1",
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,13 +55,21 @@ def test_cardinalities(node: Node, cardinality: int) -> None:
 def test_labels() -> None:
     """What errors call the nodes."""
     assert choose(TEN, TEN).label == "choose_from_datasets(2 datasets) at t.py:1"
-    assert nodes.Choose(inputs=(TEN,), choices=DRAWS, stop_on_empty=True, name="x").label == "x(1 datasets)"
+    assert (
+        nodes.Choose(inputs=(TEN,), choices=DRAWS, stop_on_empty=True, name="x").label
+        == "x(1 datasets)"
+    )
     assert nodes.Counter(start=3, step=2).label == "counter(3, 2)"
 
 
 def test_inputs_are_split_and_choices_are_not() -> None:
-    """There is a provider for each input, left to right, and none for the choices; counters have splits without end."""
-    assert split_sources(choose(TEN, nodes.Counter(), choices=TEN)) == [IndexSplits(10), IndexSplits(None)]
+    """There is a provider for each input, left to right, and none for the choices;
+    counters have splits without end.
+    """
+    assert split_sources(choose(TEN, nodes.Counter(), choices=TEN)) == [
+        IndexSplits(10),
+        IndexSplits(None),
+    ]
 
 
 def test_specs() -> None:
@@ -63,10 +77,17 @@ def test_specs() -> None:
     rows = [nodes.Tensors(tensors=np.zeros(length)) for length in (1, 2)]
     assert infer(choose(*rows)) == TensorSpec((None,), np.float64)
     whole = TensorSpec((), np.int64)
-    assert infer(DRAWS) == infer(nodes.WeightedChoices(inputs=(TEN,), count=2)) == infer(nodes.Counter()) == whole
+    assert (
+        infer(DRAWS)
+        == infer(nodes.WeightedChoices(inputs=(TEN,), count=2))
+        == infer(nodes.Counter())
+        == whole
+    )
 
 
 def test_the_only_input_that_is_drawn_tells_the_cardinality() -> None:
-    """Draws among one input are all of its elements; choices by number may end before it, or pass over it."""
+    """Draws among one input are all of its elements; choices by number may end before
+    it, or pass over it.
+    """
     assert choose(TEN, choices=nodes.RandomChoices(weights=(1.0,))).cardinality == 10
     assert choose(TEN, choices=TEN).cardinality == UNKNOWN

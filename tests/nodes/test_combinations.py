@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.nodes.combinations``: label, cardinality and spec of what has several inputs."""
+"""Tests of ``zmqdata.nodes.combinations``: label, cardinality and spec of what has
+several inputs.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def test_labels_name_the_operation_alone() -> None:
     ],
 )
 def test_cardinalities_follow_from_the_inputs(node: Node, cardinality: int) -> None:
-    """A zip has as many as its shortest input, a concatenation all of both; what is not known stays so."""
+    """A zip has as many as its shortest input, a concatenation all of both; what is not
+    known stays so.
+    """
     assert node.cardinality == cardinality
 
 
@@ -54,17 +58,24 @@ def test_cardinalities_follow_from_the_inputs(node: Node, cardinality: int) -> N
     ("node", "spec"),
     [
         (zipped(ten(), slices(1)), (INT, {"x": TensorSpec((2,), np.int8), "y": INT})),
-        (nodes.Zip(inputs=(ten(), nodes.TextLines(filenames=())), template={"a": (1, 0)}), {"a": (STR, INT)}),
+        (
+            nodes.Zip(inputs=(ten(), nodes.TextLines(filenames=())), template={"a": (1, 0)}),
+            {"a": (STR, INT)},
+        ),
         (nodes.Zip(inputs=(ten(),), template=0), INT),
         (joined(ten(), ten()), INT),
         (
-            joined(nodes.Tensors(tensors=np.zeros((2, 3))), nodes.Tensors(tensors=np.zeros((2, 4)))),
+            joined(
+                nodes.Tensors(tensors=np.zeros((2, 3))), nodes.Tensors(tensors=np.zeros((2, 4)))
+            ),
             TensorSpec((2, None), np.float64),
         ),
     ],
 )
 def test_specs_follow_from_the_inputs(node: Node, spec: Any) -> None:
-    """A zip nests those of its inputs as its template says; a concatenation keeps what they agree on."""
+    """A zip nests those of its inputs as its template says; a concatenation keeps what
+    they agree on.
+    """
     assert node.spec(infer) == spec
 
 

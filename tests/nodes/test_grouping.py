@@ -27,8 +27,12 @@ def infer(node: Node) -> Any:
     return node.spec(infer)
 
 
-def window(source: Node, size: int, shift: int, stride: int = 1, drop: bool = False) -> nodes.Window:
-    return nodes.Window(inputs=(source,), size=size, shift=shift, stride=stride, drop_remainder=drop, wrap=parse)
+def window(
+    source: Node, size: int, shift: int, stride: int = 1, drop: bool = False
+) -> nodes.Window:
+    return nodes.Window(
+        inputs=(source,), size=size, shift=shift, stride=stride, drop_remainder=drop, wrap=parse
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,11 +44,17 @@ def window(source: Node, size: int, shift: int, stride: int = 1, drop: bool = Fa
         (window(TEN, 20, 1, drop=True), "window(20)", 0),
         (window(nodes.Repeat(inputs=(TEN,), count=-1), 3, 3), "window(3)", INFINITE),
         (
-            nodes.GroupByWindow(inputs=(TEN,), key_function=parse, function=max, window_size=2, wrap=parse),
+            nodes.GroupByWindow(
+                inputs=(TEN,), key_function=parse, function=max, window_size=2, wrap=parse
+            ),
             "group_by_window(parse, max)",
             UNKNOWN,
         ),
-        (nodes.GroupByReducer(inputs=(TEN,), key_function=parse, reducer=REDUCER), "group_by_reducer(parse)", UNKNOWN),
+        (
+            nodes.GroupByReducer(inputs=(TEN,), key_function=parse, reducer=REDUCER),
+            "group_by_reducer(parse)",
+            UNKNOWN,
+        ),
     ],
 )
 def test_labels_and_cardinalities(node: Node, label: str, cardinality: int) -> None:
@@ -58,7 +68,12 @@ def test_specs() -> None:
     """Windows are datasets of what their input has; functions have to be run."""
     assert infer(window(TEN, 3, 3)) == DatasetSpec(TensorSpec((), np.int64))
     assert (
-        infer(nodes.GroupByWindow(inputs=(TEN,), key_function=parse, function=max, window_size=2, wrap=parse)) is None
+        infer(
+            nodes.GroupByWindow(
+                inputs=(TEN,), key_function=parse, function=max, window_size=2, wrap=parse
+            )
+        )
+        is None
     )
     assert infer(nodes.GroupByReducer(inputs=(TEN,), key_function=parse, reducer=REDUCER)) is None
 
@@ -69,12 +84,16 @@ def test_held_elements_are_a_source_that_is_not_split() -> None:
     assert (node.cardinality, node.label) == (2, "elements(2)")
     assert infer(node) == TensorSpec((None,), np.float64)
     assert infer(nodes.Elements(elements=())) is None
-    with pytest.raises(UnimplementedError, match="Cannot create split providers for dataset of type Elements"):
+    with pytest.raises(
+        UnimplementedError, match="Cannot create split providers for dataset of type Elements"
+    ):
         split_sources(node)
 
 
 def test_nodes_that_hold_arrays_are_equal_to_themselves_only() -> None:
-    """Two nodes with elements, or with a first state, are never taken for each other."""
+    """Two nodes with elements, or with a first state, are never taken for each
+    other.
+    """
     pairs = [nodes.Elements(elements=(np.zeros(2),)) for _ in range(2)]
     scans = [nodes.Scan(inputs=(TEN,), initial_state=np.zeros(2), function=parse) for _ in range(2)]
     for one, other in (pairs, scans):

@@ -18,7 +18,9 @@ def parallel(**arguments: Any) -> Node:
 
 
 def interleaved(**arguments: Any) -> Node:
-    return nodes.ParallelInterleave(inputs=(ten(),), function=parse, cycle_length=3, num_parallel_calls=2, **arguments)
+    return nodes.ParallelInterleave(
+        inputs=(ten(),), function=parse, cycle_length=3, num_parallel_calls=2, **arguments
+    )
 
 
 def random(**arguments: Any) -> Node:
@@ -26,7 +28,9 @@ def random(**arguments: Any) -> Node:
 
 
 def drawing(**arguments: Any) -> Node:
-    return nodes.ParallelRandomMap(inputs=(ten(),), function=parse, num_parallel_calls=2, **arguments)
+    return nodes.ParallelRandomMap(
+        inputs=(ten(),), function=parse, num_parallel_calls=2, **arguments
+    )
 
 
 def guarded(**arguments: Any) -> Node:
@@ -44,7 +48,9 @@ def guarded(**arguments: Any) -> Node:
     ],
 )
 def test_labels_are_those_of_the_method(node: Node, label: str) -> None:
-    """A label is the method of Dataset and the function, whether or not threads or guards are behind it."""
+    """A label is the method of Dataset and the function, whether or not threads or
+    guards are behind it.
+    """
     assert node.label == label
 
 
@@ -61,14 +67,23 @@ def test_an_interleave_has_no_spec() -> None:
 
 
 def test_cardinalities_are_those_of_the_plain_kinds() -> None:
-    """A map keeps the number of elements of its input, an interleave does not know it."""
-    assert [node.cardinality for node in (random(), guarded(), parallel(), interleaved())] == [10, 10, 10, UNKNOWN]
+    """A map keeps the number of elements of its input, an interleave does not know
+    it.
+    """
+    assert [node.cardinality for node in (random(), guarded(), parallel(), interleaved())] == [
+        10,
+        10,
+        10,
+        UNKNOWN,
+    ]
     assert nodes.RandomMap(inputs=(unknown(),), function=parse).cardinality == UNKNOWN
 
 
 @pytest.mark.parametrize("make", [parallel, interleaved, drawing])
 @pytest.mark.parametrize(("told", "deterministic"), [(None, True), (True, True), (False, False)])
-def test_only_an_explicit_no_gives_up_the_order(make: Any, told: bool | None, deterministic: bool) -> None:
+def test_only_an_explicit_no_gives_up_the_order(
+    make: Any, told: bool | None, deterministic: bool
+) -> None:
     """Operations on threads are deterministic unless deterministic=False was said."""
     assert make(deterministic=told).is_deterministic is deterministic
 
@@ -80,27 +95,38 @@ def test_one_thread_is_deterministic() -> None:
 
 
 def test_the_state_of_an_interleave_grows_with_its_cycle() -> None:
-    """Each dataset of the cycle adds 16 bytes to the state; threads need the numbers of what is under way."""
+    """Each dataset of the cycle adds 16 bytes to the state; threads need the numbers of
+    what is under way.
+    """
     assert [node.state_bytes for node in (interleaved(), parallel(), random())] == [48, 32, 8]
 
 
 def test_operations_on_threads_tell_what_restoring_repeats() -> None:
-    """describe() can say that restoring pulls again; maps in the consumer's thread repeat nothing."""
+    """describe() can say that restoring pulls again; maps in the consumer's thread
+    repeat nothing.
+    """
     assert "32 elements" in parallel().restoring
     assert "32 datasets" in interleaved().restoring
     assert random().restoring == guarded().restoring == NOTHING_AGAIN
 
 
 def test_what_may_be_left_out_is_of_no_known_number() -> None:
-    """A map that skips failures promises no number of elements, except for none and for no end."""
+    """A map that skips failures promises no number of elements, except for none and for
+    no end.
+    """
     assert guarded(on_error="skip").cardinality == parallel(on_error="skip").cardinality == UNKNOWN
     assert guarded(on_error="retry").cardinality == 10
     for source in (empty(), endless()):
-        assert nodes.GuardedMap(inputs=(source,), function=parse, on_error="skip").cardinality == source.cardinality
+        assert (
+            nodes.GuardedMap(inputs=(source,), function=parse, on_error="skip").cardinality
+            == source.cardinality
+        )
 
 
 def test_guards_are_off_unless_asked_for() -> None:
-    """By default a failure is raised, nothing is called again, and no number of elements left out is too many."""
+    """By default a failure is raised, nothing is called again, and no number of
+    elements left out is too many.
+    """
     node: Any = guarded()
     assert (node.on_error, node.retries, node.max_errors) == ("raise", 0, None)
     assert isinstance(parallel(), nodes.GuardedMap)

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from zmqdata.nodes import AutoShardPolicy, ExternalStatePolicy, Options, Range, WithOptions, Zip, options_of
+from zmqdata.nodes import (
+    AutoShardPolicy,
+    ExternalStatePolicy,
+    Options,
+    Range,
+    WithOptions,
+    Zip,
+    options_of,
+)
 
 
 def setting(**values: Any) -> Options:
@@ -25,7 +33,11 @@ def test_options_are_attributes() -> None:
     options.dataset_name = "train"
     options.experimental_external_state_policy = ExternalStatePolicy.FAIL
     options.experimental_distribute.auto_shard_policy = AutoShardPolicy.DATA
-    assert (options.deterministic, options.autotune.ram_budget, options.autotune.enabled) == (False, 2**30, None)
+    assert (options.deterministic, options.autotune.ram_budget, options.autotune.enabled) == (
+        False,
+        2**30,
+        None,
+    )
     assert options.experimental_distribute.auto_shard_policy is AutoShardPolicy.DATA
     assert dict(options.settings)["threading.private_threadpool_size"] == 0
     options.deterministic = None
@@ -34,10 +46,20 @@ def test_options_are_attributes() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["nonsense", "experimental_slack", "autotune", "experimental_optimization", "ram_budget", "threading"]
+    "name",
+    [
+        "nonsense",
+        "experimental_slack",
+        "autotune",
+        "experimental_optimization",
+        "ram_budget",
+        "threading",
+    ],
 )
 def test_unknown_options_are_errors(name: str) -> None:
-    """An option without an effect here, and a group as a whole, cannot be set; the error lists those that can."""
+    """An option without an effect here, and a group as a whole, cannot be set; the
+    error lists those that can.
+    """
     with pytest.raises(AttributeError, match=rf"no option {name}\. .*autotune\.enabled"):
         setattr(Options(), name, True)
 
@@ -79,7 +101,9 @@ def test_budgets_are_counts(value: Any) -> None:
 
 
 def test_later_options_win_with_a_warning() -> None:
-    """A conflict is a warning that names both values; equal values and new ones are none."""
+    """A conflict is a warning that names both values; equal values and new ones are
+    none.
+    """
     with pytest.warns(UserWarning, match="option deterministic from True to False"):
         merged = setting(deterministic=True, dataset_name="a").merge(setting(deterministic=False))
     assert merged == setting(deterministic=False, dataset_name="a")
@@ -103,7 +127,9 @@ def test_options_are_values() -> None:
 
 
 def test_a_pipeline_has_the_options_of_all_its_parts() -> None:
-    """Inputs come before what is made of them, left to right, each part once, and nothing is warned of again."""
+    """Inputs come before what is made of them, left to right, each part once, and
+    nothing is warned of again.
+    """
     source = Range(start=0, stop=3)
 
     def with_options(node: Any, **values: Any) -> WithOptions:

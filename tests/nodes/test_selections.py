@@ -51,14 +51,20 @@ def resample(source: Node) -> Node:
         (resample(TEN), "rejection_resample(parse)", UNKNOWN),
         (resample(ENDLESS), "rejection_resample(parse)", INFINITE),
         (replace(resample(TEN), initial=(1.0,)), "rejection_resample(parse)", 10),
-        (replace(resample(TEN), target=(1.0, 0.0), initial=(1.0, 0.0)), "rejection_resample(parse)", UNKNOWN),
+        (
+            replace(resample(TEN), target=(1.0, 0.0), initial=(1.0, 0.0)),
+            "rejection_resample(parse)",
+            UNKNOWN,
+        ),
     ],
 )
 def test_labels_and_cardinalities(node: Node, label: str, cardinality: int) -> None:
     """What errors call the node, and how many elements it has."""
     assert node.label == label
     assert node.cardinality == cardinality
-    assert split_sources(node)[0] == IndexSplits(0 if "ignore" in label and cardinality == 0 else 10)
+    assert split_sources(node)[0] == IndexSplits(
+        0 if "ignore" in label and cardinality == 0 else 10
+    )
 
 
 def test_specs() -> None:

@@ -17,32 +17,52 @@ def infer(node: Node) -> object:
 
 
 def test_random_numbers_have_no_end() -> None:
-    """A random source is endless, of int64 scalars, and its splits are places without end."""
+    """A random source is endless, of int64 scalars, and its splits are places without
+    end.
+    """
     node = nodes.Random(seed=4)
     assert (node.label, nodes.Random().label) == ("random(seed=4)", "random()")
-    assert (node.cardinality, node.split_source, infer(node)) == (INFINITE_CARDINALITY, IndexSplits(None), INT)
+    assert (node.cardinality, node.split_source, infer(node)) == (
+        INFINITE_CARDINALITY,
+        IndexSplits(None),
+        INT,
+    )
     assert nodes.Random(seed=4) == node
 
 
 def test_sequences_are_split_by_index() -> None:
-    """A sequence has its length and as many splits; only a list tells what its elements look like."""
+    """A sequence has its length and as many splits; only a list tells what its elements
+    look like.
+    """
     node = nodes.FromSource(sequence=range(3), shuffle=True)
-    assert (node.label, node.cardinality, node.split_source) == ("from_source(range, shuffle)", 3, IndexSplits(3))
+    assert (node.label, node.cardinality, node.split_source) == (
+        "from_source(range, shuffle)",
+        3,
+        IndexSplits(3),
+    )
     assert infer(node) is None
     listed = nodes.FromList(sequence=(1, 2), elements_spec=INT)
     assert (listed.label, listed.cardinality, infer(listed)) == ("from_list(2 elements)", 2, INT)
 
 
 def test_iterables_are_one_split() -> None:
-    """What can be iterated over again has a cardinality where it has a length; it begins anew each time."""
+    """What can be iterated over again has a cardinality where it has a length; it
+    begins anew each time.
+    """
     node = nodes.FromIterable(generator=nodes.Reiterated([1, 2]))
-    assert (node.label, node.cardinality, node.split_source) == ("from_iterable(list)", 2, IndexSplits(1))
+    assert (node.label, node.cardinality, node.split_source) == (
+        "from_iterable(list)",
+        2,
+        IndexSplits(1),
+    )
     assert [list(node.generator()) for _ in range(2)] == [[1, 2], [1, 2]]
     assert nodes.FromIterable(generator=list).cardinality == UNKNOWN_CARDINALITY
 
 
 def test_nodes_of_objects_are_equal_to_themselves_only() -> None:
-    """Two sequences that hold the same are two sequences, as what they hold may not be comparable."""
+    """Two sequences that hold the same are two sequences, as what they hold may not be
+    comparable.
+    """
     first, second = (nodes.FromSource(sequence=np.zeros(2)) for _ in range(2))
     assert first == first
     assert first != second

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.nodes.sources``: label, cardinality, spec and splits of each source."""
+"""Tests of ``zmqdata.nodes.sources``: label, cardinality, spec and splits of each
+source.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ from zmqdata.splits import FileSplits, IndexSplits, SplitSource
     ],
 )
 def test_labels_say_where_elements_come_from(node: Node, label: str) -> None:
-    """A label is the method of Dataset and its telling argument; of many files the first is enough."""
+    """A label is the method of Dataset and its telling argument; of many files the
+    first is enough.
+    """
     assert node.label == label
 
 
@@ -86,7 +90,9 @@ def test_specs_follow_from_the_arguments(node: Node, spec: Any) -> None:
     ],
 )
 def test_what_is_indivisible_is_one_split(node: Node, splits: SplitSource) -> None:
-    """Rows and numbers are split by index, lines by file; a tensor or a generator is read by a single worker."""
+    """Rows and numbers are split by index, lines by file; a tensor or a generator is
+    read by a single worker.
+    """
     assert node.split_source == splits
 
 
@@ -106,7 +112,9 @@ def test_files_are_counted_anew_each_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [nodes.Tensors, nodes.TensorSlices])
 def test_nodes_with_arrays_are_equal_to_themselves_only(kind: type[nodes.Node]) -> None:
-    """Two nodes over arrays are never taken for the same, and can be members of a set."""
+    """Two nodes over arrays are never taken for the same, and can be members of a
+    set.
+    """
     one, other = kind(tensors=np.zeros(2)), kind(tensors=np.ones(2))  # type: ignore[call-arg]
     assert one == one
     assert one != other

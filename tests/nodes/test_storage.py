@@ -26,27 +26,43 @@ def test_a_cache_is_as_its_input() -> None:
 
 
 def test_a_snapshot_hides_its_sources_from_splitting() -> None:
-    """A snapshot counts as one source, which cannot be split; its folder is that of its pipeline."""
-    node = nodes.Snapshot(inputs=(Zip(inputs=(THREE, THREE), template=(0, 1)),), path="/a", pipeline="b")
+    """A snapshot counts as one source, which cannot be split; its folder is that of its
+    pipeline.
+    """
+    node = nodes.Snapshot(
+        inputs=(Zip(inputs=(THREE, THREE), template=(0, 1)),), path="/a", pipeline="b"
+    )
     assert (node.label, node.folder) == ("snapshot('/a')", "/a/b")
     assert nodes.source_nodes(Zip(inputs=(THREE, node), template=(0, 1))) == [THREE, node]
-    with pytest.raises(UnimplementedError, match="Splitting is not implemented for snapshot datasets"):
+    with pytest.raises(
+        UnimplementedError, match="Splitting is not implemented for snapshot datasets"
+    ):
         split_sources(node)
 
 
 def test_what_was_saved_describes_itself() -> None:
-    """Count and spec of a saved dataset are known without reading it; it cannot be split."""
+    """Count and spec of a saved dataset are known without reading it; it cannot be
+    split.
+    """
     node = nodes.Load(path="/a", run="r", count=5, elements_spec=INT)
     assert (node.label, node.cardinality, infer(node)) == ("load('/a')", 5, INT)
-    with pytest.raises(UnimplementedError, match="Cannot create split providers for dataset of type LoadDataset"):
+    with pytest.raises(
+        UnimplementedError, match="Cannot create split providers for dataset of type LoadDataset"
+    ):
         _ = node.split_source
 
 
 def test_what_was_saved_in_chunks_is_split_by_chunk() -> None:
-    """Tasks share the chunks of a finished save; those of one that grows nobody can count."""
+    """Tasks share the chunks of a finished save; those of one that grows nobody can
+    count.
+    """
     node = nodes.Load(path="/a", run="r", count=5, elements_spec=INT, chunks=3)
     assert node.split_source == IndexSplits(3)
     growing = nodes.LoadGrowing(path="/a", run="r", elements_spec=INT)
-    assert (growing.label, growing.cardinality, infer(growing)) == ("load('/a', wait=True)", -2, INT)
+    assert (growing.label, growing.cardinality, infer(growing)) == (
+        "load('/a', wait=True)",
+        -2,
+        INT,
+    )
     with pytest.raises(UnimplementedError, match=r"call load\(\) again once the save is done"):
         _ = growing.split_source

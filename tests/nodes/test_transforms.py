@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.nodes.transforms``: label, cardinality and spec of each operation with one input."""
+"""Tests of ``zmqdata.nodes.transforms``: label, cardinality and spec of each operation
+with one input.
+"""
 
 from __future__ import annotations
 
@@ -84,15 +86,26 @@ def test_cardinalities_follow_from_the_input(node: Node, cardinality: int) -> No
         (nodes.Map(inputs=(ten(),), function=parse, output_spec=STR), STR),
         (nodes.FlatMap(inputs=(ten(),), function=parse), None),
         (nodes.Interleave(inputs=(ten(),), function=parse, cycle_length=1), None),
-        (nodes.Filter(inputs=(slices(1),), predicate=parse), {"x": TensorSpec((2,), np.int8), "y": INT}),
+        (
+            nodes.Filter(inputs=(slices(1),), predicate=parse),
+            {"x": TensorSpec((2,), np.int8), "y": INT},
+        ),
         (nodes.Batch(inputs=(ten(),), batch_size=4), TensorSpec((None,), np.int64)),
-        (nodes.Batch(inputs=(ten(),), batch_size=4, drop_remainder=True), TensorSpec((4,), np.int64)),
+        (
+            nodes.Batch(inputs=(ten(),), batch_size=4, drop_remainder=True),
+            TensorSpec((4,), np.int64),
+        ),
         (nodes.Enumerate(inputs=(ten(),)), (INT, INT)),
-        *((kind(inputs=(slices(1),), count=2), infer(slices(1))) for kind in (nodes.Repeat, nodes.Take, nodes.Skip)),
+        *(
+            (kind(inputs=(slices(1),), count=2), infer(slices(1)))
+            for kind in (nodes.Repeat, nodes.Take, nodes.Skip)
+        ),
         (nodes.Shuffle(inputs=(slices(1),), buffer_size=2), infer(slices(1))),
         (nodes.Prefetch(inputs=(slices(1),), buffer_size=2), infer(slices(1))),
     ],
 )
 def test_specs_follow_from_the_input(node: Node, spec: Any) -> None:
-    """A spec is that of the input, batched or numbered where the operation does so; None where a function decides."""
+    """A spec is that of the input, batched or numbered where the operation does so;
+    None where a function decides.
+    """
     assert node.spec(infer) == spec

@@ -119,7 +119,9 @@ class Counted(Node):
 
 
 def test_what_is_not_compared_does_not_count() -> None:
-    """A field that is no part of a node's identity, as how often it was read, is none of its fingerprint."""
+    """A field that is no part of a node's identity, as how often it was read, is none
+    of its fingerprint.
+    """
     assert fingerprint(Counted(1, reads=5)) == fingerprint(Counted(1))
     assert fingerprint(Counted(2)) != fingerprint(Counted(1))
 
@@ -158,7 +160,12 @@ def test_different_values_have_different_fingerprints() -> None:
 
 
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner, inner),
     max_leaves=10,
 )
@@ -196,7 +203,10 @@ def test_the_order_of_sets_and_mappings_does_not_count(values: list[Any]) -> Non
         (lambda: closed_over(1), lambda: closed_over(2)),
         (lambda: closed_over(closed_over(1)), lambda: closed_over(closed_over(2))),
         (lambda: lambda x: [y + 1 for y in x], lambda: lambda x: [y + 2 for y in x]),
-        (lambda: script_function("def f(): return n", n=1), lambda: script_function("def f(): return n", n=2)),
+        (
+            lambda: script_function("def f(): return n", n=1),
+            lambda: script_function("def f(): return n", n=2),
+        ),
         (
             lambda: script_function("def g(): return 1\ndef f(): return g()"),
             lambda: script_function("def g(): return 2\ndef f(): return g()"),
@@ -220,7 +230,9 @@ def test_the_order_of_sets_and_mappings_does_not_count(values: list[Any]) -> Non
         (lambda: "a".join, lambda: "b".join),
     ],
 )
-def test_other_code_changes_only_the_code_part(first: Callable[[], Any], second: Callable[[], Any]) -> None:
+def test_other_code_changes_only_the_code_part(
+    first: Callable[[], Any], second: Callable[[], Any]
+) -> None:
     """Changed code is worth a warning; the structure stays the same."""
     before, after = fingerprint(Node(first())), fingerprint(Node(second()))
     assert before.code != after.code
@@ -234,7 +246,10 @@ def closed_over(value: Any) -> Callable[[], Any]:
 
 def test_bound_arguments_are_parameters() -> None:
     """What a partial or a bound method holds is part of the structure."""
-    assert fingerprint(functools.partial(len, 1)).structure != fingerprint(functools.partial(len, 2)).structure
+    assert (
+        fingerprint(functools.partial(len, 1)).structure
+        != fingerprint(functools.partial(len, 2)).structure
+    )
     first, second = types.SimpleNamespace(a=1), types.SimpleNamespace(a=2)
     bound = [types.MethodType(closed_over(1), held) for held in (first, second)]
     assert fingerprint(bound[0]).structure != fingerprint(bound[1]).structure
@@ -260,7 +275,9 @@ def test_what_refers_to_itself_has_a_fingerprint() -> None:
 
 
 def test_many_paths_to_one_object_take_no_longer() -> None:
-    """A function, a class or an object is written once, however many ways lead to it."""
+    """A function, a class or an object is written once, however many ways lead to
+    it.
+    """
     source = "class C0:\n  x = 1\n"
     for i in range(1, 40):
         source += f"class C{i}:\n  def a(self): return C{i - 1}\n  def b(self): return C{i - 1}\n"
@@ -268,7 +285,9 @@ def test_many_paths_to_one_object_take_no_longer() -> None:
 
 
 def test_an_array_shared_by_functions_is_hashed_once() -> None:
-    """The content of an array is remembered, so its hash is the same wherever it is met."""
+    """The content of an array is remembered, so its hash is the same wherever it is
+    met.
+    """
     array = np.arange(1000)
     assert fingerprint([closed_over(array), closed_over(array)]) == fingerprint(
         [closed_over(array), closed_over(array.copy())]
@@ -294,7 +313,9 @@ def test_unbound_variables_and_unpicklable_objects_have_a_fingerprint() -> None:
 
 
 def test_a_pipeline_inside_of_a_pipeline_is_one_too() -> None:
-    """A node that a parameter or a function holds counts without its site, as at the top."""
+    """A node that a parameter or a function holds counts without its site, as at the
+    top.
+    """
     one, two, other = Node(1, site="a.py:1"), Node(1, site="b.py:2"), Node(2, site="a.py:1")
     assert fingerprint(Node([one])) == fingerprint(Node([two]))
     assert fingerprint(Node([one])).structure != fingerprint(Node([other])).structure
@@ -324,7 +345,9 @@ def test_a_fingerprint_reads_back_from_its_text() -> None:
 
 
 def test_functions_are_compared_without_their_values() -> None:
-    """What a function holds is no part of ``functions``; its bytecode, its constants and its place are."""
+    """What a function holds is no part of ``functions``; its bytecode, its constants
+    and its place are.
+    """
 
     def holds(value: Any) -> Callable[[int], Any]:
         return lambda x: (x, value)

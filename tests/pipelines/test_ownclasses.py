@@ -1,4 +1,6 @@
-"""Classes that travel by value are themselves again where they came from, and copies everywhere else."""
+"""Classes that travel by value are themselves again where they came from, and copies
+everywhere else.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ NAMES = [
 
 
 def script() -> types.SimpleNamespace:
-    """Objects as a training script defines them: in a ``__main__`` that other processes do not have."""
+    """Objects as a training script defines them: in a ``__main__`` that other processes
+    do not have.
+    """
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(SCRIPT, names)
     return types.SimpleNamespace(**names)
@@ -83,7 +87,9 @@ def script() -> types.SimpleNamespace:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_class_is_itself_again_where_it_came_from(name: str) -> None:
-    """Of whatever kind it is, it is neither made anew nor changed, and its instances are instances of it."""
+    """Of whatever kind it is, it is neither made anew nor changed, and its instances
+    are instances of it.
+    """
     ours = script()
     kind = getattr(ours, name)
     before = dict(vars(kind))
@@ -95,7 +101,9 @@ def test_a_class_is_itself_again_where_it_came_from(name: str) -> None:
 
 
 def test_nothing_of_a_class_is_run_again() -> None:
-    """Neither ``__init_subclass__`` nor a metaclass hears of a class that is there already."""
+    """Neither ``__init_subclass__`` nor a metaclass hears of a class that is there
+    already.
+    """
     ours = script()
     heirs, made = list(ours.heirs), list(ours.Meta.made)
     open_pipeline(pack_pipeline([ours.Watched, ours.Counted, ours.Plain]))
@@ -103,14 +111,22 @@ def test_nothing_of_a_class_is_run_again() -> None:
 
 
 def test_functions_make_instances_of_our_classes() -> None:
-    """Those of the script, of its classes and within its functions; the functions themselves are copies."""
+    """Those of the script, of its classes and within its functions; the functions
+    themselves are copies.
+    """
     ours = script()
     local, function = ours.outer()
     made, opened = open_pipeline(pack_pipeline([ours.Plain.make, function]))
     assert type(made()) is ours.Plain
     assert type(opened()) is local
     assert opened is not function
-    instances = [ours.Record(1), ours.Colour.BLUE, ours.Pair(1), ours.Child(4), ours.Bits.A | ours.Bits.B]
+    instances = [
+        ours.Record(1),
+        ours.Colour.BLUE,
+        ours.Pair(1),
+        ours.Child(4),
+        ours.Bits.A | ours.Bits.B,
+    ]
     got = open_pipeline(pack_pipeline(instances))
     assert [type(one) for one in got] == [type(one) for one in instances]
     assert got[:3] == instances[:3]
@@ -118,7 +134,9 @@ def test_functions_make_instances_of_our_classes() -> None:
 
 
 def test_cells_are_filled_though_their_type_has_no_name() -> None:
-    """A closure that holds its own kind of cell beside a class of the script gets what it held."""
+    """A closure that holds its own kind of cell beside a class of the script gets what
+    it held.
+    """
     ours = script()
     cell_type, value = types.CellType, 5
     opened = open_pipeline(pack_pipeline(lambda: (cell_type, value, ours.Plain)))
@@ -126,17 +144,23 @@ def test_cells_are_filled_though_their_type_has_no_name() -> None:
 
 
 def test_a_pipeline_of_another_process_brings_its_own_classes() -> None:
-    """Also where a class of the same name is here; and ours are made there by value, as ever."""
+    """Also where a class of the same name is here; and ours are made there by value, as
+    ever.
+    """
     sender = (
-        f"import sys\nSCRIPT = {SCRIPT!r}\nexec(SCRIPT)\nfrom zmqdata.pipelines import pack_pipeline\n"
+        f"import sys\nSCRIPT = {SCRIPT!r}\nexec(SCRIPT)\nfrom zmqdata.pipelines import "
+        "pack_pipeline\n"
         "sys.stdout.buffer.write(pack_pipeline([Plain, Pair(3)]).encoded)"
     )
     sent = subprocess.run([sys.executable, "-c", sender], capture_output=True, check=True).stdout
     receiver = (
         "import sys\nfrom zmqdata.pipelines import *\n"
-        "p, q = open_pipeline(PackedPipeline.decode(sys.stdin.buffer.read()))\nprint(p.make().x, q.total())"
+        "p, q = open_pipeline(PackedPipeline.decode(sys.stdin.buffer.read()))\nprint(p.make().x, "
+        "q.total())"
     )
-    got = subprocess.run([sys.executable, "-c", receiver], input=sent, capture_output=True, check=True).stdout
+    got = subprocess.run(
+        [sys.executable, "-c", receiver], input=sent, capture_output=True, check=True
+    ).stdout
     assert got.split() == [b"7", b"5"]
     plain, _ = open_pipeline(PackedPipeline.decode(sent))
     assert plain.make().x == 7
@@ -153,19 +177,37 @@ def test_what_is_gone_is_made_anew() -> None:
     assert open_pipeline(packed).__name__ == "Registered"
 
 
-def test_as_many_pipelines_as_memory_may_hold_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest; one without such classes takes no place, and what is packed again is new again."""
+def test_as_many_pipelines_as_memory_may_hold_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The newest; one without such classes takes no place, and what is packed again is
+    new again.
+    """
     monkeypatch.setattr(ownclasses, "MOST_KNOWN", 2)
     monkeypatch.setattr(ownclasses, "_known", type(ownclasses._known)())
-    for digest, classes in [("a", {1: int}), ("b", {1: str}), ("none", {}), ("a", {2: int}), ("c", {3: bytes})]:
+    for digest, classes in [
+        ("a", {1: int}),
+        ("b", {1: str}),
+        ("none", {}),
+        ("a", {2: int}),
+        ("c", {3: bytes}),
+    ]:
         remember(digest, classes)
     assert [classes_of(one) for one in ("a", "b", "none", "c")] == [{2: int}, {}, {}, {3: bytes}]
 
 
 def test_the_pickle_is_read_as_anywhere_else_but_for_classes() -> None:
-    """Dotted names, types without a name, large buffers: all that the other unpickler finds is found."""
+    """Dotted names, types without a name, large buffers: all that the other unpickler
+    finds is found.
+    """
     ours, file = script(), io.BytesIO()
-    value = [ours.Colour, types.SimpleNamespace(a=type(None)), {"b": [1.5, None, "x"] * 500}, bytearray(9), frozenset]
+    value = [
+        ours.Colour,
+        types.SimpleNamespace(a=type(None)),
+        {"b": [1.5, None, "x"] * 500},
+        bytearray(9),
+        frozenset,
+    ]
     pickler = PipelinePickler(file)
     pickler.dump(value)
     got = HomeUnpickler(io.BytesIO(file.getvalue()), (), None, pickler.classes).load()

@@ -16,7 +16,14 @@ import numpy as np
 import pytest
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.pipelines import Fingerprint, PackedPipeline, fingerprint, open_pipeline, pack_pipeline, pickler
+from zmqdata.pipelines import (
+    Fingerprint,
+    PackedPipeline,
+    fingerprint,
+    open_pipeline,
+    pack_pipeline,
+    pickler,
+)
 from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.pipelines.pickler import LARGE
 
@@ -46,11 +53,19 @@ def altered(packed: PackedPipeline, **changes: Any) -> PackedPipeline:
 
 
 def test_a_pipeline_survives_packing_encoding_and_opening() -> None:
-    """Nodes, their order and their functions are the same after a message has carried them."""
+    """Nodes, their order and their functions are the same after a message has carried
+    them.
+    """
     node = MapNode(lambda x: x + 1, (MapNode(abs),))
-    carried = msgspec.msgpack.decode(msgspec.msgpack.encode(pack_pipeline(node)), type=PackedPipeline)
+    carried = msgspec.msgpack.decode(
+        msgspec.msgpack.encode(pack_pipeline(node)), type=PackedPipeline
+    )
     opened = open_pipeline(carried)
-    assert (opened.function(2), opened.inputs[0].function(-3), opened.label) == (3, 3, "map(<lambda>)")
+    assert (opened.function(2), opened.inputs[0].function(-3), opened.label) == (
+        3,
+        3,
+        "map(<lambda>)",
+    )
 
 
 def test_a_shared_input_stays_one_node() -> None:
@@ -73,7 +88,9 @@ def test_a_pipeline_may_be_longer_than_the_stack() -> None:
 
 
 def test_a_packed_pipeline_says_what_it_needs() -> None:
-    """Python's minor version, zmqdata's version, the fingerprint, modules beyond the standard library, a digest."""
+    """Python's minor version, zmqdata's version, the fingerprint, modules beyond the
+    standard library, a digest.
+    """
     packed = pack_pipeline(MapNode(holding(np.float32)))
     assert packed.python == f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert packed.version == zmqdata_version()
@@ -114,30 +131,43 @@ sys.stdout.buffer.write(msgspec.msgpack.encode(pack_pipeline(functions)))
 
 
 def test_functions_of_a_script_run_in_another_process() -> None:
-    """Mutual recursion, super, decorators, methods, partials and globals of ``__main__`` need nothing of the script."""
+    """Mutual recursion, super, decorators, methods, partials and globals of
+    ``__main__`` need nothing of the script.
+    """
     sent = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True).stdout
     receiver = (
-        "import sys, msgspec; from zmqdata.pipelines import *; sys.stdout.write(repr([f(4) for f in open_pipeline("
+        "import sys, msgspec; from zmqdata.pipelines import *; sys.stdout.write(repr([f(4) for f "
+        "in open_pipeline("
         "msgspec.msgpack.decode(sys.stdin.buffer.read(), type=PackedPipeline))]))"
     )
-    got = subprocess.run([sys.executable, "-c", receiver], input=sent, capture_output=True, check=True).stdout
+    got = subprocess.run(
+        [sys.executable, "-c", receiver], input=sent, capture_output=True, check=True
+    ).stdout
     assert got.decode() == "[True, (13, True), 14, 13, 81, [3, 4]]"
 
 
 def test_what_cannot_travel_is_named_with_its_operation_path_and_remedy() -> None:
-    """The TypeError reads as one sentence about the user's own names, and one about what to do."""
+    """The TypeError reads as one sentence about the user's own names, and one about
+    what to do.
+    """
     with pytest.raises(TypeError) as caught:
         pack_pipeline(MapNode(len, (MapNode(holding(threading.Lock())),)))
     assert str(caught.value) == (
-        "cannot send map(parse) at train.py:12 to workers: parse.__closure__['value'] is a _thread.lock, which cannot "
-        "leave this process. Create it inside the function, or in a function under functools.lru_cache that the "
+        "cannot send map(parse) at train.py:12 to workers: parse.__closure__['value'] is a "
+        "_thread.lock, which cannot "
+        "leave this process. Create it inside the function, or in a function under "
+        "functools.lru_cache that the "
         "pipeline calls, so that each worker makes its own."
     )
 
 
 def test_the_pickler_s_own_failures_come_with_the_path_too() -> None:
-    """What is not forbidden but fails to be pickled is found as well, with the reason as cause."""
-    with pytest.raises(TypeError, match=r"parse.__closure__\['value'\]\['m'\] \(a memoryview\) cannot be") as caught:
+    """What is not forbidden but fails to be pickled is found as well, with the reason
+    as cause.
+    """
+    with pytest.raises(
+        TypeError, match=r"parse.__closure__\['value'\]\['m'\] \(a memoryview\) cannot be"
+    ) as caught:
         pack_pipeline(MapNode(holding({"m": memoryview(b"a")})))
     assert isinstance(caught.value.__cause__, TypeError)
 
@@ -156,7 +186,9 @@ def nested(levels: int, wrap: Callable[[Any], Any]) -> Any:
 
 
 def test_nesting_too_deep_is_said() -> None:
-    """A value nested beyond the recursion limit ends in advice, not in a RecursionError."""
+    """A value nested beyond the recursion limit ends in advice, not in a
+    RecursionError.
+    """
     with pytest.raises(TypeError, match="is nested too deeply to be pickled"):
         pack_pipeline(MapNode(holding(nested(100_000, lambda value: [value]))))
 
@@ -168,24 +200,35 @@ def test_nesting_too_deep_for_the_fingerprint_is_said() -> None:
 
 
 def test_another_python_is_refused_before_opening() -> None:
-    """Bytecode of another minor version is never loaded; the message names both sides and the remedy."""
+    """Bytecode of another minor version is never loaded; the message names both sides
+    and the remedy.
+    """
     packed = altered(pack_pipeline(len), python="3.2", payload=b"never looked at")
-    with pytest.raises(FailedPreconditionError, match=r"start the worker with Python 3\.2") as caught:
+    with pytest.raises(
+        FailedPreconditionError, match=r"start the worker with Python 3\.2"
+    ) as caught:
         open_pipeline(packed)
     assert "client: Python 3.2" in str(caught.value)
     assert f"Python {sys.version_info[0]}.{sys.version_info[1]}" in str(caught.value)
 
 
 def test_another_major_version_is_refused_before_opening() -> None:
-    """A pipeline of another major version of zmqdata is refused with what to install."""
+    """A pipeline of another major version of zmqdata is refused with what to
+    install.
+    """
     with pytest.raises(FailedPreconditionError, match=r"zmqdata 99\.1.*'zmqdata==99\.\*'"):
         open_pipeline(altered(pack_pipeline(len), version="99.1", payload=b""))
 
 
 def test_modules_that_the_worker_lacks_are_all_named() -> None:
     """Missing modules are found before anything runs, each by name."""
-    packed = altered(pack_pipeline(len), modules=("numpy", "lacking_one", "lacking_two"), payload=b"")
-    with pytest.raises(FailedPreconditionError, match="needs modules 'lacking_one', 'lacking_two' which this worker"):
+    packed = altered(
+        pack_pipeline(len), modules=("numpy", "lacking_one", "lacking_two"), payload=b""
+    )
+    with pytest.raises(
+        FailedPreconditionError,
+        match="needs modules 'lacking_one', 'lacking_two' which this worker",
+    ):
         open_pipeline(packed)
 
 
@@ -198,7 +241,9 @@ def test_a_module_with_a_broken_import_is_lacking(monkeypatch: pytest.MonkeyPatc
 
     packed = altered(pack_pipeline(len), modules=("lacking",))
     monkeypatch.setattr(sys, "meta_path", [Finder()])
-    with pytest.raises(FailedPreconditionError, match=r"'lacking'.*ship=\[the module\]\).*pip install.*PYTHONPATH"):
+    with pytest.raises(
+        FailedPreconditionError, match=r"'lacking'.*ship=\[the module\]\).*pip install.*PYTHONPATH"
+    ):
         open_pipeline(packed)
 
 
@@ -217,11 +262,15 @@ def test_a_module_that_disappears_while_opening_is_named(
     """A module that only the bytes mention is reported like one that was announced."""
     packed = altered(pack_pipeline(module.parse), modules=())
     monkeypatch.delitem(sys.modules, "passing_module")
-    with pytest.raises(FailedPreconditionError, match="needs module 'passing_module' which this worker"):
+    with pytest.raises(
+        FailedPreconditionError, match="needs module 'passing_module' which this worker"
+    ):
         open_pipeline(packed)
 
 
-def test_a_function_that_the_worker_s_module_lacks_is_version_skew(module: types.ModuleType) -> None:
+def test_a_function_that_the_worker_s_module_lacks_is_version_skew(
+    module: types.ModuleType,
+) -> None:
     """The module is there, the function is not: other versions on the two sides."""
     packed = pack_pipeline(module.parse)
     assert packed.modules == ("passing_module",)
@@ -233,7 +282,9 @@ def test_a_function_that_the_worker_s_module_lacks_is_version_skew(module: types
 
 
 def test_bytes_that_cannot_be_opened_are_a_failed_precondition() -> None:
-    """Whatever goes wrong while unpickling arrives as one kind of error, with the original as its cause."""
+    """Whatever goes wrong while unpickling arrives as one kind of error, with the
+    original as its cause.
+    """
     with pytest.raises(FailedPreconditionError, match="cannot be opened by this worker") as caught:
         open_pipeline(altered(pack_pipeline(len), payload=b"\x80\x05garbage"))
     assert caught.value.__cause__ is not None
@@ -249,7 +300,9 @@ def test_the_version_is_told_without_an_installation(monkeypatch: pytest.MonkeyP
 
 
 def test_large_arrays_are_kept_apart() -> None:
-    """Their bytes are no part of the packed pipeline, which names them by digest; small ones stay in it."""
+    """Their bytes are no part of the packed pipeline, which names them by digest; small
+    ones stay in it.
+    """
     large, small = np.arange(LARGE, dtype=np.uint8), np.arange(100)
     packed = pack_pipeline((large, small))
     (digest,) = packed.buffers
@@ -263,7 +316,9 @@ def test_large_arrays_are_kept_apart() -> None:
 
 
 def test_a_changed_program_has_the_same_large_parts() -> None:
-    """What was sent once need not be sent again because a function beside it has changed."""
+    """What was sent once need not be sent again because a function beside it has
+    changed.
+    """
     array = np.ones(LARGE, np.uint8)
     one, other = pack_pipeline(MapNode(holding(array))), pack_pipeline((array, 1))
     assert one.digest != other.digest
@@ -271,7 +326,9 @@ def test_a_changed_program_has_the_same_large_parts() -> None:
 
 
 def test_arrays_stay_as_writable_as_they_were() -> None:
-    """Each has memory of its own, also where two have the same content; one that cannot be written still cannot."""
+    """Each has memory of its own, also where two have the same content; one that cannot
+    be written still cannot.
+    """
     frozen = np.ones(LARGE, np.uint8)
     frozen.flags.writeable = False
     packed = pack_pipeline((np.zeros(LARGE, np.uint8), np.zeros(LARGE, np.uint8), frozen))
@@ -294,11 +351,15 @@ def test_arrays_are_views_of_parts_that_can_be_written() -> None:
 
 def test_a_part_that_is_not_there_is_an_error() -> None:
     """The text says what to do."""
-    with pytest.raises(FailedPreconditionError, match="part of the pipeline is not on this worker any more"):
+    with pytest.raises(
+        FailedPreconditionError, match="part of the pipeline is not on this worker any more"
+    ):
         open_pipeline(pack_pipeline(np.zeros(LARGE, np.uint8)), lambda digest: None)
 
 
-def test_beyond_many_large_arrays_the_rest_stays_in_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_many_large_arrays_the_rest_stays_in_the_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A pipeline names a limited number of parts."""
     monkeypatch.setattr(pickler, "MOST_APART", 2)
     arrays = [np.full(LARGE, number, np.uint8) for number in range(3)]

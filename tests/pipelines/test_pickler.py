@@ -48,15 +48,21 @@ SCALE = 3
 
 
 def run_as_script(source: str) -> types.SimpleNamespace:
-    """Objects as a training script defines them: in a ``__main__`` that other processes do not have."""
+    """Objects as a training script defines them: in a ``__main__`` that other processes
+    do not have.
+    """
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(source, names)
     return types.SimpleNamespace(**names)
 
 
 def test_mutually_recursive_functions_find_each_other() -> None:
-    """Each of two functions that call each other has the other one among its globals."""
-    script = run_as_script("def even(n): return n == 0 or odd(n-1)\ndef odd(n): return n != 0 and even(n-1)\n")
+    """Each of two functions that call each other has the other one among its
+    globals.
+    """
+    script = run_as_script(
+        "def even(n): return n == 0 or odd(n-1)\ndef odd(n): return n != 0 and even(n-1)\n"
+    )
     even = through(script.even)
     assert even(10)
     assert even.__globals__ is not script.even.__globals__
@@ -64,7 +70,9 @@ def test_mutually_recursive_functions_find_each_other() -> None:
 
 def test_a_function_takes_along_only_what_it_uses() -> None:
     """Other globals of the script stay at home, however unsendable they are."""
-    script = run_as_script("import threading\nlock = threading.Lock()\nscale = 2\ndef f(x): return x * scale\n")
+    script = run_as_script(
+        "import threading\nlock = threading.Lock()\nscale = 2\ndef f(x): return x * scale\n"
+    )
     f = through(script.f)
     assert f(2) == 4
     inner = run_as_script("scale = 2\ndef f(x): return (lambda: x * scale)()\n").f
@@ -74,15 +82,21 @@ def test_a_function_takes_along_only_what_it_uses() -> None:
 
 def test_functions_of_a_script_share_their_globals() -> None:
     """What one function sets with ``global`` another one sees."""
-    script = run_as_script("state = 1\ndef put(v):\n  global state\n  state = v\ndef get(): return state\n")
+    script = run_as_script(
+        "state = 1\ndef put(v):\n  global state\n  state = v\ndef get(): return state\n"
+    )
     put, get = through((script.put, script.get))
     put(9)
     assert get() == 9
 
 
 def test_names_of_a_script_are_not_taken_for_those_of_a_module() -> None:
-    """A function of a module uses a global of the same name as an unsendable one of the script: no conflict."""
-    script = run_as_script("from textwrap import dedent\n_whitespace_only_re = open\ndef f(x): return dedent(x)\n")
+    """A function of a module uses a global of the same name as an unsendable one of the
+    script: no conflict.
+    """
+    script = run_as_script(
+        "from textwrap import dedent\n_whitespace_only_re = open\ndef f(x): return dedent(x)\n"
+    )
     assert through(script.f)("  a") == "a"
 
 
@@ -131,7 +145,9 @@ def test_a_cell_on_its_own_keeps_its_contents() -> None:
 
 
 def test_a_function_keeps_its_defaults_attributes_and_names() -> None:
-    """Defaults, keyword defaults, attributes, docstring, names and annotations travel."""
+    """Defaults, keyword defaults, attributes, docstring, names and annotations
+    travel.
+    """
 
     def f(a: int, b: int = 2, *, c: int = 3) -> int:
         """Docs."""
@@ -148,7 +164,9 @@ def test_annotations_that_cannot_be_evaluated_are_left_behind() -> None:
     from zmqdata.pipelines.pickler import _function_state
 
     class Odd:
-        """Stands for a function of Python 3.14, whose annotations are evaluated on access."""
+        """Stands for a function of Python 3.14, whose annotations are evaluated on
+        access.
+        """
 
         def __getattr__(self, name: str) -> str:
             if name == "__annotations__":
@@ -159,12 +177,17 @@ def test_annotations_that_cannot_be_evaluated_are_left_behind() -> None:
 
 
 def test_submodules_are_imported_before_they_are_used() -> None:
-    """``xml.etree.ElementTree`` in a function needs its modules imported, not only ``xml``."""
+    """``xml.etree.ElementTree`` in a function needs its modules imported, not only
+    ``xml``.
+    """
     script = run_as_script(
-        "import xml.etree.ElementTree\ndef f(): return xml.etree.ElementTree.fromstring('<a/>').tag\n"
+        "import xml.etree.ElementTree\ndef f(): return "
+        "xml.etree.ElementTree.fromstring('<a/>').tag\n"
     )
     code = "import sys, dill; sys.stdout.write(dill.loads(sys.stdin.buffer.read())())"
-    got = subprocess.run([sys.executable, "-c", code], input=pickled(script.f)[0], capture_output=True, check=True)
+    got = subprocess.run(
+        [sys.executable, "-c", code], input=pickled(script.f)[0], capture_output=True, check=True
+    )
     assert got.stdout == b"a"
 
 
@@ -231,7 +254,9 @@ Selfish.one = Selfish()
 
 
 def test_classes_of_a_script_travel_whole() -> None:
-    """Methods, properties, super, slots, dataclasses, named tuples, abstract classes and generics work."""
+    """Methods, properties, super, slots, dataclasses, named tuples, abstract classes
+    and generics work.
+    """
     script = run_as_script(CLASSES)
     plain, child, record = through((script.Plain(2), script.Child(4), script.Record(5)))
     assert (plain.scaled(), plain.prop, plain.make().x, plain.fixed()) == (6, 5, 7, 3)
@@ -245,7 +270,9 @@ def test_classes_of_a_script_travel_whole() -> None:
 
 
 def test_enumerations_of_a_script_travel_whole() -> None:
-    """Members stay members of one class, with names, aliases, methods and what their constructor set."""
+    """Members stay members of one class, with names, aliases, methods and what their
+    constructor set.
+    """
     script = run_as_script(CLASSES)
     blue, colour = through((script.Colour.BLUE, script.Colour))
     assert blue is colour.BLUE
@@ -270,10 +297,14 @@ def test_a_class_that_holds_its_own_instance_is_refused_with_the_reason() -> Non
     """dill would write a name that no worker can look up."""
     with pytest.raises(UnsendableError) as caught:
         pickled(run_as_script(CLASSES).Selfish)
-    assert "class Selfish holds an object that refers back to the class itself" in str(caught.value.__cause__)
+    assert "class Selfish holds an object that refers back to the class itself" in str(
+        caught.value.__cause__
+    )
 
 
-def test_an_object_known_only_by_a_name_of_the_script_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_known_only_by_a_name_of_the_script_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A reduction to ``__main__.name`` could not be resolved by a worker."""
 
     class Named:
@@ -326,7 +357,11 @@ def test_arrays_travel_as_they_are(array: np.ndarray[Any, Any]) -> None:
     """Shape, type, values and whether it can be written are kept."""
     got = through(array)
     np.testing.assert_array_equal(got, array)
-    assert (got.dtype, got.shape, got.flags.writeable) == (array.dtype, array.shape, array.flags.writeable)
+    assert (got.dtype, got.shape, got.flags.writeable) == (
+        array.dtype,
+        array.shape,
+        array.flags.writeable,
+    )
 
 
 def test_one_array_in_two_places_stays_one() -> None:
@@ -337,7 +372,9 @@ def test_one_array_in_two_places_stays_one() -> None:
 
 
 def test_an_array_is_copied_once_into_the_pickle() -> None:
-    """Packing 32 MB takes the memory of one copy, kept apart from the stream, and no further one."""
+    """Packing 32 MB takes the memory of one copy, kept apart from the stream, and no
+    further one.
+    """
     array = np.zeros(32 << 20, np.uint8)
     gc.collect()
     tracemalloc.start()
@@ -350,7 +387,9 @@ def test_an_array_is_copied_once_into_the_pickle() -> None:
 
 
 def test_long_lists_of_plain_values_are_left_to_the_fast_pickler() -> None:
-    """A long list or tuple of names is the same after the short cut, a mixed one too."""
+    """A long list or tuple of names is the same after the short cut, a mixed one
+    too.
+    """
     names = [str(i) for i in range(5000)]
     mixed: list[Any] = [*names, [1]]
     assert through((names, tuple(names), mixed)) == (names, tuple(names), mixed)
@@ -407,7 +446,9 @@ class Brought:
 
 
 def test_what_came_along_is_found_where_it_was_put() -> None:
-    """Its modules, its way to import them and the builtins of its functions go before those that are here."""
+    """Its modules, its way to import them and the builtins of its functions go before
+    those that are here.
+    """
     brought: Any = Brought()
     opener = PipelineUnpickler(io.BytesIO(), (), brought)
     assert opener.find_class("brought", "dumps") is opener.find_class("json", "dumps")

@@ -109,7 +109,9 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def test_a_function_of_a_shipped_package_runs_without_it(kites: Any, away: Any) -> None:
-    """Absolute, relative and late imports, sub-packages, and imports by text find the shipped modules."""
+    """Absolute, relative and late imports, sub-packages, and imports by text find the
+    shipped modules.
+    """
     packed = pack_pipeline(kites(1).version, ship=["kites"])
     away()
     assert open_pipeline(packed)(7) == (1, 2, (7, "red"))
@@ -117,8 +119,12 @@ def test_a_function_of_a_shipped_package_runs_without_it(kites: Any, away: Any) 
 
 
 def test_two_versions_live_side_by_side(kites: Any, away: Any) -> None:
-    """Each pipeline finds its own version, at once, afterwards, and from several threads; late imports too."""
-    packed = {version: pack_pipeline(kites(version).version, ship=["kites"]) for version in (1, 2, 3)}
+    """Each pipeline finds its own version, at once, afterwards, and from several
+    threads; late imports too.
+    """
+    packed = {
+        version: pack_pipeline(kites(version).version, ship=["kites"]) for version in (1, 2, 3)
+    }
     away()
     opened = {version: open_pipeline(one) for version, one in packed.items()}
     found: list[tuple[int, int]] = []
@@ -144,7 +150,9 @@ def test_a_shipped_package_goes_before_an_installed_one(kites: Any) -> None:
 
 
 def test_code_of_the_script_finds_shipped_modules(kites: Any, away: Any) -> None:
-    """Lambdas and functions of the script use them by global name, by closure, and by imports when they are called."""
+    """Lambdas and functions of the script use them by global name, by closure, and by
+    imports when they are called.
+    """
     shapes = kites(1)
     space: dict[str, Any] = {"__name__": "__main__", "shapes": shapes}
     exec(  # a cell of a notebook
@@ -154,7 +162,9 @@ def test_code_of_the_script_finds_shipped_modules(kites: Any, away: Any) -> None
         "def of_global(x): return shapes.version(x), kites.inner.deep.LEVEL\n",
         space,
     )
-    packed = pack_pipeline([space["late"], space["of_global"], lambda x: shapes.Kite(x)], ship=[shapes])
+    packed = pack_pipeline(
+        [space["late"], space["of_global"], lambda x: shapes.Kite(x)], ship=[shapes]
+    )
     away()
     late, of_global, of_closure = open_pipeline(packed)
     assert late(1) == ((1, "red"), "red")
@@ -172,7 +182,9 @@ def test_objects_and_classes_of_shipped_modules_travel(kites: Any, away: Any) ->
 
 
 def test_what_a_worker_was_shipped_goes_on_to_other_workers(kites: Any, away: Any) -> None:
-    """A function that runs on a worker and distributes again takes along what came along, whether it says so or not."""
+    """A function that runs on a worker and distributes again takes along what came
+    along, whether it says so or not.
+    """
     packed = pack_pipeline(kites(1).version, ship=["kites"])
     away()
     function = open_pipeline(packed)
@@ -180,7 +192,9 @@ def test_what_a_worker_was_shipped_goes_on_to_other_workers(kites: Any, away: An
     for ship in ((), [module]):
         again = pack_pipeline(lambda x: function(x), ship=ship)
         assert again.shipped == packed.shipped
-        assert {digest: bytes(again.contents[digest]) for digest in packed.shipped} == packed.contents
+        assert {
+            digest: bytes(again.contents[digest]) for digest in packed.shipped
+        } == packed.contents
         assert open_pipeline(again)(7) == (1, 2, (7, "red"))
 
 
@@ -192,7 +206,9 @@ def test_small_files_come_along(kites: Any, away: Any) -> None:
 
 
 def test_errors_show_names_and_lines_as_the_client_knows_them(kites: Any, away: Any) -> None:
-    """Class names and tracebacks of shipped code tell nothing of where the worker keeps it but the folder."""
+    """Class names and tracebacks of shipped code tell nothing of where the worker keeps
+    it but the folder.
+    """
     packed = pack_pipeline(kites(1).tear, ship=["kites"])
     away()
     with pytest.raises(Exception, match="at the seam") as caught:
@@ -205,7 +221,9 @@ def test_errors_show_names_and_lines_as_the_client_knows_them(kites: Any, away: 
 
 
 def test_a_module_that_was_not_shipped_is_named_with_remedies(kites: Any, away: Any) -> None:
-    """The error says ship=, pip install and PYTHONPATH; inside of shipped code, the module's own name."""
+    """The error says ship=, pip install and PYTHONPATH; inside of shipped code, the
+    module's own name.
+    """
     shapes = kites(1)
     bare = pack_pipeline(shapes.version)
     packed = pack_pipeline(shapes.lacking, ship=["kites"])
@@ -218,8 +236,12 @@ def test_a_module_that_was_not_shipped_is_named_with_remedies(kites: Any, away: 
     assert plain_name(str(caught.value)) == "No module named 'kites.no_such'"
 
 
-def test_a_shipped_module_that_needs_another_is_named(tmp_path: Path, kites: Any, away: Any) -> None:
-    """What shipped code imports at its top and the worker lacks is an error when the pipeline is opened."""
+def test_a_shipped_module_that_needs_another_is_named(
+    tmp_path: Path, kites: Any, away: Any
+) -> None:
+    """What shipped code imports at its top and the worker lacks is an error when the
+    pipeline is opened.
+    """
     (tmp_path / "rope.py").write_text("import kites\ndef tie(x): return x\n")
     kites(1)
     sys.path.insert(0, str(tmp_path))
@@ -232,8 +254,13 @@ def test_a_shipped_module_that_needs_another_is_named(tmp_path: Path, kites: Any
 
 
 def test_the_same_shipment_is_installed_once(kites: Any) -> None:
-    """Two pipelines with the same files have the same modules; other files make another shipment."""
-    one, other = pack_pipeline(kites(1).Kite, ship=["kites"]), pack_pipeline(kites(1).Form, ship=["kites"])
+    """Two pipelines with the same files have the same modules; other files make another
+    shipment.
+    """
+    one, other = (
+        pack_pipeline(kites(1).Kite, ship=["kites"]),
+        pack_pipeline(kites(1).Form, ship=["kites"]),
+    )
     third = pack_pipeline(kites(2).Kite, ship=["kites"])
     assert one.shipped == other.shipped != third.shipped
     kite, form = open_pipeline(one), open_pipeline(other)
@@ -272,10 +299,16 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_script_inside_of_a_shipped_package_imports_its_neighbours(kites: Any, away: Any) -> None:
-    """``python -m kites.train`` is a script whose functions may import relatively when they are called."""
+    """``python -m kites.train`` is a script whose functions may import relatively when
+    they are called.
+    """
     kites(1)
     space: dict[str, Any] = {"__name__": "__main__", "__package__": "kites"}
-    exec("def fly(x):\n    from .colours import RED\n    from . import inner\n    return x, RED, inner.__name__", space)
+    exec(
+        "def fly(x):\n    from .colours import RED\n    from . import inner\n    return x, RED, "
+        "inner.__name__",
+        space,
+    )
     packed = pack_pipeline(space["fly"], ship=["kites"])
     away()
     x, red, name = open_pipeline(packed)(1)
@@ -283,7 +316,9 @@ def test_a_script_inside_of_a_shipped_package_imports_its_neighbours(kites: Any,
 
 
 def test_a_shipment_that_is_installed_twice_at_once_is_one(tmp_path: Path) -> None:
-    """Threads that open pipelines of the same shipment side by side get the same modules."""
+    """Threads that open pipelines of the same shipment side by side get the same
+    modules.
+    """
     archive = msgspec.msgpack.encode(SourceArchive("twins", (("twins.py", b"VALUE = object()\n"),)))
     start, found = threading.Barrier(8), []
 
@@ -301,8 +336,12 @@ def test_a_shipment_that_is_installed_twice_at_once_is_one(tmp_path: Path) -> No
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_who_comes_second_takes_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where another process has written the files while we did, its folder counts, and ours is gone."""
+def test_who_comes_second_takes_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where another process has written the files while we did, its folder counts, and
+    ours is gone.
+    """
     archive = msgspec.msgpack.encode(SourceArchive("races", (("races.py", b"VALUE = 5\n"),)))
     rename = Path.rename
 
@@ -316,7 +355,9 @@ def test_who_comes_second_takes_what_is_there(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_process_s_own_folder_is_its_own(tmp_path: Path) -> None:
-    """It goes with the process that made it, and not with a child that was forked from it."""
+    """It goes with the process that made it, and not with a child that was forked from
+    it.
+    """
     (tmp_path / "x.py").touch()
     _remove_own(tmp_path, os.getppid())
     assert list(tmp_path.iterdir()) != []

@@ -28,7 +28,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def files_of(ship: object) -> dict[str, bytes]:
-    archives = [msgspec.msgpack.decode(one, type=SourceArchive) for one in pack_sources(ship).values()]
+    archives = [
+        msgspec.msgpack.decode(one, type=SourceArchive) for one in pack_sources(ship).values()
+    ]
     return {name: content for archive in archives for name, content in archive.files}
 
 
@@ -37,14 +39,23 @@ def make_package(folder: Path) -> Path:
     (package / "sails").mkdir(parents=True)
     (package / "__pycache__").mkdir()
     (package / ".hidden").mkdir()
-    for name in ("__init__.py", "sails/__init__.py", "sails/jib.py", "names.txt", "__pycache__/x.pyc", ".hidden/y.py"):
+    for name in (
+        "__init__.py",
+        "sails/__init__.py",
+        "sails/jib.py",
+        "names.txt",
+        "__pycache__/x.pyc",
+        ".hidden/y.py",
+    ):
         (package / name).write_text(f"# {name}")
     return package
 
 
 @pytest.mark.parametrize("form", ["name", "part", "module", "path", "text"])
 def test_a_package_is_collected_whole(folder: Path, form: str) -> None:
-    """However it is named: all sub-packages and small files, without caches and hidden ones."""
+    """However it is named: all sub-packages and small files, without caches and hidden
+    ones.
+    """
     package = make_package(folder)
     ship = {
         "name": "boats",
@@ -53,7 +64,12 @@ def test_a_package_is_collected_whole(folder: Path, form: str) -> None:
         "path": package,
         "text": f"{package}/",
     }[form]
-    expected = ["boats/__init__.py", "boats/names.txt", "boats/sails/__init__.py", "boats/sails/jib.py"]
+    expected = [
+        "boats/__init__.py",
+        "boats/names.txt",
+        "boats/sails/__init__.py",
+        "boats/sails/jib.py",
+    ]
     assert list(files_of([ship])) == expected
 
 
@@ -64,7 +80,9 @@ def test_a_module_is_one_file(folder: Path) -> None:
 
 
 def test_the_same_files_are_the_same_content(folder: Path) -> None:
-    """Where they lie and how they are named makes no difference, and naming them twice neither."""
+    """Where they lie and how they are named makes no difference, and naming them twice
+    neither.
+    """
     package = make_package(folder / "elsewhere")
     make_package(folder)
     assert pack_sources(["boats"]) == pack_sources([package]) == pack_sources(["boats", package])
@@ -78,7 +96,9 @@ def test_two_modules_of_a_name_are_refused(folder: Path) -> None:
         pack_sources(["boats", folder / "elsewhere" / "boats"])
 
 
-def test_a_package_without_init_comes_from_all_its_folders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_without_init_comes_from_all_its_folders(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A namespace package may be spread over several folders of the path."""
     for place in ("a", "b"):
         (folder / place / "fleet").mkdir(parents=True)
@@ -149,7 +169,9 @@ def test_a_name_that_no_import_can_say_is_refused(folder: Path) -> None:
 
 
 def test_what_was_shipped_here_goes_on_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that came along with a pipeline is shipped with all that came with it, byte for byte."""
+    """A module that came along with a pipeline is shipped with all that came with it,
+    byte for byte.
+    """
     came = {"digest of sails": b"sails", "digest of masts": b"masts"}
     root = types.ModuleType(f"{PREFIX}boats")
     setattr(root, shipping.SOURCES, came)
@@ -160,7 +182,9 @@ def test_what_was_shipped_here_goes_on_whole(folder: Path, monkeypatch: pytest.M
     assert len(packed) == 3
 
 
-def test_a_module_made_from_a_file_by_hand_is_found_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_made_from_a_file_by_hand_is_found_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without a spec, as in a module made by hand, the file that it names counts."""
     (folder / "raft.py").write_text("LOGS = 3")
     module = types.ModuleType("raft")
@@ -171,12 +195,16 @@ def test_a_module_made_from_a_file_by_hand_is_found_there(folder: Path, monkeypa
 
 
 @pytest.mark.parametrize("origin", [None, "/no/such/raft.py"])
-def test_a_module_without_a_file_is_refused(origin: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_without_a_file_is_refused(
+    origin: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was loaded from elsewhere, as from an archive, has no source to send."""
     module = types.ModuleType("raft")
     module.__spec__ = ModuleSpec("raft", None, origin=origin)
     monkeypatch.setitem(sys.modules, "raft", module)
-    with pytest.raises(ValueError, match=r"source of 'raft' is not in a file .*Install it on the workers"):
+    with pytest.raises(
+        ValueError, match=r"source of 'raft' is not in a file .*Install it on the workers"
+    ):
         pack_sources([module])
 
 

@@ -50,7 +50,9 @@ def test_what_belongs_to_a_process_is_refused_with_a_remedy(kind: type) -> None:
     assert remedy_for(kind)
 
 
-@pytest.mark.parametrize("kind", [dict, io.BytesIO, io.StringIO, np.ndarray, type(len), type, object])
+@pytest.mark.parametrize(
+    "kind", [dict, io.BytesIO, io.StringIO, np.ndarray, type(len), type, object]
+)
 def test_plain_kinds_are_not_refused(kind: type) -> None:
     """Values, files in memory and classes travel."""
     assert remedy_for(kind) is None
@@ -182,11 +184,17 @@ def script_function(lock: Any) -> Any:
     ids=lambda case: case if isinstance(case, str) else "",
 )
 def test_the_path_reads_as_the_user_would_write_it(make: Callable[[Any], Any], path: str) -> None:
-    """Closures, globals, defaults, attributes, slots, items and keys each have their own way to be named."""
+    """Closures, globals, defaults, attributes, slots, items and keys each have their
+    own way to be named.
+    """
     with pytest.raises(TypeError) as caught:
         pack_pipeline(Node(make(LOCK)))
     text = str(caught.value).partition(" is a _thread.lock")[0]
-    assert text.partition("to workers: ")[2].removeprefix("function.").endswith(path.removeprefix("function."))
+    assert (
+        text.partition("to workers: ")[2]
+        .removeprefix("function.")
+        .endswith(path.removeprefix("function."))
+    )
     assert text.startswith("cannot send map(f) at train.py:12 to workers: ")
 
 
@@ -232,7 +240,9 @@ def test_unbound_variables_do_not_break_the_path() -> None:
 
 
 def test_a_label_need_not_repeat_its_site() -> None:
-    """The site is added only where the label does not have it; a node without a label goes by its class."""
+    """The site is added only where the label does not have it; a node without a label
+    goes by its class.
+    """
     described = dataclasses.make_dataclass("Described", ["label", "site", "inputs"])
     assert node_label(described("map(f) at a.py:1", "a.py:1", ())) == "map(f) at a.py:1"
     assert node_label(described(None, None, ())) == "Described"

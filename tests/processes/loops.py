@@ -1,4 +1,6 @@
-"""Training loops in processes of their own, and the proof that they were handed what was promised."""
+"""Training loops in processes of their own, and the proof that they were handed what
+was promised.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from zmqdata.testing.cluster import await_condition
 
 LOOP = Path(__file__).with_name("training_loop.py")
 TIMES = 100
-"""How often a client can have been given up, and have joined again under another name."""
+"""How often a client can have been given up, and have joined again under another name.
+"""
 PATIENCE = 30.0
 """Seconds for which a training loop may say goodbye."""
 
@@ -51,10 +54,16 @@ class TrainingLoop:
         self.path = path
         self.log = path.with_suffix(".log")
         arguments = [target, kind, str(count), str(consumer), str(path), str(pace)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
+        }
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*within, sys.executable, str(LOOP), *arguments], stdout=log, stderr=log, env=environment
+                [*within, sys.executable, str(LOOP), *arguments],
+                stdout=log,
+                stderr=log,
+                env=environment,
             )
 
     @property
@@ -81,16 +90,23 @@ class TrainingLoop:
 
     @property
     def unreported(self) -> int:
-        """How many elements it had handed out and could not report, as it says, when others were given them."""
+        """How many elements it had handed out and could not report, as it says, when
+        others were given them.
+        """
         ways = r"so do (\d+) that it had handed out|here (\d+) elements could not be reported"
         told = re.findall(ways, self.log.read_text())
         return sum(int(number) for numbers in told for number in numbers if number)
 
     def reported(self, audit: Mapping[str, Any]) -> int:
-        """How many elements it was the first to report, as the dispatcher has counted under all of its names."""
+        """How many elements it was the first to report, as the dispatcher has counted
+        under all of its names.
+        """
         told = self.path.with_suffix(".client")
         client = told.read_text() if told.exists() else ""
-        names = {shown_name(name) for name in [client, *(f"{client}.{number}" for number in range(TIMES))]}
+        names = {
+            shown_name(name)
+            for name in [client, *(f"{client}.{number}" for number in range(TIMES))]
+        }
         return sum(one["delivered"] for one in audit["clients"] if one["client"] in names)
 
     def signal(self, number: int) -> None:
@@ -115,15 +131,20 @@ class TrainingLoop:
         code = self._process.poll()
         if code is None:
             return False
-        assert code == 0 or self.killed, f"{self.path.name} ended with {code}: {self.log.read_text()[-2000:]}"
+        assert code == 0 or self.killed, (
+            f"{self.path.name} ended with {code}: {self.log.read_text()[-2000:]}"
+        )
         return True
 
 
-def check(kind: str, count: int, loops: Sequence[TrainingLoop], audit: Mapping[str, Any] | None = None) -> None:
-    """Every element was handed out, none of them twice, in the order that this kind of job promises.
+def check(
+    kind: str, count: int, loops: Sequence[TrainingLoop], audit: Mapping[str, Any] | None = None
+) -> None:
+    """Every element was handed out, none of them twice, in the order that this kind of
+    job promises.
 
-    What was handed out and not reported by loops that were killed, or given up while they were cut off, may have come
-    again.
+    What was handed out and not reported by loops that were killed, or given up while
+    they were cut off, may have come again.
 
     Args:
         kind: of the job, a key of ``training_loop.KINDS``.
@@ -144,8 +165,12 @@ def handed_out(loops: Sequence[TrainingLoop], killed: bool) -> Counter[int]:
     return Counter(element for loop in loops if loop.killed == killed for element in loop.elements)
 
 
-def check_once(count: int, loops: Sequence[TrainingLoop], audit: Mapping[str, Any] | None = None) -> None:
-    """Each element came to one of those that were not killed, or was handed out, and reported, by one that was."""
+def check_once(
+    count: int, loops: Sequence[TrainingLoop], audit: Mapping[str, Any] | None = None
+) -> None:
+    """Each element came to one of those that were not killed, or was handed out, and
+    reported, by one that was.
+    """
     alive, dead = handed_out(loops, killed=False), handed_out(loops, killed=True)
     twice = [element for element, times in alive.items() if times > 1]
     missing = [element for element in range(count) if element not in alive]
@@ -157,10 +182,14 @@ def check_once(count: int, loops: Sequence[TrainingLoop], audit: Mapping[str, An
         check_reports(missing, loops, audit)
 
 
-def check_reports(missing: Sequence[int], loops: Sequence[TrainingLoop], audit: Mapping[str, Any]) -> None:
-    """Who was killed has reported what came to nobody else, no more and no less; the others all that they had.
+def check_reports(
+    missing: Sequence[int], loops: Sequence[TrainingLoop], audit: Mapping[str, Any]
+) -> None:
+    """Who was killed has reported what came to nobody else, no more and no less; the
+    others all that they had.
 
-    Of what others had, that does not count which they had not reported when they were given up, as they say.
+    Of what others had, that does not count which they had not reported when they were
+    given up, as they say.
     """
     reported = {loop.path.name: loop.reported(audit) for loop in loops}
     by_killed = sum(reported[loop.path.name] for loop in loops if loop.killed)
@@ -169,15 +198,21 @@ def check_reports(missing: Sequence[int], loops: Sequence[TrainingLoop], audit: 
     for loop in loops:
         unreported = loop.count - reported[loop.path.name]
         most = loop.count if loop.killed else loop.unreported
-        assert 0 <= unreported <= most, f"{loop.path.name} had {loop.count}; {text}; it may have kept {most} to itself"
+        assert 0 <= unreported <= most, (
+            f"{loop.path.name} had {loop.count}; {text}; it may have kept {most} to itself"
+        )
 
 
 def streams(loops: Sequence[TrainingLoop]) -> dict[int, list[int]]:
-    """What each consumer had, in order; its successor repeats at most what the one before had not reported."""
+    """What each consumer had, in order; its successor repeats at most what the one
+    before had not reported.
+    """
     found: dict[int, list[int]] = {}
     for loop in loops:
         before, elements = found.get(loop.consumer, []), loop.elements
-        starts = [at for at, element in enumerate(before) if elements and element == elements[0]] or [len(before)]
+        starts = [
+            at for at, element in enumerate(before) if elements and element == elements[0]
+        ] or [len(before)]
         overlap = before[starts[-1] :]
         astray = overlap != elements[: len(overlap)] and elements != overlap[: len(elements)]
         assert not astray, f"{loop.path.name} goes astray"
@@ -185,7 +220,9 @@ def streams(loops: Sequence[TrainingLoop]) -> dict[int, list[int]]:
     return found
 
 
-def check_order(count: int, loops: Sequence[TrainingLoop], audit: Mapping[str, Any] | None = None) -> None:
+def check_order(
+    count: int, loops: Sequence[TrainingLoop], audit: Mapping[str, Any] | None = None
+) -> None:
     """The reader and its successors had, together, what an undisturbed one has."""
     with LocalCluster(1, in_process=True) as cluster:
         expected = [int(element[0]) for element in distributed(cluster.target, "ordered", count, 0)]
@@ -193,8 +230,12 @@ def check_order(count: int, loops: Sequence[TrainingLoop], audit: Mapping[str, A
     assert audit is None or audit["consumers"] == [count]
 
 
-def check_consumers(count: int, loops: Sequence[TrainingLoop], audit: Mapping[str, Any] | None = None) -> None:
-    """All consumers had the same number of elements, none of them twice, and all but those of rounds not full."""
+def check_consumers(
+    count: int, loops: Sequence[TrainingLoop], audit: Mapping[str, Any] | None = None
+) -> None:
+    """All consumers had the same number of elements, none of them twice, and all but
+    those of rounds not full.
+    """
     found = streams(loops)
     assert len({len(stream) for stream in found.values()}) == 1
     counts = Counter(element for stream in found.values() for element in stream)
@@ -202,5 +243,9 @@ def check_consumers(count: int, loops: Sequence[TrainingLoop], audit: Mapping[st
     if audit is None:
         assert count - len(counts) <= 8
     else:
-        assert count - len(counts) == audit["elements"]["dropped"] <= audit["tasks"]["count"] * (len(found) - 1)
+        assert (
+            count - len(counts)
+            == audit["elements"]["dropped"]
+            <= audit["tasks"]["count"] * (len(found) - 1)
+        )
         assert audit["consumers"] == [len(found[consumer]) for consumer in sorted(found)]

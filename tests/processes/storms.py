@@ -1,7 +1,9 @@
-"""Storms over real processes: workers, dispatcher and training loops are killed, stopped and asked to end at random.
+"""Storms over real processes: workers, dispatcher and training loops are killed,
+stopped and asked to end at random.
 
-Asked to end (SIGTERM), a server ends in good order and in time. A training loop that is reports what it was handed, so
-none of that comes to another one. What must hold besides is checked at the end: ``Storm.run``.
+Asked to end (SIGTERM), a server ends in good order and in time. A training loop that is
+reports what it was handed, so none of that comes to another one. What must hold besides
+is checked at the end: ``Storm.run``.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from zmqdata.testing.cluster import await_condition, descendants
 PATIENCE = 90.0
 CLIENT_TIMEOUT = 3.0
 UNREPORTED = 5.0
-"""Seconds before its death of which a training loop may not have reported what it was handed."""
+"""Seconds before its death of which a training loop may not have reported what it was
+handed.
+"""
 
 
 class Storm:
@@ -143,21 +147,31 @@ class Storm:
 
     @property
     def _misfortunes(self) -> list[Any]:
-        servers = [self.kill_worker, self.kill_child, self.end_worker, self.kill_dispatcher, self.kill_both]
+        servers = [
+            self.kill_worker,
+            self.kill_child,
+            self.end_worker,
+            self.kill_dispatcher,
+            self.kill_both,
+        ]
         servers += [self.end_dispatcher, self.freeze_server]
         return [*servers, self.kill_loop, self.kill_loop, self.end_loop, self.freeze_loop]
 
     # --- and how it ends
 
     def run(self) -> None:
-        """Lives through it and checks that every element was handed out, none of them twice, in the order promised."""
+        """Lives through it and checks that every element was handed out, none of them
+        twice, in the order promised.
+        """
         with self.cluster:
             try:
                 self._run()
                 check(self.kind, self.count, self.loops, self._audit())
                 self._check_reported()
             except BaseException as error:
-                logs = "".join(server.log[-3000:] for server in [self._dispatcher(), *self.cluster.workers])
+                logs = "".join(
+                    server.log[-3000:] for server in [self._dispatcher(), *self.cluster.workers]
+                )
                 told = "".join(loop.log.read_text()[-1500:] for loop in self.loops)
                 raise AssertionError(f"{error!r}\nstory: {self.story}\n{logs}\n{told}") from error
             finally:
@@ -168,17 +182,29 @@ class Storm:
         number = {"coordinated": 2, "ordered": 1}.get(self.kind, self.random.choice([1, 2]))
         for consumer in range(number):
             self.add_loop(consumer)
-        goals = sorted(self.random.randrange(self.count * 9 // 10) for _ in range(self.random.choice([1, 2, 4])))
+        goals = sorted(
+            self.random.randrange(self.count * 9 // 10)
+            for _ in range(self.random.choice([1, 2, 4]))
+        )
         for goal in goals:
-            await_condition(lambda goal=goal: self.handed_out > goal or not self._running(), PATIENCE, "elements")
+            await_condition(
+                lambda goal=goal: self.handed_out > goal or not self._running(),
+                PATIENCE,
+                "elements",
+            )
             misfortune = self.random.choice(self._misfortunes)
             self.story.append(f"after {self.handed_out}: {misfortune.__name__}")
             misfortune()
         await_condition(lambda: all(loop.has_ended() for loop in self.loops), PATIENCE, "the end")
         if self.kind in ("dynamic", "static") and self._is_blind:
-            # Without a dispatcher who is done goes: somebody must have what a loop that was killed had not reported.
+            # Without a dispatcher who is done goes: somebody must have what a loop that
+            # was killed had not reported.
             self.add_loop()
-            await_condition(lambda: all(loop.has_ended() for loop in self.loops), PATIENCE, "the end of the last one")
+            await_condition(
+                lambda: all(loop.has_ended() for loop in self.loops),
+                PATIENCE,
+                "the end of the last one",
+            )
 
     def _audit(self) -> dict[str, Any]:
         """What the dispatcher has counted, when it has all reports."""
@@ -198,11 +224,17 @@ class Storm:
         return any("dispatcher" in one or "both" in one or "freeze" in one for one in self.story)
 
     def _check_reported(self) -> None:
-        """What a dead loop was handed long before its death was reported, and came to nobody else."""
+        """What a dead loop was handed long before its death was reported, and came to
+        nobody else.
+        """
         if self._is_blind or self.kind not in ("dynamic", "static"):
             return
         alive = handed_out(self.loops, killed=False)
         for loop in [loop for loop in self.loops if loop.killed and loop.records]:
             end = loop.records[-1][1]
-            again = [element for element, at in loop.records if element in alive and at < end - UNREPORTED * 1e9]
+            again = [
+                element
+                for element, at in loop.records
+                if element in alive and at < end - UNREPORTED * 1e9
+            ]
             assert not again, f"reported by {loop.path.name}, and handed out again: {again[:9]}"

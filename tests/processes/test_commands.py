@@ -1,4 +1,6 @@
-"""The commands as a user runs them: ready lines, exit codes, signals, and errors of one line."""
+"""The commands as a user runs them: ready lines, exit codes, signals, and errors of one
+line.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ import pytest
 from zmqdata import Dataset, distribute
 from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
-from zmqdata.testing.cluster import await_condition, descendants, frozen, is_running, listens, no_leaks
+from zmqdata.testing.cluster import (
+    await_condition,
+    descendants,
+    frozen,
+    is_running,
+    listens,
+    no_leaks,
+)
 from zmqdata.worker.processes.lifetime import SIGNALLED
 
 pytestmark = pytest.mark.realprocess
@@ -29,7 +38,9 @@ START = 30.0
 
 @contextlib.contextmanager
 def running(role: str, *options: str, ready: int = 1) -> Iterator[ServerProcess]:
-    with contextlib.closing(ServerProcess(f"zmqdata.{role}", [*options, "--log-level=warning"], ready)) as server:
+    with contextlib.closing(
+        ServerProcess(f"zmqdata.{role}", [*options, "--log-level=warning"], ready)
+    ) as server:
         server.launch()
         yield server
 
@@ -48,32 +59,48 @@ def ended(server: ServerProcess) -> tuple[int | None, str]:
 
 
 def test_a_dispatcher_prints_one_line(dispatcher: ServerProcess) -> None:
-    """A ready dispatcher prints where it listens, with the real port, and nothing else on standard output."""
-    assert re.fullmatch(r"zmqdata dispatcher listening on tcp://127\.0\.0\.1:[1-9][0-9]*\n", dispatcher.said)
+    """A ready dispatcher prints where it listens, with the real port, and nothing else
+    on standard output.
+    """
+    assert re.fullmatch(
+        r"zmqdata dispatcher listening on tcp://127\.0\.0\.1:[1-9][0-9]*\n", dispatcher.said
+    )
     assert listens(dispatcher.address)
 
 
 def test_a_worker_prints_one_line_for_each_process(dispatcher: ServerProcess) -> None:
-    """A worker of two processes prints two lines once they are registered, and nothing else on standard output."""
-    with running("worker", "--dispatcher", dispatcher.address, "--processes", "2", ready=2) as worker:
+    """A worker of two processes prints two lines once they are registered, and nothing
+    else on standard output.
+    """
+    with running(
+        "worker", "--dispatcher", dispatcher.address, "--processes", "2", ready=2
+    ) as worker:
         worker.await_ready(START)
-        assert re.fullmatch(r"(zmqdata worker listening on tcp://127\.0\.0\.1:[1-9][0-9]*\n){2}", worker.said)
+        assert re.fullmatch(
+            r"(zmqdata worker listening on tcp://127\.0\.0\.1:[1-9][0-9]*\n){2}", worker.said
+        )
         assert all(listens(address) for address in worker.addresses)
 
 
 def test_every_interface_is_announced_as_one_address(dispatcher: ServerProcess) -> None:
-    """--host 0.0.0.0 announces the local end of the way to the dispatcher, --advertise what it is told."""
+    """--host 0.0.0.0 announces the local end of the way to the dispatcher, --advertise
+    what it is told.
+    """
     with running("worker", "--dispatcher", dispatcher.address, "--host", "0.0.0.0") as worker:
         worker.await_ready(START)
         assert worker.address.startswith("tcp://127.0.0.1:")
-    with running("worker", f"--dispatcher={dispatcher.address}", "--advertise", "localhost:%port%") as worker:
+    with running(
+        "worker", f"--dispatcher={dispatcher.address}", "--advertise", "localhost:%port%"
+    ) as worker:
         worker.await_ready(START)
         assert re.fullmatch(r"tcp://localhost:[1-9][0-9]*", worker.address)
         assert listens(worker.address)
 
 
 def test_a_worker_may_start_before_its_dispatcher() -> None:
-    """A worker waits for a dispatcher that is not there yet, and registers when it comes."""
+    """A worker waits for a dispatcher that is not there yet, and registers when it
+    comes.
+    """
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
     with running("worker", "--dispatcher", f"127.0.0.1:{port}") as worker:
@@ -86,10 +113,14 @@ def test_a_worker_may_start_before_its_dispatcher() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_all_cleanly(number: signal.Signals) -> None:
-    """SIGTERM and SIGINT end dispatcher and worker with exit code 0, an empty log, and no process left."""
+    """SIGTERM and SIGINT end dispatcher and worker with exit code 0, an empty log, and
+    no process left.
+    """
     with no_leaks(), running("dispatcher") as dispatcher:
         dispatcher.await_ready(START)
-        with running("worker", "--dispatcher", dispatcher.address, "--processes", "2", ready=2) as worker:
+        with running(
+            "worker", "--dispatcher", dispatcher.address, "--processes", "2", ready=2
+        ) as worker:
             worker.await_ready(START)
             children = descendants(worker.pid)
             assert len(children) == 2
@@ -110,7 +141,9 @@ def test_a_worker_ends_while_it_waits() -> None:
 
 
 def test_a_second_signal_ends_at_once(dispatcher: ServerProcess) -> None:
-    """A worker whose process does not react ends at the second SIGTERM, and takes that process with it."""
+    """A worker whose process does not react ends at the second SIGTERM, and takes that
+    process with it.
+    """
     with running("worker", "--dispatcher", dispatcher.address) as worker:
         worker.await_ready(START)
         [child] = descendants(worker.pid)
@@ -131,7 +164,9 @@ def asked_to_end(pid: int) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether SIGSTOP has reached a process. Before, a later SIGTERM would overtake it."""
+    """Whether SIGSTOP has reached a process. Before, a later SIGTERM would overtake
+    it.
+    """
     return process_status(pid, "State") == "T"
 
 
@@ -143,116 +178,173 @@ def process_status(pid: int, entry: str) -> str:
 
 
 def test_a_port_in_use_is_one_line(dispatcher: ServerProcess) -> None:
-    """A port that somebody has ends dispatcher and worker with exit code 2 and one line that names it."""
+    """A port that somebody has ends dispatcher and worker with exit code 2 and one line
+    that names it.
+    """
     port = dispatcher.address.rpartition(":")[2]
     for role, options in (("dispatcher", ()), ("worker", ("--dispatcher", dispatcher.address))):
         with running(role, *options, "--port", port) as server:
             code, log = ended(server)
             assert (code, server.said) == (2, "")
-            assert re.fullmatch(rf"python -m zmqdata\.{role}: .*:{port}: the port is in use;.*\n", log)
+            assert re.fullmatch(
+                rf"python -m zmqdata\.{role}: .*:{port}: the port is in use;.*\n", log
+            )
 
 
 def test_exhausted_data_ports_are_one_line(dispatcher: ServerProcess) -> None:
-    """A worker without a free data port ends with exit code 2 and one line that names the range."""
+    """A worker without a free data port ends with exit code 2 and one line that names
+    the range.
+    """
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with running("worker", "--dispatcher", dispatcher.address, "--data-ports", f"{port}-{port}") as worker:
+        with running(
+            "worker", "--dispatcher", dispatcher.address, "--data-ports", f"{port}-{port}"
+        ) as worker:
             code, log = ended(worker)
     assert code == 2
     assert re.fullmatch(rf"python -m zmqdata\.worker: Data ports exhausted: .*{port}.*\n", log)
 
 
 def test_a_refused_worker_ends(dispatcher: ServerProcess) -> None:
-    """A worker that the dispatcher does not accept ends with exit code 2 and the dispatcher's reason in one line."""
+    """A worker that the dispatcher does not accept ends with exit code 2 and the
+    dispatcher's reason in one line.
+    """
     with running("dispatcher", "--worker-address", "10.255.255.1") as picky:
         picky.await_ready(START)
         with running("worker", "--dispatcher", picky.address) as worker:
             code, log = ended(worker)
     assert code == 2
-    assert re.fullmatch(r"python -m zmqdata\.worker: .*address is not configured.*", log.splitlines()[-1])
+    assert re.fullmatch(
+        r"python -m zmqdata\.worker: .*address is not configured.*", log.splitlines()[-1]
+    )
 
 
 def test_a_killed_process_is_replaced(dispatcher: ServerProcess) -> None:
-    """The supervisor starts a killed process again, says on standard error how it died, and announces the new one."""
+    """The supervisor starts a killed process again, says on standard error how it died,
+    and announces the new one.
+    """
     with running("worker", "--dispatcher", dispatcher.address) as worker:
         worker.await_ready(START)
         [child] = descendants(worker.pid)
         os.kill(child, signal.SIGKILL)
         await_condition(lambda: worker.said.count("\n") == 2, START, "the second ready line")
-        assert re.search(rf"child 0 \(process {child}\) was killed by SIGKILL.*started again", worker.log)
+        assert re.search(
+            rf"child 0 \(process {child}\) was killed by SIGKILL.*started again", worker.log
+        )
         assert listens(worker.address)
 
 
 @pytest.mark.parametrize("stuck", [False, True])
 def test_processes_never_outlive_their_supervisor(dispatcher: ServerProcess, stuck: bool) -> None:
     """The processes of a killed supervisor end at once, even when they cannot react."""
-    with running("worker", "--dispatcher", dispatcher.address, "--processes", "2", ready=2) as worker:
+    with running(
+        "worker", "--dispatcher", dispatcher.address, "--processes", "2", ready=2
+    ) as worker:
         worker.await_ready(START)
         children = descendants(worker.pid)
         with frozen(worker) if stuck else contextlib.nullcontext():
             worker.kill()
-            await_condition(lambda: not any(map(is_running, children)), START, "the end of its processes")
+            await_condition(
+                lambda: not any(map(is_running, children)), START, "the end of its processes"
+            )
 
 
-def test_a_worker_takes_nothing_in_its_folder_for_a_module_of_ours(dispatcher: ServerProcess, tmp_path: Path) -> None:
-    """A command in a folder of anybody's, as /tmp is, imports what lies there for pipelines, and last of all."""
+def test_a_worker_takes_nothing_in_its_folder_for_a_module_of_ours(
+    dispatcher: ServerProcess, tmp_path: Path
+) -> None:
+    """A command in a folder of anybody's, as /tmp is, imports what lies there for
+    pipelines, and last of all.
+    """
     folder, command = tmp_path / "anybodys", tmp_path / "command"
     folder.mkdir()
     for name in ("msgspec", "numpy", "zmq"):
         (folder / f"{name}.py").write_text("raise SystemExit('a trap')")
     (folder / "only_there.py").write_text("VALUE = 7")
     command.write_text(
-        "import sys\nfrom zmqdata.cli.commands import worker_main\nsys.exit(worker_main(sys.argv[1:], 'worker'))"
+        "import sys\nfrom zmqdata.cli.commands import "
+        "worker_main\nsys.exit(worker_main(sys.argv[1:], 'worker'))"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
+    }
     options = ["--dispatcher", dispatcher.address, "--lifeline", "0"]
-    told: dict[str, Any] = {"cwd": folder, "env": environment, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    told: dict[str, Any] = {
+        "cwd": folder,
+        "env": environment,
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+    }
     with subprocess.Popen([sys.executable, str(command), *options], **told) as worker:
         try:
             elements = Dataset.range(3).map(lambda x: x * __import__("only_there").VALUE)
-            assert sorted(map(int, elements.apply(distribute("parallel_epochs", dispatcher.address)))) == [0, 7, 14]
+            assert sorted(
+                map(int, elements.apply(distribute("parallel_epochs", dispatcher.address)))
+            ) == [0, 7, 14]
         finally:
             worker.terminate()
 
 
 def test_the_status_is_printed(dispatcher: ServerProcess) -> None:
-    """zmqdata status prints tables, or JSON with --json, of what the dispatcher that the environment names has."""
+    """zmqdata status prints tables, or JSON with --json, of what the dispatcher that
+    the environment names has.
+    """
     with running("worker", "--dispatcher", dispatcher.address, "--tag", "GPU") as worker:
         worker.await_ready(START)
         environment = {**os.environ, "ZMQDATA_DISPATCHER": dispatcher.address, "COLUMNS": "200"}
         command = [sys.executable, "-m", "zmqdata", "status"]
-        shown = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=START, check=True)
+        shown = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=START, check=True
+        )
         assert "1 workers" in shown.stdout
         assert worker.address in shown.stdout
         asked = [*command, "--json"]
-        told = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=START, check=True)
+        told = subprocess.run(
+            asked, env=environment, capture_output=True, text=True, timeout=START, check=True
+        )
         found = json.loads(told.stdout)
-        assert [(entry["address"], entry["tags"]) for entry in found["workers"]] == [(worker.address, ["GPU"])]
+        assert [(entry["address"], entry["tags"]) for entry in found["workers"]] == [
+            (worker.address, ["GPU"])
+        ]
         assert (found["jobs"], found["tasks"]) == ([], [])
         assert found["config"]["port"] == 0
         asked = [*command, "--worker", worker.address, "--json"]
-        told = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=START, check=True)
+        told = subprocess.run(
+            asked, env=environment, capture_output=True, text=True, timeout=START, check=True
+        )
         found = json.loads(told.stdout)
         assert (found["worker"], found["registered"], found["tasks"]) == (worker.address, True, [])
         assert found["config"]["worker_tags"] == ["GPU"]
-        shown = subprocess.run(asked[:-1], env=environment, capture_output=True, text=True, timeout=START, check=True)
+        shown = subprocess.run(
+            asked[:-1], env=environment, capture_output=True, text=True, timeout=START, check=True
+        )
         assert "0 tasks" in shown.stdout
 
 
 def test_servers_are_configured_by_the_environment() -> None:
-    """Dispatcher and worker that are started without options take what ZMQDATA_* says, and tell it."""
+    """Dispatcher and worker that are started without options take what ZMQDATA_* says,
+    and tell it.
+    """
     program = "import sys; from zmqdata.cli.commands import main; sys.exit(main(sys.argv[1:]))"
 
     def start(command: str, **given: str) -> subprocess.Popen[str]:
         environment = {**os.environ, **{f"ZMQDATA_{name}": text for name, text in given.items()}}
         asked = [sys.executable, "-c", program, command]
-        return subprocess.Popen(asked, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        return subprocess.Popen(
+            asked, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
 
     with contextlib.ExitStack() as stack:
         address = announced(stack, start("dispatcher", WORKER_TIMEOUT_MS="4321", HOST="localhost"))
-        announced(stack, start("worker", DISPATCHER=address, WORKER_TAGS="GPU,LAB", HEARTBEAT_INTERVAL_MS="100"))
+        announced(
+            stack,
+            start("worker", DISPATCHER=address, WORKER_TAGS="GPU,LAB", HEARTBEAT_INTERVAL_MS="100"),
+        )
         found = status(address)
-        assert (found["config"]["worker_timeout_ms"], found["config"]["host"]) == (4321, "localhost")
+        assert (found["config"]["worker_timeout_ms"], found["config"]["host"]) == (
+            4321,
+            "localhost",
+        )
         assert [worker["tags"] for worker in found["workers"]] == [["GPU", "LAB"]]
 
 
@@ -266,7 +358,16 @@ def announced(stack: contextlib.ExitStack, server: subprocess.Popen[str]) -> str
 
 def test_a_status_that_nobody_gives_is_one_line() -> None:
     """Without a dispatcher, zmqdata status ends with exit code 1 and one line."""
-    command = [sys.executable, "-m", "zmqdata", "status", "--dispatcher", "127.0.0.1:9", "--timeout", "0.2"]
+    command = [
+        sys.executable,
+        "-m",
+        "zmqdata",
+        "status",
+        "--dispatcher",
+        "127.0.0.1:9",
+        "--timeout",
+        "0.2",
+    ]
     told = subprocess.run(command, capture_output=True, text=True, timeout=START)
     assert (told.returncode, told.stdout, told.stderr.count("\n")) == (1, "", 1)
     assert told.stderr.startswith("python -m zmqdata status: ")

@@ -1,4 +1,6 @@
-"""Processes of a worker with limits and with the rights of another user, as pipelines and their owners meet them."""
+"""Processes of a worker with limits and with the rights of another user, as pipelines
+and their owners meet them.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def read(cluster: LocalCluster, dataset: Dataset, **options: Any) -> list[int]:
-    return sorted(int(x) for x in dataset.apply(distribute("distributed_epoch", cluster.target, **options)))
+    return sorted(
+        int(x) for x in dataset.apply(distribute("distributed_epoch", cluster.target, **options))
+    )
 
 
 # --- memory
@@ -81,12 +85,18 @@ def mapping(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("function", [greedy, hoarding, mapping])
-def test_an_element_that_takes_too_much_is_found_and_named(cluster: LocalCluster, function: Any) -> None:
-    """The job fails after three deaths, with node, file and line, and the limit; the worker lives on."""
+def test_an_element_that_takes_too_much_is_found_and_named(
+    cluster: LocalCluster, function: Any
+) -> None:
+    """The job fails after three deaths, with node, file and line, and the limit; the
+    worker lives on.
+    """
     place = rf"map\({function.__name__}\) at test_confinement.py:\d+"
     how = "it needed more memory than its limit of 512 MiB, 3 times"
     with worker_of(cluster, "--memory-limit=512MiB") as worker:
-        with pytest.raises(PipelineError, match=rf"Element {BAD} that came to {place} \(task \d+.* 3 times: {how}"):
+        with pytest.raises(
+            PipelineError, match=rf"Element {BAD} that came to {place} \(task \d+.* 3 times: {how}"
+        ):
             read(cluster, Dataset.range(COUNT).map(function))
         assert read(cluster, Dataset.range(10)) == list(range(10))
         assert worker.alive
@@ -94,7 +104,9 @@ def test_an_element_that_takes_too_much_is_found_and_named(cluster: LocalCluster
 
 @pytest.mark.parametrize("options", [{}, {"num_parallel_calls": 4}, {"on_error": "skip"}])
 def test_it_is_left_out_on_request(cluster: LocalCluster, options: dict[str, Any]) -> None:
-    """With on_poison="skip" every other element comes exactly once; on_error is for errors that harm nobody else."""
+    """With on_poison="skip" every other element comes exactly once; on_error is for
+    errors that harm nobody else.
+    """
     with worker_of(cluster, "--memory-limit=512MiB"):
         assert read(cluster, Dataset.range(COUNT).map(greedy, **options), on_poison="skip") == REST
 
@@ -109,7 +121,9 @@ def needing(x: Any) -> Any:
 
 
 def test_what_others_have_left_behind_is_nobodys_fault(cluster: LocalCluster) -> None:
-    """An element for which there is no room after a job that leaked is made in a new process, and comes once."""
+    """An element for which there is no room after a job that leaked is made in a new
+    process, and comes once.
+    """
     with worker_of(cluster, "--memory-limit=512MiB") as worker:
         assert read(cluster, Dataset.range(20).map(leaking)) == list(range(20))
         assert worker.log.count("needed more memory") == 0
@@ -121,8 +135,13 @@ def test_what_others_have_left_behind_is_nobodys_fault(cluster: LocalCluster) ->
 
 
 def test_processes_are_replaced_after_their_tasks(cluster: LocalCluster) -> None:
-    """Jobs go on while the process of each of two workers is replaced again and again: nothing lost, nothing twice."""
-    with worker_of(cluster, "--max-tasks=1") as first, worker_of(cluster, "--max-tasks=1") as second:
+    """Jobs go on while the process of each of two workers is replaced again and again:
+    nothing lost, nothing twice.
+    """
+    with (
+        worker_of(cluster, "--max-tasks=1") as first,
+        worker_of(cluster, "--max-tasks=1") as second,
+    ):
         dataset = Dataset.range(4_000).shuffle(100, seed=3).map(lambda x: x)
         turns = itertools.count()
         while min(first.said.count("listening"), second.said.count("listening")) < 3:
@@ -134,11 +153,15 @@ def test_processes_are_replaced_after_their_tasks(cluster: LocalCluster) -> None
 
 
 def test_a_process_that_has_had_its_tasks_hands_over_the_others(cluster: LocalCluster) -> None:
-    """A long job that it hosts beside short ones goes on at its successor, and loses and repeats nothing."""
+    """A long job that it hosts beside short ones goes on at its successor, and loses
+    and repeats nothing.
+    """
     with worker_of(cluster, "--max-tasks=2") as worker:
         options: dict[str, Any] = {"max_outstanding_requests": 4}
         elements = iter(
-            Dataset.range(20_000).apply(distribute("distributed_epoch", cluster.target, "long", **options))
+            Dataset.range(20_000).apply(
+                distribute("distributed_epoch", cluster.target, "long", **options)
+            )
         )
         found = [int(next(elements)) for _ in range(100)]
         for turn in range(2):
@@ -164,15 +187,27 @@ def stranger() -> Iterator[str]:
 
 
 def rights(x: Any) -> Any:
-    """Who runs this, as numbers, and whether it is stopped from becoming somebody else."""
+    """Who runs this, as numbers, and whether it is stopped from becoming somebody
+    else.
+    """
     told = Path("/proc/self/status").read_text(encoding="ascii")
     words = {line.partition(":")[0]: line.split()[1:] for line in told.splitlines()}
-    found = [*words["Uid"], *words["Gid"], *words["Groups"], int(words["CapEff"][0], 16), words["NoNewPrivs"][0]]
+    found = [
+        *words["Uid"],
+        *words["Gid"],
+        *words["Groups"],
+        int(words["CapEff"][0], 16),
+        words["NoNewPrivs"][0],
+    ]
     return np.array([int(one) for one in found])
 
 
-def test_pipelines_run_with_the_rights_of_another_user(cluster: LocalCluster, stranger: str) -> None:
-    """All four numbers of user and group are its own, there is one group, no capability, and no way back."""
+def test_pipelines_run_with_the_rights_of_another_user(
+    cluster: LocalCluster, stranger: str
+) -> None:
+    """All four numbers of user and group are its own, there is one group, no
+    capability, and no way back.
+    """
     with worker_of(cluster, "--user", stranger) as worker:
         dataset = Dataset.range(4).map(rights)
         for row in dataset.apply(distribute("distributed_epoch", cluster.target)):
@@ -183,22 +218,30 @@ def test_pipelines_run_with_the_rights_of_another_user(cluster: LocalCluster, st
 
 
 def test_what_it_makes_is_its_own(cluster: LocalCluster, stranger: str, tmp_path: Path) -> None:
-    """Sockets and caches lie in a folder of that user; the home is not ours, and files of ours stay closed."""
+    """Sockets and caches lie in a folder of that user; the home is not ours, and files
+    of ours stay closed.
+    """
     secret, home = str(tmp_path / "secret"), os.environ.get("HOME", "")
     Path(secret).touch(0o600)
 
     def looks(x: Any) -> Any:
-        return np.array([os.environ["HOME"] == home, os.access(secret, os.R_OK), os.umask(0o022) & 0o002])
+        return np.array(
+            [os.environ["HOME"] == home, os.access(secret, os.R_OK), os.umask(0o022) & 0o002]
+        )
 
     with worker_of(cluster, "--user", stranger):
         dataset = Dataset.range(1).map(looks)
-        assert [x.tolist() for x in dataset.apply(distribute("distributed_epoch", cluster.target))] == [[0, 0, 2]]
+        assert [
+            x.tolist() for x in dataset.apply(distribute("distributed_epoch", cluster.target))
+        ] == [[0, 0, 2]]
         folder = (Path(tempfile.gettempdir()) / f"zmqdata-{STRANGER}").stat()
         assert (folder.st_uid, stat.S_IMODE(folder.st_mode)) == (int(STRANGER), 0o700)
 
 
 def test_it_is_killed_and_replaced_like_any_other(cluster: LocalCluster, stranger: str) -> None:
-    """Its supervisor finds its deaths, ends it when it is stuck, and leaves nothing behind at its own end."""
+    """Its supervisor finds its deaths, ends it when it is stuck, and leaves nothing
+    behind at its own end.
+    """
 
     def stuck(x: Any) -> Any:
         while x == BAD:
@@ -214,9 +257,19 @@ def test_it_is_killed_and_replaced_like_any_other(cluster: LocalCluster, strange
 
 
 def test_a_folder_that_it_cannot_have_is_told_at_the_start(stranger: str, tmp_path: Path) -> None:
-    """The worker does not start, with one line on standard error that names the folder."""
+    """The worker does not start, with one line on standard error that names the
+    folder.
+    """
     tmp_path.chmod(0o700)
-    command = [sys.executable, "-m", "zmqdata.worker", "--dispatcher", "tcp://127.0.0.1:1", "--user", stranger]
+    command = [
+        sys.executable,
+        "-m",
+        "zmqdata.worker",
+        "--dispatcher",
+        "tcp://127.0.0.1:1",
+        "--user",
+        stranger,
+    ]
     command += ["--pipeline-cache-dir", str(tmp_path / "cache")]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert ran.returncode == 2

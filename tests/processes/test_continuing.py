@@ -1,4 +1,6 @@
-"""What is seen of a long task whose worker is killed late: it goes on near where it was, each element comes once."""
+"""What is seen of a long task whose worker is killed late: it goes on near where it
+was, each element comes once.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ FEW = 2_500
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
-    """A dispatcher with a journal and one worker, which keeps little ahead of its clients."""
+    """A dispatcher with a journal and one worker, which keeps little ahead of its
+    clients.
+    """
     with LocalCluster(1, heartbeat_interval_ms=100, buffer_bytes=1 << 12) as made:
         yield made
 
@@ -39,13 +43,17 @@ def pipeline(calls: Path) -> Dataset:
         return x
 
     ranges = Dataset.range(COUNT // 10).shuffle(40)
-    nested = ranges.interleave(lambda x: Dataset.range(10 * int(x), 10 * int(x) + 10), cycle_length=4)
+    nested = ranges.interleave(
+        lambda x: Dataset.range(10 * int(x), 10 * int(x) + 10), cycle_length=4
+    )
     return nested.map(work).shuffle(60).batch(5).prefetch(2)
 
 
 def read_with(cluster: LocalCluster, calls: Path, misfortune: Callable[[], None]) -> Counter[int]:
     """Reads everything, with a misfortune when four fifths were read."""
-    dataset = pipeline(calls).apply(distribute("distributed_epoch", cluster.target, "job", max_outstanding_requests=8))
+    dataset = pipeline(calls).apply(
+        distribute("distributed_epoch", cluster.target, "job", max_outstanding_requests=8)
+    )
     seen: Counter[int] = Counter()
     waiting = True
     for batch in dataset:
@@ -63,7 +71,9 @@ def check(seen: Counter[int], calls: Path, cluster: LocalCluster) -> None:
 
 
 def test_a_killed_worker_costs_little(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Its task is made again from its last state, not from its beginning, and nothing is lost or repeated."""
+    """Its task is made again from its last state, not from its beginning, and nothing
+    is lost or repeated.
+    """
 
     def misfortune() -> None:
         cluster.add_worker()
@@ -74,7 +84,9 @@ def test_a_killed_worker_costs_little(cluster: LocalCluster, tmp_path: Path) -> 
 
 @pytest.mark.full
 def test_states_outlive_the_dispatcher(cluster: LocalCluster, tmp_path: Path) -> None:
-    """So it is when the dispatcher dies together with the worker: states are in its journal."""
+    """So it is when the dispatcher dies together with the worker: states are in its
+    journal.
+    """
 
     def misfortune() -> None:
         cluster.workers[0].kill()

@@ -1,4 +1,6 @@
-"""Facts about coordinated reads of real processes: consumers stay in step when workers and consumers are killed."""
+"""Facts about coordinated reads of real processes: consumers stay in step when workers
+and consumers are killed.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def cluster() -> Iterator[LocalCluster]:
 def consumer(
     cluster: LocalCluster, index: int, count: int, dataset: Dataset, mode: str, **options: Any
 ) -> Iterator[Any]:
-    read = distribute(mode, cluster.target, "job", index, count, max_outstanding_requests=64, **options)
+    read = distribute(
+        mode, cluster.target, "job", index, count, max_outstanding_requests=64, **options
+    )
     return iter(dataset.apply(read))
 
 
@@ -63,7 +67,9 @@ def drain(readers: list[Iterator[Any]]) -> list[list[int]]:
     def read(index: int) -> None:
         found[index].extend(int(x) for x in readers[index])
 
-    threads = [threading.Thread(target=read, args=(index,), daemon=True) for index in range(len(readers))]
+    threads = [
+        threading.Thread(target=read, args=(index,), daemon=True) for index in range(len(readers))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -73,14 +79,21 @@ def drain(readers: list[Iterator[Any]]) -> list[list[int]]:
 
 
 def test_buckets_stay_together_when_a_worker_is_killed(cluster: LocalCluster) -> None:
-    """Four consumers get batches of one bucket at every step, before and after a worker's process was killed."""
+    """Four consumers get batches of one bucket at every step, before and after a
+    worker's process was killed.
+    """
     sentences = Dataset.counter().map(lambda x: np.zeros(int(x * 7919 % 97) + 1, np.int8))
     batches = sentences.bucket_by_sequence_length(len, EDGES, [4] * 4)
-    rows = batches.group_by_window(lambda batch: int(np.searchsorted(EDGES, batch.shape[1])), lambda key, ds: ds, 4)
+    rows = batches.group_by_window(
+        lambda batch: int(np.searchsorted(EDGES, batch.shape[1])), lambda key, ds: ds, 4
+    )
     readers = consumers(cluster, 4, rows, "parallel_epochs")
 
     def buckets(steps: int) -> list[set[int]]:
-        return [{int(np.searchsorted(EDGES, next(reader).shape[1])) for reader in readers} for _ in range(steps)]
+        return [
+            {int(np.searchsorted(EDGES, next(reader).shape[1])) for reader in readers}
+            for _ in range(steps)
+        ]
 
     seen = buckets(100)
     kill_child(cluster, 0)
@@ -94,7 +107,9 @@ def test_buckets_stay_together_when_a_worker_is_killed(cluster: LocalCluster) ->
 def test_nothing_is_lost_or_repeated_and_nobody_hangs_when_a_worker_is_killed(
     cluster: LocalCluster, finite: str
 ) -> None:
-    """Finite input reaches four consumers in full rounds, and all of them end after the same number of steps."""
+    """Finite input reaches four consumers in full rounds, and all of them end after the
+    same number of steps.
+    """
     readers = consumers(cluster, 4, Dataset.range(COUNT), "distributed_epoch", finite=finite)
     found = [[int(next(reader))] for reader in readers]
     for one, reader in zip(found, readers, strict=True):
@@ -126,7 +141,14 @@ CONSUMER = """
 
 
 def start_consumer(cluster: LocalCluster, index: int, count: int) -> subprocess.Popen[str]:
-    arguments = [sys.executable, "-c", textwrap.dedent(CONSUMER), cluster.target, str(index), str(count)]
+    arguments = [
+        sys.executable,
+        "-c",
+        textwrap.dedent(CONSUMER),
+        cluster.target,
+        str(index),
+        str(count),
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment)
 
@@ -144,7 +166,9 @@ def end(process: subprocess.Popen[str]) -> list[int]:
 
 
 def test_a_killed_consumer_is_replaced(cluster: LocalCluster) -> None:
-    """Who takes the place of a killed consumer goes on at most a second of steps before the end, and misses none."""
+    """Who takes the place of a killed consumer goes on at most a second of steps before
+    the end, and misses none.
+    """
     mine = consumer(cluster, 0, 2, Dataset.counter(), "parallel_epochs")
     first = start_consumer(cluster, 1, 2)
     told = lines(first, 400)

@@ -22,9 +22,13 @@ COUNT = 4_000
 OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 200, "buffer_bytes": 1 << 16}
 
 
-def reader(cluster: LocalCluster, mode: str = "distributed_epoch", count: int = COUNT) -> Iterator[int]:
+def reader(
+    cluster: LocalCluster, mode: str = "distributed_epoch", count: int = COUNT
+) -> Iterator[int]:
     dataset = Dataset.range(count).shuffle(100, seed=3).batch(2)
-    distributed = dataset.apply(distribute(mode, cluster.target, "job", max_outstanding_requests=16))
+    distributed = dataset.apply(
+        distribute(mode, cluster.target, "job", max_outstanding_requests=16)
+    )
     return (int(x) for batch in distributed for x in batch)
 
 
@@ -42,7 +46,10 @@ def test_a_worker_that_gets_sigterm_hands_its_tasks_over() -> None:
         elements = reader(cluster)
         found = some(elements)
         first, second = cluster.workers
-        await_condition(lambda: hosted(cluster, first.address) and hosted(cluster, second.address), what="two tasks")
+        await_condition(
+            lambda: hosted(cluster, first.address) and hosted(cluster, second.address),
+            what="two tasks",
+        )
         began = time.monotonic()
         first.stop()
         seconds = time.monotonic() - began
@@ -60,7 +67,10 @@ def test_the_last_worker_waits_for_another() -> None:
         last = cluster.workers[0]
         last.signal(signal.SIGTERM)  # type: ignore[attr-defined]  # a process takes one
         found += some(elements)
-        await_condition(lambda: any(one["draining"] for one in status(cluster.target)["workers"]), what="its leaving")
+        await_condition(
+            lambda: any(one["draining"] for one in status(cluster.target)["workers"]),
+            what="its leaving",
+        )
         cluster.add_worker()
         await_condition(lambda: not last.alive, what="the end of the first worker")
         assert last.exit_code == 0  # type: ignore[attr-defined]  # a process has one
@@ -69,12 +79,22 @@ def test_the_last_worker_waits_for_another() -> None:
 
 
 def test_a_worker_is_drained_from_the_command_line() -> None:
-    """The command returns when the worker has left; its supervisor does not start it again, and ends with 0."""
+    """The command returns when the worker has left; its supervisor does not start it
+    again, and ends with 0.
+    """
     with LocalCluster(2, **OPTIONS) as cluster:
         elements = reader(cluster)
         found = some(elements)
         worker = cluster.workers[1]
-        command = [sys.executable, "-m", "zmqdata", "drain", worker.address, "--dispatcher", cluster.target]
+        command = [
+            sys.executable,
+            "-m",
+            "zmqdata",
+            "drain",
+            worker.address,
+            "--dispatcher",
+            cluster.target,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
         assert (done.returncode, done.stdout) == (0, f"{worker.address} has left\n"), done.stderr
         await_condition(lambda: not worker.alive, what="the end of the worker")
@@ -101,7 +121,9 @@ def test_ctrl_c_does_not_wait() -> None:
 
 
 def test_workers_are_replaced_one_after_the_other() -> None:
-    """Each newcomer takes a task from the one that took over; there are not more of them in the end."""
+    """Each newcomer takes a task from the one that took over; there are not more of
+    them in the end.
+    """
     with LocalCluster(2, **OPTIONS) as cluster:
         elements = reader(cluster, count=40_000)
         found = some(elements)
@@ -110,7 +132,10 @@ def test_workers_are_replaced_one_after_the_other() -> None:
             cluster.workers[turn].stop()
             newcomer = cluster.add_worker()
             found += some(elements)
-            await_condition(lambda newcomer=newcomer: hosted(cluster, newcomer.address) == 1, what="a task for it")
+            await_condition(
+                lambda newcomer=newcomer: hosted(cluster, newcomer.address) == 1,
+                what="a task for it",
+            )
         assert len(status(cluster.target)["tasks"]) == 2
         found += list(elements)
         assert sorted(found) == list(range(40_000))

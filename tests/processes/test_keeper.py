@@ -1,4 +1,6 @@
-"""What is seen of a dispatcher with a journal that is started as a command: it is started again when it is killed."""
+"""What is seen of a dispatcher with a journal that is started as a command: it is
+started again when it is killed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ COUNT = 20_000
 
 
 class Command:
-    """``python -m zmqdata.dispatcher`` as a user starts it, with what it prints in files."""
+    """``python -m zmqdata.dispatcher`` as a user starts it, with what it prints in
+    files.
+    """
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.output, self.errors = folder / "output", folder / "errors"
@@ -72,12 +76,16 @@ def kept(tmp_path: Path) -> Iterator[Command]:
 
 
 def test_a_dispatcher_that_is_killed_goes_on(kept: Command) -> None:
-    """Killed by its own native code, or for want of memory, it is there again; a loop reads each element once."""
+    """Killed by its own native code, or for want of memory, it is there again; a loop
+    reads each element once.
+    """
     address = kept.addresses[0]
     options = ["--dispatcher", address, "--heartbeat-interval-ms=100", "--log-level=warning"]
     with contextlib.closing(ServerProcess("zmqdata.worker", options)) as worker:
         worker.launch()
-        dataset = Dataset.range(COUNT).apply(distribute("distributed_epoch", address, max_outstanding_requests=64))
+        dataset = Dataset.range(COUNT).apply(
+            distribute("distributed_epoch", address, max_outstanding_requests=64)
+        )
         numbers = iter(dataset)
         found = []
         for life, death in enumerate([signal.SIGABRT, signal.SIGKILL], 2):
@@ -89,7 +97,9 @@ def test_a_dispatcher_that_is_killed_goes_on(kept: Command) -> None:
     assert sorted(found) == list(range(COUNT))
     assert set(kept.addresses) == {address}
     # A write that a death has cut off is a line of its own.
-    first, second = [line for line in kept.errors.read_text().splitlines() if " was cut off" not in line]
+    first, second = [
+        line for line in kept.errors.read_text().splitlines() if " was cut off" not in line
+    ]
     assert "was killed by SIGABRT" in first
     assert "was killed by SIGKILL" in second
     assert first.endswith("it is started again")
@@ -120,7 +130,9 @@ def test_no_process_is_left_for_it_now() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_when_it_is_told_to(kept: Command, number: int) -> None:
-    """A signal for the command ends all of it with exit code 0, and is no reason to start anything again."""
+    """A signal for the command ends all of it with exit code 0, and is no reason to
+    start anything again.
+    """
     [child] = kept.served_by
     assert kept.end(number) == 0
     assert not is_running(child)
@@ -129,7 +141,9 @@ def test_it_ends_when_it_is_told_to(kept: Command, number: int) -> None:
 
 @pytest.mark.parametrize("is_child_first", [True, False])
 def test_it_ends_in_order_when_all_of_it_is_told_to(kept: Command, is_child_first: bool) -> None:
-    """A manager of services signals all processes of a service at once: the one that serves hears it twice."""
+    """A manager of services signals all processes of a service at once: the one that
+    serves hears it twice.
+    """
     [child] = kept.served_by
     both = [child, kept.process.pid]
     for one in both if is_child_first else reversed(both):
@@ -147,7 +161,9 @@ def test_it_ends_with_its_keeper(kept: Command) -> None:
 
 
 def test_an_error_of_the_user_ends_it(kept: Command, tmp_path: Path) -> None:
-    """Who cannot start says why in one line and ends with exit code 2; nobody tries again."""
+    """Who cannot start says why in one line and ends with exit code 2; nobody tries
+    again.
+    """
     folder = tmp_path / "another"
     folder.mkdir()
     port = kept.addresses[0].rpartition(":")[2]
@@ -158,7 +174,9 @@ def test_an_error_of_the_user_ends_it(kept: Command, tmp_path: Path) -> None:
 
 
 def test_without_a_journal_there_is_nothing_to_go_on_with(tmp_path: Path) -> None:
-    """A dispatcher that remembers nothing is one process, which is not started again."""
+    """A dispatcher that remembers nothing is one process, which is not started
+    again.
+    """
     with running(tmp_path) as command:
         command.await_lives(1)
         assert command.served_by == []
@@ -167,7 +185,9 @@ def test_without_a_journal_there_is_nothing_to_go_on_with(tmp_path: Path) -> Non
 
 @pytest.mark.full
 def test_one_that_does_not_react_is_killed(kept: Command) -> None:
-    """A process that is stopped, when the command is told to end, does not keep it for ever."""
+    """A process that is stopped, when the command is told to end, does not keep it for
+    ever.
+    """
     [child] = kept.served_by
     os.kill(child, signal.SIGSTOP)
     assert kept.end(signal.SIGTERM) == SIGNALLED + signal.SIGKILL
@@ -175,7 +195,9 @@ def test_one_that_does_not_react_is_killed(kept: Command) -> None:
 
 
 def test_one_that_is_always_killed_before_it_is_ready_is_given_up() -> None:
-    """After five starts in a row that came to nothing it ends as if the last signal had been its own."""
+    """After five starts in a row that came to nothing it ends as if the last signal had
+    been its own.
+    """
     program = """
         import os, signal, sys
         from zmqdata import keeper

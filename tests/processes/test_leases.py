@@ -1,4 +1,6 @@
-"""What is seen of clients that are stopped for longer than their lease, while another one reads the same job."""
+"""What is seen of clients that are stopped for longer than their lease, while another
+one reads the same job.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ pytestmark = pytest.mark.realprocess
 
 COUNT = 3_000
 FIRST = 200
-OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 100, "buffer_bytes": 1 << 16, "client_timeout_ms": 4_000}
+OPTIONS: dict[str, Any] = {
+    "heartbeat_interval_ms": 100,
+    "buffer_bytes": 1 << 16,
+    "client_timeout_ms": 4_000,
+}
 
 READER = """
     import sys
@@ -39,7 +45,9 @@ READER = """
 
 
 class StoppedReader:
-    """A training loop in a process of its own, which reads as many elements as it is asked for."""
+    """A training loop in a process of its own, which reads as many elements as it is
+    asked for.
+    """
 
     def __init__(self, cluster: LocalCluster, kind: str = "client") -> None:
         command = [sys.executable, "-c", textwrap.dedent(READER), cluster.target, str(COUNT), kind]
@@ -80,7 +88,9 @@ def job(cluster: LocalCluster) -> dict[str, Any]:
 
 
 def reader(cluster: LocalCluster) -> Iterator[int]:
-    distributed = distribute("distributed_epoch", cluster.target, "job", max_outstanding_requests=64)
+    distributed = distribute(
+        "distributed_epoch", cluster.target, "job", max_outstanding_requests=64
+    )
     return iter(int(x) for x in Dataset.range(COUNT).apply(distributed))
 
 
@@ -88,7 +98,9 @@ def reader(cluster: LocalCluster) -> Iterator[int]:
 def test_a_client_that_was_stopped_hands_out_nothing_that_others_were_given(
     cluster: LocalCluster, stopped: StoppedReader, shared: bool
 ) -> None:
-    """What it held goes to the other client; awake again it joins anew, and nothing comes twice or is missing."""
+    """What it held goes to the other client; awake again it joins anew, and nothing
+    comes twice or is missing.
+    """
     stopped.read(FIRST)
     await_condition(lambda: job(cluster)["delivered"] == FIRST, what="the reports")
     other, found = reader(cluster), []
@@ -116,24 +128,34 @@ def frozen(cluster: LocalCluster) -> Iterator[StoppedReader]:
 
 def consumer(cluster: LocalCluster, index: int) -> Iterator[int]:
     options: dict[str, Any] = {"consumer_index": index, "num_consumers": 2, "finite": "drop"}
-    distributed = distribute("distributed_epoch", cluster.target, "job", max_outstanding_requests=64, **options)
+    distributed = distribute(
+        "distributed_epoch", cluster.target, "job", max_outstanding_requests=64, **options
+    )
     return iter(int(x) for x in Dataset.range(COUNT).apply(distributed))
 
 
 def freeze(cluster: LocalCluster, frozen: StoppedReader) -> tuple[Iterator[int], list[int]]:
-    """Stops a consumer after it has read a while, until it is given up; the other one has read as much."""
+    """Stops a consumer after it has read a while, until it is given up; the other one
+    has read as much.
+    """
     other, found = consumer(cluster, 1), []
     reading = threading.Thread(target=lambda: found.extend(next(other) for _ in range(FIRST)))
     reading.start()
     frozen.read(FIRST)
     reading.join()
     frozen.process.send_signal(signal.SIGSTOP)
-    await_condition(lambda: job(cluster)["clients"] == 1, what="the stopped consumer to be given up")
+    await_condition(
+        lambda: job(cluster)["clients"] == 1, what="the stopped consumer to be given up"
+    )
     return other, found
 
 
-def test_a_consumer_that_was_stopped_goes_on_at_its_step(cluster: LocalCluster, frozen: StoppedReader) -> None:
-    """Nobody has replaced it, so it gets its seat back: both consumers have every step once, and stay together."""
+def test_a_consumer_that_was_stopped_goes_on_at_its_step(
+    cluster: LocalCluster, frozen: StoppedReader
+) -> None:
+    """Nobody has replaced it, so it gets its seat back: both consumers have every step
+    once, and stay together.
+    """
     other, found = freeze(cluster, frozen)
     frozen.process.send_signal(signal.SIGCONT)
     reading = threading.Thread(target=lambda: found.extend(other))
@@ -144,8 +166,12 @@ def test_a_consumer_that_was_stopped_goes_on_at_its_step(cluster: LocalCluster, 
     assert len(set(frozen.found + found)) == len(frozen.found + found) >= COUNT - 4
 
 
-def test_a_consumer_that_was_replaced_gets_an_error(cluster: LocalCluster, frozen: StoppedReader) -> None:
-    """Its successor reads on where it was; awake again it hands out nothing of that and ends with the reason."""
+def test_a_consumer_that_was_replaced_gets_an_error(
+    cluster: LocalCluster, frozen: StoppedReader
+) -> None:
+    """Its successor reads on where it was; awake again it hands out nothing of that and
+    ends with the reason.
+    """
     other, found = freeze(cluster, frozen)
     successor, rest = consumer(cluster, 0), list[int]()
     reading = threading.Thread(target=lambda: found.extend(other))
@@ -153,7 +179,10 @@ def test_a_consumer_that_was_replaced_gets_an_error(cluster: LocalCluster, froze
     rest.append(next(successor))
     frozen.process.send_signal(signal.SIGCONT)
     _, errors = frozen.process.communicate(f"{COUNT}\n", timeout=30)
-    assert "FailedPreconditionError: Consumer 0 of job job was silent for longer than client_timeout" in errors
+    assert (
+        "FailedPreconditionError: Consumer 0 of job job was silent for longer than client_timeout"
+        in errors
+    )
     rest.extend(successor)
     reading.join()
     assert len(set(rest + found)) == len(rest + found)

@@ -1,4 +1,6 @@
-"""What real workers and clients take of the machine's memory: a loop that stops, a loop that reads for long."""
+"""What real workers and clients take of the machine's memory: a loop that stops, a loop
+that reads for long.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,17 @@ from zmqdata import LocalCluster
 from zmqdata.core.credit import FEW_BYTES, FEW_SHARED_BYTES, MOST_BYTES
 from zmqdata.testing.cluster import await_condition, descendants
 
-# Not in `make test`: what the system counts as resident differs by tens of megabytes from run to run.
+# Not in `make test`: what the system counts as resident differs by tens of megabytes
+# from run to run.
 pytestmark = [pytest.mark.realprocess, pytest.mark.full]
 
 BUFFER = 8 << 20
 SHARED = 32 << 20
-OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 100, "buffer_bytes": BUFFER, "shared_memory_bytes": SHARED}
+OPTIONS: dict[str, Any] = {
+    "heartbeat_interval_ms": 100,
+    "buffer_bytes": BUFFER,
+    "shared_memory_bytes": SHARED,
+}
 
 READER = """
     import sys
@@ -42,11 +49,22 @@ READER = """
 
 
 class Reader:
-    """A training loop in a process of its own, which reads as many elements as it is told."""
+    """A training loop in a process of its own, which reads as many elements as it is
+    told.
+    """
 
     def __init__(self, cluster: LocalCluster, large: bool = True, protocol: str = "") -> None:
-        command = [sys.executable, "-c", textwrap.dedent(READER), cluster.target, str(int(large)), protocol]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = [
+            sys.executable,
+            "-c",
+            textwrap.dedent(READER),
+            cluster.target,
+            str(int(large)),
+            protocol,
+        ]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def read(self, count: int) -> None:
         assert self.process.stdin is not None
@@ -77,8 +95,9 @@ def settled(pid: int) -> int:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
-    # Blocks in the C library's heap leave holes between those that stay, up to as much again as is in use. How many is
-    # chance; what is in use is counted when each has pages of its own.
+    # Blocks in the C library's heap leave holes between those that stay, up to as much
+    # again as is in use. How many is chance; what is in use is counted when each has
+    # pages of its own.
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")
     with LocalCluster(1, **OPTIONS) as made:
         yield made
@@ -87,16 +106,20 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("protocol", ["", "tcp"])
 def test_a_loop_that_stops_bounds_everybody(cluster: LocalCluster, protocol: str) -> None:
-    """While nothing is taken worker and client grow by no more than what they may have on the way, and a fifth."""
+    """While nothing is taken worker and client grow by no more than what they may have
+    on the way, and a fifth.
+    """
     pids = [pid for pid in descendants(os.getpid()) if resident(pid)]
     reader = Reader(cluster, protocol=protocol)
     reader.read(1)
     small = {pid: resident(pid) for pid in [*pids, reader.process.pid]}
     reader.read(3_000)
     shared = SHARED if not protocol else 0
-    # What the worker keeps for the client until it has handed it out, what it makes ahead, and a block in the making.
+    # What the worker keeps for the client until it has handed it out, what it makes
+    # ahead, and a block in the making.
     of_worker = MOST_BYTES + BUFFER + 2 * (FEW_BYTES if protocol else FEW_SHARED_BYTES) + shared
-    # What the client has not handed out, what it keeps to use it again, and its end of a socket.
+    # What the client has not handed out, what it keeps to use it again, and its end of
+    # a socket.
     of_client = 2 * MOST_BYTES + shared
     assert settled(reader.process.pid) - small[reader.process.pid] < 1.2 * of_client
     for pid in pids:
@@ -113,7 +136,9 @@ def test_a_loop_that_stops_bounds_everybody(cluster: LocalCluster, protocol: str
     ],
 )
 def test_a_loop_that_reads_for_long_stays_as_it_is(cluster: LocalCluster, count: int) -> None:
-    """Millions of elements leave client and worker as large as they were once windows were open."""
+    """Millions of elements leave client and worker as large as they were once windows
+    were open.
+    """
     reader = Reader(cluster, large=False)
     reader.read(3_000_000)
     pids = [reader.process.pid, *[pid for pid in descendants(os.getpid()) if resident(pid)]]

@@ -1,4 +1,6 @@
-"""A cluster never outlives the script that started it, and a script never loses its cluster by accident."""
+"""A cluster never outlives the script that started it, and a script never loses its
+cluster by accident.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class Script:
         return self.process.stdout.readline()
 
     def await_no_servers(self) -> None:
-        await_condition(lambda: not any(map(is_running, self.servers)), START, "the end of the servers")
+        await_condition(
+            lambda: not any(map(is_running, self.servers)), START, "the end of the servers"
+        )
 
 
 @pytest.fixture
@@ -57,7 +61,9 @@ def script_path(tmp_path: Path) -> Path:
 
 
 def test_a_killed_script_takes_its_cluster_along(script_path: Path) -> None:
-    """When the script is killed (SIGKILL), dispatcher, supervisor and worker processes end."""
+    """When the script is killed (SIGKILL), dispatcher, supervisor and worker processes
+    end.
+    """
     script = Script(script_path, "sys.stdin.read()")
     with script.process:
         assert len(script.servers) == 4
@@ -67,7 +73,9 @@ def test_a_killed_script_takes_its_cluster_along(script_path: Path) -> None:
 
 
 def test_a_script_that_forgets_to_close_leaves_nothing(script_path: Path) -> None:
-    """A script that ends without closing its cluster ends well, needs no __main__ guard, and leaves no process."""
+    """A script that ends without closing its cluster ends well, needs no __main__
+    guard, and leaves no process.
+    """
     script = Script(script_path, "")
     with script.process:
         assert script.process.wait(START) == 0
@@ -75,7 +83,9 @@ def test_a_script_that_forgets_to_close_leaves_nothing(script_path: Path) -> Non
 
 
 def test_an_interrupted_script_leaves_nothing(script_path: Path) -> None:
-    """Ctrl-C in a script raises KeyboardInterrupt there, the servers stay to be closed, and then nothing is left."""
+    """Ctrl-C in a script raises KeyboardInterrupt there, the servers stay to be closed,
+    and then nothing is left.
+    """
     rest = """
 try:
     print("training", flush=True)
@@ -94,7 +104,9 @@ except KeyboardInterrupt:
 
 
 def test_a_forked_child_keeps_nothing_alive(script_path: Path) -> None:
-    """A child that the script forked, as data loaders do, holds no lifeline: the killed script's cluster ends."""
+    """A child that the script forked, as data loaders do, holds no lifeline: the killed
+    script's cluster ends.
+    """
     rest = """
 child = os.fork()
 if child == 0:
@@ -111,7 +123,9 @@ sys.stdin.read()
 
 
 def test_a_forked_child_ends_nothing(script_path: Path) -> None:
-    """A forked child that closes its copy of the cluster or ends leaves the parent's servers alone; more it may not."""
+    """A forked child that closes its copy of the cluster or ends leaves the parent's
+    servers alone; more it may not.
+    """
     rest = """
 if os.fork() == 0:
     with cluster:

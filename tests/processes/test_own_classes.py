@@ -1,4 +1,6 @@
-"""A script's own classes in its training loop, from workers in its process and in others."""
+"""A script's own classes in its training loop, from workers in its process and in
+others.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     script: Path = tmp_path_factory.mktemp("script") / "train.py"
     script.write_text(textwrap.dedent(SCRIPT))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    got = subprocess.run([sys.executable, str(script)], capture_output=True, timeout=100, text=True, env=env)
+    got = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, timeout=100, text=True, env=env
+    )
     assert got.returncode == 0, got.stderr
     answer: dict[str, Any] = json.loads(got.stdout.splitlines()[-1])
     return answer
@@ -101,7 +105,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("way", ["local", "again", "tcp", "processes"])
 def test_elements_are_instances_of_the_script_s_classes(found: dict[str, Any], way: str) -> None:
-    """Classes, dataclasses, named tuples and enumerations of ``__main__`` are the very same, wherever workers live."""
+    """Classes, dataclasses, named tuples and enumerations of ``__main__`` are the very
+    same, wherever workers live.
+    """
     assert found[way] == [[True] * 5] * 2
 
 

@@ -1,4 +1,6 @@
-"""Elements that kill their process, on real workers: they are found and named, or left out, and nobody else suffers."""
+"""Elements that kill their process, on real workers: they are found and named, or left
+out, and nobody else suffers.
+"""
 
 from __future__ import annotations
 
@@ -70,17 +72,25 @@ WAYS: list[tuple[Callable[[Any], Any], str]] = [
 
 
 def limit_for(function: Callable[[Any], Any]) -> dict[str, Any]:
-    """For those that stick: a new process opens its pipeline within this time, too, on a machine that is busy."""
+    """For those that stick: a new process opens its pipeline within this time, too, on
+    a machine that is busy.
+    """
     return {"task_timeout": 5.0} if function in (sticking, holding) else {}
 
 
 def read(cluster: LocalCluster, dataset: Dataset, **options: Any) -> list[int]:
-    return sorted(int(x) for x in dataset.apply(distribute("distributed_epoch", cluster.target, **options)))
+    return sorted(
+        int(x) for x in dataset.apply(distribute("distributed_epoch", cluster.target, **options))
+    )
 
 
 @pytest.mark.parametrize(("function", "how"), WAYS)
-def test_it_is_found_and_named(cluster: LocalCluster, function: Callable[[Any], Any], how: str) -> None:
-    """The job fails after three deaths, with node, file and line, and how the process ended; the workers live on."""
+def test_it_is_found_and_named(
+    cluster: LocalCluster, function: Callable[[Any], Any], how: str
+) -> None:
+    """The job fails after three deaths, with node, file and line, and how the process
+    ended; the workers live on.
+    """
     place = rf"map\({function.__name__}\) at test_poison.py:\d+"
     with pytest.raises(PipelineError, match=rf"came to {place} \(task \d+.* 3 times: it {how}"):
         read(cluster, Dataset.range(COUNT).map(function), **limit_for(function))
@@ -96,15 +106,23 @@ def test_it_is_found_and_named(cluster: LocalCluster, function: Callable[[Any], 
         *(pytest.param(function, 4, marks=pytest.mark.full) for function in (faulting, holding)),
     ],
 )
-def test_it_is_left_out_on_request(cluster: LocalCluster, function: Callable[[Any], Any], calls: int | None) -> None:
-    """With on_poison="skip" every other element comes exactly once, whatever lies behind the map."""
+def test_it_is_left_out_on_request(
+    cluster: LocalCluster, function: Callable[[Any], Any], calls: int | None
+) -> None:
+    """With on_poison="skip" every other element comes exactly once, whatever lies
+    behind the map.
+    """
     dataset = Dataset.range(COUNT).map(function, num_parallel_calls=calls).shuffle(50).prefetch(4)
     assert read(cluster, dataset, on_poison="skip", **limit_for(function)) == REST
 
 
 def test_nested_datasets_leave_it_out_too(cluster: LocalCluster) -> None:
-    """An element of a dataset that a function made is found and left out like any other."""
-    dataset = Dataset.range(COUNT // 10).interleave(lambda x: Dataset.range(x * 10, x * 10 + 10).map(leaving))
+    """An element of a dataset that a function made is found and left out like any
+    other.
+    """
+    dataset = Dataset.range(COUNT // 10).interleave(
+        lambda x: Dataset.range(x * 10, x * 10 + 10).map(leaving)
+    )
     assert read(cluster, dataset, on_poison="skip") == REST
 
 
@@ -112,7 +130,9 @@ def test_nested_datasets_leave_it_out_too(cluster: LocalCluster) -> None:
 def test_a_save_leaves_it_out_on_request(
     cluster: LocalCluster, function: Callable[[Any], Any], tmp_path: Path
 ) -> None:
-    """With on_poison="skip" every other element is saved exactly once, and the save ends well."""
+    """With on_poison="skip" every other element is saved exactly once, and the save
+    ends well.
+    """
     dataset, saved = Dataset.range(COUNT).map(function).batch(7), str(tmp_path / "saved")
     distributed_save(dataset, saved, cluster.target, on_poison="skip", **limit_for(function))
     found = Dataset.load(saved, wait=True)
@@ -120,7 +140,9 @@ def test_a_save_leaves_it_out_on_request(
 
 
 def test_a_save_that_meets_it_fails_by_name(cluster: LocalCluster, tmp_path: Path) -> None:
-    """The third death ends the save; its ERROR says where the element came to, and the workers save on."""
+    """The third death ends the save; its ERROR says where the element came to, and the
+    workers save on.
+    """
     saved = str(tmp_path / "saved")
     distributed_save(Dataset.range(COUNT).map(leaving), saved, cluster.target)
     named = r"came to map\(leaving\) at test_poison.py:\d+ \(task \d+.* 3 times: it ended with exit code 0"
@@ -131,7 +153,9 @@ def test_a_save_that_meets_it_fails_by_name(cluster: LocalCluster, tmp_path: Pat
 
 
 def test_other_jobs_go_on(cluster: LocalCluster) -> None:
-    """A job that is read on the same workers meanwhile gets each of its elements once."""
+    """A job that is read on the same workers meanwhile gets each of its elements
+    once.
+    """
     found: list[int] = []
     healthy = Dataset.range(COUNT).map(lambda x: x, num_parallel_calls=2)
     other = threading.Thread(target=lambda: found.extend(read(cluster, healthy)))
@@ -142,9 +166,13 @@ def test_other_jobs_go_on(cluster: LocalCluster) -> None:
 
 
 def test_people_may_kill_workers(cluster: LocalCluster) -> None:
-    """Five processes that are killed from outside while the job is read fail nothing: each element comes once."""
+    """Five processes that are killed from outside while the job is read fail nothing:
+    each element comes once.
+    """
     dataset = Dataset.range(20_000).map(lambda x: x)
-    iterator = iter(dataset.apply(distribute("distributed_epoch", cluster.target, max_outstanding_requests=8)))
+    iterator = iter(
+        dataset.apply(distribute("distributed_epoch", cluster.target, max_outstanding_requests=8))
+    )
     found = [int(next(iterator)) for _ in range(100)]
     for turn in range(5):
         worker: Any = cluster.workers[turn % 2]
@@ -161,14 +189,22 @@ def await_child(worker: Any) -> list[int]:
 
 
 def test_a_state_says_what_was_left_out(cluster: LocalCluster, tmp_path: Path) -> None:
-    """What killed before a state was taken stays out after loading it, though it would kill no more."""
+    """What killed before a state was taken stays out after loading it, though it would
+    kill no more.
+    """
     healed = tmp_path / "healed"
 
     def function(x: Any) -> Any:
         return x if healed.exists() else starving(x)
 
-    dataset = Dataset.range(COUNT).map(function).apply(
-        distribute("distributed_epoch", cluster.target, on_poison="skip", max_outstanding_requests=8)
+    dataset = (
+        Dataset.range(COUNT)
+        .map(function)
+        .apply(
+            distribute(
+                "distributed_epoch", cluster.target, on_poison="skip", max_outstanding_requests=8
+            )
+        )
     )
     iterator = iter(dataset)
     before: list[int] = []

@@ -1,4 +1,6 @@
-"""What is seen of a dispatcher with a journal that is killed and started again, and of one that must not start."""
+"""What is seen of a dispatcher with a journal that is killed and started again, and of
+one that must not start.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,14 @@ def crash(cluster: LocalCluster) -> None:
     cluster.dispatcher.restart()
 
 
-def numbers(cluster: LocalCluster, job: str | None = "job", repeat: int = 1, count: int = COUNT) -> Iterator[int]:
+def numbers(
+    cluster: LocalCluster, job: str | None = "job", repeat: int = 1, count: int = COUNT
+) -> Iterator[int]:
     """Reads ``count`` elements of 800 bytes; yields what stands in each."""
     dataset = Dataset.range(count).map(lambda x: np.full(100, x))
-    dataset = dataset.apply(distribute("distributed_epoch", cluster.target, job, max_outstanding_requests=64))
+    dataset = dataset.apply(
+        distribute("distributed_epoch", cluster.target, job, max_outstanding_requests=64)
+    )
     for element in dataset.repeat(repeat):
         yield int(element[0])
 
@@ -86,10 +92,15 @@ class Reader(threading.Thread):
 
 @pytest.mark.timeout(120)
 def test_killed_many_times_nothing_is_lost_and_nothing_comes_twice(cluster: LocalCluster) -> None:
-    """Two clients share a job through six deaths of the dispatcher: each element once, and no task begins again."""
+    """Two clients share a job through six deaths of the dispatcher: each element once,
+    and no task begins again.
+    """
     readers = [Reader(cluster) for _ in range(2)]
     for death in range(1, 7):
-        await_condition(lambda goal=death * 1_500: sum(len(one.found) for one in readers) > goal, what="elements")
+        await_condition(
+            lambda goal=death * 1_500: sum(len(one.found) for one in readers) > goal,
+            what="elements",
+        )
         crash(cluster)
     for reader in readers:
         reader.join(30)
@@ -100,7 +111,9 @@ def test_killed_many_times_nothing_is_lost_and_nothing_comes_twice(cluster: Loca
 
 
 def test_killed_between_registration_and_first_read(cluster: LocalCluster) -> None:
-    """A dataset that was registered is there after the restart, and so is its pipeline."""
+    """A dataset that was registered is there after the restart, and so is its
+    pipeline.
+    """
     dataset_id = register_dataset(cluster.target, Dataset.range(100).map(lambda x: x * 2))
     crash(cluster)
     dataset = from_dataset_id("distributed_epoch", cluster.target, dataset_id)
@@ -109,7 +122,9 @@ def test_killed_between_registration_and_first_read(cluster: LocalCluster) -> No
 
 
 def test_killed_in_every_repetition(cluster: LocalCluster) -> None:
-    """With repeat() behind distribute, each repetition is whole, whenever the dispatcher died."""
+    """With repeat() behind distribute, each repetition is whole, whenever the
+    dispatcher died.
+    """
     elements = numbers(cluster, repeat=3, count=4_000)
     found: list[int] = []
     for _ in range(3):
@@ -120,7 +135,9 @@ def test_killed_in_every_repetition(cluster: LocalCluster) -> None:
 
 
 def test_killed_with_a_worker_at_once(cluster: LocalCluster) -> None:
-    """The tasks of a worker that died together with the dispatcher are made again elsewhere, without loss or repeat."""
+    """The tasks of a worker that died together with the dispatcher are made again
+    elsewhere, without loss or repeat.
+    """
     elements = numbers(cluster)
     found = some(elements)
     cluster.workers[0].kill()
@@ -131,7 +148,9 @@ def test_killed_with_a_worker_at_once(cluster: LocalCluster) -> None:
 
 
 def test_consumers_keep_their_steps(cluster: LocalCluster) -> None:
-    """Both consumers of a coordinated job have each step, and together each element once, through two restarts."""
+    """Both consumers of a coordinated job have each step, and together each element
+    once, through two restarts.
+    """
     dataset = Dataset.range(3_000).map(lambda x: x)
     readers = [
         iter(
@@ -166,19 +185,26 @@ def test_consumers_keep_their_steps(cluster: LocalCluster) -> None:
 
 
 def test_a_job_is_what_it_was(cluster: LocalCluster) -> None:
-    """After a restart a job that was OFF is not read as DYNAMIC (tf.data's testChangeProcessingModeAfterRestart)."""
+    """After a restart a job that was OFF is not read as DYNAMIC (tf.data's
+    testChangeProcessingModeAfterRestart).
+    """
     dataset = Dataset.range(10)
     first = iter(dataset.apply(distribute("parallel_epochs", cluster.target, "test")))
     next(first)
     crash(cluster)
     other = dataset.apply(distribute("distributed_epoch", cluster.target, "test"))
-    with pytest.raises(InvalidArgumentError, match="Tried to create job with name test, but found an existing job wi"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match="Tried to create job with name test, but found an existing job wi",
+    ):
         list(other)
     assert len(list(first)) == 19
 
 
 def test_a_finished_job_stays_finished(cluster: LocalCluster) -> None:
-    """Who joins a job that was read to its end gets nothing, also from the next life of the dispatcher."""
+    """Who joins a job that was read to its end gets nothing, also from the next life of
+    the dispatcher.
+    """
     assert not_once(list(numbers(cluster, count=500)), count=500) == {}
     crash(cluster)
     assert list(numbers(cluster, count=500)) == []
@@ -190,8 +216,16 @@ def test_a_temporary_folder_goes_with_its_cluster() -> None:
         with LocalCluster(1, **OPTIONS) as cluster:
             server = cluster.dispatcher
             assert isinstance(server, ServerProcess)
-            [folder] = [Path(one.partition("=")[2]) for one in server.options if one.startswith("--work-dir=")]
-            assert sorted(path.name for path in folder.iterdir()) == ["journal", "lock", "pipelines"]
+            [folder] = [
+                Path(one.partition("=")[2])
+                for one in server.options
+                if one.startswith("--work-dir=")
+            ]
+            assert sorted(path.name for path in folder.iterdir()) == [
+                "journal",
+                "lock",
+                "pipelines",
+            ]
         assert not folder.parent.exists()
 
 
@@ -199,7 +233,9 @@ def test_a_temporary_folder_goes_with_its_cluster() -> None:
 
 
 def dispatcher_on(folder: Path, *options: str) -> ServerProcess:
-    return ServerProcess("zmqdata.dispatcher", [f"--work-dir={folder}", "--log-level=info", *options])
+    return ServerProcess(
+        "zmqdata.dispatcher", [f"--work-dir={folder}", "--log-level=info", *options]
+    )
 
 
 @contextlib.contextmanager
@@ -214,7 +250,9 @@ def refusal(folder: Path) -> str:
     """What a dispatcher says that does not start on a folder, with exit code 2."""
     with contextlib.closing(dispatcher_on(folder)) as server:
         server.launch()
-        with pytest.raises(ServerStartError, match="ended with exit code 2 before it was ready") as caught:
+        with pytest.raises(
+            ServerStartError, match="ended with exit code 2 before it was ready"
+        ) as caught:
             server.await_ready(START)
         assert server.log.count("\n") == 1
         return str(caught.value)
@@ -230,10 +268,15 @@ def used(folder: Path, datasets: int = 5) -> Path:
 
 
 def test_a_second_dispatcher_is_refused(tmp_path: Path) -> None:
-    """A work folder is one dispatcher's; another is told process and host that have it, and may have it later."""
+    """A work folder is one dispatcher's; another is told process and host that have it,
+    and may have it later.
+    """
     with running(tmp_path) as first:
         text = refusal(tmp_path)
-        assert f"is in use by another dispatcher: process {first.pid} on host {os.uname().nodename}" in text
+        assert (
+            f"is in use by another dispatcher: process {first.pid} on host {os.uname().nodename}"
+            in text
+        )
         first.kill()
     with running(tmp_path):
         pass
@@ -251,7 +294,9 @@ def test_a_torn_tail_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
 def test_a_flipped_byte_is_not_believed(tmp_path: Path, share: float) -> None:
-    """A dispatcher does not start on a journal that is damaged: it names file and offset, and changes nothing."""
+    """A dispatcher does not start on a journal that is damaged: it names file and
+    offset, and changes nothing.
+    """
     journal = used(tmp_path)
     content = bytearray(journal.read_bytes())
     content[int(len(content) * share)] ^= 4
@@ -266,32 +311,46 @@ def test_a_lost_pipeline_is_named(tmp_path: Path) -> None:
     used(tmp_path)
     gone = sorted((tmp_path / "pipelines").iterdir())[0]
     gone.unlink()
-    assert "names datasets whose pipelines are gone from the work folder: dataset-" in refusal(tmp_path)
+    assert "names datasets whose pipelines are gone from the work folder: dataset-" in refusal(
+        tmp_path
+    )
 
 
 # --- its disk is full
 
 
 def register_until_it_ends(server: ServerProcess) -> int:
-    """How many datasets are registered before the dispatcher has ended; one that is only late is asked again."""
+    """How many datasets are registered before the dispatcher has ended; one that is
+    only late is asked again.
+    """
     told = 0
     while server.alive:
         with contextlib.suppress(UnavailableError):
-            register_dataset(server.address, Dataset.range(3), dataset_id=f"dataset-{told}", dispatcher_timeout=3.0)
+            register_dataset(
+                server.address,
+                Dataset.range(3),
+                dataset_id=f"dataset-{told}",
+                dispatcher_timeout=3.0,
+            )
             told += 1
         assert told < 1_000, "the disk is large"
     return told
 
 
 def test_a_full_disk_stops_the_dispatcher(tmp_path: Path) -> None:
-    """A dispatcher that cannot write its journal says why and ends with code 1; all that it told is there again."""
+    """A dispatcher that cannot write its journal says why and ends with code 1; all
+    that it told is there again.
+    """
     with running(tmp_path) as server:
         # What would be written behind this size fails, as on a disk without space.
         limit = (tmp_path / "journal").stat().st_size + 8_000
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (limit, limit))
         told = register_until_it_ends(server)
         assert server.exit_code == 1
-        assert f"{tmp_path}/journal can not be written (File too large), so the dispatcher stops" in server.log
+        assert (
+            f"{tmp_path}/journal can not be written (File too large), so the dispatcher stops"
+            in server.log
+        )
     with running(tmp_path) as server:
         known = status(server.address)
         assert known["jobs"] == []

@@ -1,4 +1,6 @@
-"""What is on the disk after real workers have saved a dataset, and some of them were killed while they did."""
+"""What is on the disk after real workers have saved a dataset, and some of them were
+killed while they did.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ OPTIONS: dict[str, Any] = {
 
 
 def slow_until(path: Path) -> Callable[[Any], tuple[Any, int]]:
-    """A function that takes its time, more than half a minute of two or three workers, until there is such a file."""
+    """A function that takes its time, more than half a minute of two or three workers,
+    until there is such a file.
+    """
 
     def slowly(x: Any) -> tuple[Any, int]:
         if x % 50 == 0 and not path.exists():
@@ -49,7 +53,9 @@ def has_chunks(path: Path, count: int) -> bool:
 
 
 def kill_a_worker(cluster: LocalCluster) -> list[int]:
-    """Kills a supervisor and then its child, so that nobody says goodbye; returns the processes."""
+    """Kills a supervisor and then its child, so that nobody says goodbye; returns the
+    processes.
+    """
     supervisor = cluster.workers[0].pid  # type: ignore[attr-defined]
     killed = [supervisor, *descendants(supervisor)]
     for pid in killed:
@@ -59,7 +65,9 @@ def kill_a_worker(cluster: LocalCluster) -> list[int]:
 
 @pytest.mark.timeout(120)
 def test_a_killed_worker_and_a_new_one_leave_every_element_once(tmp_path: Path) -> None:
-    """100,000 elements on three workers, one of which is killed as it writes and replaced by another, come once."""
+    """100,000 elements on three workers, one of which is killed as it writes and
+    replaced by another, come once.
+    """
     saved, survived = tmp_path / "saved", tmp_path / "survived"
     with LocalCluster(3, work_dir=str(tmp_path / "work"), **OPTIONS) as cluster:
         distributed_save(Dataset.range(COUNT).map(slow_until(survived)), str(saved), cluster.target)
@@ -73,14 +81,23 @@ def test_a_killed_worker_and_a_new_one_leave_every_element_once(tmp_path: Path) 
     seen = Counter(x for x, _ in found)
     assert len(found) == COUNT
     assert all(seen[x] == 1 for x in range(COUNT))
-    assert {pid for _, pid in found} & set(killed), "what counted of the killed worker was made again"
+    assert {pid for _, pid in found} & set(killed), (
+        "what counted of the killed worker was made again"
+    )
     assert read_manifest(str(saved)).elements == COUNT
-    assert sorted(path.name for path in saved.iterdir()) == ["DONE", "chunks", "manifest.json", "save.json"]
+    assert sorted(path.name for path in saved.iterdir()) == [
+        "DONE",
+        "chunks",
+        "manifest.json",
+        "save.json",
+    ]
 
 
 @pytest.mark.timeout(120)
 def test_a_killed_dispatcher_goes_on_with_the_save(tmp_path: Path) -> None:
-    """A dispatcher that is killed twice while two workers save finishes what it began, each element once."""
+    """A dispatcher that is killed twice while two workers save finishes what it began,
+    each element once.
+    """
     saved, survived = tmp_path / "saved", tmp_path / "survived"
     with LocalCluster(2, work_dir=str(tmp_path / "work"), **OPTIONS) as cluster:
         distributed_save(Dataset.range(COUNT).map(slow_until(survived)), str(saved), cluster.target)
@@ -96,17 +113,26 @@ def test_a_killed_dispatcher_goes_on_with_the_save(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_folder_that_was_removed_does_not_keep_a_dispatcher_from_beginning_anew(tmp_path: Path) -> None:
-    """Of two running saves the one whose folder is gone when the dispatcher was killed fails, and the other ends."""
+def test_a_folder_that_was_removed_does_not_keep_a_dispatcher_from_beginning_anew(
+    tmp_path: Path,
+) -> None:
+    """Of two running saves the one whose folder is gone when the dispatcher was killed
+    fails, and the other ends.
+    """
     saved, removed, survived = tmp_path / "saved", tmp_path / "removed", tmp_path / "survived"
     with LocalCluster(2, work_dir=str(tmp_path / "work"), **OPTIONS) as cluster:
         for path in (saved, removed):
-            distributed_save(Dataset.range(COUNT).map(slow_until(survived)), str(path), cluster.target)
+            distributed_save(
+                Dataset.range(COUNT).map(slow_until(survived)), str(path), cluster.target
+            )
             await_condition(partial(has_chunks, path, 1), 30.0, "a chunk that counts")
         cluster.dispatcher.kill()
         removed.rename(tmp_path / "away")
         cluster.dispatcher.restart()
-        with pytest.raises(DataLossError, match=r"Found conflict: there is .* in .*/removed.* Save again to another"):
+        with pytest.raises(
+            DataLossError,
+            match=r"Found conflict: there is .* in .*/removed.* Save again to another",
+        ):
             list(Dataset.load(str(removed), wait=True))
         survived.touch()
         await_condition(lambda: is_done(str(saved)), 60.0, "the end of the save")

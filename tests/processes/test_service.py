@@ -1,4 +1,6 @@
-"""What a training loop sees of real dispatchers and workers: killed, frozen, stuck, restarted, or without a module."""
+"""What a training loop sees of real dispatchers and workers: killed, frozen, stuck,
+restarted, or without a module.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,23 @@ pytestmark = pytest.mark.realprocess
 COUNT = 20_000
 START = 30.0
 OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 100, "buffer_bytes": 1 << 16}
-"""So little is made ahead that a worker that dies in the first half of a job has most of its part still to make."""
+"""So little is made ahead that a worker that dies in the first half of a job has most
+of its part still to make.
+"""
 
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
-    """A dispatcher and two workers of one process each, with the options that the test asks for."""
+    """A dispatcher and two workers of one process each, with the options that the test
+    asks for.
+    """
     with LocalCluster(2, **OPTIONS, **getattr(request, "param", {})) as made:
         yield made
 
 
 def vectors(cluster: LocalCluster, mode: str = "distributed_epoch") -> Iterator[tuple[int, int]]:
-    """Reads ``COUNT`` elements of 800 bytes; yields what stands in each, and the process that made it.
+    """Reads ``COUNT`` elements of 800 bytes; yields what stands in each, and the
+    process that made it.
 
     The job has a name, by which it outlives its iteration and can be looked at.
     """
@@ -78,7 +85,9 @@ def server(cluster: LocalCluster, worker: int) -> ServerProcess:
 
 
 def kill_child(cluster: LocalCluster, worker: int = 0) -> None:
-    """Kills the process that runs pipelines; its supervisor lives and starts another."""
+    """Kills the process that runs pipelines; its supervisor lives and starts
+    another.
+    """
     [child] = descendants(server(cluster, worker).pid)
     os.kill(child, signal.SIGKILL)
 
@@ -87,7 +96,9 @@ def kill_child(cluster: LocalCluster, worker: int = 0) -> None:
 
 
 def test_a_killed_child_loses_and_repeats_nothing(cluster: LocalCluster) -> None:
-    """DYNAMIC: when a worker's process is killed in mid-stream every element still comes exactly once."""
+    """DYNAMIC: when a worker's process is killed in mid-stream every element still
+    comes exactly once.
+    """
     elements = vectors(cluster)
     found = some(elements)
     kill_child(cluster)
@@ -97,7 +108,9 @@ def test_a_killed_child_loses_and_repeats_nothing(cluster: LocalCluster) -> None
 
 
 def test_killed_one_after_the_other(cluster: LocalCluster) -> None:
-    """DYNAMIC: both workers' processes are killed in turn, and every element comes exactly once."""
+    """DYNAMIC: both workers' processes are killed in turn, and every element comes
+    exactly once.
+    """
     elements = vectors(cluster)
     found = some(elements, 500)
     for worker in (0, 1):
@@ -109,7 +122,9 @@ def test_killed_one_after_the_other(cluster: LocalCluster) -> None:
 
 
 def test_the_lost_copy_is_dropped(cluster: LocalCluster) -> None:
-    """OFF: the copy of a killed process ends where it was, all others are whole, and the iteration ends."""
+    """OFF: the copy of a killed process ends where it was, all others are whole, and
+    the iteration ends.
+    """
     elements = vectors(cluster, "parallel_epochs")
     found = some(elements)
     killed = found[-1][1]
@@ -144,7 +159,9 @@ CLIENT = """
 
 
 def start_script(text: str, *arguments: str, path: Path | None = None) -> subprocess.Popen[str]:
-    """Starts a script that imports what we can import, in a group of its own, as a terminal does."""
+    """Starts a script that imports what we can import, in a group of its own, as a
+    terminal does.
+    """
     text = textwrap.dedent(text)
     if path is not None:
         path.write_text(text, encoding="utf-8")
@@ -169,7 +186,9 @@ def line_of(process: subprocess.Popen[str]) -> str:
 
 
 def test_clients_that_share_a_job_lose_and_repeat_nothing(cluster: LocalCluster) -> None:
-    """DYNAMIC: two processes share a job, a worker's process is killed: each element comes to exactly one of them."""
+    """DYNAMIC: two processes share a job, a worker's process is killed: each element
+    comes to exactly one of them.
+    """
     clients = [start_script(CLIENT, cluster.target, str(COUNT)) for _ in range(2)]
     try:
         assert [line_of(client) for client in clients] == ["reading"] * 2
@@ -192,7 +211,9 @@ def test_clients_that_share_a_job_lose_and_repeat_nothing(cluster: LocalCluster)
 
 
 def test_a_held_interpreter_is_no_death(tmp_path: Path) -> None:
-    """A worker whose user code holds the GIL for more than twice the time-out keeps its task and its connection."""
+    """A worker whose user code holds the GIL for more than twice the time-out keeps its
+    task and its connection.
+    """
     begun, release = tmp_path / "begun", tmp_path / "release"
     os.mkfifo(release)
 
@@ -200,12 +221,20 @@ def test_a_held_interpreter_is_no_death(tmp_path: Path) -> None:
         import ctypes
 
         if x == 50:
-            await_condition(begun.exists, what="the first element, which could not be sent any more")
-            ctypes.PyDLL(None).open(os.fsencode(release), os.O_RDONLY)  # returns when somebody opens it for writing
+            await_condition(
+                begun.exists, what="the first element, which could not be sent any more"
+            )
+            ctypes.PyDLL(None).open(
+                os.fsencode(release), os.O_RDONLY
+            )  # returns when somebody opens it for writing
         return x
 
     with LocalCluster(1, worker_timeout_ms=2_000, **OPTIONS) as cluster:
-        elements = iter(Dataset.range(100).map(stuck).apply(distribute("distributed_epoch", cluster.target, "job")))
+        elements = iter(
+            Dataset.range(100)
+            .map(stuck)
+            .apply(distribute("distributed_epoch", cluster.target, "job"))
+        )
         found = [(int(next(elements)), 0)]
         begun.touch()
         silences: list[float] = []
@@ -225,11 +254,16 @@ def test_a_held_interpreter_is_no_death(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cluster", [{"worker_timeout_ms": 1_000}], indirect=True)
 def test_a_frozen_worker_that_counts_as_lost(cluster: LocalCluster) -> None:
-    """A worker stopped (SIGSTOP) for longer than the time-out comes back: nothing is lost, nothing repeated."""
+    """A worker stopped (SIGSTOP) for longer than the time-out comes back: nothing is
+    lost, nothing repeated.
+    """
     elements = vectors(cluster)
     found = some(elements)
     with frozen(server(cluster, 0)):
-        await_condition(lambda: len(status(cluster.target)["workers"]) == 1, what="the loss of the frozen worker")
+        await_condition(
+            lambda: len(status(cluster.target)["workers"]) == 1,
+            what="the loss of the frozen worker",
+        )
         found += some(elements)
     found += elements
     assert repeated_or_missing(found) == {}
@@ -238,7 +272,9 @@ def test_a_frozen_worker_that_counts_as_lost(cluster: LocalCluster) -> None:
 
 
 def test_a_briefly_frozen_worker(cluster: LocalCluster) -> None:
-    """A worker stopped (SIGSTOP) for a shorter time keeps its task: nothing is lost, nothing repeated."""
+    """A worker stopped (SIGSTOP) for a shorter time keeps its task: nothing is lost,
+    nothing repeated.
+    """
 
     def longest_silence() -> float:
         return max(float(worker["silent_seconds"]) for worker in status(cluster.target)["workers"])
@@ -258,7 +294,9 @@ def test_a_briefly_frozen_worker(cluster: LocalCluster) -> None:
 
 @pytest.mark.parametrize("cluster", [{"fault_tolerant_mode": False}], indirect=True)
 def test_a_dispatcher_without_journal_ends_its_jobs(cluster: LocalCluster) -> None:
-    """A dispatcher that was killed and started again knows no job: the iteration ends with an error that says so."""
+    """A dispatcher that was killed and started again knows no job: the iteration ends
+    with an error that says so.
+    """
     elements = vectors(cluster)
     some(elements)
     cluster.dispatcher.kill()
@@ -272,10 +310,15 @@ def test_a_dispatcher_without_journal_ends_its_jobs(cluster: LocalCluster) -> No
 
 
 def test_a_dispatcher_learns_a_dataset_anew() -> None:
-    """A dataset read before its dispatcher forgot everything is itself afterwards, whatever was registered since."""
+    """A dataset read before its dispatcher forgot everything is itself afterwards,
+    whatever was registered since.
+    """
     with LocalCluster(1, fault_tolerant_mode=False, **OPTIONS) as cluster:
         read = distribute("distributed_epoch", cluster.target)
-        mine, other = Dataset.range(3).apply(read), Dataset.range(3).map(lambda x: x + 100).apply(read)
+        mine, other = (
+            Dataset.range(3).apply(read),
+            Dataset.range(3).map(lambda x: x + 100).apply(read),
+        )
         assert sorted(map(int, mine)) == [0, 1, 2]
         cluster.dispatcher.kill()
         cluster.dispatcher.restart()
@@ -288,14 +331,20 @@ def test_a_dispatcher_learns_a_dataset_anew() -> None:
 # --- code that is here and not there
 
 
-def test_a_missing_module_is_named(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that the workers lack is FailedPreconditionError: its name, both sides' versions, and what to do."""
+def test_a_missing_module_is_named(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that the workers lack is FailedPreconditionError: its name, both sides'
+    versions, and what to do.
+    """
     (tmp_path / "only_at_the_client.py").write_text("def double(x):\n    return 2 * x\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     module = importlib.import_module("only_at_the_client")
     # Forgotten again at the end, as the folder is.
     monkeypatch.setitem(sys.modules, module.__name__, sys.modules.pop(module.__name__))
-    dataset = Dataset.range(3).map(module.double).apply(distribute("distributed_epoch", cluster.target))
+    dataset = (
+        Dataset.range(3).map(module.double).apply(distribute("distributed_epoch", cluster.target))
+    )
     with pytest.raises(FailedPreconditionError) as caught:
         list(dataset)
     text = str(caught.value)
@@ -307,7 +356,9 @@ def test_a_missing_module_is_named(cluster: LocalCluster, tmp_path: Path, monkey
 
 
 def test_a_script_needs_no_guard(tmp_path: Path) -> None:
-    """Functions, classes, lambdas and closures of a script without ``__main__`` guard run on the workers."""
+    """Functions, classes, lambdas and closures of a script without ``__main__`` guard
+    run on the workers.
+    """
     script = """
         import os
         from dataclasses import dataclass
@@ -359,7 +410,9 @@ TRAINING = """
 
 @contextlib.contextmanager
 def training(path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """A script that trains without end, and the processes of its cluster, all of which must have ended at the end."""
+    """A script that trains without end, and the processes of its cluster, all of which
+    must have ended at the end.
+    """
     process = start_script(TRAINING, path=path)
     with process:
         servers = [int(pid) for pid in line_of(process).split()]
@@ -371,7 +424,9 @@ def training(path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
 
 
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    """Ctrl-C in a training loop ends the script with KeyboardInterrupt within seconds, and its servers with it."""
+    """Ctrl-C in a training loop ends the script with KeyboardInterrupt within seconds,
+    and its servers with it.
+    """
     with training(tmp_path / "train.py") as (process, _):
         os.killpg(process.pid, signal.SIGINT)
         errors = process.communicate(timeout=START)[1]
@@ -381,7 +436,9 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_killed_script_leaves_no_worker(tmp_path: Path) -> None:
-    """A script killed (SIGKILL) while it reads leaves no process of its cluster behind."""
+    """A script killed (SIGKILL) while it reads leaves no process of its cluster
+    behind.
+    """
     with training(tmp_path / "train.py") as (process, _):
         process.kill()
 
@@ -390,18 +447,30 @@ def test_a_killed_script_leaves_no_worker(tmp_path: Path) -> None:
 
 
 def test_pipelines_let_others_in(cluster: LocalCluster) -> None:
-    """In a worker a thread that computes lets another one in after a millisecond, and not after Python's five."""
+    """In a worker a thread that computes lets another one in after a millisecond, and
+    not after Python's five.
+    """
     pauses = Dataset.range(4).map(lambda _: sys.getswitchinterval())
     assert set(pauses.apply(distribute("parallel_epochs", cluster.target))) == {SWITCH_SECONDS}
     assert sys.getswitchinterval() > SWITCH_SECONDS
 
 
 def test_status_shows_rates(cluster: LocalCluster) -> None:
-    """``zmqdata status --json`` shows how many elements each worker makes per second while a client reads."""
+    """``zmqdata status --json`` shows how many elements each worker makes per second
+    while a client reads.
+    """
     elements = iter(Dataset.range(10**12).apply(distribute("distributed_epoch", cluster.target)))
 
     def shown() -> dict[str, Any]:
-        command = [sys.executable, "-m", "zmqdata", "status", "--json", "--dispatcher", cluster.target]
+        command = [
+            sys.executable,
+            "-m",
+            "zmqdata",
+            "status",
+            "--json",
+            "--dispatcher",
+            cluster.target,
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             while process.poll() is None:
                 some(elements, 1_000)
@@ -411,10 +480,14 @@ def test_status_shows_rates(cluster: LocalCluster) -> None:
 
     def rates_are_there() -> bool:
         found.update(shown())
-        return found["jobs"][0]["delivered"] > 0 and all(one["elements_per_second"] > 0 for one in found["workers"])
+        return found["jobs"][0]["delivered"] > 0 and all(
+            one["elements_per_second"] > 0 for one in found["workers"]
+        )
 
     found: dict[str, Any] = {}
     await_condition(rates_are_there, what="rates of all workers, and a report of the client")
     assert len(found["workers"]) == 2
     assert [job["clients"] for job in found["jobs"]] == [1]
-    assert {task["worker"] for task in found["tasks"]} == {worker["worker"] for worker in found["workers"]}
+    assert {task["worker"] for task in found["tasks"]} == {
+        worker["worker"] for worker in found["workers"]
+    }

@@ -1,4 +1,6 @@
-"""What is left of shared memory when real processes die, fork, or cannot see each other."""
+"""What is left of shared memory when real processes die, fork, or cannot see each
+other.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,15 @@ def memories(pid: int) -> int:
 
 def mapped(pid: int) -> int:
     """How many it has mapped."""
-    return sum(NAME in line for line in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines())
+    return sum(
+        NAME in line for line in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
+    )
 
 
 def test_arrays_outlive_their_worker() -> None:
-    """A killed worker takes nothing along: what a loop holds stays, the job goes on elsewhere, each element once."""
+    """A killed worker takes nothing along: what a loop holds stays, the job goes on
+    elsewhere, each element once.
+    """
     with LocalCluster(2, **OPTIONS) as cluster:
         it = read(cluster.target, 3_000)
         held = [next(it) for _ in range(200)]
@@ -84,14 +90,22 @@ READER = """
 
 
 def test_a_killed_client_leaves_nothing_at_its_workers() -> None:
-    """A worker closes the memory of a client that was killed as it reads, and nothing has a name to be left."""
+    """A worker closes the memory of a client that was killed as it reads, and nothing
+    has a name to be left.
+    """
     named = set(Path("/dev/shm").iterdir())
-    soon: dict[str, Any] = {"client_timeout_ms": 4_000, "job_gc_timeout_ms": 0, "job_gc_check_interval_ms": 100}
+    soon: dict[str, Any] = {
+        "client_timeout_ms": 4_000,
+        "job_gc_timeout_ms": 0,
+        "job_gc_check_interval_ms": 100,
+    }
     with LocalCluster(1, **OPTIONS, **soon) as cluster:
         pids = descendants(os.getpid())
         assert not sum(map(memories, pids))
         client = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(READER), cluster.target], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", textwrap.dedent(READER), cluster.target],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert client.stdout is not None
         assert client.stdout.readline() == "reading\n"
@@ -101,11 +115,16 @@ def test_a_killed_client_leaves_nothing_at_its_workers() -> None:
         client.communicate()
         await_condition(lambda: not sum(map(memories, pids)), 25, "the worker to close the memory")
         await_condition(lambda: not sum(map(mapped, pids)), what="the worker to free the memory")
-    await_condition(lambda: set(Path("/dev/shm").iterdir()) <= named, what="what others have there for a moment to go")
+    await_condition(
+        lambda: set(Path("/dev/shm").iterdir()) <= named,
+        what="what others have there for a moment to go",
+    )
 
 
 def test_many_clients_of_many_workers() -> None:
-    """Each pair of a worker and a client has a memory of its own, and all elements come to one of the clients."""
+    """Each pair of a worker and a client has a memory of its own, and all elements come
+    to one of the clients.
+    """
     with LocalCluster(3, **OPTIONS) as cluster:
         found: list[list[Any]] = [[] for _ in range(4)]
 
@@ -129,11 +148,16 @@ def start_in_another_namespace(target: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.skipif(
-    subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode != 0,
+    subprocess.run(
+        ["unshare", "--pid", "--fork", "true"], capture_output=True, check=False
+    ).returncode
+    != 0,
     reason="this user may not make a namespace of process ids",
 )
 def test_memory_of_another_namespace_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
-    """A client that cannot open a worker's memory is told why, once, and reads everything through a socket."""
+    """A client that cannot open a worker's memory is told why, once, and reads
+    everything through a socket.
+    """
     with DispatchServer() as dispatcher:
         worker = start_in_another_namespace(dispatcher.target)
         try:

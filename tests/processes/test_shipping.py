@@ -1,4 +1,6 @@
-"""What real worker processes get of a training script: its functions, its modules, and its large arrays."""
+"""What real worker processes get of a training script: its functions, its modules, and
+its large arrays.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ SCRIPT = """
 
 
 def test_a_script_needs_nothing_but_its_workers(tmp_path: Path) -> None:
-    """Functions and classes of a script and of a notebook's cell travel by themselves, modules by ``ship``."""
+    """Functions and classes of a script and of a notebook's cell travel by themselves,
+    modules by ``ship``.
+    """
     (tmp_path / "lib" / "tongues").mkdir(parents=True)
     for name, text in PACKAGE.items():
         (tmp_path / "lib" / "tongues" / name).write_text(text)
@@ -107,7 +111,12 @@ def test_a_script_needs_nothing_but_its_workers(tmp_path: Path) -> None:
     assert found["cell"] == [100, 103, 106]
     assert found["shipped"] == found["late"] == ["WORD 0!", "WORD 1!", "WORD 2!"]
     assert found["by_path"] == ["0!", "1!", "2!"]
-    for said in ("FailedPreconditionError: the pipeline needs module 'tongues'", "ship=", "pip install", "PYTHONPATH"):
+    for said in (
+        "FailedPreconditionError: the pipeline needs module 'tongues'",
+        "ship=",
+        "pip install",
+        "PYTHONPATH",
+    ):
         assert said in found["lacking"]
 
 
@@ -152,7 +161,9 @@ def expected(table: np.ndarray) -> list[int]:
 def test_a_large_pipeline_goes_through_once_and_is_never_in_memory(
     cluster: LocalCluster, table: np.ndarray, tmp_path: Path
 ) -> None:
-    """Dispatcher and workers stay small; a second reader sends nothing, and a new worker finds it on its disk."""
+    """Dispatcher and workers stay small; a second reader sends nothing, and a new
+    worker finds it on its disk.
+    """
     assert read(cluster, table) == expected(table)
     dispatcher = cluster.dispatcher
     assert isinstance(dispatcher, ServerProcess)
@@ -182,7 +193,10 @@ def test_a_dispatcher_that_starts_again_midway_gets_the_rest(
 ) -> None:
     """The training loop waits, sends what is missing, and reads."""
     thread, found = in_background(cluster, table)
-    await_condition(lambda: has_partial(tmp_path / "work" / "pipelines"), what="a part on its way to the dispatcher")
+    await_condition(
+        lambda: has_partial(tmp_path / "work" / "pipelines"),
+        what="a part on its way to the dispatcher",
+    )
     cluster.dispatcher.kill()
     cluster.dispatcher.restart()
     thread.join(START)

@@ -1,4 +1,6 @@
-"""What a training loop sees of pipelines that are split among real processes: each has a part, and files of its own."""
+"""What a training loop sees of pipelines that are split among real processes: each has
+a part, and files of its own.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,19 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def meeting(folder: Path, processes: int = 2) -> Callable[[Any], Any]:
-    """A function that gives back what it gets, once so many processes have called it."""
+    """A function that gives back what it gets, once so many processes have called
+    it.
+    """
     place = folder / "meeting"
     place.mkdir()
 
     def arrive(element: Any) -> Any:
         (place / str(os.getpid())).touch()
-        await_condition(lambda: len(list(place.iterdir())) >= processes, DEADLINE, f"all of {processes} processes")
+        await_condition(
+            lambda: len(list(place.iterdir())) >= processes,
+            DEADLINE,
+            f"all of {processes} processes",
+        )
         return element
 
     return arrive
@@ -52,34 +60,48 @@ def test_files_go_to_processes(cluster: LocalCluster, tmp_path: Path) -> None:
     """Each file is read whole by one process, and both read some."""
     (tmp_path / "files").mkdir()
     for number in range(8):
-        (tmp_path / "files" / str(number)).write_text("".join(f"{number}:{line}\n" for line in range(50)))
+        (tmp_path / "files" / str(number)).write_text(
+            "".join(f"{number}:{line}\n" for line in range(50))
+        )
     names = Dataset.list_files(f"{tmp_path}/files/*").map(meeting(tmp_path))
     first, second = by_process(cluster, names.flat_map(TextLineDataset))
     parts = [{text.partition(":")[0] for text in part} for part in (first, second)]
     assert not parts[0] & parts[1]
-    assert Counter([*first, *second]) == Counter(f"{number}:{line}" for number in range(8) for line in range(50))
+    assert Counter([*first, *second]) == Counter(
+        f"{number}:{line}" for number in range(8) for line in range(50)
+    )
 
 
 def test_a_generator_runs_in_one_process(cluster: LocalCluster) -> None:
     """Whole and in order."""
-    assert by_process(cluster, Dataset.from_generator(lambda: iter(range(500)))) == [list(range(500))]
+    assert by_process(cluster, Dataset.from_generator(lambda: iter(range(500)))) == [
+        list(range(500))
+    ]
 
 
 def test_processes_cache_their_parts_in_files(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Two processes of one machine use one file name and are not in each other's way."""
+    """Two processes of one machine use one file name and are not in each other's
+    way.
+    """
     made = Dataset.range(200).map(meeting(tmp_path)).map(lambda x: (int(x), time.monotonic_ns()))
     dataset = made.cache(str(tmp_path / "cache")).map(lambda *pair: pair).repeat(3)
     found = Counter(
-        (int(x), int(when)) for part in by_process(cluster, dataset.map(lambda x, when: [x, when])) for x, when in part
+        (int(x), int(when))
+        for part in by_process(cluster, dataset.map(lambda x, when: [x, when]))
+        for x, when in part
     )
     assert sorted(x for x, _ in found) == list(range(200))
     assert set(found.values()) == {3}
 
 
 def test_files_of_a_killed_process_go(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Nothing is lost with them; whoever caches there next removes them, and leaves none."""
+    """Nothing is lost with them; whoever caches there next removes them, and leaves
+    none.
+    """
     cache = tmp_path / "cache"
-    vectors = Dataset.range(2_000).map(meeting(tmp_path)).map(lambda x: x).cache(str(cache)).repeat(4)
+    vectors = (
+        Dataset.range(2_000).map(meeting(tmp_path)).map(lambda x: x).cache(str(cache)).repeat(4)
+    )
     read = distribute("distributed_epoch", cluster.target, max_outstanding_requests=64)
     elements = iter(vectors.map(lambda x: (x, os.getpid())).apply(read))
     found = [next(elements) for _ in range(500)]

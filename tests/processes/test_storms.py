@@ -1,4 +1,6 @@
-"""What is promised holds through storms over real processes. The cases are in ``storms``."""
+"""What is promised holds through storms over real processes. The cases are in
+``storms``.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ pytestmark = [pytest.mark.realprocess, pytest.mark.timeout(300)]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_lost_and_nothing_comes_twice(kind: str, tmp_path: Path) -> None:
-    """Whoever is killed, stopped or asked to end: each element is handed out, none twice, in the order promised."""
+    """Whoever is killed, stopped or asked to end: each element is handed out, none
+    twice, in the order promised.
+    """
     Storm(1, kind, tmp_path).run()
 
 

@@ -1,7 +1,9 @@
-"""A training loop as a process of its own, which writes down what it is handed: ``python training_loop.py``.
+"""A training loop as a process of its own, which writes down what it is handed:
+``python training_loop.py``.
 
-Killed at any point, it leaves whole records of 16 bytes: the number of an element, and when it was handed out; and
-beside them, in a file of its own, the name of its client. At SIGTERM it ends behind the element that it has.
+Killed at any point, it leaves whole records of 16 bytes: the number of an element, and
+when it was handed out; and beside them, in a file of its own, the name of its client.
+At SIGTERM it ends behind the element that it has.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def pipeline(count: int) -> Dataset:
-    """Every number below ``count`` once, after all kinds of operations that hold elements back."""
+    """Every number below ``count`` once, after all kinds of operations that hold
+    elements back.
+    """
     return (
         Dataset.range(count)
         .shuffle(50)
@@ -41,17 +45,27 @@ def pipeline(count: int) -> Dataset:
 
 
 def distributed(target: str, kind: str, count: int, consumer: int) -> Dataset:
-    """The pipeline as a job of the service that all training loops of this kind share."""
+    """The pipeline as a job of the service that all training loops of this kind
+    share.
+    """
     options = dict(KINDS[kind])
     if kind == "coordinated":
         options["consumer_index"] = consumer
     return pipeline(count).apply(
-        distribute(service=target, job_name="storm", max_outstanding_requests=64, dispatcher_timeout=60.0, **options)
+        distribute(
+            service=target,
+            job_name="storm",
+            max_outstanding_requests=64,
+            dispatcher_timeout=60.0,
+            **options,
+        )
     )
 
 
 def main(target: str, kind: str, count: str, consumer: str, path: str, pace: str = "0") -> None:
-    """Writes down each element and then is busy for ``pace`` seconds, as one that trains."""
+    """Writes down each element and then is busy for ``pace`` seconds, as one that
+    trains.
+    """
     asked_to_end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
     out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -69,5 +83,6 @@ def main(target: str, kind: str, count: str, consumer: str, path: str, pace: str
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-    # The interpreter forgets handlers before it is gone: who has read to its end is not killed by being asked to.
+    # The interpreter forgets handlers before it is gone: who has read to its end is not
+    # killed by being asked to.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -1,4 +1,6 @@
-"""A dispatcher and workers on real sockets in this process, for tests of what only sockets can show."""
+"""A dispatcher and workers on real sockets in this process, for tests of what only
+sockets can show.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from typing import Any
 
 import pytest
 
-from zmqdata import Dataset, DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer, distribute
+from zmqdata import (
+    Dataset,
+    DispatcherConfig,
+    DispatchServer,
+    WorkerConfig,
+    WorkerServer,
+    distribute,
+)
 
 
 def wait_until(condition: Callable[[], Any], what: str, deadline: float = 30.0) -> None:
@@ -49,7 +58,9 @@ def make_service() -> Iterator[Callable[..., Service]]:
     """Makes services that end with the test."""
     made: list[Service] = []
 
-    def make(workers: int = 2, worker_options: dict[str, Any] | None = None, **options: Any) -> Service:
+    def make(
+        workers: int = 2, worker_options: dict[str, Any] | None = None, **options: Any
+    ) -> Service:
         service = Service(DispatchServer(DispatcherConfig(**options)))
         made.append(service)
         for _ in range(workers):

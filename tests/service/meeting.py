@@ -1,6 +1,8 @@
-"""Where tasks of a service in this process meet: pipelines wait here for each other, and say which task ran them.
+"""Where tasks of a service in this process meet: pipelines wait here for each other,
+and say which task ran them.
 
-Everything is a function at module level, so that the copies of a pipeline that the tasks have share what is here.
+Everything is a function at module level, so that the copies of a pipeline that the
+tasks have share what is here.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from zmqdata import Dataset
 
 DEADLINE = 20.0
 MOST_BACK = 8
-"""How often at most a task's input goes back, of a hundred or so: each time it gets half of what another has left."""
+"""How often at most a task's input goes back, of a hundred or so: each time it gets
+half of what another has left.
+"""
 
 _places = itertools.count()
 _copies = itertools.count(1)
@@ -26,7 +30,9 @@ _changed = threading.Condition()
 
 
 def _task() -> str:
-    """The thread of a task has its name; "" anywhere else, as where one element is run for its spec."""
+    """The thread of a task has its name; "" anywhere else, as where one element is run
+    for its spec.
+    """
     name = threading.current_thread().name
     return name if name.startswith("zmqdata-task") else ""
 
@@ -36,9 +42,11 @@ def _one(element: tuple[Any, ...]) -> Any:
 
 
 class _Copy:
-    """Whose copy of a pipeline it stands in: that of task ``number``, or of nobody before it has travelled.
+    """Whose copy of a pipeline it stands in: that of task ``number``, or of nobody
+    before it has travelled.
 
-    Threads do not tell it: with a parallel map or a prefetch, others than the task's ask for elements.
+    Threads do not tell it: with a parallel map or a prefetch, others than the task's
+    ask for elements.
     """
 
     def __init__(self, number: int = 0) -> None:
@@ -60,7 +68,9 @@ def _arrive(copy: _Copy, place: int, tasks: int, each: int, *element: Any) -> An
             arrived[task] += 1
             _changed.notify_all()
             if arrived[task] >= each:
-                enough = _changed.wait_for(lambda: sum(n >= each for n in arrived.values()) >= tasks, DEADLINE)
+                enough = _changed.wait_for(
+                    lambda: sum(n >= each for n in arrived.values()) >= tasks, DEADLINE
+                )
                 if not enough:
                     raise TimeoutError(f"of {tasks} tasks, only these came: {dict(arrived)}")
     return _one(element)
@@ -71,7 +81,9 @@ def _tagged(*element: Any) -> Any:
 
 
 def meeting(dataset: Dataset, each: int = 1, tasks: int = 2) -> Dataset:
-    """The same elements; nobody gets on before so many tasks have come so far, so that each has a part of them."""
+    """The same elements; nobody gets on before so many tasks have come so far, so that
+    each has a part of them.
+    """
     return dataset.map(partial(_arrive, _Copy(), next(_places), tasks, each))
 
 
@@ -89,5 +101,7 @@ def together(parts: list[list[Any]]) -> list[Any]:
 
 
 def steps_back(values: Sequence[Any]) -> int:
-    """How often a value is less than the one before it; about every second time where there is no order."""
+    """How often a value is less than the one before it; about every second time where
+    there is no order.
+    """
     return sum(after < before for before, after in itertools.pairwise(values))

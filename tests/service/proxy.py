@@ -1,4 +1,6 @@
-"""A TCP proxy that tests can sever: stands between clients and a worker on another loopback address."""
+"""A TCP proxy that tests can sever: stands between clients and a worker on another
+loopback address.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ import threading
 
 
 class SeveringProxy:
-    """Forwards ``127.0.0.2:port`` to ``127.0.0.1:port`` until its connections are severed.
+    """Forwards ``127.0.0.2:port`` to ``127.0.0.1:port`` until its connections are
+    severed.
 
     Args:
         ports: the ports to forward.
@@ -90,7 +93,9 @@ class SeveringProxy:
 
 
 def free_ports(count: int) -> list[int]:
-    """Consecutive ports that are free now, and that nobody gets who asks for any: those lie higher."""
+    """Consecutive ports that are free now, and that nobody gets who asks for any: those
+    lie higher.
+    """
     draw = random.SystemRandom()
     while True:
         first = draw.randrange(20_000, 32_000)

@@ -24,7 +24,9 @@ def distributed(cluster: LocalCluster, count: int, job: str | None) -> Dataset:
 
 
 def test_a_job_is_audited_repetition_by_repetition(cluster: LocalCluster) -> None:
-    """Each pass has its own account: every split finished, every element delivered, to whom."""
+    """Each pass has its own account: every split finished, every element delivered, to
+    whom.
+    """
     ds = distributed(cluster, 100, "audited")
     for _ in range(2):
         assert len(list(ds)) == 100
@@ -62,9 +64,13 @@ def test_elements_that_are_left_out_are_counted(cluster: LocalCluster) -> None:
 def test_the_only_reader_of_a_promised_order_is_told_what_it_had(
     cluster: LocalCluster, count: int, tasks: int
 ) -> None:
-    """As many elements as there are, however many turns fell to tasks that had come to their end."""
+    """As many elements as there are, however many turns fell to tasks that had come to
+    their end.
+    """
     job = f"ordered-{count}"
-    ordered = distribute("distributed_epoch", cluster.target, job, deterministic=True, num_tasks=tasks)
+    ordered = distribute(
+        "distributed_epoch", cluster.target, job, deterministic=True, num_tasks=tasks
+    )
     assert len(list(Dataset.range(count).apply(ordered))) == count
     [found] = audit(cluster.target, job)
     assert found["finished"]
@@ -78,7 +84,9 @@ def test_an_unknown_job_has_no_audit(cluster: LocalCluster) -> None:
         zmqdata.audit(cluster.target, "nonsense")
 
 
-def test_the_command_prints_a_table_or_json(cluster: LocalCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_table_or_json(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     """For people and for programs."""
     list(distributed(cluster, 30, "printed"))
     assert main(["audit", "printed", "--dispatcher", cluster.target]) == 0

@@ -1,4 +1,6 @@
-"""Facts about coordinated reads over real sockets: consumers that read in step, whatever comes and goes."""
+"""Facts about coordinated reads over real sockets: consumers that read in step,
+whatever comes and goes.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,15 @@ Made = tuple[int, int]
 
 
 def numbered(count: int = ENDLESS) -> Dataset:
-    """Numbers with the thread that makes them, which is a task's. As filtered input it does not say how much it is."""
+    """Numbers with the thread that makes them, which is a task's. As filtered input it
+    does not say how much it is.
+    """
     return Dataset.range(count).filter(lambda x: True).map(lambda x: (x, threading.get_ident()))
 
 
-def consumer(service: Service, index: int, count: int, dataset: Dataset, mode: str, **options: Any) -> Iterator[Any]:
+def consumer(
+    service: Service, index: int, count: int, dataset: Dataset, mode: str, **options: Any
+) -> Iterator[Any]:
     """An iterator that reads the job "job" as one of its consumers."""
     named = {"job_name": "job", **options}
     return iter(service.read(dataset, mode, consumer_index=index, num_consumers=count, **named))
@@ -51,7 +57,9 @@ def steps(readers: list[Iterator[Any]], count: int) -> list[list[Made]]:
 
 
 def rounds(taken: list[list[Made]]) -> dict[int, list[list[int]]]:
-    """By task, the rounds in the order in which they were read; fails when a step is of two tasks."""
+    """By task, the rounds in the order in which they were read; fails when a step is of
+    two tasks.
+    """
     found: dict[int, list[list[int]]] = {}
     for step in taken:
         [maker] = {maker for _, maker in step}
@@ -66,7 +74,9 @@ def whole(rounds_of_one: list[list[int]], first: int = 0) -> bool:
 
 
 def drained(readers: list[Iterator[Any]]) -> tuple[list[list[int]], list[Exception | None]]:
-    """What each consumer gets until the end, all at the same time, and the error it ends with."""
+    """What each consumer gets until the end, all at the same time, and the error it
+    ends with.
+    """
     found: list[list[int]] = [[] for _ in readers]
     errors: list[Exception | None] = [None for _ in readers]
 
@@ -89,7 +99,9 @@ def drained(readers: list[Iterator[Any]]) -> tuple[list[list[int]], list[Excepti
 
 
 def test_a_step_is_one_round_of_one_task(make_service: Callable[..., Service]) -> None:
-    """Four consumers, three workers: each step is made by one worker, as four elements in a row, and all take turns."""
+    """Four consumers, three workers: each step is made by one worker, as four elements
+    in a row, and all take turns.
+    """
     taken = steps(consumers(make_service(workers=3), 4, numbered()), 300)
     by_task = rounds(taken)
     assert [len(found) for found in by_task.values()] == [100, 100, 100]
@@ -97,20 +109,31 @@ def test_a_step_is_one_round_of_one_task(make_service: Callable[..., Service]) -
 
 
 def test_all_consumers_get_batches_of_one_bucket(make_service: Callable[..., Service]) -> None:
-    """Batches of sentences of about the same length: at each step all consumers have the same bucket."""
+    """Batches of sentences of about the same length: at each step all consumers have
+    the same bucket.
+    """
     edges = [10, 30, 60]
     sentences = Dataset.counter().map(lambda x: np.zeros(int(x * 7919 % 97) + 1, np.int8))
     batches = sentences.bucket_by_sequence_length(len, edges, [4] * 4)
     # As many batches of one bucket in a row as there are consumers.
-    rows = batches.group_by_window(lambda batch: int(np.searchsorted(edges, batch.shape[1])), lambda key, ds: ds, 4)
+    rows = batches.group_by_window(
+        lambda batch: int(np.searchsorted(edges, batch.shape[1])), lambda key, ds: ds, 4
+    )
     readers = consumers(make_service(workers=2), 4, rows)
-    seen = [[int(np.searchsorted(edges, next(reader).shape[1])) for reader in readers] for _ in range(50)]
+    seen = [
+        [int(np.searchsorted(edges, next(reader).shape[1])) for reader in readers]
+        for _ in range(50)
+    ]
     assert [len(set(step)) for step in seen] == [1] * 50
     assert len({step[0] for step in seen}) > 1
 
 
-def test_a_consumer_that_runs_ahead_meets_the_same_steps(make_service: Callable[..., Service]) -> None:
-    """Consumers may be many steps apart; the n-th element of each still belongs to the same round."""
+def test_a_consumer_that_runs_ahead_meets_the_same_steps(
+    make_service: Callable[..., Service],
+) -> None:
+    """Consumers may be many steps apart; the n-th element of each still belongs to the
+    same round.
+    """
     ahead, behind = consumers(make_service(workers=2), 2, numbered())
     first = [(int(x), int(maker)) for x, maker in islice(ahead, 200)]
     second = [(int(x), int(maker)) for x, maker in islice(behind, 200)]
@@ -121,7 +144,9 @@ def test_the_next_repetition_is_read_in_step_too(make_service: Callable[..., Ser
     """Each further iterator of the consumers' datasets reads all of the input again."""
     service = make_service(workers=2)
     datasets = [
-        service.read(numbered(30), consumer_index=index, num_consumers=2, job_name="job", finite="drop")
+        service.read(
+            numbered(30), consumer_index=index, num_consumers=2, job_name="job", finite="drop"
+        )
         for index in range(2)
     ]
     for _ in range(2):
@@ -135,14 +160,17 @@ def test_a_registered_dataset_is_read_in_step(service: Service) -> None:
     """``from_dataset_id`` takes the same arguments, and tells the same cardinality."""
     register_dataset(service.target, numbered(), dataset_id="numbers")
     datasets = [
-        from_dataset_id("parallel_epochs", service.target, "numbers", None, "job", index, 2) for index in range(2)
+        from_dataset_id("parallel_epochs", service.target, "numbers", None, "job", index, 2)
+        for index in range(2)
     ]
     assert [dataset.cardinality() for dataset in datasets] == [-1, -1]
     assert all(map(whole, rounds(steps([iter(dataset) for dataset in datasets], 20)).values()))
 
 
 def test_errors_take_the_place_of_their_element(make_service: Callable[..., Service]) -> None:
-    """A failing element is an error for the consumer that it was for, at its step; nobody else notices."""
+    """A failing element is an error for the consumer that it was for, at its step;
+    nobody else notices.
+    """
 
     def no_five(x: Any) -> Any:
         if x == 5:
@@ -162,8 +190,12 @@ def test_errors_take_the_place_of_their_element(make_service: Callable[..., Serv
 
 @pytest.mark.parametrize("mode", ["distributed_epoch", "parallel_epochs"])
 @pytest.mark.parametrize("finite", ["drop", "pad"])
-def test_every_consumer_gets_a_round_or_none_does(make_service: Callable[..., Service], mode: str, finite: str) -> None:
-    """Finite input ends at the same step for all; a last round that is not full is dropped and counted, or filled."""
+def test_every_consumer_gets_a_round_or_none_does(
+    make_service: Callable[..., Service], mode: str, finite: str
+) -> None:
+    """Finite input ends at the same step for all; a last round that is not full is
+    dropped and counted, or filled.
+    """
     service = make_service(workers=3)
     found, errors = drained(consumers(service, 4, numbered(101), mode, finite=finite))
     assert errors == [None] * 4
@@ -181,8 +213,12 @@ def test_every_consumer_gets_a_round_or_none_does(make_service: Callable[..., Se
         assert dropped <= 3 * len(tasks)
 
 
-def test_the_end_of_input_without_a_rule_is_an_error_for_all(make_service: Callable[..., Service]) -> None:
-    """Input that turns out to be finite ends in the same error at the same step for every consumer, then and later."""
+def test_the_end_of_input_without_a_rule_is_an_error_for_all(
+    make_service: Callable[..., Service],
+) -> None:
+    """Input that turns out to be finite ends in the same error at the same step for
+    every consumer, then and later.
+    """
     service = make_service(workers=1)
     for _ in range(2):
         found, errors = drained(consumers(service, 2, numbered(11)))
@@ -193,7 +229,9 @@ def test_the_end_of_input_without_a_rule_is_an_error_for_all(make_service: Calla
 
 
 def test_known_finite_input_needs_a_rule(service: Service) -> None:
-    """What is known to be finite is refused, unless it is said what becomes of the rest."""
+    """What is known to be finite is refused, unless it is said what becomes of the
+    rest.
+    """
     text = "Round robin reads require .* infinite cardinality, but the dataset has cardinality 100"
     with pytest.raises(FailedPreconditionError, match=text):
         next(consumer(service, 0, 1, Dataset.range(100), "parallel_epochs"))
@@ -208,7 +246,9 @@ def test_empty_input_ends_at_once(service: Service) -> None:
 
 
 def test_a_second_reader_of_a_consumer_is_refused(service: Service) -> None:
-    """While a consumer is read nobody else may read as it; the text says how far it has come."""
+    """While a consumer is read nobody else may read as it; the text says how far it has
+    come.
+    """
     readers = consumers(service, 2, numbered())
     steps(readers, 20)
     with pytest.raises(FailedPreconditionError, match="current round has already reached"):
@@ -217,7 +257,9 @@ def test_a_second_reader_of_a_consumer_is_refused(service: Service) -> None:
 
 
 def test_a_successor_goes_on_where_a_consumer_stopped(make_service: Callable[..., Service]) -> None:
-    """Who reads as a consumer that was closed gets its next step; the others wait and notice nothing."""
+    """Who reads as a consumer that was closed gets its next step; the others wait and
+    notice nothing.
+    """
     service = make_service(workers=2)
     first, second = consumers(service, 2, numbered())
     taken = steps([first, second], 25)
@@ -230,7 +272,9 @@ def test_a_successor_goes_on_where_a_consumer_stopped(make_service: Callable[...
 
 
 def test_all_consumers_may_be_started_again(make_service: Callable[..., Service]) -> None:
-    """A job whose consumers have all stopped goes on with the next ones, each where it was."""
+    """A job whose consumers have all stopped goes on with the next ones, each where it
+    was.
+    """
     service = make_service(workers=2)
     taken: list[list[Made]] = []
     for count in (5, 40, 3):
@@ -242,8 +286,13 @@ def test_all_consumers_may_be_started_again(make_service: Callable[..., Service]
 
 
 def test_those_who_wait_in_vain_get_an_error(service: Service) -> None:
-    """When a consumer does not come in time, the others are told how many came, and who is missing."""
-    readers = [consumer(service, index, 3, numbered(), "parallel_epochs", consumer_timeout=3.0) for index in (0, 2)]
+    """When a consumer does not come in time, the others are told how many came, and who
+    is missing.
+    """
+    readers = [
+        consumer(service, index, 3, numbered(), "parallel_epochs", consumer_timeout=3.0)
+        for index in (0, 2)
+    ]
     for reader in readers:
         with pytest.raises(UnavailableError, match=r"2 of 3 consumers are there.*consumer 1"):
             next(reader)
@@ -252,11 +301,16 @@ def test_those_who_wait_in_vain_get_an_error(service: Service) -> None:
 
 
 def test_a_consumer_that_leaves_is_missed(service: Service) -> None:
-    """When one of the consumers stops and nobody takes its place in time, the others get the error."""
+    """When one of the consumers stops and nobody takes its place in time, the others
+    get the error.
+    """
     first, second = consumers(service, 2, numbered(), consumer_timeout=3.0)
     steps([first, second], 10)
     second.close()  # type: ignore[attr-defined]
-    with pytest.raises(UnavailableError, match=r"1 of 2 consumers are there.*consumer 1, which has not come, or died"):
+    with pytest.raises(
+        UnavailableError,
+        match=r"1 of 2 consumers are there.*consumer 1, which has not come, or died",
+    ):
         for _ in first:
             pass
 
@@ -264,8 +318,12 @@ def test_a_consumer_that_leaves_is_missed(service: Service) -> None:
 # --- workers come and go
 
 
-def test_a_new_worker_is_read_from_a_step_that_all_agree_on(make_service: Callable[..., Service]) -> None:
-    """A worker that joins takes its turn at the same step for every consumer, however far apart they are."""
+def test_a_new_worker_is_read_from_a_step_that_all_agree_on(
+    make_service: Callable[..., Service],
+) -> None:
+    """A worker that joins takes its turn at the same step for every consumer, however
+    far apart they are.
+    """
     service = make_service(workers=1)
     ahead, behind = consumers(service, 2, numbered())
     for _ in range(50):
@@ -286,7 +344,9 @@ def test_a_new_worker_is_read_from_a_step_that_all_agree_on(make_service: Callab
 
 
 def test_rounds_of_a_lost_worker_are_made_again(make_service: Callable[..., Service]) -> None:
-    """When a worker leaves, its task goes on elsewhere with the very next round, for every consumer."""
+    """When a worker leaves, its task goes on elsewhere with the very next round, for
+    every consumer.
+    """
     service = make_service(workers=2, worker_options={"buffer_bytes": 4096})
     readers = consumers(service, 3, Dataset.counter().map(lambda x: (x, 0)))
     taken = [[int(x) for x, _ in map(next, readers)] for _ in range(50)]
@@ -301,7 +361,9 @@ def test_consumers_wait_for_the_first_worker(make_service: Callable[..., Service
     """Consumers may come before any worker does."""
     service = make_service(workers=0)
     readers = consumers(service, 2, numbered())
-    wait_until(lambda: [job["clients"] for job in status(service.target)["jobs"]] == [2], "both are there")
+    wait_until(
+        lambda: [job["clients"] for job in status(service.target)["jobs"]] == [2], "both are there"
+    )
     service.add_worker()
     assert len(steps(readers, 10)) == 10
 
@@ -325,13 +387,33 @@ def test_every_consumer_gives_the_same_number_of_them(service: Service) -> None:
         (ValueError, "`job_name` must be set", {"consumer_index": 0, "num_consumers": 2}),
         (ValueError, "both or neither", {"consumer_index": 0}),
         (ValueError, "both or neither", {"num_consumers": 2}),
-        (ValueError, "from 0 to num_consumers - 1, 1; got 2", {"consumer_index": 2, "num_consumers": 2}),
+        (
+            ValueError,
+            "from 0 to num_consumers - 1, 1; got 2",
+            {"consumer_index": 2, "num_consumers": 2},
+        ),
         (ValueError, "got -1", {"consumer_index": -1, "num_consumers": 2}),
-        (ValueError, "`num_consumers` must be an integer from 1 to 10000", {"consumer_index": 0, "num_consumers": 0}),
-        (ValueError, "`num_consumers` must be an integer from 1 to 10000", {"consumer_index": 0, "num_consumers": "2"}),
-        (ValueError, "`consumer_index` must be an integer", {"consumer_index": True, "num_consumers": 2}),
+        (
+            ValueError,
+            "`num_consumers` must be an integer from 1 to 10000",
+            {"consumer_index": 0, "num_consumers": 0},
+        ),
+        (
+            ValueError,
+            "`num_consumers` must be an integer from 1 to 10000",
+            {"consumer_index": 0, "num_consumers": "2"},
+        ),
+        (
+            ValueError,
+            "`consumer_index` must be an integer",
+            {"consumer_index": True, "num_consumers": 2},
+        ),
         (ValueError, "without `num_consumers`", {"finite": "drop"}),
-        (ValueError, "'drop' or 'pad'", {"consumer_index": 0, "num_consumers": 2, "finite": "keep"}),
+        (
+            ValueError,
+            "'drop' or 'pad'",
+            {"consumer_index": 0, "num_consumers": 2, "finite": "keep"},
+        ),
         (ValueError, "`consumer_timeout`", {"consumer_timeout": 0}),
         (
             InvalidArgumentError,
@@ -341,8 +423,12 @@ def test_every_consumer_gives_the_same_number_of_them(service: Service) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_mistakes_are_errors_at_the_call(error: type[Exception], text: str, options: dict[str, Any]) -> None:
-    """Whatever does not name a consumer of a coordinated job is refused before anything is sent."""
+def test_mistakes_are_errors_at_the_call(
+    error: type[Exception], text: str, options: dict[str, Any]
+) -> None:
+    """Whatever does not name a consumer of a coordinated job is refused before anything
+    is sent.
+    """
     with pytest.raises(error, match=text):
         distribute("parallel_epochs", "tcp://nowhere:1", **options)
 
@@ -350,5 +436,7 @@ def test_mistakes_are_errors_at_the_call(error: type[Exception], text: str, opti
 def test_what_is_known_of_the_length(service: Service) -> None:
     """Coordinated reads are infinite, as in tf.data, unless they may end."""
     endless = service.read(Dataset.range(5), consumer_index=0, num_consumers=2, job_name="job")
-    finite = service.read(Dataset.range(5), consumer_index=0, num_consumers=2, job_name="job", finite="pad")
+    finite = service.read(
+        Dataset.range(5), consumer_index=0, num_consumers=2, job_name="job", finite="pad"
+    )
     assert (endless.cardinality(), finite.cardinality()) == (-1, -2)

@@ -25,7 +25,9 @@ def endless() -> Dataset:
     return Dataset.counter()
 
 
-def reader(service: Service, trainer_id: str, dataset: Dataset | None = None, **options: Any) -> Any:
+def reader(
+    service: Service, trainer_id: str, dataset: Dataset | None = None, **options: Any
+) -> Any:
     options.setdefault("job_name", "shared")
     mode = options.pop("mode", "parallel_epochs")
     cache = CrossTrainerCache(trainer_id=trainer_id)
@@ -35,7 +37,11 @@ def reader(service: Service, trainer_id: str, dataset: Dataset | None = None, **
 def test_every_job_gets_everything(one: Service) -> None:
     """Two training jobs read the same elements in the same order."""
     first, second = reader(one, "first"), reader(one, "second")
-    assert [int(x) for x in islice(first, 500)] == [int(x) for x in islice(second, 500)] == list(range(500))
+    assert (
+        [int(x) for x in islice(first, 500)]
+        == [int(x) for x in islice(second, 500)]
+        == list(range(500))
+    )
 
 
 def test_a_function_runs_once_for_all(one: Service) -> None:
@@ -48,7 +54,9 @@ def test_a_function_runs_once_for_all(one: Service) -> None:
 def test_what_a_job_writes_to_its_elements_is_its_own(one: Service) -> None:
     """Also within one process, where elements are taken as they are."""
     dataset = endless().map(lambda x: np.full(2, x))
-    first, second = (reader(one, name, dataset, target_workers="LOCAL") for name in ("first", "second"))
+    first, second = (
+        reader(one, name, dataset, target_workers="LOCAL") for name in ("first", "second")
+    )
     for element in islice(first, 100):
         element[:] = -1
     assert [int(x[0]) for x in islice(second, 100)] == list(range(100))
@@ -96,19 +104,32 @@ def test_a_dataset_that_ends_after_all_is_refused_then(one: Service) -> None:
 
 def test_only_one_repetition(one: Service) -> None:
     """The same dataset object can not be read a second time."""
-    ds = one.read(endless(), "parallel_epochs", job_name="shared", cross_trainer_cache=CrossTrainerCache("first"))
+    ds = one.read(
+        endless(),
+        "parallel_epochs",
+        job_name="shared",
+        cross_trainer_cache=CrossTrainerCache("first"),
+    )
     next(iter(ds))
-    with pytest.raises(InvalidArgumentError, match="disallows multiple repetitions of the same dataset"):
+    with pytest.raises(
+        InvalidArgumentError, match="disallows multiple repetitions of the same dataset"
+    ):
         next(iter(ds))
 
 
 def test_a_job_is_cached_for_all_or_for_none(one: Service) -> None:
-    """A reader without a cache can not join a job with one, nor the reverse; both sides are named."""
+    """A reader without a cache can not join a job with one, nor the reverse; both sides
+    are named.
+    """
     next(reader(one, "first"))
-    with pytest.raises(InvalidArgumentError, match="Existing cross-trainer cache: <enabled>; got <disabled>"):
+    with pytest.raises(
+        InvalidArgumentError, match="Existing cross-trainer cache: <enabled>; got <disabled>"
+    ):
         next(iter(one.read(endless(), "parallel_epochs", job_name="shared")))
     next(iter(one.read(endless(), "parallel_epochs", job_name="plain")))
-    with pytest.raises(InvalidArgumentError, match="Existing cross-trainer cache: <disabled>; got <enabled>"):
+    with pytest.raises(
+        InvalidArgumentError, match="Existing cross-trainer cache: <disabled>; got <enabled>"
+    ):
         next(reader(one, "first", job_name="plain"))
 
 
@@ -121,7 +142,10 @@ def test_compression_must_agree(one: Service) -> None:
 
 def test_a_name_is_required(one: Service) -> None:
     """Without a job name nobody could share the job."""
-    with pytest.raises(InvalidArgumentError, match=r"Cross-trainer caching requires named jobs. Got empty `job_name`."):
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"Cross-trainer caching requires named jobs. Got empty `job_name`.",
+    ):
         reader(one, "first", job_name=None)
 
 
@@ -139,7 +163,9 @@ def test_the_argument_is_checked_at_the_call(one: Service) -> None:
 
 
 def test_a_failing_element_reaches_everybody(one: Service) -> None:
-    """A user's error stands in its place for each training job, and both go on behind it."""
+    """A user's error stands in its place for each training job, and both go on behind
+    it.
+    """
     dataset = endless().map(lambda x: 1 // (int(x) - 3))
     for it in (reader(one, "first", dataset), reader(one, "second", dataset)):
         assert len(list(islice(it, 3))) == 3
@@ -161,11 +187,16 @@ def test_a_new_worker_starts_over(one: Service) -> None:
 def test_a_slow_training_job_skips_ahead_and_is_told(
     make_service: Callable[..., Service], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Elements that left the window before a training job read them are skipped, counted and warned of."""
+    """Elements that left the window before a training job read them are skipped,
+    counted and warned of.
+    """
     size = {"cross_trainer_cache_size_bytes": 1 << 16, "buffer_bytes": 1 << 14}
     service = make_service(workers=1, worker_options=size)
     dataset = endless().map(lambda x: np.full(100, int(x)))
-    fast, slow = reader(service, "fast", dataset), reader(service, "slow", dataset, max_outstanding_requests=1)
+    fast, slow = (
+        reader(service, "fast", dataset),
+        reader(service, "slow", dataset, max_outstanding_requests=1),
+    )
     assert next(slow)[0] == 0
     for _ in range(2000):
         next(fast)
@@ -174,6 +205,8 @@ def test_a_slow_training_job_skips_ahead_and_is_told(
         assert ahead[-1] > 1000
         wait_until(lambda: "fell out of the cross-trainer cache" in caplog.text, "the user is told")
     wait_until(
-        lambda: sum(task["skipped"].get("slow", 0) for task in status(service.target)["tasks"]) > 1000,
+        lambda: (
+            sum(task["skipped"].get("slow", 0) for task in status(service.target)["tasks"]) > 1000
+        ),
         "the dispatcher shows it",
     )

@@ -1,4 +1,6 @@
-"""Facts about what elements may be when they come from workers: everything arrives as it was made."""
+"""Facts about what elements may be when they come from workers: everything arrives as
+it was made.
+"""
 
 from __future__ import annotations
 
@@ -142,8 +144,12 @@ def same(left: Any, right: Any) -> bool:
 
 
 @pytest.mark.parametrize("function", [of_every_kind, objects, records, mixture])
-def test_elements_arrive_as_they_were_made(make_service: Callable[..., Service], function: Any) -> None:
-    """Every leaf and structure is equal to that of the local pipeline, with equal types, in the order of one worker."""
+def test_elements_arrive_as_they_were_made(
+    make_service: Callable[..., Service], function: Any
+) -> None:
+    """Every leaf and structure is equal to that of the local pipeline, with equal
+    types, in the order of one worker.
+    """
     service = make_service(workers=1)
     ds = Dataset.range(20).map(function)
     found = list(service.read(ds))
@@ -152,7 +158,9 @@ def test_elements_arrive_as_they_were_made(make_service: Callable[..., Service],
 
 
 def test_element_specs_are_those_of_the_local_pipeline(service: Service) -> None:
-    """The spec of a distributed dataset is the local one: objects and dataclasses are one leaf of dtype object."""
+    """The spec of a distributed dataset is the local one: objects and dataclasses are
+    one leaf of dtype object.
+    """
     for function in (of_every_kind, objects, records):
         ds = Dataset.range(3).map(function)
         assert service.read(ds).element_spec == ds.element_spec
@@ -163,7 +171,9 @@ def test_element_specs_are_those_of_the_local_pipeline(service: Service) -> None
 
 
 def test_objects_survive_compression_and_batches(service: Service) -> None:
-    """Arrays of objects, as batches of objects are, and compressed blocks of them arrive equal."""
+    """Arrays of objects, as batches of objects are, and compressed blocks of them
+    arrive equal.
+    """
     ds = Dataset.range(64).map(lambda x: {int(x), "x" * 1000}).batch(16)
     found = list(service.read(ds, compression="zstd"))
     assert sorted(min(s, key=str) for batch in found for s in batch.tolist()) == list(range(64))
@@ -171,15 +181,21 @@ def test_objects_survive_compression_and_batches(service: Service) -> None:
 
 
 def test_large_memory_within_objects_belongs_to_the_receiver(service: Service) -> None:
-    """Arrays within objects are the receiver's own: writable, and not shared between elements."""
-    found = list(service.read(Dataset.range(6).map(lambda x: collections.deque([np.full(5000, int(x))]))))
+    """Arrays within objects are the receiver's own: writable, and not shared between
+    elements.
+    """
+    found = list(
+        service.read(Dataset.range(6).map(lambda x: collections.deque([np.full(5000, int(x))])))
+    )
     for element in found:
         element[0] += 100
     assert sorted(int(element[0][7]) for element in found) == list(range(100, 106))
 
 
 def test_an_object_that_cannot_be_pickled_fails_alone(make_service: Callable[..., Service]) -> None:
-    """One object that cannot travel is the failure of its element, at its place; those around it arrive."""
+    """One object that cannot travel is the failure of its element, at its place; those
+    around it arrive.
+    """
     service = make_service(workers=1)
 
     def make(x: Any) -> Any:
@@ -187,14 +203,20 @@ def test_an_object_that_cannot_be_pickled_fails_alone(make_service: Callable[...
 
     iterator = iter(service.read(Dataset.range(6).map(make)))
     assert [next(iterator)["f"] for _ in range(3)] == [{0}, {1}, {2}]
-    with pytest.raises(PipelineError, match=r"element\['f'\] is of type builtins.function.*numpy array") as caught:
+    with pytest.raises(
+        PipelineError, match=r"element\['f'\] is of type builtins.function.*numpy array"
+    ) as caught:
         next(iterator)
     assert "test_element_kinds.py:" in caught.value.node
     assert [element["f"] for element in iterator] == [{4}, {5}]
 
 
-def test_a_class_that_the_client_does_not_have_is_named(make_service: Callable[..., Service]) -> None:
-    """An object of a module that is not imported here ends the iteration at once, and the error says what to import."""
+def test_a_class_that_the_client_does_not_have_is_named(
+    make_service: Callable[..., Service],
+) -> None:
+    """An object of a module that is not imported here ends the iteration at once, and
+    the error says what to import.
+    """
     service = make_service(workers=1)
 
     def make(x: Any) -> Any:
@@ -219,36 +241,54 @@ class Spy:
 
 @pytest.mark.parametrize("protocol", ["tcp", "ipc", "shm"])
 def test_a_client_that_allows_no_objects_unpickles_none(service: Service, protocol: str) -> None:
-    """The iteration ends with what is wrong where; what came before, None and namedtuples among it, is handed out."""
+    """The iteration ends with what is wrong where; what came before, None and
+    namedtuples among it, is handed out.
+    """
     Spy.opened.clear()
 
     def element(number: Any) -> Any:
         return {"n": number, "none": None, "x": (Pair(number, None), Spy() if number == 5 else 1)}
 
     ds = service.read(
-        Dataset.range(6).map(element), "parallel_epochs", allow_objects=False, data_transfer_protocol=protocol
+        Dataset.range(6).map(element),
+        "parallel_epochs",
+        allow_objects=False,
+        data_transfer_protocol=protocol,
     )
     found = []
-    with pytest.raises(FailedPreconditionError, match=r"element\['x'\]\[1\] is a Python object.*allow_objects=False"):
+    with pytest.raises(
+        FailedPreconditionError,
+        match=r"element\['x'\]\[1\] is a Python object.*allow_objects=False",
+    ):
         found.extend(int(x["x"][0].number) for x in ds)
     assert Spy.opened == []
     assert set(found) <= set(range(5))
 
 
 def test_a_spec_with_objects_is_refused_before_anybody_is_asked(service: Service) -> None:
-    """A batch of objects is known to be one: iter() says so, of a dataset known by its id alone, too."""
-    ds = Dataset.from_generator(lambda: iter([{1}, {2}]), output_signature=TensorSpec((), object)).batch(2)
-    with pytest.raises(FailedPreconditionError, match=r"element is a Python object.*allow_objects=False"):
+    """A batch of objects is known to be one: iter() says so, of a dataset known by its
+    id alone, too.
+    """
+    ds = Dataset.from_generator(
+        lambda: iter([{1}, {2}]), output_signature=TensorSpec((), object)
+    ).batch(2)
+    with pytest.raises(
+        FailedPreconditionError, match=r"element is a Python object.*allow_objects=False"
+    ):
         iter(service.read(ds, allow_objects=False))
     name = register_dataset(service.target, ds)
     known = from_dataset_id("parallel_epochs", service.target, name, allow_objects=False)
-    with pytest.raises(FailedPreconditionError, match=r"element is a Python object.*allow_objects=False"):
+    with pytest.raises(
+        FailedPreconditionError, match=r"element is a Python object.*allow_objects=False"
+    ):
         iter(known)
     assert status(service.target)["jobs"] == []
 
 
 def test_elements_that_stay_in_the_process_may_be_anything(service: Service) -> None:
-    """Nothing is pickled between a worker and a client of one process, so there is nothing to refuse."""
+    """Nothing is pickled between a worker and a client of one process, so there is
+    nothing to refuse.
+    """
     ds = Dataset.range(2).map(lambda x: {int(x)}).batch(2)
     local = service.read(ds, "parallel_epochs", target_workers="LOCAL", allow_objects=False)
     assert [[*batch] for batch in local] == [[{0}, {1}]] * len(service.workers)

@@ -38,7 +38,9 @@ def no_sevens(x: Any) -> Any:
 
 
 def test_the_users_exception_arrives_with_its_place(make_service: Callable[..., Service]) -> None:
-    """A failing map function is a PipelineError with node, element, remote traceback and the rebuilt cause."""
+    """A failing map function is a PipelineError with node, element, remote traceback
+    and the rebuilt cause.
+    """
     service = make_service(workers=1)
     it = iter(service.read(Dataset.range(10).map(no_sevens)))
     found = [int(next(it)) for _ in range(7)]
@@ -87,7 +89,9 @@ def interrupt(x: Any) -> Any:
 def test_what_would_end_a_process_is_an_error_of_its_element(
     make_service: Callable[..., Service], function: Callable[[Any], Any], kind: str
 ) -> None:
-    """sys.exit() and its like in user code end neither the worker nor the iteration: they are a PipelineError."""
+    """sys.exit() and its like in user code end neither the worker nor the iteration:
+    they are a PipelineError.
+    """
     ds = Dataset.range(6)
     ds = ds.filter(lambda x: function(x) < 9) if kind == "filter" else ds.map(function)
     it = iter(make_service(workers=1).read(ds.prefetch(2) if kind == "prefetch" else ds))
@@ -106,7 +110,9 @@ def test_other_jobs_are_unaffected(service: Service) -> None:
 
 
 def test_what_cannot_travel_as_an_element_is_named(make_service: Callable[..., Service]) -> None:
-    """An element with a leaf that cannot travel is an error at its place, naming the type."""
+    """An element with a leaf that cannot travel is an error at its place, naming the
+    type.
+    """
     service = make_service(workers=1)
     with pytest.raises(PipelineError, match=r"element\['a'\] is of type _thread.lock") as caught:
         list(service.read(Dataset.range(1).map(lambda x: {"a": threading.Lock()})))
@@ -115,7 +121,9 @@ def test_what_cannot_travel_as_an_element_is_named(make_service: Callable[..., S
 
 @pytest.mark.parametrize("make", [threading.Lock, lambda: (n for n in range(3)), socket.socket])
 def test_what_cannot_be_sent_is_refused_at_the_call(make: Callable[[], Any]) -> None:
-    """A pipeline that holds a lock, generator or socket is a TypeError at apply, naming the path to it."""
+    """A pipeline that holds a lock, generator or socket is a TypeError at apply, naming
+    the path to it.
+    """
     held = make()
     ds = Dataset.range(3).map(lambda x: (x, held))
     with pytest.raises(TypeError, match="held"):
@@ -130,7 +138,11 @@ def test_what_cannot_be_sent_is_refused_at_the_call(make: Callable[[], Any]) -> 
         (1, ValueError, "`service` must be a string"),
         ("", ValueError, "`service` must not be empty"),
         ("tcp://a://b", ValueError, "Malformed"),
-        ("grp://host:1", NotFoundError, "No credentials factory has been registered for protocol grp"),
+        (
+            "grp://host:1",
+            NotFoundError,
+            "No credentials factory has been registered for protocol grp",
+        ),
     ],
 )
 def test_bad_service(service: Any, error: type[Exception], text: str) -> None:
@@ -154,7 +166,9 @@ def test_bad_service(service: Any, error: type[Exception], text: str) -> None:
 def test_bad_arguments(options: dict[str, Any], error: type[Exception], text: str) -> None:
     """A wrong argument of distribute is refused at the call."""
     with pytest.raises(error, match=text):
-        distribute(**{"processing_mode": "distributed_epoch", "service": "tcp://localhost:1", **options})
+        distribute(
+            **{"processing_mode": "distributed_epoch", "service": "tcp://localhost:1", **options}
+        )
 
 
 def test_no_dispatcher() -> None:
@@ -180,7 +194,9 @@ def test_no_such_dataset(service: Service) -> None:
 def test_same_id_other_structure(service: Service) -> None:
     """Registering another structure under an id is refused."""
     register_dataset(service.target, Dataset.range(10), dataset_id="x")
-    with pytest.raises(InvalidArgumentError, match="Datasets with the same ID should have the same structure"):
+    with pytest.raises(
+        InvalidArgumentError, match="Datasets with the same ID should have the same structure"
+    ):
         register_dataset(service.target, Dataset.range(10).batch(2), dataset_id="x")
 
 
@@ -188,7 +204,9 @@ def test_job_with_other_parameters(service: Service) -> None:
     """A named job that exists with other parameters is refused, naming both sides."""
     it = iter(service.read(Dataset.range(10**9), "parallel_epochs", job_name="j"))
     next(it)
-    with pytest.raises(InvalidArgumentError, match=r"existing job with diff.*mode: <OFF>; got <DYN"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"existing job with diff.*mode: <OFF>; got <DYN"
+    ):
         next(iter(service.read(Dataset.range(10**9), "distributed_epoch", job_name="j")))
     with pytest.raises(InvalidArgumentError, match=r"Existing dataset: "):
         next(iter(service.read(Dataset.range(10**8), "parallel_epochs", job_name="j")))
@@ -196,14 +214,20 @@ def test_job_with_other_parameters(service: Service) -> None:
 
 
 def test_distributed_input_cannot_be_split(service: Service) -> None:
-    """DYNAMIC over an already distributed dataset is UnimplementedError, naming its kind."""
+    """DYNAMIC over an already distributed dataset is UnimplementedError, naming its
+    kind.
+    """
     inner = service.read(Dataset.range(10))
-    with pytest.raises(UnimplementedError, match="split providers for dataset of type DataServiceDataset"):
+    with pytest.raises(
+        UnimplementedError, match="split providers for dataset of type DataServiceDataset"
+    ):
         next(iter(service.read(inner)))
 
 
 def test_no_files_match(service: Service, tmp_path: Any) -> None:
-    """Files that have vanished before the dispatcher lists them are an error at the consumer, not a hang."""
+    """Files that have vanished before the dispatcher lists them are an error at the
+    consumer, not a hang.
+    """
     (tmp_path / "a.txt").write_text("x")
     ds = Dataset.list_files(f"{tmp_path}/*.txt")
     (tmp_path / "a.txt").unlink()
@@ -212,26 +236,37 @@ def test_no_files_match(service: Service, tmp_path: Any) -> None:
 
 
 def test_who_comes_later_hears_that_no_files_match(service: Service, tmp_path: Any) -> None:
-    """A job that cannot be read is no place to wait, for whoever comes to it and whenever."""
+    """A job that cannot be read is no place to wait, for whoever comes to it and
+    whenever.
+    """
     (tmp_path / "a.txt").write_text("x")
     ds = service.read(Dataset.list_files(f"{tmp_path}/*.txt"), job_name="later")
     (tmp_path / "a.txt").unlink()
     said = []
-    for reader in (ds, service.read(ds.node.original and Dataset(ds.node.original), job_name="later")):
-        with pytest.raises(NotFoundError, match="list_files of job later: no file matches") as caught:
+    for reader in (
+        ds,
+        service.read(ds.node.original and Dataset(ds.node.original), job_name="later"),
+    ):
+        with pytest.raises(
+            NotFoundError, match="list_files of job later: no file matches"
+        ) as caught:
             next(iter(reader))
         said.append(str(caught.value))
     assert said[0] == said[1]
 
 
 def test_other_python_is_named(service: Service) -> None:
-    """A pipeline packed by another Python minor version is refused by the worker, naming both versions."""
+    """A pipeline packed by another Python minor version is refused by the worker,
+    naming both versions.
+    """
     import msgspec
 
     ds = service.read(Dataset.range(3))
     registration = ds.node.registration
     registration.packed = msgspec.structs.replace(registration.packed, python="3.5")
-    registration.description = msgspec.structs.replace(registration.description, digest=registration.packed.digest)
+    registration.description = msgspec.structs.replace(
+        registration.description, digest=registration.packed.digest
+    )
     with pytest.raises(FailedPreconditionError, match=r"3\.5"):
         list(ds)
 
@@ -239,12 +274,16 @@ def test_other_python_is_named(service: Service) -> None:
 def leaks() -> tuple[set[str], int]:
     """Names of client threads, and the number of open files."""
     gc.collect()
-    return {t.name for t in threading.enumerate() if "client" in t.name}, len(os.listdir("/proc/self/fd"))
+    return {t.name for t in threading.enumerate() if "client" in t.name}, len(
+        os.listdir("/proc/self/fd")
+    )
 
 
 def test_dropped_iterator_leaves_nothing(service: Service) -> None:
     """An iterator dropped half-way leaves no thread, no file and no task behind."""
-    others = leaks()[0]  # of tests whose dispatcher was gone before its clients could tell their last report
+    others = leaks()[
+        0
+    ]  # of tests whose dispatcher was gone before its clients could tell their last report
     for _ in service.read(Dataset.range(10)):
         break
     wait_until(lambda: leaks()[0] <= others, "client threads have ended")
@@ -253,26 +292,39 @@ def test_dropped_iterator_leaves_nothing(service: Service) -> None:
         for _ in service.read(Dataset.range(10**9)):
             break
     wait_until(lambda: leaks()[0] <= others, "client threads have ended")
-    wait_until(lambda: leaks()[1] <= before + 2, f"files are closed: {before} before, {leaks()[1]} now")
+    wait_until(
+        lambda: leaks()[1] <= before + 2, f"files are closed: {before} before, {leaks()[1]} now"
+    )
     wait_until(lambda: not status(service.target)["jobs"], "anonymous jobs are gone")
-    wait_until(lambda: not any(worker.num_tasks() for worker in service.workers), "workers have dropped the tasks")
+    wait_until(
+        lambda: not any(worker.num_tasks() for worker in service.workers),
+        "workers have dropped the tasks",
+    )
 
 
 def test_a_fault_of_ours_ends_the_iterator(service: Service) -> None:
-    """What its thread could not do may have been to deliver: it is an error that names the fault, and no silence."""
+    """What its thread could not do may have been to deliver: it is an error that names
+    the fault, and no silence.
+    """
     iterator = iter(service.read(Dataset.counter()))
     next(iterator)
     iterator._shell.loop.post(lambda: {}["a fault"])
-    with pytest.raises(DataServiceError, match=r"error that nobody has foreseen \(KeyError: 'a fault'\)"):
+    with pytest.raises(
+        DataServiceError, match=r"error that nobody has foreseen \(KeyError: 'a fault'\)"
+    ):
         for _ in iterator:
             pass
 
 
 def test_several_threads_may_read_one_iterator(service: Service) -> None:
-    """Threads that share an iterator get each element once between them, and all of them see the end."""
+    """Threads that share an iterator get each element once between them, and all of
+    them see the end.
+    """
     it = iter(service.read(Dataset.range(20_000).map(lambda x: x)))
     parts: list[list[int]] = [[] for _ in range(4)]
-    threads = [threading.Thread(target=lambda part=part: part.extend(map(int, it))) for part in parts]
+    threads = [
+        threading.Thread(target=lambda part=part: part.extend(map(int, it))) for part in parts
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -317,7 +369,9 @@ INTERRUPTED = """
 
 @pytest.mark.realprocess
 def test_an_interrupt_loses_no_block(make_service: Callable[..., Service]) -> None:
-    """Whoever catches Ctrl-C in next() and goes on misses at most the element of that call, never a block."""
+    """Whoever catches Ctrl-C in next() and goes on misses at most the element of that
+    call, never a block.
+    """
     service = make_service(workers=1)
     command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), service.target]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=50)
@@ -347,7 +401,9 @@ def client(service: Service) -> subprocess.Popen[str]:
 
 @pytest.mark.realprocess
 def test_ctrl_c_in_a_training_loop(service: Service) -> None:
-    """Ctrl-C ends a training loop within seconds, with KeyboardInterrupt, and its job with it."""
+    """Ctrl-C ends a training loop within seconds, with KeyboardInterrupt, and its job
+    with it.
+    """
     process = client(service)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
@@ -358,17 +414,24 @@ def test_ctrl_c_in_a_training_loop(service: Service) -> None:
 
 @pytest.mark.realprocess
 def test_killed_client_is_forgotten(make_service: Callable[..., Service]) -> None:
-    """A client killed with SIGKILL is forgotten after the time-outs, and workers drop what they kept for it."""
+    """A client killed with SIGKILL is forgotten after the time-outs, and workers drop
+    what they kept for it.
+    """
     service = make_service(client_timeout_ms=500, job_gc_timeout_ms=500)
     process = client(service)
     process.kill()
     process.communicate()
     wait_until(lambda: not status(service.target)["jobs"], "the job is gone")
-    wait_until(lambda: not any(worker.num_tasks() for worker in service.workers), "workers have dropped the tasks")
+    wait_until(
+        lambda: not any(worker.num_tasks() for worker in service.workers),
+        "workers have dropped the tasks",
+    )
 
 
 def test_iterator_after_fork_says_so(service: Service) -> None:
-    """An iterator used after fork raises a RuntimeError there that says what to do; a new one works."""
+    """An iterator used after fork raises a RuntimeError there that says what to do; a
+    new one works.
+    """
     ds = service.read(Dataset.range(1000))
     it = iter(ds)
     next(it)
@@ -389,8 +452,12 @@ def test_iterator_after_fork_says_so(service: Service) -> None:
     assert len(list(it)) == 999
 
 
-def test_a_task_that_cannot_be_begun_fails_its_job(make_service: Callable[..., Service], monkeypatch: Any) -> None:
-    """Even where a worker stumbles over what nobody has thought of, its readers hear of it."""
+def test_a_task_that_cannot_be_begun_fails_its_job(
+    make_service: Callable[..., Service], monkeypatch: Any
+) -> None:
+    """Even where a worker stumbles over what nobody has thought of, its readers hear of
+    it.
+    """
 
     def stumble(*told: Any) -> None:
         raise OverflowError("nobody has thought of this")

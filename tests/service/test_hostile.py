@@ -1,4 +1,6 @@
-"""Facts about peers that send what they should not: everybody else is served as if they were not there."""
+"""Facts about peers that send what they should not: everybody else is served as if they
+were not there.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
 
 
 def stranger_with_key(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
-    """A connection of somebody who has the key of the cluster, and says what no client would."""
+    """A connection of somebody who has the key of the cluster, and says what no client
+    would.
+    """
     socket = context.socket(zmq.DEALER)
     show_key(socket)
     socket.connect(endpoint)
@@ -72,9 +76,14 @@ def bound_sockets(service: Service) -> list[str]:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_garbage_is_dropped_and_logged_once(
-    service: Service, context: zmq.Context[zmq.Socket[bytes]], caplog: pytest.LogCaptureFixture, which: int
+    service: Service,
+    context: zmq.Context[zmq.Socket[bytes]],
+    caplog: pytest.LogCaptureFixture,
+    which: int,
 ) -> None:
-    """Garbage on a bound socket is dropped, logged once per peer and kind, and the service goes on."""
+    """Garbage on a bound socket is dropped, logged once per peer and kind, and the
+    service goes on.
+    """
     stranger = stranger_with_key(context, bound_sockets(service)[which])
     with caplog.at_level(logging.WARNING):
         for _ in range(20):
@@ -88,7 +97,9 @@ def test_garbage_is_dropped_and_logged_once(
     assert 1 <= len(dropped) == len(set(dropped)) <= len(GARBAGE)
 
 
-def test_status_counts_what_was_dropped(service: Service, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+def test_status_counts_what_was_dropped(
+    service: Service, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
     """status() says how much was dropped, and why."""
     stranger = stranger_with_key(context, service.target)
     stranger.send_multipart([b"ZD7", b"x"])
@@ -99,7 +110,9 @@ def test_status_counts_what_was_dropped(service: Service, context: zmq.Context[z
 def test_records_of_garbage_stay_small(
     service: Service, context: zmq.Context[zmq.Socket[bytes]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Memory does not grow with the number of strangers or with the variety of what they send."""
+    """Memory does not grow with the number of strangers or with the variety of what
+    they send.
+    """
     shell = service.dispatcher._shell
     assert shell is not None
     with caplog.at_level(logging.CRITICAL):
@@ -112,7 +125,9 @@ def test_records_of_garbage_stay_small(
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_what_is_not_zeromq_is_ignored(service: Service, which: int) -> None:
-    """Bytes that are not even ZeroMQ's, and connections that say nothing, do no harm."""
+    """Bytes that are not even ZeroMQ's, and connections that say nothing, do no
+    harm.
+    """
     host, port = bound_sockets(service)[which].removeprefix("tcp://").split(":")
     open_ones = [socket.create_connection((host, int(port))) for _ in range(20)]
     for number, one in enumerate(open_ones[:10]):
@@ -126,7 +141,9 @@ def test_what_is_not_zeromq_is_ignored(service: Service, which: int) -> None:
 def test_oversized_messages_are_refused(
     make_service: Callable[..., Service], context: zmq.Context[zmq.Socket[bytes]], which: int
 ) -> None:
-    """A message over the limit of a socket ends its sender's connection; nothing of it is kept."""
+    """A message over the limit of a socket ends its sender's connection; nothing of it
+    is kept.
+    """
     service = make_service(max_message_bytes=1 << 20)
     stranger = context.socket(zmq.DEALER)
     stranger.set(zmq.RECONNECT_IVL, -1)
@@ -142,7 +159,9 @@ def test_oversized_messages_are_refused(
 def test_a_stranger_gets_nothing_from_a_data_socket(
     make_service: Callable[..., Service], context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    """A PULL without the link's secret gets no block, not even with the cluster's key; the client misses none."""
+    """A PULL without the link's secret gets no block, not even with the cluster's key;
+    the client misses none.
+    """
     service = make_service(workers=1)
     it = iter(service.read(Dataset.range(100_000).map(lambda x: x), data_transfer_protocol="tcp"))
     found = [int(next(it))]
@@ -155,7 +174,10 @@ def test_a_stranger_gets_nothing_from_a_data_socket(
         show(thief)
         thief.connect(link.endpoint)
         thieves.append(thief)
-    wait_until(lambda: shell.rejects.counts.get("a data socket: its key is not let in"), "the last one is refused")
+    wait_until(
+        lambda: shell.rejects.counts.get("a data socket: its key is not let in"),
+        "the last one is refused",
+    )
     found += [int(x) for x in it]
     assert found == list(range(100_000))
     assert not any(thief.poll(50) for thief in thieves)
@@ -205,7 +227,9 @@ class HostileWorker:
                     self.tasks.append(message.definition.task)
             if self.control in ready:
                 self.answer(*self.control.recv_multipart())
-            self.dispatcher.send_multipart(wire.pack(messages.WorkerHeartbeat("evil", self.reports(), ())))
+            self.dispatcher.send_multipart(
+                wire.pack(messages.WorkerHeartbeat("evil", self.reports(), ()))
+            )
         self.access.stop()
         self.context.destroy(linger=0)
 
@@ -242,12 +266,16 @@ def lying_block(task: int, **changes: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    "blocks", [lambda task: [[b"garbage"]], lambda task: [lying_block(task, count=1_000_000)]], ids=["garbage", "lies"]
+    "blocks",
+    [lambda task: [[b"garbage"]], lambda task: [lying_block(task, count=1_000_000)]],
+    ids=["garbage", "lies"],
 )
 def test_a_hostile_worker_ends_in_an_error(
     make_service: Callable[..., Service], blocks: Callable[[int], list[list[bytes]]]
 ) -> None:
-    """A worker that sends a client nothing but garbage is given up with DataLossError, not a hang or a crash."""
+    """A worker that sends a client nothing but garbage is given up with DataLossError,
+    not a hang or a crash.
+    """
     service = make_service(workers=0)
     evil = HostileWorker(service.target, blocks)
     try:

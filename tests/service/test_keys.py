@@ -1,4 +1,6 @@
-"""Facts about keys on real sockets: a service with roles, with a wrong key, without any."""
+"""Facts about keys on real sockets: a service with roles, with a wrong key, without
+any.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ import pytest
 import zmq
 
 from tests.service.conftest import Service, wait_until
-from zmqdata import Dataset, DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer, use_key_file, wire
+from zmqdata import (
+    Dataset,
+    DispatcherConfig,
+    DispatchServer,
+    WorkerConfig,
+    WorkerServer,
+    use_key_file,
+    wire,
+)
 from zmqdata import messages as m
 from zmqdata.client.calls import status
 from zmqdata.errors import FailedPreconditionError, PermissionDeniedError
@@ -30,7 +40,9 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cluster(make_service: Callable[..., Service], folder: Path) -> Iterator[Service]:
-    """A service whose processes have the keys of their roles, and this process that of a client."""
+    """A service whose processes have the keys of their roles, and this process that of
+    a client.
+    """
     key_file = {role: str(folder / f"{role}.key") for role in keys.ROLES}
     options: dict[str, Any] = {"worker_options": {"key_file": key_file["worker"]}}
     use_key_file(key_file["client"])
@@ -50,30 +62,44 @@ def test_everybody_does_what_the_role_is_for(cluster: Service, protocol: str | N
 def test_a_clients_key_is_no_workers(cluster: Service, folder: Path) -> None:
     """A worker that has it is refused by the dispatcher, whose text says so."""
     worker = WorkerConfig(dispatcher_address=cluster.target, key_file=str(folder / "client.key"))
-    with pytest.raises(PermissionDeniedError, match="a client's key may not be used for RegisterWorker"):
+    with pytest.raises(
+        PermissionDeniedError, match="a client's key may not be used for RegisterWorker"
+    ):
         WorkerServer(worker)
     assert cluster.dispatcher.num_workers() == 2
 
 
 @pytest.mark.parametrize("role", ["worker", "client"])
 def test_a_dispatcher_does_not_start_with_the_key_of_another_role(folder: Path, role: str) -> None:
-    """It would refuse everybody who comes, and the user would look for the fault there."""
-    with pytest.raises(PermissionDeniedError, match=rf"{role}\.key seems to be that of a {role}: .*dispatcher\.key"):
+    """It would refuse everybody who comes, and the user would look for the fault
+    there.
+    """
+    with pytest.raises(
+        PermissionDeniedError, match=rf"{role}\.key seems to be that of a {role}: .*dispatcher\.key"
+    ):
         DispatchServer(DispatcherConfig(key_file=str(folder / f"{role}.key")))
     DispatchServer(DispatcherConfig(key_file=str(folder / "dispatcher.key"))).stop()
 
 
 def test_a_dispatchers_key_is_no_workers(cluster: Service, folder: Path) -> None:
-    """It does not tell who a dispatcher is, which the worker says without asking anybody."""
-    worker = WorkerConfig(dispatcher_address=cluster.target, key_file=str(folder / "dispatcher.key"))
-    with pytest.raises(PermissionDeniedError, match=r"dispatcher\.key has no line `known dispatcher KEY`"):
+    """It does not tell who a dispatcher is, which the worker says without asking
+    anybody.
+    """
+    worker = WorkerConfig(
+        dispatcher_address=cluster.target, key_file=str(folder / "dispatcher.key")
+    )
+    with pytest.raises(
+        PermissionDeniedError, match=r"dispatcher\.key has no line `known dispatcher KEY`"
+    ):
         WorkerServer(worker)
 
 
 def test_a_workers_key_opens_no_job(cluster: Service, folder: Path) -> None:
     """Nor does it register pipelines, or ask how things stand."""
     use_key_file(folder / "worker.key")
-    with pytest.raises(PermissionDeniedError, match="a worker's key may not be used for RegisterDataset"):
+    with pytest.raises(
+        PermissionDeniedError, match="a worker's key may not be used for RegisterDataset"
+    ):
         iter(cluster.read(Dataset.range(10)))
     with pytest.raises(PermissionDeniedError, match="RequestStatus"):
         status(cluster.target)
@@ -82,14 +108,20 @@ def test_a_workers_key_opens_no_job(cluster: Service, folder: Path) -> None:
 def test_a_dispatchers_key_is_no_clients(cluster: Service, folder: Path) -> None:
     """It does not know by which key a dispatcher is known, and says so at once."""
     use_key_file(folder / "dispatcher.key")
-    with pytest.raises(PermissionDeniedError, match=r"dispatcher\.key has no line `known dispatcher KEY`"):
+    with pytest.raises(
+        PermissionDeniedError, match=r"dispatcher\.key has no line `known dispatcher KEY`"
+    ):
         iter(cluster.read(Dataset.range(10)))
     with pytest.raises(PermissionDeniedError, match="file of its own role"):
         status(cluster.target)
 
 
-def test_a_key_file_without_workers_is_told_before_anything_is_read(cluster: Service, folder: Path) -> None:
-    """Whoever has deleted that line could connect to no worker, and would wait for elements."""
+def test_a_key_file_without_workers_is_told_before_anything_is_read(
+    cluster: Service, folder: Path
+) -> None:
+    """Whoever has deleted that line could connect to no worker, and would wait for
+    elements.
+    """
     path = folder / "client.key"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if not line.startswith("known worker")))
@@ -99,12 +131,16 @@ def test_a_key_file_without_workers_is_told_before_anything_is_read(cluster: Ser
 
 
 def test_a_worker_is_heard_at_once_on_a_new_connection(cluster: Service) -> None:
-    """However rarely it speaks else: the dispatcher waits for a second for who was not connected."""
+    """However rarely it speaks else: the dispatcher waits for a second for who was not
+    connected.
+    """
     shell, worker = cluster.dispatcher._shell, cluster.workers[0]._shell
     assert shell is not None
     assert worker is not None
     worker.core.heartbeats.usual = worker.core.heartbeats.pause = 1000.0
-    shell.core.times = replace(shell.core.times, disconnect_grace=60.0)  # so that lateness alone does not end it
+    shell.core.times = replace(
+        shell.core.times, disconnect_grace=60.0
+    )  # so that lateness alone does not end it
     member = shell.core.workers.members[worker.core.profile.worker]
     wait_until(lambda: worker.registered.is_set() and member.spoke > 0, "the worker")
     before = member.spoke
@@ -115,24 +151,43 @@ def test_a_worker_is_heard_at_once_on_a_new_connection(cluster: Service) -> None
 def test_a_wrong_key_is_an_error_within_seconds(
     cluster: Service, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For a client, and for a worker, which names the file; and who runs the server finds a word of it in its log."""
+    """For a client, and for a worker, which names the file; and who runs the server
+    finds a word of it in its log.
+    """
     use_key_file(folder / "other.key")
-    for ask in (lambda: status(cluster.target), lambda: next(iter(cluster.read(Dataset.range(10))))):
-        with pytest.raises(PermissionDeniedError, match=r"has another key than key file .*other\.key"):
+    for ask in (
+        lambda: status(cluster.target),
+        lambda: next(iter(cluster.read(Dataset.range(10)))),
+    ):
+        with pytest.raises(
+            PermissionDeniedError, match=r"has another key than key file .*other\.key"
+        ):
             ask()
     with pytest.raises(PermissionDeniedError, match="has another key"):
-        WorkerServer(WorkerConfig(dispatcher_address=cluster.target, key_file=str(folder / "other.key")))
-    wait_until(lambda: "it has the key file of another cluster: copy ours to its machine" in caplog.text, "a warning")
+        WorkerServer(
+            WorkerConfig(dispatcher_address=cluster.target, key_file=str(folder / "other.key"))
+        )
+    wait_until(
+        lambda: "it has the key file of another cluster: copy ours to its machine" in caplog.text,
+        "a warning",
+    )
 
 
 def test_a_revoked_client_reads_no_more(cluster: Service, folder: Path) -> None:
-    """Its line is deleted while it reads: what it asks from then on is refused, and it cannot come back."""
+    """Its line is deleted while it reads: what it asks from then on is refused, and it
+    cannot come back.
+    """
     it = iter(cluster.read(Dataset.range(10_000_000), job_name="job"))
     next(it)
     path = folder / "dispatcher.key"
     public = keys.load(folder / "client.key").public
-    keys.replace(path, keys.parse("".join(x for x in path.read_text().splitlines(True) if public not in x)))
-    wait_until(lambda: cluster.dispatcher._shell.access.keyring.holder(public) is None, "the file was read again")
+    keys.replace(
+        path, keys.parse("".join(x for x in path.read_text().splitlines(True) if public not in x))
+    )
+    wait_until(
+        lambda: cluster.dispatcher._shell.access.keyring.holder(public) is None,
+        "the file was read again",
+    )
     with pytest.raises(PermissionDeniedError, match="does not let in"):
         status(cluster.target)
     with pytest.raises(PermissionDeniedError, match="not let in any more"):
@@ -141,20 +196,32 @@ def test_a_revoked_client_reads_no_more(cluster: Service, folder: Path) -> None:
 
 
 def test_a_client_that_only_a_worker_has_revoked_is_told(cluster: Service, folder: Path) -> None:
-    """The dispatcher's file still has its line: the iteration ends, with the worker that refuses, and does not wait."""
+    """The dispatcher's file still has its line: the iteration ends, with the worker
+    that refuses, and does not wait.
+    """
     it = iter(cluster.read(Dataset.range(10_000_000).map(lambda x: x)))
     next(it)
     path, public = folder / "worker.key", keys.load(folder / "client.key").public
-    keys.replace(path, keys.parse("".join(x for x in path.read_text().splitlines(True) if public not in x)))
-    with pytest.raises(PermissionDeniedError, match=r"worker at tcp://.* refuses: .* not let in any more"):
+    keys.replace(
+        path, keys.parse("".join(x for x in path.read_text().splitlines(True) if public not in x))
+    )
+    with pytest.raises(
+        PermissionDeniedError, match=r"worker at tcp://.* refuses: .* not let in any more"
+    ):
         for _ in it:
             pass
 
 
-def test_a_worker_says_whom_it_does_not_tell_how_things_stand(cluster: Service, folder: Path) -> None:
-    """Somebody with the key of another role who asks it is refused at once, as by the dispatcher."""
+def test_a_worker_says_whom_it_does_not_tell_how_things_stand(
+    cluster: Service, folder: Path
+) -> None:
+    """Somebody with the key of another role who asks it is refused at once, as by the
+    dispatcher.
+    """
     use_key_file(folder / "dispatcher.key")
-    with pytest.raises(PermissionDeniedError, match="a dispatcher's key may not be used for RequestStatus"):
+    with pytest.raises(
+        PermissionDeniedError, match="a dispatcher's key may not be used for RequestStatus"
+    ):
         status(cluster.workers[0].address, role="worker")
 
 
@@ -175,10 +242,20 @@ def test_a_key_of_the_cluster_opens_no_others_link(cluster: Service, folder: Pat
     assert shell.rejects.counts["a data socket: its key is not let in"] == 2
 
 
-def test_who_takes_the_port_of_a_worker_that_is_gone_is_left_alone(make_service: Callable[..., Service]) -> None:
-    """Somebody else's server, without our key, is none that the iteration needs, and nobody connects to it any more."""
+def test_who_takes_the_port_of_a_worker_that_is_gone_is_left_alone(
+    make_service: Callable[..., Service],
+) -> None:
+    """Somebody else's server, without our key, is none that the iteration needs, and
+    nobody connects to it any more.
+    """
     service = make_service()
-    it = iter(service.read(Dataset.range(1).repeat().map(lambda x: x), "parallel_epochs", data_transfer_protocol="tcp"))
+    it = iter(
+        service.read(
+            Dataset.range(1).repeat().map(lambda x: x),
+            "parallel_epochs",
+            data_transfer_protocol="tcp",
+        )
+    )
     next(it)
     servers, gone = it._shell.servers, service.workers.pop()
     address = gone.address
@@ -193,30 +270,45 @@ def test_who_takes_the_port_of_a_worker_that_is_gone_is_left_alone(make_service:
 
 
 def test_a_worker_that_does_not_let_a_client_in_is_told(cluster: Service, folder: Path) -> None:
-    """Its file lacks the line of a client whom the dispatcher knows: the iteration ends with an error that says so."""
+    """Its file lacks the line of a client whom the dispatcher knows: the iteration ends
+    with an error that says so.
+    """
     path, public = folder / "worker.key", keys.load(folder / "client.key").public
-    keys.replace(path, keys.parse("".join(x for x in path.read_text().splitlines(True) if public not in x)))
+    keys.replace(
+        path, keys.parse("".join(x for x in path.read_text().splitlines(True) if public not in x))
+    )
     keyrings = [worker._shell.access.keyring for worker in cluster.workers]
-    wait_until(lambda: not any(keyring.holder(public) for keyring in keyrings), "the file was read again")
+    wait_until(
+        lambda: not any(keyring.holder(public) for keyring in keyrings), "the file was read again"
+    )
     with pytest.raises(PermissionDeniedError, match="does not let in the holder of key file"):
         next(iter(cluster.read(Dataset.range(1000).map(lambda x: x), data_transfer_protocol="tcp")))
 
 
-def test_nothing_secret_is_told(cluster: Service, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_secret_is_told(
+    cluster: Service, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Neither logs nor states have keys, or the secrets of links."""
     with caplog.at_level(logging.DEBUG):
         it = iter(cluster.read(Dataset.range(100_000), data_transfer_protocol="tcp"))
         next(it)
         told = str(status(cluster.target)) + str(status(cluster.workers[0].address, role="worker"))
-        told += "".join(repr(server._shell.__dict__) for server in (cluster.dispatcher, *cluster.workers))
+        told += "".join(
+            repr(server._shell.__dict__) for server in (cluster.dispatcher, *cluster.workers)
+        )
         list(it)
     secrets = [keys.load(folder / f"{role}.key").secret for role in keys.ROLES]
     assert not [one for one in secrets if one in told + caplog.text]
 
 
 def test_without_a_key_everybody_is_warned(caplog: pytest.LogCaptureFixture) -> None:
-    """An insecure service says so when it starts and in its state; who has a key does not read from it."""
-    with caplog.at_level(logging.WARNING), DispatchServer(DispatcherConfig(insecure=True)) as dispatcher:
+    """An insecure service says so when it starts and in its state; who has a key does
+    not read from it.
+    """
+    with (
+        caplog.at_level(logging.WARNING),
+        DispatchServer(DispatcherConfig(insecure=True)) as dispatcher,
+    ):
         assert "insecure: there is no key" in caplog.text
         with pytest.raises(PermissionDeniedError, match="does without a key"):
             status(dispatcher.target)
@@ -229,7 +321,9 @@ def test_without_a_key_everybody_is_warned(caplog: pytest.LogCaptureFixture) -> 
 def test_nobody_listens_beyond_the_machine_without_a_key(
     host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dispatcher and a worker name the command to run; on this machine alone the key is made at once."""
+    """A dispatcher and a worker name the command to run; on this machine alone the key
+    is made at once.
+    """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     if host == "127.0.0.1":
         with DispatchServer() as dispatcher:
@@ -245,7 +339,9 @@ def test_nobody_listens_beyond_the_machine_without_a_key(
 
 
 def test_a_message_of_another_role_does_nothing(cluster: Service, folder: Path) -> None:
-    """Not even one that waits for no answer: a worker's goodbye from a client changes nothing."""
+    """Not even one that waits for no answer: a worker's goodbye from a client changes
+    nothing.
+    """
     client = keys.load(folder / "client.key")
     name = next(iter(cluster.dispatcher._shell.core.hosting.facts))
     with sockets.new_context() as context:

@@ -30,22 +30,36 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("parallel", [None, 3])
-def test_elements_are_left_out(service: Service, caplog: pytest.LogCaptureFixture, parallel: int | None) -> None:
-    """Everything else comes once; each worker's log says what failed where, with the traceback, and how many."""
-    dataset = meeting(Dataset.range(200), each=11).map(picky, on_error="skip", num_parallel_calls=parallel)
+def test_elements_are_left_out(
+    service: Service, caplog: pytest.LogCaptureFixture, parallel: int | None
+) -> None:
+    """Everything else comes once; each worker's log says what failed where, with the
+    traceback, and how many.
+    """
+    dataset = meeting(Dataset.range(200), each=11).map(
+        picky, on_error="skip", num_parallel_calls=parallel
+    )
     assert sorted(map(int, service.read(dataset))) == kept(200)
     told = warnings(caplog)
-    assert any("leaves out element " in text and "map(picky) at test_leaving_out.py:" in text for text in told)
+    assert any(
+        "leaves out element " in text and "map(picky) at test_leaving_out.py:" in text
+        for text in told
+    )
     assert any("ValueError: no " in text and "in picky" in text for text in told)
     ended = [int(text.split()[-2]) for text in told if "has ended and left out" in text]
-    assert any("repetition 0, is over without 20 elements that workers could not make" in text for text in told)
+    assert any(
+        "repetition 0, is over without 20 elements that workers could not make" in text
+        for text in told
+    )
     singles = sum("leaves out element" in text for text in told) - len(ended)
     assert sum(ended) + singles == 20
 
 
 @pytest.mark.parametrize("mode", ["distributed_epoch", "parallel_epochs"])
 def test_a_worker_shows_what_was_left_out(make_service: Callable[..., Service], mode: str) -> None:
-    """Its status has the number for each task, and the newest with element, split, place, error and traceback."""
+    """Its status has the number for each task, and the newest with element, split,
+    place, error and traceback.
+    """
     service = make_service(workers=1)
     elements = iter(service.read(Dataset.range(10**9).map(picky, on_error="skip"), mode))
     assert [int(next(elements)) for _ in range(100)] == kept(200)[:100]
@@ -69,7 +83,9 @@ def test_a_worker_shows_what_was_left_out(make_service: Callable[..., Service], 
 
 
 def test_more_than_may_be_left_out_fails(make_service: Callable[..., Service]) -> None:
-    """max_errors counts on each worker; what is one too many is the error of that element, and the rest comes."""
+    """max_errors counts on each worker; what is one too many is the error of that
+    element, and the rest comes.
+    """
     service = make_service(workers=1)
     elements = iter(service.read(Dataset.range(40).map(picky, on_error="skip", max_errors=2)))
     assert [int(next(elements)) for _ in kept(23)] == kept(23)
@@ -80,7 +96,9 @@ def test_more_than_may_be_left_out_fails(make_service: Callable[..., Service]) -
 
 def test_budgets_are_of_each_worker(service: Service) -> None:
     """Two workers may leave out twice as many."""
-    dataset = meeting(Dataset.range(200), each=3).map(lambda x: 1 // 0, on_error="skip", max_errors=3)
+    dataset = meeting(Dataset.range(200), each=3).map(
+        lambda x: 1 // 0, on_error="skip", max_errors=3
+    )
     elements, failures = iter(service.read(dataset)), 0
     while True:
         try:

@@ -33,7 +33,9 @@ def proxy(ports: list[int]) -> Iterator[SeveringProxy]:
 def test_a_severed_connection_loses_nothing(
     make_service: Callable[..., Service], ports: list[int], proxy: SeveringProxy
 ) -> None:
-    """With its connections severed again and again in mid-stream, a client gets every element once and in order."""
+    """With its connections severed again and again in mid-stream, a client gets every
+    element once and in order.
+    """
     service = make_service(workers=0)
     service.add_worker(worker_address="127.0.0.2", port=ports[0], data_ports=(ports[1], ports[-1]))
     ds = Dataset.range(3000).map(lambda x: np.full(2000, x))
@@ -65,13 +67,18 @@ def test_used_up_data_ports_are_said_and_waited_for(
 def test_used_up_data_ports_are_an_error_in_the_end(
     make_service: Callable[..., Service], ports: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that goes without a port for too long is told how to have more, while the other one reads on."""
+    """A client that goes without a port for too long is told how to have more, while
+    the other one reads on.
+    """
     monkeypatch.setattr(decider, "LINK_PATIENCE", 1.0)
     service = make_service(workers=0)
     service.add_worker(data_transfer_port=ports[0])
     first = iter(service.read(Dataset.range(10**9), data_transfer_protocol="tcp"))
     next(first)
-    with pytest.raises(ResourceExhaustedError, match=rf"data port {ports[0]} only, 1 of them .* with --data-ports A-B"):
+    with pytest.raises(
+        ResourceExhaustedError,
+        match=rf"data port {ports[0]} only, 1 of them .* with --data-ports A-B",
+    ):
         list(service.read(Dataset.range(100), data_transfer_protocol="tcp"))
     next(first)
     first.close()
@@ -89,7 +96,9 @@ def test_ports_are_given_back(make_service: Callable[..., Service], ports: list[
 def test_a_folder_that_cannot_be_used_means_tcp(
     make_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Where no ipc path can be bound, blocks go over TCP; a client that allows only ipc hears why."""
+    """Where no ipc path can be bound, blocks go over TCP; a client that allows only ipc
+    hears why.
+    """
     service = make_service(workers=1)
     own_folder()  # where pipelines are opened: of this process, which goes on
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 40)))

@@ -1,4 +1,6 @@
-"""Facts about code and large arrays that travel with a pipeline, from training loop to worker and back."""
+"""Facts about code and large arrays that travel with a pipeline, from training loop to
+worker and back.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,20 @@ import pytest
 from tests.service.conftest import Service
 from zmqdata import Dataset, distribute, from_dataset_id, register_dataset
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, PipelineError, ResourceExhaustedError
+from zmqdata.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    PipelineError,
+    ResourceExhaustedError,
+)
 
 MEGABYTE = 1 << 20
 
 
 @pytest.fixture
-def ferry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], types.ModuleType]]:
+def ferry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[int], types.ModuleType]]:
     """Makes versions of a package that can be imported until it is taken away."""
     path = list(sys.path)
 
@@ -70,11 +79,15 @@ def ferry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 
 def test_two_datasets_ship_two_versions_of_a_module(service: Service, ferry: Any) -> None:
-    """Read in turns by the same workers, each has its own, and elements are of the client's class."""
+    """Read in turns by the same workers, each has its own, and elements are of the
+    client's class.
+    """
     reads = []
     for version in (1, 2):
         cargo = ferry(version)
-        reads.append((version, iter(service.read(Dataset.range(50).map(cargo.load), ship=["ferry"]))))
+        reads.append(
+            (version, iter(service.read(Dataset.range(50).map(cargo.load), ship=["ferry"])))
+        )
     for _ in range(50):
         for version, read in reads:
             crate = next(read)
@@ -85,13 +98,19 @@ def test_two_datasets_ship_two_versions_of_a_module(service: Service, ferry: Any
 def test_objects_of_shipped_classes_arrive(service: Service, ferry: Any) -> None:
     """They are pickled under the names that the client knows."""
     cargo = ferry(1)
-    found = [*service.read(Dataset.range(3).map(cargo.tow, output_spec=TensorSpec((), "O")), ship=["ferry"])]
+    found = [
+        *service.read(
+            Dataset.range(3).map(cargo.tow, output_spec=TensorSpec((), "O")), ship=["ferry"]
+        )
+    ]
     assert {type(one) for one in found} == {cargo.Barge}
     assert sorted(one.number for one in found) == [0, 1, 2]
 
 
 def test_exceptions_of_shipped_code_have_their_names(service: Service, ferry: Any) -> None:
-    """The cause is of the client's class, and no text tells of where the worker keeps the module."""
+    """The cause is of the client's class, and no text tells of where the worker keeps
+    the module.
+    """
     cargo = ferry(1)
     with pytest.raises(PipelineError, match="Sunk") as caught:
         list(service.read(Dataset.range(1).map(cargo.sink), ship=[cargo]))
@@ -115,7 +134,9 @@ def test_a_registered_dataset_brings_its_code(service: Service, ferry: Any) -> N
         (["no_such_module"], ValueError, "no module 'no_such_module'"),
     ],
 )
-def test_what_cannot_be_shipped_is_an_error_at_the_call(ship: Any, kind: type[Exception], text: str) -> None:
+def test_what_cannot_be_shipped_is_an_error_at_the_call(
+    ship: Any, kind: type[Exception], text: str
+) -> None:
     """No dispatcher is needed to find that out."""
     with pytest.raises(kind, match=text):
         Dataset.range(1).apply(distribute("distributed_epoch", "127.0.0.1:1", ship=ship))
@@ -126,17 +147,29 @@ def test_what_cannot_be_shipped_is_an_error_at_the_call(ship: Any, kind: type[Ex
 # --- large arrays
 
 
-def test_a_large_array_goes_through_once(make_service: Callable[..., Service], tmp_path: Path) -> None:
-    """The second pipeline that has it sends and fetches only itself; workers share one file."""
-    service = make_service(2, {"pipeline_cache_dir": str(tmp_path / "cache")}, work_dir=str(tmp_path / "work"))
+def test_a_large_array_goes_through_once(
+    make_service: Callable[..., Service], tmp_path: Path
+) -> None:
+    """The second pipeline that has it sends and fetches only itself; workers share one
+    file.
+    """
+    service = make_service(
+        2, {"pipeline_cache_dir": str(tmp_path / "cache")}, work_dir=str(tmp_path / "work")
+    )
     table = np.random.default_rng(1).integers(0, 255, 5 * MEGABYTE, np.uint8)
     for shift in (0, 1):
-        dataset = Dataset.range(0, 5 * MEGABYTE, 1000).map(lambda x, shift=shift: int(table[x]) + shift)
+        dataset = Dataset.range(0, 5 * MEGABYTE, 1000).map(
+            lambda x, shift=shift: int(table[x]) + shift
+        )
         assert sorted(service.read(dataset)) == sorted((table[::1000].astype(int) + shift).tolist())
     [part] = (tmp_path / "cache").iterdir()
     assert part.stat().st_size == table.nbytes
     written = (tmp_path / "work" / "pipelines" / part.name).stat()
-    kept = [path for path in (tmp_path / "work" / "pipelines").iterdir() if path.stat().st_size >= MEGABYTE]
+    kept = [
+        path
+        for path in (tmp_path / "work" / "pipelines").iterdir()
+        if path.stat().st_size >= MEGABYTE
+    ]
     assert [path.stat().st_mtime_ns for path in kept] == [written.st_mtime_ns]
 
 
@@ -167,7 +200,9 @@ def test_a_pipeline_may_write_to_its_arrays(service: Service, tmp_path: Path) ->
         assert max(service.read(Dataset.range(10).map(count), "parallel_epochs")) == 10
 
 
-def test_a_corrupted_file_in_the_cache_is_fetched_anew(make_service: Callable[..., Service], tmp_path: Path) -> None:
+def test_a_corrupted_file_in_the_cache_is_fetched_anew(
+    make_service: Callable[..., Service], tmp_path: Path
+) -> None:
     """The next worker sees by its digest that it is not what it should be."""
     service = make_service(1, {"pipeline_cache_dir": str(tmp_path)})
     table = np.arange(2 * MEGABYTE, dtype=np.uint8)
@@ -180,21 +215,31 @@ def test_a_corrupted_file_in_the_cache_is_fetched_anew(make_service: Callable[..
     assert [*service.read(dataset)] == [0, 1, 2]
 
 
-def test_a_cache_without_room_is_an_error_with_a_remedy(make_service: Callable[..., Service], tmp_path: Path) -> None:
+def test_a_cache_without_room_is_an_error_with_a_remedy(
+    make_service: Callable[..., Service], tmp_path: Path
+) -> None:
     """The training loop hears it; the worker lives on."""
-    service = make_service(1, {"pipeline_cache_dir": str(tmp_path / "cache"), "pipeline_cache_bytes": MEGABYTE})
+    service = make_service(
+        1, {"pipeline_cache_dir": str(tmp_path / "cache"), "pipeline_cache_bytes": MEGABYTE}
+    )
     table = np.zeros(2 * MEGABYTE, np.uint8)
     with pytest.raises(FailedPreconditionError, match=r"no room for it.*--pipeline-cache-bytes"):
         list(service.read(Dataset.range(3).map(lambda x: int(table[x]))))
     assert [*service.read(Dataset.range(3))] == [0, 1, 2]
 
 
-def test_a_dispatcher_that_cannot_keep_a_part_says_so(make_service: Callable[..., Service], tmp_path: Path) -> None:
-    """A full disk, or a work folder that is gone, is the error of who registers, and without a journal no more."""
+def test_a_dispatcher_that_cannot_keep_a_part_says_so(
+    make_service: Callable[..., Service], tmp_path: Path
+) -> None:
+    """A full disk, or a work folder that is gone, is the error of who registers, and
+    without a journal no more.
+    """
     service = make_service(1, work_dir=str(tmp_path / "work"), fault_tolerant_mode=False)
     (tmp_path / "work" / "pipelines").rmdir()
     table = np.zeros(2 * MEGABYTE, np.uint8)
-    with pytest.raises(ResourceExhaustedError, match=r"No such file or directory: .*work.*--work-dir"):
+    with pytest.raises(
+        ResourceExhaustedError, match=r"No such file or directory: .*work.*--work-dir"
+    ):
         list(service.read(Dataset.range(3).map(lambda x: int(table[x]))))
     assert [*service.read(Dataset.range(3))] == [0, 1, 2]
 
@@ -203,7 +248,9 @@ def test_a_dispatcher_that_cannot_keep_a_part_says_so(make_service: Callable[...
 
 
 def test_what_a_function_makes_is_known_by_id(service: Service) -> None:
-    """The spec is found when the dataset is registered, as a reader by id cannot run its functions."""
+    """The spec is found when the dataset is registered, as a reader by id cannot run
+    its functions.
+    """
     dataset = Dataset.range(3).map(lambda x: {"a": x}).batch(2)
     name = register_dataset(service.target, dataset)
     read = from_dataset_id("distributed_epoch", service.target, name)
@@ -211,7 +258,9 @@ def test_what_a_function_makes_is_known_by_id(service: Service) -> None:
 
 
 def test_a_dataset_whose_functions_fail_here_is_registered(service: Service) -> None:
-    """They may need files that only workers have; what elements look like is left open."""
+    """They may need files that only workers have; what elements look like is left
+    open.
+    """
     here = "zmqdata_tests_lacking_a_file"
 
     def parse(x: Any) -> Any:
@@ -228,10 +277,15 @@ def test_a_dataset_whose_functions_fail_here_is_registered(service: Service) -> 
 
 
 def test_an_id_stands_for_one_structure_and_compression(service: Service) -> None:
-    """Other functions under it are no error and change nothing; another structure or compression is one."""
+    """Other functions under it are no error and change nothing; another structure or
+    compression is one.
+    """
     first = Dataset.range(3).map(lambda x: x + 1)
     assert register_dataset(service.target, first, dataset_id="one") == "one"
-    assert register_dataset(service.target, Dataset.range(3).map(lambda x: x + 2), dataset_id="one") == "one"
+    assert (
+        register_dataset(service.target, Dataset.range(3).map(lambda x: x + 2), dataset_id="one")
+        == "one"
+    )
     assert sorted(from_dataset_id("distributed_epoch", service.target, "one")) == [1, 2, 3]
     start = "Datasets with the same ID should have the same structure, got diff for one: existing"
     for dataset, compression, difference in (
@@ -244,6 +298,8 @@ def test_an_id_stands_for_one_structure_and_compression(service: Service) -> Non
 
 
 def test_one_input_without_a_spec_leaves_all_open(make_service: Callable[..., Service]) -> None:
-    """Where only some inputs are known without running a function, the dataset is distributed all the same."""
+    """Where only some inputs are known without running a function, the dataset is
+    distributed all the same.
+    """
     pairs = Dataset.zip({"known": Dataset.range(3), "open": Dataset.range(3).map(lambda x: x)})
     assert [*make_service(workers=1).read(pairs)] == [{"known": x, "open": x} for x in range(3)]

@@ -11,7 +11,9 @@ def slow(count: int) -> Dataset:
 
 
 def test_a_costly_pipeline_is_read_from_workers(service: Service) -> None:
-    """Each of its elements comes once, and the audit knows them, though the first ones were also made here."""
+    """Each of its elements comes once, and the audit knows them, though the first ones
+    were also made here.
+    """
     iterator = iter(service.read(slow(500), placement="auto"))
     assert sorted(int(x) for x in iterator) == list(range(500))
     assert not iterator.placement.local

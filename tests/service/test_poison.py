@@ -1,4 +1,6 @@
-"""Calls that do not return, on workers in this process: their threads are left behind, their tasks go on elsewhere."""
+"""Calls that do not return, on workers in this process: their threads are left behind,
+their tasks go on elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from zmqdata.errors import PipelineError
 COUNT = 60
 BAD = 23
 RELEASE = threading.Event()
-"""What stuck calls wait for; workers and test are one process, and functions of an importable module go by name."""
+"""What stuck calls wait for; workers and test are one process, and functions of an
+importable module go by name.
+"""
 CALLS: list[int] = []
 
 
@@ -50,40 +54,60 @@ def read(service: Service, function: Callable[[Any], Any], **options: Any) -> li
 
 
 def test_a_stuck_task_goes_on_elsewhere(lively: Service) -> None:
-    """A call that takes longer than task_timeout is given up; the task's elements all come, each once."""
+    """A call that takes longer than task_timeout is given up; the task's elements all
+    come, each once.
+    """
     assert read(lively, stick_once) == list(range(COUNT))
 
 
 def test_what_is_always_stuck_fails_by_name(lively: Service) -> None:
-    """After three times the job fails with the element, the node's place in the code, and what happened."""
+    """After three times the job fails with the element, the node's place in the code,
+    and what happened.
+    """
     text = r"came to map\(stick\) at test_poison.py:\d+ .*was stuck for \d+ s, 3 times"
     with pytest.raises(PipelineError, match=text):
         read(lively, stick)
     assert len(CALLS) == 3
 
 
-def test_what_is_always_stuck_is_left_out_on_request(lively: Service, caplog: pytest.LogCaptureFixture) -> None:
-    """With on_poison="skip" all else comes, each element once; status and quarantine name what does not, states too."""
-    dataset = lively.read(Dataset.range(COUNT).map(stick), task_timeout=0.8, job_name="job", on_poison="skip")
+def test_what_is_always_stuck_is_left_out_on_request(
+    lively: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With on_poison="skip" all else comes, each element once; status and quarantine
+    name what does not, states too.
+    """
+    dataset = lively.read(
+        Dataset.range(COUNT).map(stick), task_timeout=0.8, job_name="job", on_poison="skip"
+    )
     iterator = iter(dataset)
     assert sorted(int(x) for x in iterator) == [x for x in range(COUNT) if x != BAD]
     [left_out] = iterator.quarantine
     assert left_out.node.startswith("map(stick) at test_poison.py")
     assert "has brought its worker down 3 times" in left_out.error
     assert [one["error"] for one in iterator.state_dict()["quarantine"]] == [left_out.error]
-    [told] = [record.getMessage() for record in caplog.records if "is over without" in record.getMessage()]
-    assert "is over without 1 elements that workers could not make, as the job (on_poison='skip') wants it" in told
+    [told] = [
+        record.getMessage() for record in caplog.records if "is over without" in record.getMessage()
+    ]
+    assert (
+        "is over without 1 elements that workers could not make, as the job (on_poison='skip') "
+        "wants it" in told
+    )
     [job] = status(lively.target)["jobs"]
     [text] = job["poisoned"]
     assert "came to map(stick)" in text
 
 
 def test_the_status_tells_what_is_stuck(lively: Service) -> None:
-    """Without a time-out nothing is taken away, and the status says for how long a task has been at what."""
+    """Without a time-out nothing is taken away, and the status says for how long a task
+    has been at what.
+    """
     iterator = iter(lively.read(Dataset.range(COUNT).map(stick), job_name="job"))
     thread = threading.Thread(target=lambda: list(iterator))
     thread.start()
-    wait_until(lambda: any(task["busy_seconds"] > 0.8 for task in status(lively.target)["tasks"]), "it is busy")
+    wait_until(
+        lambda: any(task["busy_seconds"] > 0.8 for task in status(lively.target)["tasks"]),
+        "it is busy",
+    )
     [task] = [task for task in status(lively.target)["tasks"] if task["busy_seconds"] > 0.8]
     assert "came to map(stick) at test_poison.py" in task["busy_with"]
     assert task["attempt"] == 1
@@ -95,7 +119,9 @@ def test_who_waits_is_not_stuck(make_service: Callable[..., Service]) -> None:
     """A task that has no reader for longer than task_timeout stays where it is."""
     service = make_service(worker_options={"heartbeat_interval_ms": 100, "buffer_bytes": 1000})
     dataset = Dataset.range(5_000).map(lambda x: x)
-    iterator = iter(service.read(dataset, job_name="job", task_timeout=2.0, max_outstanding_requests=1))
+    iterator = iter(
+        service.read(dataset, job_name="job", task_timeout=2.0, max_outstanding_requests=1)
+    )
     next(iterator)
     waiting = threading.Event()
     waiting.wait(3.0)

@@ -1,4 +1,6 @@
-"""Facts about what is random in a job: new in each iteration, one whole for all its tasks, the same after a failure."""
+"""Facts about what is random in a job: new in each iteration, one whole for all its
+tasks, the same after a failure.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ UNSEEDED: dict[str, Callable[[Path], Dataset]] = {
     "from_source": lambda folder: Dataset.from_source(range(20), shuffle=True),
     "list_files": lambda folder: Dataset.list_files(files(folder)),
     "random": lambda folder: Dataset.random().take(20),
-    "sample": lambda folder: Dataset.sample_from_datasets([Dataset.range(20), Dataset.range(20, 40)]),
+    "sample": lambda folder: Dataset.sample_from_datasets(
+        [Dataset.range(20), Dataset.range(20, 40)]
+    ),
     "random_map": lambda folder: Dataset.range(20).random_map(lambda x, rng: rng.integers(10**6)),
 }
 
@@ -50,11 +54,15 @@ SEEDED: dict[str, Callable[[Path, int], Dataset]] = {
     "shuffle": lambda folder, seed: Dataset.range(20).shuffle(20, seed=seed),
     "from_source": lambda folder, seed: Dataset.from_source(range(20), shuffle=True, seed=seed),
     "list_files": lambda folder, seed: Dataset.list_files(files(folder), seed=seed),
-    "random": lambda folder, seed: Dataset.random(seed=seed, rerandomize_each_iteration=True).take(20),
+    "random": lambda folder, seed: Dataset.random(seed=seed, rerandomize_each_iteration=True).take(
+        20
+    ),
     "sample": lambda folder, seed: Dataset.sample_from_datasets(
         [Dataset.range(20), Dataset.range(20, 40)], seed=seed, rerandomize_each_iteration=True
     ),
-    "random_map": lambda folder, seed: Dataset.range(20).random_map(lambda x, rng: rng.integers(10**6), seed=seed),
+    "random_map": lambda folder, seed: Dataset.range(20).random_map(
+        lambda x, rng: rng.integers(10**6), seed=seed
+    ),
 }
 
 
@@ -63,17 +71,25 @@ SEEDED: dict[str, Callable[[Path, int], Dataset]] = {
 def test_seeded_draws_follow_from_seed_and_repetition(
     make_service: Callable[..., Service], tmp_path: Path, name: str, mode: str
 ) -> None:
-    """With the user's seed the n-th reading is the same in every job, and as if it were read locally."""
+    """With the user's seed the n-th reading is the same in every job, and as if it were
+    read locally.
+    """
     service = make_service(workers=1)
     dataset = SEEDED[name](tmp_path, 3)
-    one, other, local = service.read(dataset, mode), service.read(dataset, mode), SEEDED[name](tmp_path, 3)
+    one, other, local = (
+        service.read(dataset, mode),
+        service.read(dataset, mode),
+        SEEDED[name](tmp_path, 3),
+    )
     first, second = texts(one), texts(one)
     assert first != second
     assert [texts(other), texts(other)] == [texts(local), texts(local)] == [first, second]
 
 
 def test_tasks_share_one_permutation(make_service: Callable[..., Service]) -> None:
-    """A source in a random order that several workers read in parts gives each element once, in every repetition."""
+    """A source in a random order that several workers read in parts gives each element
+    once, in every repetition.
+    """
     service = make_service(workers=3)
     dataset = service.read(Dataset.from_source(range(2000), shuffle=True).repeat(2))
     for _ in range(2):
@@ -100,7 +116,9 @@ def test_tasks_shuffle_for_themselves(make_service: Callable[..., Service]) -> N
 
 
 def test_random_numbers_are_drawn_once(make_service: Callable[..., Service]) -> None:
-    """random() gives two workers places of one stream of numbers: none is drawn twice."""
+    """random() gives two workers places of one stream of numbers: none is drawn
+    twice.
+    """
     service = make_service(workers=2)
     found = texts(service.read(Dataset.random(seed=1).take(500)))
     assert len(set(found)) == len(found) == 1000
@@ -110,7 +128,9 @@ def test_random_numbers_are_drawn_once(make_service: Callable[..., Service]) -> 
 
 @pytest.mark.parametrize("name", ["shuffle", "from_source"])
 def test_a_new_host_draws_the_same(make_service: Callable[..., Service], name: str) -> None:
-    """A task that goes on elsewhere makes the same elements again: nothing is lost and nothing comes twice."""
+    """A task that goes on elsewhere makes the same elements again: nothing is lost and
+    nothing comes twice.
+    """
     service = make_service(workers=1)
     sources = {
         "shuffle": Dataset.range(50_000).shuffle(1000),

@@ -25,14 +25,18 @@ def numbers(dataset: Any) -> list[int]:
 @pytest.mark.parametrize("mode", [ShardingPolicy.DYNAMIC, "distributed_epoch"])
 def test_dynamic_gives_each_element_once(service: Service, mode: Any, protocol: str | None) -> None:
     """DYNAMIC gives every element exactly once, over any transport."""
-    ds = service.read(Dataset.range(5000).map(lambda x: x * 2), mode, data_transfer_protocol=protocol)
+    ds = service.read(
+        Dataset.range(5000).map(lambda x: x * 2), mode, data_transfer_protocol=protocol
+    )
     assert sorted(numbers(ds)) == list(range(0, 10000, 2))
 
 
 @pytest.mark.parametrize("mode", [ShardingPolicy.OFF, "parallel_epochs"])
 def test_off_gives_a_copy_for_each_worker(service: Service, mode: Any) -> None:
     """OFF gives as many copies as there are workers."""
-    assert Counter(numbers(service.read(Dataset.range(300), mode))) == Counter(dict.fromkeys(range(300), 2))
+    assert Counter(numbers(service.read(Dataset.range(300), mode))) == Counter(
+        dict.fromkeys(range(300), 2)
+    )
 
 
 def test_one_worker_keeps_the_order(make_service: Callable[..., Service]) -> None:
@@ -43,8 +47,12 @@ def test_one_worker_keeps_the_order(make_service: Callable[..., Service]) -> Non
 @pytest.mark.parametrize("compression", ["AUTO", None, "lz4", "zstd"])
 def test_structures_and_compression(service: Service, compression: str | None) -> None:
     """Nested elements arrive as they were, with any compression."""
-    ds = Dataset.range(20).map(lambda x: {"image": np.full((40, 40), x, np.uint8), "label": (int(x), f"n{x}")})
-    found = sorted(service.read(ds, compression=compression), key=lambda element: element["label"][0])
+    ds = Dataset.range(20).map(
+        lambda x: {"image": np.full((40, 40), x, np.uint8), "label": (int(x), f"n{x}")}
+    )
+    found = sorted(
+        service.read(ds, compression=compression), key=lambda element: element["label"][0]
+    )
     for number, element in enumerate(found):
         assert element["label"] == (number, f"n{number}")
         assert element["image"].dtype == np.uint8
@@ -61,12 +69,16 @@ def test_every_iterator_is_a_new_repetition(service: Service) -> None:
 
 def test_repeat_after_distribute(service: Service) -> None:
     """repeat(3) behind distribute reads three repetitions."""
-    assert Counter(numbers(service.read(Dataset.range(50)).repeat(3))) == Counter(dict.fromkeys(range(50), 3))
+    assert Counter(numbers(service.read(Dataset.range(50)).repeat(3))) == Counter(
+        dict.fromkeys(range(50), 3)
+    )
 
 
 def test_repeat_before_distribute(service: Service) -> None:
     """repeat(3) before distribute hands every split out three times."""
-    assert Counter(numbers(service.read(Dataset.range(50).repeat(3)))) == Counter(dict.fromkeys(range(50), 3))
+    assert Counter(numbers(service.read(Dataset.range(50).repeat(3)))) == Counter(
+        dict.fromkeys(range(50), 3)
+    )
 
 
 def test_empty_data_ends(service: Service) -> None:
@@ -84,8 +96,12 @@ def test_an_ended_iterator_stays_ended(service: Service) -> None:
 def test_shuffle_batch_and_files(service: Service, tmp_path: Path) -> None:
     """Files are listed by the dispatcher, and each is read by one worker."""
     for number in range(7):
-        (tmp_path / f"part-{number}.txt").write_text("".join(f"{number}-{line}\n" for line in range(10)))
-    ds = Dataset.list_files(f"{tmp_path}/*.txt").flat_map(lambda name: Dataset.from_tensor_slices(_lines(name)))
+        (tmp_path / f"part-{number}.txt").write_text(
+            "".join(f"{number}-{line}\n" for line in range(10))
+        )
+    ds = Dataset.list_files(f"{tmp_path}/*.txt").flat_map(
+        lambda name: Dataset.from_tensor_slices(_lines(name))
+    )
     found = [str(line) for batch in service.read(ds.shuffle(16).batch(4)) for line in batch]
     assert sorted(found) == sorted(f"{number}-{line}" for number in range(7) for line in range(10))
 
@@ -138,7 +154,9 @@ def test_worker_joining_a_running_job_gets_a_task(make_service: Callable[..., Se
 
 
 def test_worker_that_stops_loses_nothing(make_service: Callable[..., Service]) -> None:
-    """A worker that leaves in the middle of a DYNAMIC job costs no element, and repeats none."""
+    """A worker that leaves in the middle of a DYNAMIC job costs no element, and repeats
+    none.
+    """
     service = make_service(workers=2)
     it = iter(service.read(Dataset.range(200_000).map(lambda x: x), data_transfer_protocol="tcp"))
     found = [int(next(it)) for _ in range(1000)]
@@ -148,7 +166,9 @@ def test_worker_that_stops_loses_nothing(make_service: Callable[..., Service]) -
 
 
 def test_register_and_read_by_id(service: Service) -> None:
-    """A registered dataset is read by its id, with spec and cardinality rules of the original."""
+    """A registered dataset is read by its id, with spec and cardinality rules of the
+    original.
+    """
     ds = Dataset.range(10).batch(5)
     name = register_dataset(service.target, ds, dataset_id="numbers")
     assert register_dataset(service.target, ds, dataset_id="numbers") == name == "numbers"
@@ -169,7 +189,9 @@ def test_status_tells_what_is_there(service: Service) -> None:
 
 
 def test_max_outstanding_requests(make_service: Callable[..., Service]) -> None:
-    """With max_outstanding_requests=3 never more than three elements wait for a slow training loop."""
+    """With max_outstanding_requests=3 never more than three elements wait for a slow
+    training loop.
+    """
     service = make_service(workers=1)
     it = iter(service.read(Dataset.range(300).map(lambda x: x), max_outstanding_requests=3))
     found, most = [], 0
@@ -190,7 +212,9 @@ def test_a_copy_of_a_distributed_dataset_has_a_job_of_its_own(service: Service) 
 
 
 def test_a_distributed_dataset_inside_a_function_is_read_in_full(service: Service) -> None:
-    """A distributed dataset that flat_map's function returns is read in full each time, on every worker."""
+    """A distributed dataset that flat_map's function returns is read in full each time,
+    on every worker.
+    """
     inner = service.read(Dataset.range(10))
     ds = Dataset.range(4).flat_map(lambda i: inner)
     assert len(numbers(ds)) == 40
@@ -210,7 +234,9 @@ AFTER = {
 
 @pytest.mark.parametrize("name", AFTER)
 def test_operations_after_distribute(service: Service, name: str) -> None:
-    """What follows distribute runs in the training process, and goes on where it was from a state of it all."""
+    """What follows distribute runs in the training process, and goes on where it was
+    from a state of it all.
+    """
     dataset = AFTER[name](service.read(Dataset.range(100)))
     it = iter(dataset)
     found = [int(next(it)) for _ in range(11)]

@@ -28,7 +28,9 @@ def rest(iterator: Any) -> list[Any]:
 
 
 def numbers(elements: list[Any]) -> Counter[int]:
-    flat = [one for element in elements for one in (element if isinstance(element, list) else [element])]
+    flat = [
+        one for element in elements for one in (element if isinstance(element, list) else [element])
+    ]
     return Counter(flat)
 
 
@@ -53,10 +55,15 @@ def gone_on(dataset: Dataset, state: dict[str, Any]) -> list[Any]:
 
 @pytest.mark.parametrize("job_name", [None, "training"])
 def test_a_shuffled_job_goes_on_with_more_workers(job_name: str | None) -> None:
-    """What was taken from two workers and what three others give is everything, once."""
+    """What was taken from two workers and what three others give is everything,
+    once.
+    """
+
     def dataset(cluster: LocalCluster) -> Dataset:
         plain = Dataset.range(600).shuffle(50).map(lambda x: x * 2).batch(7)
-        return plain.apply(zmqdata.distribute("distributed_epoch", cluster.target, job_name=job_name))
+        return plain.apply(
+            zmqdata.distribute("distributed_epoch", cluster.target, job_name=job_name)
+        )
 
     with LocalCluster(num_workers=2, in_process=True) as first:
         before, state = stopped(dataset(first), 30)
@@ -67,6 +74,7 @@ def test_a_shuffled_job_goes_on_with_more_workers(job_name: str | None) -> None:
 
 def test_operations_behind_the_service_go_on_too() -> None:
     """What a local shuffle and batch had taken comes again, in its order."""
+
     def dataset(cluster: LocalCluster) -> Dataset:
         plain = Dataset.range(300).apply(zmqdata.distribute("distributed_epoch", cluster.target))
         return plain.shuffle(20).batch(5).prefetch(2)
@@ -79,7 +87,9 @@ def test_operations_behind_the_service_go_on_too() -> None:
 
 
 def test_it_goes_on_within_a_program() -> None:
-    """An iterator that has read can go back to a state of its own, under the name of its job."""
+    """An iterator that has read can go back to a state of its own, under the name of
+    its job.
+    """
     with LocalCluster(num_workers=2, in_process=True) as cluster:
         dataset = Dataset.range(200).apply(
             zmqdata.distribute("distributed_epoch", cluster.target, job_name="again")
@@ -93,9 +103,16 @@ def test_it_goes_on_within_a_program() -> None:
 
 
 def test_repetitions_go_on() -> None:
-    """A repeat behind the service goes on in the repetition where it was, and reads the ones that follow."""
+    """A repeat behind the service goes on in the repetition where it was, and reads the
+    ones that follow.
+    """
+
     def dataset(cluster: LocalCluster) -> Dataset:
-        return Dataset.range(100).apply(zmqdata.distribute("distributed_epoch", cluster.target, job_name="r")).repeat(3)
+        return (
+            Dataset.range(100)
+            .apply(zmqdata.distribute("distributed_epoch", cluster.target, job_name="r"))
+            .repeat(3)
+        )
 
     with LocalCluster(num_workers=2, in_process=True) as first:
         before, state = stopped(dataset(first), 130)
@@ -106,8 +123,13 @@ def test_repetitions_go_on() -> None:
 
 def test_static_parts_go_on_with_other_places() -> None:
     """Each worker's part is read to its end by somebody."""
+
     def dataset(cluster: LocalCluster) -> Dataset:
-        return Dataset.range(300).shuffle(10).apply(zmqdata.distribute(zmqdata.ShardingPolicy.DATA, cluster.target))
+        return (
+            Dataset.range(300)
+            .shuffle(10)
+            .apply(zmqdata.distribute(zmqdata.ShardingPolicy.DATA, cluster.target))
+        )
 
     with LocalCluster(num_workers=2, in_process=True, worker_addresses=["localhost"] * 2) as first:
         before, state = stopped(dataset(first), 70)
@@ -135,9 +157,14 @@ def test_a_promised_order_goes_on() -> None:
 
 
 def test_every_worker_reads_all_again() -> None:
-    """With sharding off, each of two workers' copies goes on from where it was, on one worker and its successor."""
+    """With sharding off, each of two workers' copies goes on from where it was, on one
+    worker and its successor.
+    """
+
     def dataset(cluster: LocalCluster) -> Dataset:
-        return Dataset.range(120).apply(zmqdata.distribute(zmqdata.ShardingPolicy.OFF, cluster.target))
+        return Dataset.range(120).apply(
+            zmqdata.distribute(zmqdata.ShardingPolicy.OFF, cluster.target)
+        )
 
     with LocalCluster(num_workers=2, in_process=True) as first:
         before, state = stopped(dataset(first), 70)
@@ -147,7 +174,10 @@ def test_every_worker_reads_all_again() -> None:
 
 
 def test_two_readers_of_one_job_go_on_together() -> None:
-    """Readers that share a job each load their own state; together they get what neither had."""
+    """Readers that share a job each load their own state; together they get what
+    neither had.
+    """
+
     def dataset(cluster: LocalCluster) -> Dataset:
         plain = Dataset.range(600).map(lambda x: x)
         # So few at a time that each of them gets some.
@@ -168,11 +198,16 @@ def test_two_readers_of_one_job_go_on_together() -> None:
 
 
 def test_a_registered_dataset_goes_on() -> None:
-    """Who reads by id alone goes on by id, from a registration of the same pipeline with another cluster."""
+    """Who reads by id alone goes on by id, from a registration of the same pipeline
+    with another cluster.
+    """
+
     def dataset(cluster: LocalCluster) -> Dataset:
         plain = Dataset.range(300).map(lambda x: x + 1).shuffle(40)
         dataset_id = zmqdata.register_dataset(cluster.target, plain, dataset_id="numbers")
-        return zmqdata.from_dataset_id("distributed_epoch", cluster.target, dataset_id, job_name="by id")
+        return zmqdata.from_dataset_id(
+            "distributed_epoch", cluster.target, dataset_id, job_name="by id"
+        )
 
     with LocalCluster(num_workers=2, in_process=True) as first:
         before, state = stopped(dataset(first), 111)
@@ -182,11 +217,15 @@ def test_a_registered_dataset_goes_on() -> None:
 
 
 def test_a_state_of_16_tasks_is_small() -> None:
-    """Deep in an epoch of small splits, a state of 16 tasks has less than 1 MB, whichever way they are read."""
+    """Deep in an epoch of small splits, a state of 16 tasks has less than 1 MB,
+    whichever way they are read.
+    """
     for order in ({}, {"deterministic": True, "num_tasks": 16}):
         with LocalCluster(num_workers=16 if not order else 2, in_process=True) as cluster:
             plain = Dataset.range(60_000).map(lambda x: np.full(20, x))
-            iterator = iter(plain.apply(zmqdata.distribute("distributed_epoch", cluster.target, **order)))
+            iterator = iter(
+                plain.apply(zmqdata.distribute("distributed_epoch", cluster.target, **order))
+            )
             taken(iterator, 50_000)
             state = msgspec.msgpack.encode(iterator.state_dict())
             iterator.close()
@@ -194,10 +233,17 @@ def test_a_state_of_16_tasks_is_small() -> None:
 
 
 def test_it_goes_on_again_and_again() -> None:
-    """Through five clusters in turn, with an operation that holds elements, nothing is lost and nothing comes twice."""
+    """Through five clusters in turn, with an operation that holds elements, nothing is
+    lost and nothing comes twice.
+    """
+
     def dataset(cluster: LocalCluster) -> Dataset:
         plain = Dataset.range(1000).map(lambda x: x * 2)
-        return plain.apply(zmqdata.distribute("distributed_epoch", cluster.target)).shuffle(60).prefetch(2)
+        return (
+            plain.apply(zmqdata.distribute("distributed_epoch", cluster.target))
+            .shuffle(60)
+            .prefetch(2)
+        )
 
     had: list[Any] = []
     state: dict[str, Any] | None = None
@@ -215,13 +261,21 @@ def test_it_goes_on_again_and_again() -> None:
 
 
 def test_consumers_in_step_go_on_together() -> None:
-    """Each consumer loads its own state; together they get everything, and each step from one round."""
+    """Each consumer loads its own state; together they get everything, and each step
+    from one round.
+    """
+
     def dataset(cluster: LocalCluster, index: int) -> Dataset:
         plain = Dataset.range(240).shuffle(20).batch(2)
         return plain.apply(
             zmqdata.distribute(
-                "distributed_epoch", cluster.target, job_name="step", consumer_index=index, num_consumers=2,
-                finite="drop", consumer_timeout=30.0,
+                "distributed_epoch",
+                cluster.target,
+                job_name="step",
+                consumer_index=index,
+                num_consumers=2,
+                finite="drop",
+                consumer_timeout=30.0,
             )
         )
 
@@ -253,12 +307,20 @@ def in_step(datasets: list[Dataset], states: list[dict[str, Any]]) -> list[Any]:
 
 
 def test_a_missing_consumer_is_named() -> None:
-    """Who waits for the state of another consumer is told in the end which one did not come."""
+    """Who waits for the state of another consumer is told in the end which one did not
+    come.
+    """
+
     def dataset(cluster: LocalCluster, index: int) -> Dataset:
         return Dataset.range(100).apply(
             zmqdata.distribute(
-                "distributed_epoch", cluster.target, job_name="two", consumer_index=index, num_consumers=2,
-                finite="drop", consumer_timeout=4.0,
+                "distributed_epoch",
+                cluster.target,
+                job_name="two",
+                consumer_index=index,
+                num_consumers=2,
+                finite="drop",
+                consumer_timeout=4.0,
             )
         )
 
@@ -287,7 +349,9 @@ BEHIND: dict[str, Callable[[Dataset], Dataset]] = {
 
 @pytest.mark.parametrize("name", BEHIND)
 def test_operations_behind_do_not_hide_why_a_job_cannot_go_on(name: str, tmp_path: Any) -> None:
-    """What they had taken before is pulled again; the error that comes instead is raised, and no early end."""
+    """What they had taken before is pulled again; the error that comes instead is
+    raised, and no early end.
+    """
     for number in range(2):
         (tmp_path / str(number)).write_text("line\n" * 20)
     with LocalCluster(num_workers=1, in_process=True) as cluster:
@@ -299,7 +363,8 @@ def test_operations_behind_do_not_hide_why_a_job_cannot_go_on(name: str, tmp_pat
         state = iterator.state_dict()
         iterator.close()
         (tmp_path / "0").rename(tmp_path / "2")
-        # Whoever notices first: the dispatcher, by the names, or the worker that reads them, or finds one no more.
+        # Whoever notices first: the dispatcher, by the names, or the worker that reads
+        # them, or finds one no more.
         errors = (zmqdata.errors.DataLossError, zmqdata.errors.FailedPreconditionError)
         with pytest.raises(errors, match=r"have changed|must come out the same|could be made when"):
             gone_on(dataset, state)
@@ -316,7 +381,9 @@ def test_a_changed_dataset_is_refused() -> None:
 
 
 def test_a_refusal_is_raised_by_each_next() -> None:
-    """What the dispatcher refuses at once is raised by the load, and again by whoever reads on in spite of it."""
+    """What the dispatcher refuses at once is raised by the load, and again by whoever
+    reads on in spite of it.
+    """
     with LocalCluster(num_workers=1, in_process=True) as cluster:
         service = zmqdata.distribute("distributed_epoch", cluster.target, job_name="refused")
         dataset = Dataset.range(100).apply(service)
@@ -334,12 +401,21 @@ def test_a_refusal_is_raised_by_each_next() -> None:
 
 
 def test_a_job_that_others_read_is_not_begun_anew() -> None:
-    """That is no end, though operations behind have nothing more to ask the service for; the readers go on."""
+    """That is no end, though operations behind have nothing more to ask the service
+    for; the readers go on.
+    """
     with LocalCluster(num_workers=1, in_process=True) as cluster:
+
         def dataset() -> Dataset:
-            # In small parts: all in one block could go to the one that waits for its state.
+            # In small parts: all in one block could go to the one that waits for its
+            # state.
             return Dataset.range(10_000).apply(
-                zmqdata.distribute("distributed_epoch", cluster.target, job_name="busy", max_outstanding_requests=100)
+                zmqdata.distribute(
+                    "distributed_epoch",
+                    cluster.target,
+                    job_name="busy",
+                    max_outstanding_requests=100,
+                )
             )
 
         _, state = stopped(dataset().take(5), 5)
@@ -367,8 +443,12 @@ def test_a_damaged_state_is_refused_at_once(at: int) -> None:
         assert numbers(before) + numbers(rest(iterator)) == Counter(range(100))
 
 
-def test_who_loads_a_state_is_not_warned_of_what_was_read_before(caplog: pytest.LogCaptureFixture) -> None:
-    """The iterator on which it is loaded had joined the job where it was; nobody reads on from there."""
+def test_who_loads_a_state_is_not_warned_of_what_was_read_before(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The iterator on which it is loaded had joined the job where it was; nobody reads
+    on from there.
+    """
     with LocalCluster(num_workers=1, in_process=True) as cluster:
         dataset = Dataset.range(100).apply(
             zmqdata.distribute("distributed_epoch", cluster.target, job_name="job")
@@ -377,21 +457,31 @@ def test_who_loads_a_state_is_not_warned_of_what_was_read_before(caplog: pytest.
         taken(first, 10)
         state = first.state_dict()
         first.close()
-        again = iter(Dataset.range(100).apply(zmqdata.distribute("distributed_epoch", cluster.target, job_name="job")))
+        again = iter(
+            Dataset.range(100).apply(
+                zmqdata.distribute("distributed_epoch", cluster.target, job_name="job")
+            )
+        )
         again.load_state_dict(state)
         assert len(rest(again)) == 90
         assert "were delivered before" not in caplog.text
         iter_of_late = iter(
-            Dataset.range(100).apply(zmqdata.distribute("distributed_epoch", cluster.target, job_name="job"))
+            Dataset.range(100).apply(
+                zmqdata.distribute("distributed_epoch", cluster.target, job_name="job")
+            )
         )
         assert rest(iter_of_late) == []
         assert "nothing is left" in caplog.text
 
 
 def test_files_that_have_changed_are_found_out(tmp_path: Any) -> None:
-    """Where the files are not what they were, what was read cannot be told from what was not."""
+    """Where the files are not what they were, what was read cannot be told from what
+    was not.
+    """
     for number in range(6):
-        (tmp_path / f"{number}.txt").write_text("\n".join(f"{number * 100 + line}" for line in range(100)))
+        (tmp_path / f"{number}.txt").write_text(
+            "\n".join(f"{number * 100 + line}" for line in range(100))
+        )
 
     def dataset(cluster: LocalCluster) -> Dataset:
         files = Dataset.list_files(str(tmp_path / "*.txt"), shuffle=False)
@@ -413,7 +503,9 @@ def test_files_that_have_changed_are_found_out(tmp_path: Any) -> None:
 @pytest.mark.parametrize("left_out", ["map", "ignored", "behind a shuffle", "nested"])
 @pytest.mark.parametrize("before", [100, 49])
 def test_what_failed_once_stays_left_out(tmp_path: Any, left_out: str, before: int) -> None:
-    """A state says which elements were left out, so none comes twice, and none is missing but those."""
+    """A state says which elements were left out, so none comes twice, and none is
+    missing but those.
+    """
     fine = tmp_path / "fine"
 
     def function(x: Any) -> Any:
@@ -431,7 +523,9 @@ def test_what_failed_once_stays_left_out(tmp_path: Any, left_out: str, before: i
         elif left_out == "ignored":
             plain = Dataset.range(300).map(function).ignore_errors()
         else:
-            plain = Dataset.range(300).map(function, on_error="skip", num_parallel_calls=2).prefetch(2)
+            plain = (
+                Dataset.range(300).map(function, on_error="skip", num_parallel_calls=2).prefetch(2)
+            )
         return plain.apply(zmqdata.distribute("distributed_epoch", cluster.target))
 
     with LocalCluster(num_workers=1, in_process=True) as first:
@@ -446,10 +540,15 @@ def test_what_failed_once_stays_left_out(tmp_path: Any, left_out: str, before: i
 
 
 def test_what_a_reader_had_that_has_left_does_not_come_again() -> None:
-    """The state of the other one says it, as soon as that one knows that he has left."""
+    """The state of the other one says it, as soon as that one knows that he has
+    left.
+    """
+
     def dataset(cluster: LocalCluster) -> Dataset:
         options = {"job_name": "shared", "max_outstanding_requests": 2}
-        return Dataset.range(600).apply(zmqdata.distribute("distributed_epoch", cluster.target, **options))
+        return Dataset.range(600).apply(
+            zmqdata.distribute("distributed_epoch", cluster.target, **options)
+        )
 
     with LocalCluster(num_workers=2, in_process=True, heartbeat_interval_ms=200) as cluster:
         one, other = iter(dataset(cluster)), iter(dataset(cluster))
@@ -458,7 +557,8 @@ def test_what_a_reader_had_that_has_left_does_not_come_again() -> None:
             elements += taken(each, 60)
         one.close()
         await_condition(
-            lambda: len(m.decode_checkpoint(other.state_dict()["position"]).parts) == 1, what="the other one knows it"
+            lambda: len(m.decode_checkpoint(other.state_dict()["position"]).parts) == 1,
+            what="the other one knows it",
         )
         state = through_msgpack(other.state_dict())
         other.close()
@@ -468,7 +568,9 @@ def test_what_a_reader_had_that_has_left_does_not_come_again() -> None:
 
 
 def test_a_difference_in_what_workers_run_is_shown() -> None:
-    """Also of operations above those that are the same; that nothing loads such a state is said with it."""
+    """Also of operations above those that are the same; that nothing loads such a state
+    is said with it.
+    """
     with LocalCluster(num_workers=1, in_process=True) as cluster:
 
         def read(dataset: Dataset) -> Dataset:
@@ -476,7 +578,9 @@ def test_a_difference_in_what_workers_run_is_shown() -> None:
 
         _, state = stopped(read(Dataset.range(100).map(lambda x: x)), 1)
         other = iter(read(Dataset.range(100).shuffle(10).map(lambda x: x)))
-        with pytest.raises(FailedPreconditionError, match=r"\n\+ +└─ shuffle\(buffer_size=10") as refusal:
+        with pytest.raises(
+            FailedPreconditionError, match=r"\n\+ +└─ shuffle\(buffer_size=10"
+        ) as refusal:
             other.load_state_dict(state)
         assert "only where what its workers run is the same" in str(refusal.value)
         with pytest.raises(FailedPreconditionError, match="The state belongs to another pipeline"):

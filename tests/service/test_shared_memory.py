@@ -1,4 +1,6 @@
-"""Facts about reading through memory that worker and client share, over real sockets."""
+"""Facts about reading through memory that worker and client share, over real
+sockets.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,24 @@ def is_shared(array: np.ndarray[Any, Any]) -> bool:
 
 
 def images(count: int) -> Dataset:
-    return Dataset.range(count).map(lambda x: {"image": np.full(LENGTH, x % 251, np.uint8), "number": x})
+    return Dataset.range(count).map(
+        lambda x: {"image": np.full(LENGTH, x % 251, np.uint8), "number": x}
+    )
 
 
 def all_right(elements: list[dict[str, Any]]) -> bool:
     return all((one["image"] == one["number"] % 251).all() for one in elements)
 
 
-@pytest.mark.parametrize(("protocol", "shared"), [(None, True), ("shm", True), ("ipc", False), ("tcp", False)])
-def test_large_arrays_of_one_host_lie_in_shared_memory(service: Service, protocol: str | None, shared: bool) -> None:
-    """By default and with "shm" they do, over other transports not; writable, aligned, equal everywhere."""
+@pytest.mark.parametrize(
+    ("protocol", "shared"), [(None, True), ("shm", True), ("ipc", False), ("tcp", False)]
+)
+def test_large_arrays_of_one_host_lie_in_shared_memory(
+    service: Service, protocol: str | None, shared: bool
+) -> None:
+    """By default and with "shm" they do, over other transports not; writable, aligned,
+    equal everywhere.
+    """
     found = list(service.read(images(300), data_transfer_protocol=protocol))
     assert sorted(one["number"] for one in found) == list(range(300))
     assert all_right(found)
@@ -57,7 +67,9 @@ def test_slots_are_used_again(make_service: Callable[..., Service]) -> None:
 
 
 def test_who_keeps_everything_gets_everything(make_service: Callable[..., Service]) -> None:
-    """With all slots kept for ever the stream goes on through sockets, and nothing that is kept is written to."""
+    """With all slots kept for ever the stream goes on through sockets, and nothing that
+    is kept is written to.
+    """
     service = make_service(workers=1, worker_options={"shared_memory_bytes": 1 << 20})
     kept = list(service.read(images(400)))
     assert all_right(kept)
@@ -66,7 +78,9 @@ def test_who_keeps_everything_gets_everything(make_service: Callable[..., Servic
 
 
 def test_writing_to_an_element_changes_no_other(make_service: Callable[..., Service]) -> None:
-    """What a training loop writes into its arrays is seen by nobody else, whenever they come from the same slot."""
+    """What a training loop writes into its arrays is seen by nobody else, whenever they
+    come from the same slot.
+    """
     service = make_service(workers=1)
     for one in service.read(images(500)):
         assert (one["image"] == one["number"] % 251).all()
@@ -82,7 +96,9 @@ def test_no_memory_is_shared_where_none_may_be(make_service: Callable[..., Servi
 
 
 def test_arrays_of_different_sizes(service: Service) -> None:
-    """Large arrays whose sizes differ within a block come through shared memory, too."""
+    """Large arrays whose sizes differ within a block come through shared memory,
+    too.
+    """
     ds = Dataset.range(200).map(lambda x: np.full((100 + int(x), 500), x, np.float32))
     found = list(service.read(ds, data_transfer_protocol="shm"))
     assert sorted(len(one) for one in found) == list(range(100, 300))
@@ -101,7 +117,9 @@ def test_compressed_elements(service: Service, compression: str | None) -> None:
 
 
 def test_a_forked_child_has_its_own(service: Service) -> None:
-    """A child keeps what it has while its parent reads on and lets go, and what it writes the parent does not see."""
+    """A child keeps what it has while its parent reads on and lets go, and what it
+    writes the parent does not see.
+    """
     it = iter(service.read(images(2000)))
     held = [next(it) for _ in range(50)]
     assert any(is_shared(one["image"]) for one in held)

@@ -1,4 +1,6 @@
-"""Facts about how the sources of a pipeline are split among workers, and which of them cannot be."""
+"""Facts about how the sources of a pipeline are split among workers, and which of them
+cannot be.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ INDEXED: dict[str, Callable[[], Dataset]] = {
     "from_list": lambda: Dataset.from_list(list(range(100))),
     "from_source": lambda: Dataset.from_source(range(100)),
     "from_source, shuffled": lambda: Dataset.from_source(range(100), shuffle=True),
-    "from_source, shuffled with a seed": lambda: Dataset.from_source(range(100), shuffle=True, seed=1),
+    "from_source, shuffled with a seed": lambda: Dataset.from_source(
+        range(100), shuffle=True, seed=1
+    ),
 }
 
 
@@ -57,7 +61,9 @@ def test_what_has_indices_is_split_by_them(service: Service, name: str) -> None:
 @pytest.mark.parametrize("name", INDEXED)
 def test_each_repetition_is_split_anew(service: Service, name: str) -> None:
     """repeat(n) in the pipeline gives each element n times."""
-    assert Counter(map(int, read(service, INDEXED[name]().repeat(3)))) == dict.fromkeys(range(100), 3)
+    assert Counter(map(int, read(service, INDEXED[name]().repeat(3)))) == dict.fromkeys(
+        range(100), 3
+    )
 
 
 def test_parts_of_a_structure_stay_together(service: Service) -> None:
@@ -72,7 +78,9 @@ def test_parts_of_a_structure_stay_together(service: Service) -> None:
 
 
 def test_workers_share_one_order(service: Service) -> None:
-    """A task's part of a sequence in a random order is in that order, but for splits that another has given back."""
+    """A task's part of a sequence in a random order is in that order, but for splits
+    that another has given back.
+    """
     order = list(map(int, Dataset.from_source(range(100), shuffle=True, seed=5)))
     for part in by_task(service, meeting(Dataset.from_source(range(100), shuffle=True, seed=5))):
         assert steps_back([order.index(element) for element in part]) <= MOST_BACK
@@ -103,7 +111,9 @@ def test_generators_are_one_split(service: Service, name: str) -> None:
 @pytest.mark.parametrize("name", SINGLE)
 def test_generators_run_once_in_each_repetition(service: Service, name: str) -> None:
     """Whoever gets it in a repetition runs it from its beginning."""
-    assert Counter(map(int, read(service, SINGLE[name]().repeat(3)))) == dict.fromkeys(range(500), 3)
+    assert Counter(map(int, read(service, SINGLE[name]().repeat(3)))) == dict.fromkeys(
+        range(500), 3
+    )
 
 
 # --- what never ends
@@ -111,7 +121,9 @@ def test_generators_run_once_in_each_repetition(service: Service, name: str) -> 
 
 def test_workers_count_for_themselves(service: Service) -> None:
     """counter() starts anew on each worker."""
-    assert by_task(service, meeting(Dataset.counter(start=5, step=2)).take(4)) == [[5, 7, 9, 11]] * 2
+    assert (
+        by_task(service, meeting(Dataset.counter(start=5, step=2)).take(4)) == [[5, 7, 9, 11]] * 2
+    )
 
 
 def test_workers_draw_different_numbers(service: Service) -> None:
@@ -144,11 +156,15 @@ READERS: dict[str, tuple[Callable[[str, int], None], Callable[[Any], Dataset]]] 
     "fixed": (_fixed, lambda names: FixedLengthRecordDataset(names, 5)),
 }
 BY_NAMES: dict[str, Callable[[Path, list[str], Any], Dataset]] = {
-    "list_files": lambda folder, names, reader: meeting(Dataset.list_files(f"{folder}/*")).flat_map(reader),
+    "list_files": lambda folder, names, reader: meeting(Dataset.list_files(f"{folder}/*")).flat_map(
+        reader
+    ),
     "list_files in order, interleaved": lambda folder, names, reader: meeting(
         Dataset.list_files(f"{folder}/*", shuffle=False)
     ).interleave(reader, cycle_length=2),
-    "slices": lambda folder, names, reader: meeting(Dataset.from_tensor_slices(names)).flat_map(reader),
+    "slices": lambda folder, names, reader: meeting(Dataset.from_tensor_slices(names)).flat_map(
+        reader
+    ),
     "the reader's own list": lambda folder, names, reader: meeting(reader(names)),
 }
 
@@ -179,7 +195,9 @@ def _places(part: list[Any]) -> dict[int, list[int]]:
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("way", BY_NAMES)
 def test_files_are_splits(service: Service, numbered: Any, kind: str, way: str) -> None:
-    """A file goes whole and in order to one worker, and every worker gets some, however the names come."""
+    """A file goes whole and in order to one worker, and every worker gets some, however
+    the names come.
+    """
     writer, reader = READERS[kind]
     first, second = map(_places, by_task(service, BY_NAMES[way](*numbered(writer), reader)))
     assert not first.keys() & second.keys()
@@ -200,7 +218,9 @@ def test_files_are_listed_anew(service: Service, numbered: Any) -> None:
 
 def _csv(folder: Path) -> Dataset:
     (folder / "rows.csv").write_text("".join(f"{number},x\n" for number in range(20)))
-    return CsvDataset(str(folder / "rows.csv"), [np.int64, np.str_]).map(lambda number, text: number)
+    return CsvDataset(str(folder / "rows.csv"), [np.int64, np.str_]).map(
+        lambda number, text: number
+    )
 
 
 def _sql(folder: Path) -> Dataset:
@@ -209,7 +229,9 @@ def _sql(folder: Path) -> Dataset:
         base.execute("CREATE TABLE rows (number INTEGER)")
         base.executemany("INSERT INTO rows VALUES (?)", [(number,) for number in range(20)])
     base.close()
-    return SqlDataset("sqlite", name, "SELECT number FROM rows ORDER BY number", (np.int64,)).map(lambda number: number)
+    return SqlDataset("sqlite", name, "SELECT number FROM rows ORDER BY number", (np.int64,)).map(
+        lambda number: number
+    )
 
 
 def _load(folder: Path) -> Dataset:
@@ -232,7 +254,9 @@ MODES = ["parallel_epochs", ShardingPolicy.DATA, ShardingPolicy.FILE_OR_DATA]
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_some_sources_cannot_be_split(service: Service, tmp_path: Path, name: str) -> None:
-    """They say so by name, with the line of the user's code and the remedy, also below others and beside others."""
+    """They say so by name, with the line of the user's code and the remedy, also below
+    others and beside others.
+    """
     make, text = WHOLE[name]
     whole = make(tmp_path)
     told = text + r".*at .*test_splitting\.py:\d+ .*Distribute it with Shard"
@@ -246,16 +270,22 @@ def test_some_sources_cannot_be_split(service: Service, tmp_path: Path, name: st
 def test_whole_sources_work_in_other_modes(
     make_service: Callable[..., Service], tmp_path: Path, name: str, mode: Any
 ) -> None:
-    """OFF reads all of it on each worker; static policies give each worker its part of the elements."""
+    """OFF reads all of it on each worker; static policies give each worker its part of
+    the elements.
+    """
     service = make_service(workers=2, worker_addresses=["localhost"] * 2)
     times = 2 if mode == "parallel_epochs" else 1
-    assert Counter(map(int, read(service, WHOLE[name][0](tmp_path), mode))) == dict.fromkeys(range(20), times)
+    assert Counter(map(int, read(service, WHOLE[name][0](tmp_path), mode))) == dict.fromkeys(
+        range(20), times
+    )
 
 
 def test_a_job_cannot_be_split_by_another(service: Service) -> None:
     """A distributed dataset as the source of another one is read as a whole."""
     inner = service.read(Dataset.range(20)).map(lambda x: x)
-    with pytest.raises(UnimplementedError, match="split providers for dataset of type DataServiceDataset"):
+    with pytest.raises(
+        UnimplementedError, match="split providers for dataset of type DataServiceDataset"
+    ):
         read(service, inner)
 
 
@@ -270,7 +300,10 @@ def test_whole_sources_may_be_nested(service: Service, tmp_path: Path, name: str
 def test_whole_sources_may_choose(service: Service, tmp_path: Path) -> None:
     """Choices are not split either."""
     choices = _load(tmp_path).map(lambda x: x % 2)
-    found = read(service, Dataset.choose_from_datasets([Dataset.range(50), Dataset.range(50, 100)], choices, False))
+    found = read(
+        service,
+        Dataset.choose_from_datasets([Dataset.range(50), Dataset.range(50, 100)], choices, False),
+    )
     assert 20 <= len(found) == len(set(map(int, found))) <= 40
 
 

@@ -1,4 +1,6 @@
-"""Facts about transformations of a pipeline that is split: each works on what its worker has."""
+"""Facts about transformations of a pipeline that is split: each works on what its
+worker has.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,18 @@ EACH_ONCE: dict[str, Callable[[], Dataset]] = {
     ),
     "cache": lambda: numbers().cache(),
     "filter": lambda: numbers().filter(lambda x: True),
-    "group_by_window": lambda: numbers().group_by_window(lambda x: x % 3, lambda key, group: group.batch(4), 4),
+    "group_by_window": lambda: numbers().group_by_window(
+        lambda x: x % 3, lambda key, group: group.batch(4), 4
+    ),
     "ignore_errors": lambda: numbers().ignore_errors(),
     "map": lambda: numbers().map(lambda x: x, num_parallel_calls=4),
     "map_batches": lambda: numbers().map_batches(lambda batch: batch, 8),
-    "map in any order": lambda: numbers().map(lambda x: x, num_parallel_calls=4, deterministic=False),
-    "padded_batch": lambda: numbers().map(lambda x: np.full(1 + x % 2, x)).padded_batch(6).map(lambda b: b[:, 0]),
+    "map in any order": lambda: numbers().map(
+        lambda x: x, num_parallel_calls=4, deterministic=False
+    ),
+    "padded_batch": lambda: (
+        numbers().map(lambda x: np.full(1 + x % 2, x)).padded_batch(6).map(lambda b: b[:, 0])
+    ),
     "prefetch": lambda: numbers().prefetch(10),
     "ragged_batch": lambda: numbers().map(lambda x: np.full(x % 2, x)).ragged_batch(6),
     "random_map": lambda: numbers().random_map(lambda x, rng: x),
@@ -71,7 +79,9 @@ EACH_ONCE: dict[str, Callable[[], Dataset]] = {
 
 @pytest.mark.parametrize("name", EACH_ONCE)
 def test_splits_go_through(service: Service, name: str) -> None:
-    """Every worker's part goes through its own copy of the operation; together they are the whole."""
+    """Every worker's part goes through its own copy of the operation; together they are
+    the whole.
+    """
     parts = by_task(service, EACH_ONCE[name]())
     assert len(parts) == 2
     found = [number for part in parts for element in part for number in flat(element)]
@@ -86,7 +96,9 @@ def test_splits_go_through(service: Service, name: str) -> None:
 
 
 def test_each_worker_has_a_remainder(service: Service) -> None:
-    """batch(n): only the last batch of each worker may be short; drop_remainder drops one for each."""
+    """batch(n): only the last batch of each worker may be short; drop_remainder drops
+    one for each.
+    """
     sizes = [[len(batch) for batch in part] for part in by_task(service, numbers().batch(7))]
     assert all(set(part[:-1]) <= {7} and part[-1] <= 7 for part in sizes)
     assert sum(map(sum, sizes)) == COUNT
@@ -96,23 +108,33 @@ def test_each_worker_has_a_remainder(service: Service) -> None:
 
 
 def test_ragged_batches_are_of_one_worker_each(service: Service) -> None:
-    """ragged_batch: rows of any length arrive as they were; each worker has its own remainder."""
+    """ragged_batch: rows of any length arrive as they were; each worker has its own
+    remainder.
+    """
     dataset = numbers().map(lambda x: np.full(x % 4, x)).ragged_batch(8)
     for part in by_task(service, dataset):
         assert all(batch.shape[0] == 8 for batch in part[:-1])
         for batch in part:
-            assert all(set(row.tolist()) <= {int(row[0])} and len(row) == row[0] % 4 for row in batch if len(row))
+            assert all(
+                set(row.tolist()) <= {int(row[0])} and len(row) == row[0] % 4
+                for row in batch
+                if len(row)
+            )
 
 
 def test_take_and_skip_count_on_each_worker(service: Service) -> None:
-    """take(n) is n times the number of workers at most, and skip(n) leaves out n of each."""
+    """take(n) is n times the number of workers at most, and skip(n) leaves out n of
+    each.
+    """
     taken = by_task(service, numbers().take(3))
     assert [len(part) for part in taken] == [3, 3]
     assert len(together(by_task(service, numbers().skip(3)))) == COUNT - 6
 
 
 def test_take_while_ends_on_each_worker(service: Service) -> None:
-    """Each worker ends with the first of its own elements that fails the predicate; elements behind it are lost."""
+    """Each worker ends with the first of its own elements that fails the predicate;
+    elements behind it are lost.
+    """
     for part in by_task(service, numbers().enumerate().take_while(lambda index, x: index < 2)):
         assert [int(index) for index, _ in part] == [0, 1]
 
@@ -138,7 +160,9 @@ def test_scan_has_a_state_on_each_worker(service: Service) -> None:
 def test_enumerate_counts_on_each_worker(service: Service) -> None:
     """Indices are not split: each worker begins with the first one."""
     parts = by_task(service, numbers().enumerate(start=10))
-    assert all([int(index) for index, _ in part] == list(range(10, 10 + len(part))) for part in parts)
+    assert all(
+        [int(index) for index, _ in part] == list(range(10, 10 + len(part))) for part in parts
+    )
     assert sorted(int(x) for part in parts for _, x in part) == list(range(COUNT))
 
 
@@ -158,7 +182,9 @@ def test_cardinality_is_of_each_worker(service: Service) -> None:
 
 
 def test_padding_is_split(service: Service) -> None:
-    """pad_to_cardinality fills up the whole: what it adds is shared out like other elements."""
+    """pad_to_cardinality fills up the whole: what it adds is shared out like other
+    elements.
+    """
     padded = list(service.read(numbers().map(lambda x: {"x": x}).pad_to_cardinality(COUNT + 5)))
     assert sorted(int(one["x"]) for one in padded if one["valid"]) == list(range(COUNT))
     assert len(padded) == COUNT + 5
@@ -172,7 +198,9 @@ def test_draws_differ_between_workers(service: Service) -> None:
 
 
 def test_a_seeded_shuffle_is_alike_on_all_workers(service: Service) -> None:
-    """A seed gives each worker's buffer the same order of places, over other elements."""
+    """A seed gives each worker's buffer the same order of places, over other
+    elements.
+    """
     shuffled = meeting(Dataset.range(COUNT), each=9).enumerate().take(9).shuffle(9, seed=3)
     first, second = by_task(service, shuffled)
     assert [int(index) for index, _ in first] == [int(index) for index, _ in second]
@@ -201,13 +229,19 @@ def test_zip_ends_with_its_shortest_input(service: Service, lengths: tuple[int, 
 
 
 def test_zip_begins_each_repetition_anew(make_service: Callable[..., Service]) -> None:
-    """The longer input begins at its beginning; on one worker repetitions are as in a local pipeline."""
+    """The longer input begins at its beginning; on one worker repetitions are as in a
+    local pipeline.
+    """
     pairs = Dataset.zip(Dataset.range(4), Dataset.range(1000)).repeat(3)
-    assert [tuple(map(int, pair)) for pair in make_service(workers=1).read(pairs)] == [(n, n) for n in range(4)] * 3
+    assert [tuple(map(int, pair)) for pair in make_service(workers=1).read(pairs)] == [
+        (n, n) for n in range(4)
+    ] * 3
 
 
 def test_zip_repeats_on_several_workers(service: Service) -> None:
-    """Each element comes at most once in a repetition; a worker that is late for one finds it over."""
+    """Each element comes at most once in a repetition; a worker that is late for one
+    finds it over.
+    """
     pairs = list(service.read(Dataset.zip(Dataset.range(40), Dataset.range(1000)).repeat(3)))
     first, second = (Counter(int(pair[side]) for pair in pairs) for side in (0, 1))
     assert max(first.values()) <= 3
@@ -216,7 +250,9 @@ def test_zip_repeats_on_several_workers(service: Service) -> None:
 
 
 def test_zip_with_an_endless_input(service: Service) -> None:
-    """What is endless does not keep a finite one from ending; counters count on each worker."""
+    """What is endless does not keep a finite one from ending; counters count on each
+    worker.
+    """
     parts = by_task(service, Dataset.zip(numbers(), Dataset.counter()))
     assert sorted(int(x) for part in parts for x, _ in part) == list(range(COUNT))
     assert all([int(count) for _, count in part] == list(range(len(part))) for part in parts)
@@ -226,14 +262,21 @@ def test_one_dataset_zipped_with_itself(service: Service) -> None:
     """It is two sources, which are split apart."""
     dataset = Dataset.range(100)
     pairs = list(service.read(Dataset.zip(dataset, dataset)))
-    assert max(Counter(int(a) for a, _ in pairs).values()) == max(Counter(int(b) for _, b in pairs).values()) == 1
+    assert (
+        max(Counter(int(a) for a, _ in pairs).values())
+        == max(Counter(int(b) for _, b in pairs).values())
+        == 1
+    )
 
 
 def test_concatenate_goes_in_order_on_each_worker(service: Service) -> None:
     """All of the first, then all of the second; each element once."""
     parts = by_task(service, numbers().concatenate(Dataset.range(COUNT, 2 * COUNT)))
     assert together(parts) == list(range(2 * COUNT))
-    assert all([x < COUNT for x in part] == sorted((x < COUNT for x in part), reverse=True) for part in parts)
+    assert all(
+        [x < COUNT for x in part] == sorted((x < COUNT for x in part), reverse=True)
+        for part in parts
+    )
 
 
 def test_choices_are_not_split(service: Service) -> None:
@@ -248,13 +291,17 @@ def test_choices_are_not_split(service: Service) -> None:
 def test_choosing_until_all_have_ended(service: Service) -> None:
     """With stop_on_empty_dataset=False all of all inputs comes, each element once."""
     inputs = [Dataset.range(start, start + 50) for start in (0, 50, 100)]
-    dataset = Dataset.choose_from_datasets(inputs, Dataset.range(3).repeat(), stop_on_empty_dataset=False)
+    dataset = Dataset.choose_from_datasets(
+        inputs, Dataset.range(3).repeat(), stop_on_empty_dataset=False
+    )
     assert sorted(map(int, service.read(dataset))) == list(range(150))
 
 
 @pytest.mark.parametrize("weights", [None, [0.2, 0.3, 0.5]])
 def test_samples_are_split(service: Service, weights: list[float] | None) -> None:
-    """Each worker draws for itself from its part of the inputs; together each element comes once."""
+    """Each worker draws for itself from its part of the inputs; together each element
+    comes once.
+    """
     inputs = [meeting(Dataset.range(0, 50)), Dataset.range(50, 100), Dataset.range(100, 150)]
     parts = by_task(service, Dataset.sample_from_datasets(inputs, weights))
     assert len(parts) == 2
@@ -270,7 +317,9 @@ def test_samples_repeat(service: Service) -> None:
 def test_trees_of_inputs(service: Service) -> None:
     """Sources are counted from left to right through all levels."""
     pair = Dataset.zip(Dataset.range(10), Dataset.range(10, 1000)).map(lambda a, b: a)
-    sampled = Dataset.sample_from_datasets([Dataset.range(20, 30), Dataset.range(30, 40).enumerate().map(max)])
+    sampled = Dataset.sample_from_datasets(
+        [Dataset.range(20, 30), Dataset.range(30, 40).enumerate().map(max)]
+    )
     dataset = pair.concatenate(Dataset.range(10, 20)).concatenate(sampled)
     assert sorted(map(int, service.read(dataset))) == list(range(40))
 
@@ -280,17 +329,25 @@ def test_trees_of_inputs(service: Service) -> None:
 
 def test_flat_map_runs_nested_datasets_in_full(service: Service) -> None:
     """An outer element goes to one worker, with all that the function makes of it."""
-    dataset = meeting(Dataset.range(20)).flat_map(lambda x: Dataset.range(5).map(lambda y: 5 * x + y))
+    dataset = meeting(Dataset.range(20)).flat_map(
+        lambda x: Dataset.range(5).map(lambda y: 5 * x + y)
+    )
     parts = by_task(service, dataset)
     assert together(parts) == list(range(100))
-    assert all(part[i : i + 5] == list(range(part[i], part[i] + 5)) for part in parts for i in range(0, len(part), 5))
+    assert all(
+        part[i : i + 5] == list(range(part[i], part[i] + 5))
+        for part in parts
+        for i in range(0, len(part), 5)
+    )
 
 
 @pytest.mark.parametrize("parallel", [None, 2])
 def test_interleave_runs_nested_datasets_in_full(service: Service, parallel: int | None) -> None:
     """Also on threads."""
     dataset = meeting(Dataset.range(20)).interleave(
-        lambda x: Dataset.range(5).map(lambda y: 5 * x + y), cycle_length=3, num_parallel_calls=parallel
+        lambda x: Dataset.range(5).map(lambda y: 5 * x + y),
+        cycle_length=3,
+        num_parallel_calls=parallel,
     )
     assert sorted(map(int, service.read(dataset))) == list(range(100))
 
@@ -298,7 +355,9 @@ def test_interleave_runs_nested_datasets_in_full(service: Service, parallel: int
 def test_flat_map_in_flat_map(service: Service) -> None:
     """Nothing below a function is split, at any depth."""
     dataset = Dataset.range(4).flat_map(
-        lambda x: Dataset.range(3).flat_map(lambda y: Dataset.from_tensors(y).repeat(2).map(lambda z: 10 * x + z))
+        lambda x: Dataset.range(3).flat_map(
+            lambda y: Dataset.from_tensors(y).repeat(2).map(lambda z: 10 * x + z)
+        )
     )
     expected = {10 * x + y: 2 for x in range(4) for y in range(3)}
     assert Counter(map(int, service.read(dataset))) == expected
@@ -307,7 +366,9 @@ def test_flat_map_in_flat_map(service: Service) -> None:
 def test_group_by_window_runs_nested_datasets_in_full(service: Service) -> None:
     """Sources in its function are not split; groups are of elements of one worker."""
     dataset = numbers().group_by_window(
-        lambda x: x % 2, lambda key, group: Dataset.zip(group.batch(100), Dataset.range(7, 9)), window_size=10
+        lambda x: x % 2,
+        lambda key, group: Dataset.zip(group.batch(100), Dataset.range(7, 9)),
+        window_size=10,
     )
     found = [pair for part in by_task(service, dataset) for pair in part]
     assert {int(number) for _, number in found} == {7}
@@ -316,9 +377,13 @@ def test_group_by_window_runs_nested_datasets_in_full(service: Service) -> None:
 
 
 def test_windows_are_of_one_worker(service: Service) -> None:
-    """window(n) collects elements of its worker, and its windows can be run beside other sources in full."""
+    """window(n) collects elements of its worker, and its windows can be run beside
+    other sources in full.
+    """
     dataset = (
-        numbers().window(10, drop_remainder=True).flat_map(lambda group: Dataset.zip(group.batch(10), Dataset.range(3)))
+        numbers()
+        .window(10, drop_remainder=True)
+        .flat_map(lambda group: Dataset.zip(group.batch(10), Dataset.range(3)))
     )
     parts = by_task(service, dataset)
     assert {len(batch) for part in parts for batch, _ in part} == {10}
@@ -327,7 +392,9 @@ def test_windows_are_of_one_worker(service: Service) -> None:
 
 
 def test_repeat_in_a_function_is_its_own(service: Service) -> None:
-    """It repeats what the function makes and asks for no other repetition; one outside repeats all of it."""
+    """It repeats what the function makes and asks for no other repetition; one outside
+    repeats all of it.
+    """
     dataset = Dataset.range(20).flat_map(lambda x: Dataset.from_tensors(x).repeat(3))
     assert Counter(map(int, service.read(dataset))) == dict.fromkeys(range(20), 3)
     assert Counter(map(int, service.read(dataset.repeat(2)))) == dict.fromkeys(range(20), 6)

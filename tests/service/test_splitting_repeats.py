@@ -1,4 +1,6 @@
-"""Facts about repetitions of a pipeline that is split, and about caches, which replay what their worker had."""
+"""Facts about repetitions of a pipeline that is split, and about caches, which replay
+what their worker had.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def counts(dataset: Any) -> Counter[int]:
 
 
 def passes(part: list[Any], times: int) -> list[list[int]]:
-    """What came in each repetition, of a task that has the same number of elements in all of them."""
+    """What came in each repetition, of a task that has the same number of elements in
+    all of them.
+    """
     length, rest = divmod(len(part), times)
     assert rest == 0
     return [list(map(int, part[length * n : length * (n + 1)])) for n in range(times)]
@@ -36,7 +40,9 @@ def passes(part: list[Any], times: int) -> list[list[int]]:
 
 
 def test_repetitions_are_split_anew(service: Service) -> None:
-    """A task has other elements in each; all tasks together have all elements in each of them."""
+    """A task has other elements in each; all tasks together have all elements in each
+    of them.
+    """
     dataset = meeting(Dataset.range(COUNT)).repeat(3)
     parts = by_task(service, dataset)
     assert Counter(together(parts)) == dict.fromkeys(range(COUNT), 3)
@@ -44,14 +50,24 @@ def test_repetitions_are_split_anew(service: Service) -> None:
 
 def test_repeats_of_repeats(service: Service) -> None:
     """They multiply."""
-    assert counts(service.read(Dataset.range(COUNT).repeat(2).repeat(3))) == dict.fromkeys(range(COUNT), 6)
+    assert counts(service.read(Dataset.range(COUNT).repeat(2).repeat(3))) == dict.fromkeys(
+        range(COUNT), 6
+    )
 
 
 def test_repeats_of_a_part(service: Service) -> None:
     """Each repeat asks for repetitions of its own sources only."""
-    first, second, third = Dataset.range(20).repeat(3), Dataset.range(20, 40), Dataset.range(40, 60).repeat(2)
+    first, second, third = (
+        Dataset.range(20).repeat(3),
+        Dataset.range(20, 40),
+        Dataset.range(40, 60).repeat(2),
+    )
     dataset = first.concatenate(second).concatenate(third)
-    expected = dict.fromkeys(range(20), 3) | dict.fromkeys(range(20, 40), 1) | dict.fromkeys(range(40, 60), 2)
+    expected = (
+        dict.fromkeys(range(20), 3)
+        | dict.fromkeys(range(20, 40), 1)
+        | dict.fromkeys(range(40, 60), 2)
+    )
     assert counts(service.read(dataset)) == expected
     assert counts(service.read(dataset.repeat(2))) == {x: 2 * n for x, n in expected.items()}
 
@@ -60,12 +76,16 @@ def test_files_are_repeated(service: Service, tmp_path: Path) -> None:
     """All files come in each repetition."""
     for number in range(5):
         (tmp_path / str(number)).write_text(f"{number}\n{number}\n")
-    dataset = Dataset.list_files(f"{tmp_path}/*").interleave(TextLineDataset, cycle_length=2).repeat(3)
+    dataset = (
+        Dataset.list_files(f"{tmp_path}/*").interleave(TextLineDataset, cycle_length=2).repeat(3)
+    )
     assert counts(service.read(dataset)) == dict.fromkeys(range(5), 6)
 
 
 def test_a_worker_without_a_split_goes_on(service: Service) -> None:
-    """In each repetition one worker has nothing; in the end both have had something, and the count is right."""
+    """In each repetition one worker has nothing; in the end both have had something,
+    and the count is right.
+    """
     parts = by_task(service, meeting(Dataset.range(1).repeat(1000), tasks=2))
     assert sorted(map(len, parts))[0] > 0
     assert together(parts) == [0] * 1000
@@ -88,7 +108,9 @@ def test_repeat_behind_distribute_begins_new_iterations(service: Service) -> Non
     """The dispatcher has one for each repetition."""
     dataset = service.read(Dataset.range(COUNT), job_name="job").repeat(3)
     assert counts(dataset) == dict.fromkeys(range(COUNT), 3)
-    found = [one["repetition"] for one in status(service.target)["iterations"] if one["job"] == "job"]
+    found = [
+        one["repetition"] for one in status(service.target)["iterations"] if one["job"] == "job"
+    ]
     assert {0, 1, 2} <= set(found)
 
 
@@ -96,20 +118,32 @@ def test_repeat_behind_distribute_begins_new_iterations(service: Service) -> Non
 
 
 @pytest.mark.parametrize(("seed", "again"), [(None, True), (3, True), (3, False), (None, False)])
-def test_shuffles_before_repeat(make_service: Callable[..., Service], seed: int | None, again: bool) -> None:
-    """Each repetition has a new order, with reshuffle_each_iteration=False the same one."""
-    dataset = Dataset.range(COUNT).shuffle(COUNT, seed=seed, reshuffle_each_iteration=again).repeat(2)
+def test_shuffles_before_repeat(
+    make_service: Callable[..., Service], seed: int | None, again: bool
+) -> None:
+    """Each repetition has a new order, with reshuffle_each_iteration=False the same
+    one.
+    """
+    dataset = (
+        Dataset.range(COUNT).shuffle(COUNT, seed=seed, reshuffle_each_iteration=again).repeat(2)
+    )
     first, second = passes(list(make_service(workers=1).read(dataset)), 2)
     assert sorted(first) == sorted(second) == list(range(COUNT))
     assert (first == second) is not again
 
 
 def test_shuffles_before_and_behind_repeat(service: Service) -> None:
-    """On several workers, with and without a seed, each element comes as often as it is repeated."""
+    """On several workers, with and without a seed, each element comes as often as it is
+    repeated.
+    """
     for seed in (None, 3):
         before = Dataset.range(COUNT).shuffle(20, seed=seed).repeat(3)
         behind = Dataset.range(COUNT).repeat(3).shuffle(20, seed=seed)
-        assert counts(service.read(before)) == counts(service.read(behind)) == dict.fromkeys(range(COUNT), 3)
+        assert (
+            counts(service.read(before))
+            == counts(service.read(behind))
+            == dict.fromkeys(range(COUNT), 3)
+        )
 
 
 # --- cache
@@ -138,9 +172,15 @@ def cached(dataset: Dataset, place: str, folder: Path) -> Dataset:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_each_worker_replays_its_own_part(service: Service, tmp_path: Path, seen: list[int], place: str) -> None:
-    """Elements are made once; each task has its own in every repetition, in one order, and together they are all."""
-    dataset = cached(meeting(Dataset.range(COUNT), each=3).shuffle(10).map(watched), place, tmp_path).repeat(4)
+def test_each_worker_replays_its_own_part(
+    service: Service, tmp_path: Path, seen: list[int], place: str
+) -> None:
+    """Elements are made once; each task has its own in every repetition, in one order,
+    and together they are all.
+    """
+    dataset = cached(
+        meeting(Dataset.range(COUNT), each=3).shuffle(10).map(watched), place, tmp_path
+    ).repeat(4)
     parts = [passes(part, 4) for part in by_task(service, dataset)]
     assert len(parts) == 2
     assert all(part[0] == one for part in parts for one in part)
@@ -152,7 +192,9 @@ def test_each_worker_replays_its_own_part(service: Service, tmp_path: Path, seen
 def test_iterations_do_not_share_what_tasks_cached(
     service: Service, tmp_path: Path, seen: list[int], place: str
 ) -> None:
-    """A new iteration is split anew, among other workers perhaps, and makes everything again: nothing is missing."""
+    """A new iteration is split anew, among other workers perhaps, and makes everything
+    again: nothing is missing.
+    """
     dataset = service.read(cached(Dataset.range(COUNT).map(watched), place, tmp_path).repeat(2))
     assert counts(dataset) == dict.fromkeys(range(COUNT), 2)
     service.add_worker()
@@ -176,10 +218,16 @@ def test_a_shuffle_behind_a_cache_is_new_each_time(
 def test_a_new_host_goes_on_with_what_the_task_cached(
     make_service: Callable[..., Service], tmp_path: Path, place: str
 ) -> None:
-    """A task that goes on elsewhere, in whatever repetition, loses nothing and gives nothing twice."""
+    """A task that goes on elsewhere, in whatever repetition, loses nothing and gives
+    nothing twice.
+    """
     service = make_service(workers=1)
     dataset = cached(Dataset.range(5000).shuffle(50), place, tmp_path).repeat(4)
-    elements = iter(service.read(dataset.map(lambda x: x), data_transfer_protocol="tcp", max_outstanding_requests=64))
+    elements = iter(
+        service.read(
+            dataset.map(lambda x: x), data_transfer_protocol="tcp", max_outstanding_requests=64
+        )
+    )
     found = [int(next(elements)) for _ in range(12_000)]
     service.add_worker()
     service.workers.pop(0).stop()
@@ -199,7 +247,9 @@ def test_no_files_are_left_behind(service: Service, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_cache_that_nothing_repeats(service: Service, tmp_path: Path, place: str) -> None:
-    """Without a repeat in the pipeline nobody would replay it: it keeps nothing, and a new iteration reads anew."""
+    """Without a repeat in the pipeline nobody would replay it: it keeps nothing, and a
+    new iteration reads anew.
+    """
     dataset = service.read(cached(meeting(Dataset.range(COUNT)), place, tmp_path))
     for _ in range(2):
         assert counts(dataset) == dict.fromkeys(range(COUNT), 1)
@@ -207,9 +257,13 @@ def test_a_cache_that_nothing_repeats(service: Service, tmp_path: Path, place: s
 
 
 def test_caches_that_are_not_split_share_a_file(service: Service, tmp_path: Path) -> None:
-    """In OFF all workers of a machine would write one file: that is an error that says what to do."""
+    """In OFF all workers of a machine would write one file: that is an error that says
+    what to do.
+    """
     dataset = cached(meeting(Dataset.range(COUNT)), "file", tmp_path)
-    with pytest.raises(AlreadyExistsError, match=r"concurrent caching iterator.*run one worker on each machine"):
+    with pytest.raises(
+        AlreadyExistsError, match=r"concurrent caching iterator.*run one worker on each machine"
+    ):
         list(service.read(dataset, "parallel_epochs"))
 
 
@@ -224,5 +278,7 @@ def test_one_of_two_inputs_is_cached(service: Service, tmp_path: Path, place: st
 def test_caches_in_a_function_are_its_own(service: Service) -> None:
     """A dataset that a function returns is cached as a whole by each task."""
     whole = Dataset.range(5).cache()
-    dataset = meeting(Dataset.range(20)).flat_map(lambda x: whole.map(lambda y: 5 * x + y)).repeat(2)
+    dataset = (
+        meeting(Dataset.range(20)).flat_map(lambda x: whole.map(lambda y: 5 * x + y)).repeat(2)
+    )
     assert counts(service.read(dataset)) == dict.fromkeys(range(100), 2)

@@ -18,21 +18,27 @@ def numbers(dataset: Any) -> list[int]:
 
 
 def test_two_levels_on_two_clusters(make_service: Callable[..., Service]) -> None:
-    """A distributed dataset can be worked on and distributed again, on another cluster."""
+    """A distributed dataset can be worked on and distributed again, on another
+    cluster.
+    """
     inner, outer = make_service(workers=2), make_service(workers=1)
     ds = inner.read(Dataset.range(100)).map(lambda x: x * 10)
     assert sorted(numbers(outer.read(ds, "parallel_epochs"))) == list(range(0, 1000, 10))
 
 
 def test_two_levels_on_one_cluster(service: Service) -> None:
-    """The same workers may run both levels: each copy of the outer one reads a job of its own."""
+    """The same workers may run both levels: each copy of the outer one reads a job of
+    its own.
+    """
     ds = service.read(service.read(Dataset.range(100)).map(lambda x: x + 1), "parallel_epochs")
     assert Counter(numbers(ds)) == Counter(dict.fromkeys(range(1, 101), 2))
 
 
 def test_a_named_inner_job_is_shared_by_the_outer_copies(service: Service) -> None:
     """Outer copies that read one inner job share its elements."""
-    ds = service.read(service.read(Dataset.range(1000), job_name="inner").map(lambda x: x), "parallel_epochs")
+    ds = service.read(
+        service.read(Dataset.range(1000), job_name="inner").map(lambda x: x), "parallel_epochs"
+    )
     assert sorted(numbers(ds)) == list(range(1000))
 
 
@@ -40,7 +46,11 @@ def test_distribute_inside_interleave(service: Service) -> None:
     """A function that interleave calls may return a distributed dataset."""
     target = service.target
     ds = Dataset.range(4).interleave(
-        lambda x: Dataset.range(10).map(lambda y: y + 10 * x).apply(distribute("distributed_epoch", target)),
+        lambda x: (
+            Dataset.range(10)
+            .map(lambda y: y + 10 * x)
+            .apply(distribute("distributed_epoch", target))
+        ),
         cycle_length=2,
     )
     assert sorted(numbers(ds)) == list(range(40))
@@ -50,16 +60,21 @@ def test_distribute_inside_a_distributed_flat_map(service: Service) -> None:
     """A worker's function may read from the service."""
     target = service.target
     ds = Dataset.range(3).flat_map(
-        lambda x: Dataset.range(5).map(lambda y: y + 5 * x).apply(distribute("parallel_epochs", target))
+        lambda x: (
+            Dataset.range(5).map(lambda y: y + 5 * x).apply(distribute("parallel_epochs", target))
+        )
     )
     assert Counter(numbers(service.read(ds))) == Counter(dict.fromkeys(range(15), 2))
 
 
 def test_zip_of_two_modes(make_service: Callable[..., Service]) -> None:
-    """Two distributed datasets with different modes are zipped; the shorter one ends both."""
+    """Two distributed datasets with different modes are zipped; the shorter one ends
+    both.
+    """
     service = make_service(workers=2)
     pairs = Dataset.zip(
-        service.read(Dataset.range(50), "parallel_epochs"), service.read(Dataset.range(60), "distributed_epoch")
+        service.read(Dataset.range(50), "parallel_epochs"),
+        service.read(Dataset.range(60), "distributed_epoch"),
     )
     found = list(pairs)
     assert len(found) == 60
@@ -83,14 +98,22 @@ def test_the_same_dataset_zipped_with_itself(make_service: Callable[..., Service
 
 
 def test_repeat_before_and_after(service: Service) -> None:
-    """repeat() before distribute is part of the job, behind it a new iteration each time."""
-    assert Counter(numbers(service.read(Dataset.range(20).repeat(3)))) == Counter(dict.fromkeys(range(20), 3))
-    assert Counter(numbers(service.read(Dataset.range(20)).repeat(3))) == Counter(dict.fromkeys(range(20), 3))
+    """repeat() before distribute is part of the job, behind it a new iteration each
+    time.
+    """
+    assert Counter(numbers(service.read(Dataset.range(20).repeat(3)))) == Counter(
+        dict.fromkeys(range(20), 3)
+    )
+    assert Counter(numbers(service.read(Dataset.range(20)).repeat(3))) == Counter(
+        dict.fromkeys(range(20), 3)
+    )
     assert len(list(islice(service.read(Dataset.range(20)).repeat(), 100))) == 100
 
 
 def test_an_empty_first_repetition_does_not_end_the_others(service: Service) -> None:
-    """A reader that comes too late for one repetition of a shared job reads the next one."""
+    """A reader that comes too late for one repetition of a shared job reads the next
+    one.
+    """
     assert sorted(numbers(service.read(Dataset.range(20), job_name="shared"))) == list(range(20))
     late = iter(service.read(Dataset.range(20), job_name="shared").repeat())
     assert sorted(int(x) for x in islice(late, 20)) == list(range(20))

@@ -1,4 +1,6 @@
-"""Facts about static sharding over real sockets: who reads what, and how each fault reaches the reader."""
+"""Facts about static sharding over real sockets: who reads what, and how each fault
+reaches the reader.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from typing import Any
 import pytest
 
 from tests.service.conftest import Service
-from zmqdata import SHARD_HINT, Dataset, ShardingPolicy, TFRecordDataset, TFRecordWriter, WorkerConfig, WorkerServer
+from zmqdata import (
+    SHARD_HINT,
+    Dataset,
+    ShardingPolicy,
+    TFRecordDataset,
+    TFRecordWriter,
+    WorkerConfig,
+    WorkerServer,
+)
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 WORKERS = 3
@@ -40,27 +50,37 @@ def everything(files: int = 7) -> list[bytes]:
 
 @pytest.mark.parametrize("policy", [ShardingPolicy.DATA, ShardingPolicy.FILE_OR_DATA])
 def test_numbers_are_shared_out(static: Service, policy: Any) -> None:
-    """Without files elements are divided; an unseeded shuffle loses and doubles none; each repetition has all."""
+    """Without files elements are divided; an unseeded shuffle loses and doubles none;
+    each repetition has all.
+    """
     dataset = static.read(Dataset.range(20).shuffle(20).batch(3), policy)
     for _ in range(2):
         assert sorted(int(x) for batch in dataset for x in batch) == list(range(20))
 
 
-@pytest.mark.parametrize("policy", [ShardingPolicy.FILE, ShardingPolicy.FILE_OR_DATA, ShardingPolicy.DATA])
+@pytest.mark.parametrize(
+    "policy", [ShardingPolicy.FILE, ShardingPolicy.FILE_OR_DATA, ShardingPolicy.DATA]
+)
 def test_files_are_shared_out(static: Service, records: list[str], policy: Any) -> None:
     """Every record of every file comes once."""
-    listed = Dataset.list_files(records).interleave(lambda name: TFRecordDataset(name), cycle_length=2)
+    listed = Dataset.list_files(records).interleave(
+        lambda name: TFRecordDataset(name), cycle_length=2
+    )
     assert sorted(static.read(listed, policy)) == everything()
     assert sorted(static.read(TFRecordDataset(records), policy)) == everything()
 
 
 def test_hints_are_filled_in(static: Service, records: list[str]) -> None:
-    """The pipeline is divided where it says so; without a hint everybody reads everything."""
+    """The pipeline is divided where it says so; without a hint everybody reads
+    everything.
+    """
     assert sorted(map(int, static.read(HINTED, ShardingPolicy.HINT))) == list(range(20))
     files = Dataset.list_files(records).shard(SHARD_HINT, SHARD_HINT).flat_map(TFRecordDataset)
     assert sorted(static.read(files, ShardingPolicy.HINT)) == everything()
     whole = Dataset.range(20).shard(num_shards=1, index=0)
-    assert sorted(map(int, static.read(whole, ShardingPolicy.HINT))) == sorted(list(range(20)) * WORKERS)
+    assert sorted(map(int, static.read(whole, ShardingPolicy.HINT))) == sorted(
+        list(range(20)) * WORKERS
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +90,9 @@ def test_hints_are_filled_in(static: Service, records: list[str]) -> None:
         (ShardingPolicy.OFF, None, ""),
     ],
 )
-def test_a_range_has_no_files(static: Service, policy: Any, error: type[Exception] | None, text: str) -> None:
+def test_a_range_has_no_files(
+    static: Service, policy: Any, error: type[Exception] | None, text: str
+) -> None:
     """FILE says so; OFF does not mind."""
     dataset = static.read(Dataset.range(20), policy)
     if error is None:
@@ -80,14 +102,18 @@ def test_a_range_has_no_files(static: Service, policy: Any, error: type[Exceptio
             list(dataset)
 
 
-@pytest.mark.parametrize("policy", [ShardingPolicy.OFF, ShardingPolicy.DYNAMIC, ShardingPolicy.FILE_OR_DATA])
+@pytest.mark.parametrize(
+    "policy", [ShardingPolicy.OFF, ShardingPolicy.DYNAMIC, ShardingPolicy.FILE_OR_DATA]
+)
 def test_hints_are_for_their_policy(static: Service, policy: Any) -> None:
     """Another one is an error that names it."""
     with pytest.raises(FailedPreconditionError, match=r"ShardingPolicy\.HINT processing mode"):
         list(static.read(HINTED, policy))
 
 
-@pytest.mark.parametrize("policy", [ShardingPolicy.FILE, ShardingPolicy.FILE_OR_DATA, ShardingPolicy.HINT])
+@pytest.mark.parametrize(
+    "policy", [ShardingPolicy.FILE, ShardingPolicy.FILE_OR_DATA, ShardingPolicy.HINT]
+)
 def test_each_worker_needs_a_file(static: Service, records: list[str], policy: Any) -> None:
     """Two files are too few for three workers."""
     listed = Dataset.list_files(records[:2], shuffle=False)
@@ -112,7 +138,11 @@ def test_without_a_list_nobody_has_a_place(make_service: Callable[..., Service])
     ("addresses", "workers", "text"),
     [
         (["localhost:worker"] * 5, 0, "The worker's address is not configured"),
-        ([f"fake_worker_{number}.invalid" for number in range(2)], 0, "The worker's address is not configured"),
+        (
+            [f"fake_worker_{number}.invalid" for number in range(2)],
+            0,
+            "The worker's address is not configured",
+        ),
         (["localhost:%port%"], 1, "other workers are already running at the configured host"),
     ],
 )
@@ -126,7 +156,9 @@ def test_workers_without_a_place_do_not_start(
 
 
 def test_a_worker_that_comes_back_elsewhere_takes_the_free_place(static: Service) -> None:
-    """A worker of the same host with another port goes on in the place of one that has ended."""
+    """A worker of the same host with another port goes on in the place of one that has
+    ended.
+    """
     static.workers.pop().stop()
     static.add_worker()
     assert sorted(map(int, static.read(Dataset.range(20), ShardingPolicy.DATA))) == list(range(20))

@@ -1,4 +1,6 @@
-"""Facts about splits that are taken back: one slow worker does not hold up the end, counted by who made what."""
+"""Facts about splits that are taken back: one slow worker does not hold up the end,
+counted by who made what.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ BEFORE = 100
 
 
 class Workshop:
-    """Counts what each task makes. The first one to have made ``BEFORE`` elements gets stuck in the next."""
+    """Counts what each task makes. The first one to have made ``BEFORE`` elements gets
+    stuck in the next.
+    """
 
     def __init__(self) -> None:
         self.made: Counter[str] = Counter()
@@ -30,7 +34,9 @@ class Workshop:
         with self._lock:
             if not self.stuck and self.made[name] == BEFORE:
                 self.stuck = name
-        (self.gate if name == self.stuck else self._cost).wait(90.0 if name == self.stuck else 0.001)
+        (self.gate if name == self.stuck else self._cost).wait(
+            90.0 if name == self.stuck else 0.001
+        )
         with self._lock:
             self.made[name] += 1
         return value
@@ -62,7 +68,9 @@ def totals(service: Service) -> list[int]:
 def test_a_worker_that_is_stuck_loses_what_it_has_not_started(
     service: Service, workshop: Workshop, repetitions: int
 ) -> None:
-    """With hundreds of splits leased, it makes those it had begun, and the other worker all the rest, each once."""
+    """With hundreds of splits leased, it makes those it had begun, and the other worker
+    all the rest, each once.
+    """
     got: list[int] = []
     dataset = service.read(Dataset.range(TOTAL).repeat(repetitions).map(make))
     reader = threading.Thread(target=lambda: got.extend(map(int, dataset)), daemon=True)
@@ -78,8 +86,12 @@ def test_a_worker_that_is_stuck_loses_what_it_has_not_started(
     assert workshop.made[workshop.stuck] < BEFORE + 150
 
 
-def test_a_worker_that_drains_gives_back_at_once(make_service: Callable[..., Service], workshop: Workshop) -> None:
-    """While its last elements are read others make what it had not begun, and nothing is lost or doubled."""
+def test_a_worker_that_drains_gives_back_at_once(
+    make_service: Callable[..., Service], workshop: Workshop
+) -> None:
+    """While its last elements are read others make what it had not begun, and nothing
+    is lost or doubled.
+    """
     service = make_service(worker_options={"shutdown_quiet_period_ms": 5_000})
     workshop.gate.set()
     elements = iter(service.read(Dataset.range(TOTAL).map(make)))

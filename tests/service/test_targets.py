@@ -29,7 +29,9 @@ def half(make_service: Callable[..., Service]) -> Service:
     return service
 
 
-@pytest.mark.parametrize(("target", "copies"), [("AUTO", 2), ("ANY", 2), ("LOCAL", 1), ("local", 1)])
+@pytest.mark.parametrize(
+    ("target", "copies"), [("AUTO", 2), ("ANY", 2), ("LOCAL", 1), ("local", 1)]
+)
 def test_targets_choose_the_workers(half: Service, target: str, copies: int) -> None:
     """LOCAL reads the worker of this process alone, the others read both."""
     ds = half.read(Dataset.range(100), "parallel_epochs", target_workers=target)
@@ -38,13 +40,17 @@ def test_targets_choose_the_workers(half: Service, target: str, copies: int) -> 
 
 @pytest.mark.parametrize("mode", ["parallel_epochs", "distributed_epoch"])
 def test_local_reads_give_everything(half: Service, mode: str) -> None:
-    """The workers beside a client run all of its job, in either mode, and again when it is read again."""
+    """The workers beside a client run all of its job, in either mode, and again when it
+    is read again.
+    """
     ds = half.read(Dataset.range(1000), mode, target_workers="LOCAL")
     assert sorted(numbers(ds)) == sorted(numbers(ds)) == list(range(1000))
 
 
 def test_colocated_workers_of_others_are_left_out(make_service: Callable[..., Service]) -> None:
-    """AUTO does not read a worker tagged COLOCATED that is in another process; ANY does."""
+    """AUTO does not read a worker tagged COLOCATED that is in another process; ANY
+    does.
+    """
     service = make_service(workers=1)
     withdraw_worker(service.add_worker(worker_tags=("colocated",)).address)
     ds = Dataset.range(50)
@@ -64,7 +70,10 @@ def test_local_reads_need_a_local_worker(make_service: Callable[..., Service]) -
     """LOCAL with workers elsewhere only is an error that says what to do."""
     service = make_service(workers=1)
     withdraw_worker(service.workers[0].address)
-    with pytest.raises(InvalidArgumentError, match=r"Local reads require local tf.data workers, but no local worker"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"Local reads require local tf.data workers, but no local worker",
+    ):
         next(iter(service.read(Dataset.range(5), target_workers="LOCAL")))
 
 
@@ -73,7 +82,9 @@ def test_clients_of_a_job_agree_on_the_target(service: Service) -> None:
     first = iter(service.read(Dataset.range(100).repeat(), job_name="shared"))
     next(first)
     with pytest.raises(InvalidArgumentError, match="Existing target workers: <AUTO>; got <ANY>"):
-        next(iter(service.read(Dataset.range(100).repeat(), job_name="shared", target_workers="ANY")))
+        next(
+            iter(service.read(Dataset.range(100).repeat(), job_name="shared", target_workers="ANY"))
+        )
     first.close()
 
 
@@ -93,9 +104,15 @@ def test_local_elements_are_handed_over_as_they_are(service: Service) -> None:
     assert all((element["array"] == element["object"].number).all() for element in found)
 
 
-def test_local_failures_take_the_place_of_their_element(make_service: Callable[..., Service]) -> None:
-    """A user's error within one process is raised once, and the iteration goes on behind it."""
-    ds = make_service(workers=1).read(Dataset.range(4).map(lambda x: 6 // (int(x) - 1)), target_workers="LOCAL")
+def test_local_failures_take_the_place_of_their_element(
+    make_service: Callable[..., Service],
+) -> None:
+    """A user's error within one process is raised once, and the iteration goes on
+    behind it.
+    """
+    ds = make_service(workers=1).read(
+        Dataset.range(4).map(lambda x: 6 // (int(x) - 1)), target_workers="LOCAL"
+    )
     it, found = iter(ds), []
     with pytest.raises(PipelineError, match="ZeroDivisionError"):
         found.extend(it)
@@ -103,22 +120,37 @@ def test_local_failures_take_the_place_of_their_element(make_service: Callable[.
 
 
 def test_local_is_a_transport(half: Service) -> None:
-    """data_transfer_protocol="local" reads as target LOCAL does, and contradicts ANY."""
+    """data_transfer_protocol="local" reads as target LOCAL does, and contradicts
+    ANY.
+    """
     ds = Dataset.range(20)
     assert len(numbers(half.read(ds, "parallel_epochs", data_transfer_protocol="local"))) == 20
-    assert len(numbers(half.read(ds, "parallel_epochs", target_workers="LOCAL", data_transfer_protocol="tcp"))) == 20
+    assert (
+        len(
+            numbers(
+                half.read(
+                    ds, "parallel_epochs", target_workers="LOCAL", data_transfer_protocol="tcp"
+                )
+            )
+        )
+        == 20
+    )
     with pytest.raises(InvalidArgumentError, match=r"leave one of the two out"):
         half.read(ds, target_workers="ANY", data_transfer_protocol="local")
 
 
 def test_local_tasks_end_with_their_reader(service: Service) -> None:
-    """A worker that is read by its own process only keeps no task of an iterator that was closed."""
+    """A worker that is read by its own process only keeps no task of an iterator that
+    was closed.
+    """
     ds = service.read(Dataset.range(10).repeat(), "parallel_epochs", target_workers="LOCAL")
     for _ in range(3):
         it = iter(ds)
         assert len(list(islice(it, 5))) == 5
         it.close()
-    wait_until(lambda: not any(worker.num_tasks() for worker in service.workers), "tasks have ended")
+    wait_until(
+        lambda: not any(worker.num_tasks() for worker in service.workers), "tasks have ended"
+    )
 
 
 @pytest.mark.parametrize("target", ["local ", "REMOTE", "", None, 3])

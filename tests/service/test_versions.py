@@ -1,4 +1,6 @@
-"""Facts about peers of another version of the protocol: each side learns of it at once, and nobody goes on about it."""
+"""Facts about peers of another version of the protocol: each side learns of it at once,
+and nobody goes on about it.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
 def test_a_peer_of_another_version_is_told_ours(
     make_service: Callable[..., Service], context: zmq.Context[zmq.Socket[bytes]], which: int
 ) -> None:
-    """Each of its messages has one answer, whose first frame tells our version; the rejects count the mismatch."""
+    """Each of its messages has one answer, whose first frame tells our version; the
+    rejects count the mismatch.
+    """
     service = make_service(workers=1)
     endpoint, role = [(service.target, "dispatcher"), (service.workers[0].address, "worker")][which]
     peer = with_key(context, endpoint, own_key())
@@ -64,7 +68,9 @@ def test_a_peer_of_another_version_is_told_ours(
 def test_whose_key_is_revoked_is_told_nothing(
     make_service: Callable[..., Service], context: zmq.Context[zmq.Socket[bytes]], tmp_path: Path
 ) -> None:
-    """What is refused to a connection at large is refused to it in another version, too."""
+    """What is refused to a connection at large is refused to it in another version,
+    too.
+    """
     for role, key in keys.new_roles().items():
         keys.save(tmp_path / f"{role}.key", key)
     client, path = keys.load(tmp_path / "client.key"), tmp_path / "dispatcher.key"
@@ -72,16 +78,23 @@ def test_whose_key_is_revoked_is_told_nothing(
     peer = with_key(context, service.target, client)
     peer.send_multipart(OF_THE_OTHER)
     assert peer.recv_multipart() == wire.pack(wire.NOTICE)
-    kept = [line for line in path.read_text().splitlines(keepends=True) if client.public not in line]
+    kept = [
+        line for line in path.read_text().splitlines(keepends=True) if client.public not in line
+    ]
     keys.replace(path, keys.parse("".join(kept)))
-    wait_until(lambda: service.dispatcher._shell.access.keyring.holder(client.public) is None, "the file was read")
+    wait_until(
+        lambda: service.dispatcher._shell.access.keyring.holder(client.public) is None,
+        "the file was read",
+    )
     peer.send_multipart(OF_THE_OTHER)
     peer.send_multipart(wire.pack(m.RequestStatus("the last")))
     assert isinstance(wire.to_client.control(peer.recv_multipart()), m.RequestRefused)
 
 
 def test_calls_and_workers_hear_it_at_once(without_key: None) -> None:
-    """Whoever turns to such a dispatcher fails with both versions, the address and what to do, and says no more."""
+    """Whoever turns to such a dispatcher fails with both versions, the address and what
+    to do, and says no more.
+    """
     with ForeignDispatcher() as foreign:
         text = f"{MISMATCH}.* The peer is the (server|dispatcher) at {foreign.target}"
         with pytest.raises(FailedPreconditionError, match=text):
@@ -97,14 +110,19 @@ def test_calls_and_workers_hear_it_at_once(without_key: None) -> None:
 def test_a_dispatcher_that_comes_back_in_another_version(
     without_key: None, make_service: Callable[..., Service], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Readers get what they hold and then the error, without a goodbye that nobody would hear; workers end with it."""
+    """Readers get what they hold and then the error, without a goodbye that nobody
+    would hear; workers end with it.
+    """
     options = {"insecure": True, "heartbeat_interval_ms": 50}
     service = make_service(1, options, insecure=True, client_timeout_ms=300)
     it = iter(service.read(Dataset.range(1).repeat(), "parallel_epochs", job_name="job"))
     next(it)
     service.dispatcher.stop()
     with caplog.at_level(logging.WARNING), ForeignDispatcher(service.target) as foreign:
-        with pytest.raises(VersionMismatchError, match=f"{MISMATCH}.* The peer is the dispatcher at {service.target}"):
+        with pytest.raises(
+            VersionMismatchError,
+            match=f"{MISMATCH}.* The peer is the dispatcher at {service.target}",
+        ):
             deque(it, maxlen=0)
         with pytest.raises(VersionMismatchError, match=MISMATCH):
             service.workers[0].join(10)

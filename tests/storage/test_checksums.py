@@ -15,7 +15,12 @@ from zmqdata.storage.checksums import crc32c, masked_crc32c
 
 @pytest.fixture(autouse=True)
 def _new_tables() -> None:
-    for table in (checksums._row_table, checksums._row_offsets, checksums._shift_table, checksums._shift_lists):
+    for table in (
+        checksums._row_table,
+        checksums._row_offsets,
+        checksums._shift_table,
+        checksums._shift_lists,
+    ):
         table.cache_clear()
 
 
@@ -44,7 +49,9 @@ def test_both_ways_agree(tail: bytes, zeros: int) -> None:
 
 
 def test_long_content() -> None:
-    """An odd number of rows and several groups of rows are joined properly, and memoryviews are read as bytes are."""
+    """An odd number of rows and several groups of rows are joined properly, and
+    memoryviews are read as bytes are.
+    """
     content = np.random.PCG64(1).random_raw(21_000).tobytes() + b"rest"
     assert checksums._crc_by_numpy(memoryview(content)) == checksums._crc_by_bytes(content)
 

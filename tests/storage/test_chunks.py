@@ -14,7 +14,9 @@ from zmqdata.storage.chunks import ChunkReader, ChunkWriter
 from zmqdata.storage.manifests import Chunk, Manifest, read_manifest, spec_text, write_manifest
 
 
-def filled(folder: Path, counts: tuple[int, ...] = (5, 3), compression: str | None = None) -> Manifest:
+def filled(
+    folder: Path, counts: tuple[int, ...] = (5, 3), compression: str | None = None
+) -> Manifest:
     """A folder with chunks of small numbers, two in each block."""
     made = []
     for index, count in enumerate(counts):
@@ -38,7 +40,9 @@ EIGHT = [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (1, 1), (1, 2)]
 
 @pytest.mark.parametrize("compression", [None, "AUTO", "zstd"])
 def test_elements_come_back_in_order(tmp_path: Path, compression: str | None) -> None:
-    """What was written to several chunks is read in order, after the manifest said what there is."""
+    """What was written to several chunks is read in order, after the manifest said what
+    there is.
+    """
     made = filled(tmp_path, compression=compression)
     assert read_manifest(str(tmp_path)) == made
     manifest = read_manifest(str(tmp_path))
@@ -51,7 +55,10 @@ def test_reading_goes_on_from_any_place(tmp_path: Path) -> None:
     manifest = filled(tmp_path)
     reader = ChunkReader(str(tmp_path), manifest.chunks)
     for step in range(9):
-        other, skipped = ChunkReader(str(tmp_path), manifest.chunks), ChunkReader(str(tmp_path), manifest.chunks)
+        other, skipped = (
+            ChunkReader(str(tmp_path), manifest.chunks),
+            ChunkReader(str(tmp_path), manifest.chunks),
+        )
         other.restore(reader.state())
         skipped.skip(step)
         assert numbers(other) == numbers(skipped) == EIGHT[step:]
@@ -60,8 +67,12 @@ def test_reading_goes_on_from_any_place(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_large_and_many_elements_make_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block ends when it is large, has many elements, or the next one looks different."""
+def test_large_and_many_elements_make_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block ends when it is large, has many elements, or the next one looks
+    different.
+    """
     monkeypatch.setattr(chunks, "BLOCK_BYTES", 100)
     monkeypatch.setattr(chunks, "BLOCK_ELEMENTS", 3)
     writer = ChunkWriter(str(tmp_path / "a.chunk"), None)
@@ -91,7 +102,9 @@ def test_writing_goes_on_behind_a_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [0, 4, 8, 16, 30, -1])
 def test_a_changed_byte_is_data_loss_and_the_next_chunk_follows(tmp_path: Path, place: int) -> None:
-    """A changed byte anywhere in a chunk is one DataLossError; elements before it and of other chunks are read."""
+    """A changed byte anywhere in a chunk is one DataLossError; elements before it and
+    of other chunks are read.
+    """
     manifest = filled(tmp_path, (2, 1))
     damaged = bytearray((tmp_path / "0.chunk").read_bytes())
     damaged[place] ^= 1
@@ -103,13 +116,17 @@ def test_a_changed_byte_is_data_loss_and_the_next_chunk_follows(tmp_path: Path, 
 
 
 def test_a_truncated_or_missing_chunk_is_data_loss(tmp_path: Path) -> None:
-    """A chunk of another length than was written, and one that is gone, are DataLossError."""
+    """A chunk of another length than was written, and one that is gone, are
+    DataLossError.
+    """
     manifest = filled(tmp_path, (2, 2, 1))
     content = (tmp_path / "0.chunk").read_bytes()
     (tmp_path / "0.chunk").write_bytes(content[:-1])
     (tmp_path / "1.chunk").unlink()
     reader = ChunkReader(str(tmp_path), manifest.chunks)
-    with pytest.raises(DataLossError, match=r"0.chunk is damaged: it has \d+ bytes, and \d+ were written"):
+    with pytest.raises(
+        DataLossError, match=r"0.chunk is damaged: it has \d+ bytes, and \d+ were written"
+    ):
         next(reader)
     with pytest.raises(DataLossError, match=r"1.chunk is damaged: .*No such file"):
         next(reader)
@@ -117,7 +134,9 @@ def test_a_truncated_or_missing_chunk_is_data_loss(tmp_path: Path) -> None:
 
 
 def test_a_block_with_a_good_checksum_may_still_be_nonsense(tmp_path: Path) -> None:
-    """Bytes that never were a block are DataLossError, also when their checksum fits."""
+    """Bytes that never were a block are DataLossError, also when their checksum
+    fits.
+    """
     head = chunks._HEAD
     for header in (b"\x01", b"\x92\xc4\x01\x00\x90"):
         content = head.pack(b"zqb1", len(header), 0, chunks.zlib.crc32(header)) + header

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.storage.files``: the same facts about files of this machine and about those behind a URL."""
+"""Tests of ``zmqdata.storage.files``: the same facts about files of this machine and
+about those behind a URL.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def test_files_come_and_go(folder: str) -> None:
-    """What is written is there with its size, under its new name after a move, and gone when it is removed."""
+    """What is written is there with its size, under its new name after a move, and gone
+    when it is removed.
+    """
     files = files_of(folder)
     path, target = f"{folder}/a", f"{folder}/sub/b"
     assert (files.names(folder), files.size(path)) == ([], None)
@@ -57,7 +61,9 @@ def test_a_move_takes_the_place_of_what_is_there(folder: str) -> None:
 
 
 def test_a_file_is_created_once(folder: str) -> None:
-    """Creating a file that exists is an error and leaves it alone; replacing it does not."""
+    """Creating a file that exists is an error and leaves it alone; replacing it does
+    not.
+    """
     files, path = files_of(folder), f"{folder}/a"
     files.create(path, b"one")
     with pytest.raises(AlreadyExistsError, match="exists already"):
@@ -94,14 +100,22 @@ def zeros(path: Path) -> None:
 @pytest.mark.parametrize("protocol", ["", "file://", "local://"])
 @pytest.mark.parametrize("make", [fifo, listening, zeros, Path.mkdir])
 def test_what_is_no_file_is_not_opened(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make: Callable[[Path], None], protocol: str, mode: str
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    make: Callable[[Path], None],
+    protocol: str,
+    mode: str,
 ) -> None:
-    """A pipe, socket, device or folder is an error that names it, and keeps nobody waiting; none stays open."""
+    """A pipe, socket, device or folder is an error that names it, and keeps nobody
+    waiting; none stays open.
+    """
     monkeypatch.chdir(tmp_path)  # names of sockets are short
     make(Path("a"))
     path = f"{protocol}{tmp_path}/a"
     before = os.listdir("/proc/self/fd")
-    with pytest.raises(FailedPreconditionError, match=rf"{tmp_path}/a should be a file, and is a pipe.* Remove it"):
+    with pytest.raises(
+        FailedPreconditionError, match=rf"{tmp_path}/a should be a file, and is a pipe.* Remove it"
+    ):
         files_of(path).open(path, mode)
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
@@ -124,7 +138,9 @@ def test_paths_mean_the_same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_a_missing_fsspec_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without fsspec, or what it needs for a protocol, a URL is an error that says what to install."""
+    """Without fsspec, or what it needs for a protocol, a URL is an error that says what
+    to install.
+    """
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:

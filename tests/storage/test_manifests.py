@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.storage.manifests``: what a folder of saved elements says of itself, and what it must not say."""
+"""Tests of ``zmqdata.storage.manifests``: what a folder of saved elements says of
+itself, and what it must not say.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ import numpy as np
 import pytest
 
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.errors import AlreadyExistsError, DataLossError, DataServiceError, InvalidArgumentError, NotFoundError
+from zmqdata.errors import (
+    AlreadyExistsError,
+    DataLossError,
+    DataServiceError,
+    InvalidArgumentError,
+    NotFoundError,
+)
 from zmqdata.storage import manifests
 from zmqdata.storage.files import LOCAL
 from zmqdata.storage.manifests import (
@@ -56,7 +64,9 @@ def publish(folder: Path, *names: str) -> None:
 
 
 def test_a_manifest_says_what_there_is(tmp_path: Path) -> None:
-    """A manifest comes back as it was written, with the number of elements and their spec."""
+    """A manifest comes back as it was written, with the number of elements and their
+    spec.
+    """
     filled(tmp_path)
     found = read_manifest(str(tmp_path))
     assert found == MADE
@@ -64,7 +74,9 @@ def test_a_manifest_says_what_there_is(tmp_path: Path) -> None:
 
 
 def test_a_manifest_replaces_what_was_there(tmp_path: Path) -> None:
-    """Chunks that a new manifest does not name are removed with the old one; other files stay."""
+    """Chunks that a new manifest does not name are removed with the old one; other
+    files stay.
+    """
     filled(tmp_path)
     (tmp_path / "other").touch()
     write_manifest(str(tmp_path), Manifest("next", None, None, (Chunk("1.chunk", 3, 1),)))
@@ -75,7 +87,9 @@ def test_a_manifest_replaces_what_was_there(tmp_path: Path) -> None:
 def test_a_folder_without_manifest_holds_nothing(tmp_path: Path) -> None:
     """A missing folder or manifest is an error that says so."""
     for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(NotFoundError, match=r"holds no saved dataset: there is no manifest.json"):
+        with pytest.raises(
+            NotFoundError, match=r"holds no saved dataset: there is no manifest.json"
+        ):
             read_manifest(str(folder))
 
 
@@ -100,25 +114,44 @@ def test_a_changed_manifest_is_data_loss(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["/etc/a.chunk", "../a.chunk", "x/a.chunk", "..", "", "chunks/../chunk_0_0_1", "chunks/a.chunk", "chunk_0_0_1"],
+    [
+        "/etc/a.chunk",
+        "../a.chunk",
+        "x/a.chunk",
+        "..",
+        "",
+        "chunks/../chunk_0_0_1",
+        "chunks/a.chunk",
+        "chunk_0_0_1",
+    ],
 )
 def test_a_manifest_names_chunks_as_writers_do(tmp_path: Path, name: str) -> None:
     """No name leads out of the folder, however well it is sealed."""
     write_manifest(str(tmp_path), Manifest("run", None, None, (Chunk(name, 1, 1),)))
-    with pytest.raises(DataLossError, match=rf"manifest.json is damaged: it names the chunk {name!r}. Expected"):
+    with pytest.raises(
+        DataLossError, match=rf"manifest.json is damaged: it names the chunk {name!r}. Expected"
+    ):
         read_manifest(str(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("chunk", "text"),
     [
-        (Chunk("a.chunk", 2**63 - 1, 100), "claims 9223372036854775807 elements in the 100 bytes of a.chunk"),
+        (
+            Chunk("a.chunk", 2**63 - 1, 100),
+            "claims 9223372036854775807 elements in the 100 bytes of a.chunk",
+        ),
         (Chunk("a.chunk", -1, 100), "claims -1 elements in the 100 bytes"),
         (Chunk("a.chunk", 0, -1), "claims 0 elements in the -1 bytes"),
-        (Chunk("a.chunk", 10**18, 10**18), "claims 1000000000000000000 elements, at most 999999999999999999"),
+        (
+            Chunk("a.chunk", 10**18, 10**18),
+            "claims 1000000000000000000 elements, at most 999999999999999999",
+        ),
     ],
 )
-def test_a_manifest_claims_no_counts_that_cannot_be(tmp_path: Path, chunk: Chunk, text: str) -> None:
+def test_a_manifest_claims_no_counts_that_cannot_be(
+    tmp_path: Path, chunk: Chunk, text: str
+) -> None:
     """Elements are neither fewer than none nor more than fit into their bytes."""
     write_manifest(str(tmp_path), Manifest("run", None, None, (chunk,)))
     with pytest.raises(DataLossError, match=text):
@@ -129,7 +162,9 @@ def test_a_manifest_claims_no_counts_that_cannot_be(tmp_path: Path, chunk: Chunk
 def test_a_huge_file_is_not_read_whole(
     tmp_path: Path, name: str, reading: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is larger than anything that is written is damaged; as much as that is read of it, and no more."""
+    """What is larger than anything that is written is damaged; as much as that is read
+    of it, and no more.
+    """
     monkeypatch.setattr(manifests, "MOST_BYTES", 1000)
     (tmp_path / name).touch()
     os.truncate(tmp_path / name, 1 << 40)
@@ -138,18 +173,26 @@ def test_a_huge_file_is_not_read_whole(
 
 
 def test_the_spec_of_a_save_admits_every_chunk() -> None:
-    """Where only chunks have specs, that of the whole admits all of them; those that do not fit together are none."""
+    """Where only chunks have specs, that of the whole admits all of them; those that do
+    not fit together are none.
+    """
 
     def specs(*given: TensorSpec) -> Manifest:
-        return Manifest("run", None, None, (), tuple(text for one in given if (text := spec_text(one))))
+        return Manifest(
+            "run", None, None, (), tuple(text for one in given if (text := spec_text(one)))
+        )
 
-    assert specs(TensorSpec((2, 3), "int8"), TensorSpec((4, 3), "int8")).element_spec == TensorSpec((None, 3), "int8")
+    assert specs(TensorSpec((2, 3), "int8"), TensorSpec((4, 3), "int8")).element_spec == TensorSpec(
+        (None, 3), "int8"
+    )
     assert specs(INT, TensorSpec((), "int8")).element_spec is None
     assert specs().element_spec is None
 
 
 def test_a_save_takes_its_folder_once(tmp_path: Path) -> None:
-    """Beginning the same save again changes nothing; another one is refused, there and where `save` has written."""
+    """Beginning the same save again changes nothing; another one is refused, there and
+    where `save` has written.
+    """
     folder = str(tmp_path / "deep" / "save")
     assert read_save(folder) is None
     begin_save(folder, SAVE)
@@ -164,7 +207,9 @@ def test_a_save_takes_its_folder_once(tmp_path: Path) -> None:
         begin_save(str(tmp_path), SAVE)
 
 
-def test_two_saves_that_begin_at_once_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_saves_that_begin_at_once_are_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of two saves that both saw an empty folder one is refused."""
     folder = str(tmp_path / "save")
     begin_save(folder, SAVE)
@@ -186,7 +231,12 @@ def test_a_save_ends_with_a_marker(tmp_path: Path) -> None:
     finish_save(folder, MADE)
     assert is_done(folder)
     assert read_manifest(folder) == MADE
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["DONE", "chunks", MANIFEST, "save.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "DONE",
+        "chunks",
+        MANIFEST,
+        "save.json",
+    ]
 
 
 def test_a_save_that_fails_says_why(tmp_path: Path) -> None:
@@ -202,27 +252,49 @@ def test_a_save_that_fails_says_why(tmp_path: Path) -> None:
 
 
 def test_chunks_are_read_round_by_round(tmp_path: Path) -> None:
-    """The order of chunks is their number within the stream, then the stream, by value and not by text."""
-    publish(tmp_path, "chunk_0_0_5", "chunk_10_0_5", "chunk_2_0_1", "chunk_0_1_5", "chunk_0_10_5", "chunk_0_2_5")
+    """The order of chunks is their number within the stream, then the stream, by value
+    and not by text.
+    """
+    publish(
+        tmp_path,
+        "chunk_0_0_5",
+        "chunk_10_0_5",
+        "chunk_2_0_1",
+        "chunk_0_1_5",
+        "chunk_0_10_5",
+        "chunk_0_2_5",
+    )
     found = [(name.stream, name.chunk) for name in committed_chunks(LOCAL, str(tmp_path))]
     assert found == [(0, 0), (2, 0), (10, 0), (0, 1), (0, 2), (0, 10)]
 
 
-BAD_CHUNKS = ["chunk_", "chunk_x_0_1", "chunk_0_-1_1", "chunk_0_0_-1", "chunk_0_0", "chunk_0_0_1_2", "chunk_00_0_1"]
+BAD_CHUNKS = [
+    "chunk_",
+    "chunk_x_0_1",
+    "chunk_0_-1_1",
+    "chunk_0_0_-1",
+    "chunk_0_0",
+    "chunk_0_0_1_2",
+    "chunk_00_0_1",
+]
 
 
 @pytest.mark.parametrize("name", BAD_CHUNKS)
 def test_a_chunk_with_a_bad_name_is_data_loss(tmp_path: Path, name: str) -> None:
     """What has another name than a chunk has no place among chunks."""
     publish(tmp_path, name)
-    with pytest.raises(DataLossError, match=r"Can't parse .* Expected chunk_<stream>_<chunk>_<num_elements>"):
+    with pytest.raises(
+        DataLossError, match=r"Can't parse .* Expected chunk_<stream>_<chunk>_<num_elements>"
+    ):
         committed_chunks(LOCAL, str(tmp_path))
 
 
 def test_a_chunk_twice_is_data_loss(tmp_path: Path) -> None:
     """Two files for one place in a stream contradict each other."""
     publish(tmp_path, "chunk_0_0_5", "chunk_0_0_6")
-    with pytest.raises(DataLossError, match=r"Found duplicate chunk: .* has chunk_0_0_5 and chunk_0_0_6"):
+    with pytest.raises(
+        DataLossError, match=r"Found duplicate chunk: .* has chunk_0_0_5 and chunk_0_0_6"
+    ):
         committed_chunks(LOCAL, str(tmp_path))
 
 
@@ -235,7 +307,9 @@ def test_a_stream_with_a_bad_name_is_data_loss(name: str) -> None:
 
 @pytest.mark.parametrize("read", [read_save, read_save_error])
 @pytest.mark.parametrize("text", ["{", "{}", "[]"])
-def test_damaged_descriptions_are_data_loss(tmp_path: Path, read: Callable[[str], object], text: str) -> None:
+def test_damaged_descriptions_are_data_loss(
+    tmp_path: Path, read: Callable[[str], object], text: str
+) -> None:
     """Whatever stands in the files of a save, a damaged one is DataLossError."""
     for name in ("save.json", "ERROR"):
         (tmp_path / name).write_text(text)

@@ -27,7 +27,9 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         assert [read_record(file) for _ in range(4)] == [*CONTENTS, None]
 
 
-@pytest.mark.parametrize(("options", "unpack"), [("GZIP", gzip.decompress), ("ZLIB", zlib.decompress)])
+@pytest.mark.parametrize(
+    ("options", "unpack"), [("GZIP", gzip.decompress), ("ZLIB", zlib.decompress)]
+)
 def test_compressed_files(tmp_path: Path, options: str, unpack: object) -> None:
     """A compressed file holds the same bytes in the usual container."""
     with TFRecordWriter(tmp_path / "a", options) as writer:
@@ -37,7 +39,9 @@ def test_compressed_files(tmp_path: Path, options: str, unpack: object) -> None:
 
 
 def test_what_lies_around_a_record() -> None:
-    """Length, its checksum, content and its checksum follow one another, all little endian."""
+    """Length, its checksum, content and its checksum follow one another, all little
+    endian.
+    """
     record = as_record(b"123456789")
     assert record[:8] == (9).to_bytes(8, "little")
     assert record[8:12] == masked_crc32c(record[:8]).to_bytes(4, "little")
@@ -51,7 +55,9 @@ def test_a_truncated_record_is_data_loss(length: int) -> None:
         read_record(io.BytesIO(as_record(b"abc")[:length]))
 
 
-@pytest.mark.parametrize(("place", "text"), [(0, "its length"), (9, "its length"), (13, "3 bytes"), (16, "3 bytes")])
+@pytest.mark.parametrize(
+    ("place", "text"), [(0, "its length"), (9, "its length"), (13, "3 bytes"), (16, "3 bytes")]
+)
 def test_a_changed_byte_is_data_loss(place: int, text: str) -> None:
     """A changed byte anywhere fails one of both checksums."""
     damaged = bytearray(as_record(b"abc"))

@@ -17,7 +17,9 @@ from zmqdata.testing import Clock, LawBroken, Laws, SimulatedPipeline
 
 PIPELINE = SimulatedPipeline(splits=3, most=1)
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
-DESCRIPTION = m.DatasetDescription("digest", "print", (IndexSplits(3),), "", None, -2, None, "3.11", "0")
+DESCRIPTION = m.DatasetDescription(
+    "digest", "print", (IndexSplits(3),), "", None, -2, None, "3.11", "0"
+)
 
 
 class Court:
@@ -57,7 +59,9 @@ class Court:
 
     def takes(self, client: str, first: int, stop: int, at: int = 0, alone: bool = False) -> None:
         names = tuple((0, first + at + n, 0) for n in range(stop - first))
-        self.laws.handed_out(client, m.Block(1, 1, 2, first, stop - first, 0, 1), names, 0, stop - first, alone)
+        self.laws.handed_out(
+            client, m.Block(1, 1, 2, first, stop - first, 0, 1), names, 0, stop - first, alone
+        )
 
 
 def test_attempts_only_grow() -> None:
@@ -87,7 +91,9 @@ def test_facts_are_written_before_they_are_told(message: m.Message) -> None:
 
 
 def test_a_split_is_in_one_ledger() -> None:
-    """It may be given to another task when it was taken back, and no end is told before that."""
+    """It may be given to another task when it was taken back, and no end is told before
+    that.
+    """
     court = Court()
     court.commit(u.CreateTaskUpdate(2, 2000, 1), u.AssignSplitsUpdate(1, 0, Split(0, 0, 3)))
     with pytest.raises(LawBroken, match="while 1 has"):
@@ -95,11 +101,15 @@ def test_a_split_is_in_one_ledger() -> None:
     court.commit(u.CutLedgerUpdate(1, 0, 1, 1, 2))
     with pytest.raises(LawBroken, match="told the end of repetition 0"):
         court.commit(u.AssignSplitsUpdate(2, 0, Split(0, 3, 3)))
-    court.commit(u.AssignSplitsUpdate(2, 0, Split(0, 2, 3)), u.AssignSplitsUpdate(2, 0, Split(0, 3, 3)))
+    court.commit(
+        u.AssignSplitsUpdate(2, 0, Split(0, 2, 3)), u.AssignSplitsUpdate(2, 0, Split(0, 3, 3))
+    )
 
 
 def test_nothing_is_handed_out_twice() -> None:
-    """Neither by two clients, nor by one, nor after it was reported by a client that is gone."""
+    """Neither by two clients, nor by one, nor after it was reported by a client that is
+    gone.
+    """
     court = Court()
     court.takes("k", 0, 2)
     with pytest.raises(LawBroken, match="handed out by k again by l"):
@@ -128,7 +138,9 @@ def test_order_holds_while_nobody_leaves() -> None:
 
 
 def test_what_the_dead_take_does_not_count() -> None:
-    """A client that was given up, and can not know that it is not alone, hands out for itself."""
+    """A client that was given up, and can not know that it is not alone, hands out for
+    itself.
+    """
     court = Court()
     court.commit(u.CloseClientUpdate("k"))
     court.takes("k", 0, 1, alone=True)
@@ -153,7 +165,9 @@ def test_links_are_numbered_without_a_gap() -> None:
 
 
 def test_credit_is_kept() -> None:
-    """More than granted is sent only to a client with nothing in flight, and a block sent again is free."""
+    """More than granted is sent only to a client with nothing in flight, and a block
+    sent again is free.
+    """
     court = Court()
     court.grants(2, 100)
     court.pushes(1, 0, count=5, size=500)
@@ -164,7 +178,9 @@ def test_credit_is_kept() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """A worker that makes more than its buffer takes is caught, and one that miscounts too."""
+    """A worker that makes more than its buffer takes is caught, and one that miscounts
+    too.
+    """
     court = Court()
     definition = m.TaskDefinition(1, 2, 2000, "dataset", "digest", "DYNAMIC", 1, None, (), ())
     court.worker.handle(0.0, c.Received(c.DISPATCHER, m.HostTask(definition)))
@@ -180,7 +196,9 @@ def test_memory_is_bounded() -> None:
 
 
 def test_old_attempts_stay_behind() -> None:
-    """After answering for a new attempt a client neither takes nor grants an older one."""
+    """After answering for a new attempt a client neither takes nor grants an older
+    one.
+    """
     court = Court()
     court.client_says(c.Send(c.DISPATCHER, m.HoldingsReported("k", 1, 3, ())))
     with pytest.raises(LawBroken, match="old attempt"):
@@ -209,7 +227,9 @@ def test_everything_is_delivered_once() -> None:
 
 
 def test_a_copy_is_complete() -> None:
-    """In mode OFF each task gives everything, but for what died with a client, or may be held by one that is dead."""
+    """In mode OFF each task gives everything, but for what died with a client, or may
+    be held by one that is dead.
+    """
     court = Court("OFF")
     court.takes("k", 0, 2)
     court.laws.check_end()

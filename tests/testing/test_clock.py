@@ -6,7 +6,9 @@ from zmqdata.testing import Clock
 
 
 def test_time_stands_still_until_it_is_moved() -> None:
-    """Things happen when their time has come, in its order, and then in the order of asking."""
+    """Things happen when their time has come, in its order, and then in the order of
+    asking.
+    """
     clock, done = Clock(10.0), []
     for seconds, name in ((2.0, "c"), (1.0, "a"), (1.0, "b"), (-5.0, "first")):
         clock.after(seconds, lambda name=name: done.append((clock.now, name)))  # type: ignore[misc]

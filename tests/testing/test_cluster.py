@@ -16,7 +16,9 @@ WAITING = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
 
 
 def test_a_condition_is_awaited_until_its_deadline() -> None:
-    """A condition that comes true ends the wait; one that does not is named in the error."""
+    """A condition that comes true ends the wait; one that does not is named in the
+    error.
+    """
     asked = iter([False, False, True])
     await_condition(lambda: next(asked))
     with pytest.raises(TimeoutError, match=r"waited 0\.02 s in vain for the end"):
@@ -25,7 +27,9 @@ def test_a_condition_is_awaited_until_its_deadline() -> None:
 
 @pytest.mark.realprocess
 def test_a_process_that_is_left_is_found() -> None:
-    """A child process is among the descendants while it runs, and a leak when it outlives the block."""
+    """A child process is among the descendants while it runs, and a leak when it
+    outlives the block.
+    """
     with pytest.raises(AssertionError, match=r"left behind: .*process "), no_leaks(deadline=0.05):
         process = subprocess.Popen(WAITING, stdin=subprocess.PIPE)
     assert process.pid in descendants(os.getpid())
@@ -43,7 +47,9 @@ def test_a_thread_that_is_left_is_found() -> None:
 
 
 def test_a_socket_that_is_left_is_found() -> None:
-    """A listening socket that outlives the block is a leak, and is seen to listen until it is closed."""
+    """A listening socket that outlives the block is a leak, and is seen to listen until
+    it is closed.
+    """
     with pytest.raises(AssertionError, match="socket:"), no_leaks(deadline=0.05):
         server = socket.create_server(("127.0.0.1", 0))
     address = f"tcp://127.0.0.1:{server.getsockname()[1]}"

@@ -17,15 +17,23 @@ from zmqdata.updates import CloseTaskListUpdate, TakeStateUpdate, Update
 
 
 def test_a_crash_tells_what_of_the_last_writes_is_read_again() -> None:
-    """Wherever they were cut off; also where the zeros behind the cut complete a record."""
+    """Wherever they were cut off; also where the zeros behind the cut complete a
+    record.
+    """
     outcomes = set()
     for seed in range(300):
         disk = SimulatedDisk(Clock(), seed)
         disk.begin([CloseTaskListUpdate(1)])
-        updates: list[Update] = [CloseTaskListUpdate(2), TakeStateUpdate(3, TaskState(4, b"state", (0,)))]
+        updates: list[Update] = [
+            CloseTaskListUpdate(2),
+            TakeStateUpdate(3, TaskState(4, b"state", (0,))),
+        ]
         for turn, update in enumerate(updates):
             disk.write(turn, [update], lambda turn: None)
-        whole, told = len(disk.content) + sum(len(one) for _, one in (*disk._writing, *disk._waiting)), disk.crash()
+        whole, told = (
+            len(disk.content) + sum(len(one) for _, one in (*disk._writing, *disk._waiting)),
+            disk.crash(),
+        )
         read: list[Update] = []
         assert disk.read(read.append)
         assert len(read) == 1 + told
@@ -35,7 +43,9 @@ def test_a_crash_tells_what_of_the_last_writes_is_read_again() -> None:
 
 @pytest.fixture(scope="module")
 def recorded() -> bytes:
-    """The journal of a run: a job of two clients whose worker dies, and whose tasks go on elsewhere."""
+    """The journal of a run: a job of two clients whose worker dies, and whose tasks go
+    on elsewhere.
+    """
     world = World(seed=1, pipeline=SimulatedPipeline(splits=40), journalled=True)
     first, _ = world.add_worker(), world.add_worker()
     clients = [world.add_client() for _ in range(2)]
@@ -59,7 +69,9 @@ def replayed(content: bytes) -> list[Update]:
 
 
 def test_a_recorded_run_cut_anywhere_is_a_prefix(recorded: bytes) -> None:
-    """At every byte: what came before it, turn by turn, or an error as long as the first snapshot is not whole."""
+    """At every byte: what came before it, turn by turn, or an error as long as the
+    first snapshot is not whole.
+    """
     whole, lengths = replayed(recorded), set[int]()
     for cut in range(len(recorded)):
         with contextlib.suppress(DataLossError):

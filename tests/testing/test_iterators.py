@@ -79,16 +79,38 @@ def test_a_run_that_depends_on_more_than_its_seed_is_found() -> None:
 
 
 def test_what_came_is_returned() -> None:
-    """Elements and failures in order; endless pipelines up to the limit; the context is the caller's."""
-    assert check_iterator(Dataset.range(2).map(lambda x: 1 // int(x)))[0][:2] == ("raised", "PipelineError")
+    """Elements and failures in order; endless pipelines up to the limit; the context is
+    the caller's.
+    """
+    assert check_iterator(Dataset.range(2).map(lambda x: 1 // int(x)))[0][:2] == (
+        "raised",
+        "PipelineError",
+    )
     assert len(check_iterator(Dataset.range(2).repeat(), limit=7)) == 7
-    orders = [check_iterator(Dataset.range(9).shuffle(9), context=lambda n=n: Context(seed=n)) for n in range(2)]
+    orders = [
+        check_iterator(Dataset.range(9).shuffle(9), context=lambda n=n: Context(seed=n))
+        for n in range(2)
+    ]
     assert orders[0] != orders[1]
 
 
 def test_elements_compare_by_type_and_content() -> None:
-    """Dtypes, shapes and kinds count; two NaN are equal; a dataset is what it yields."""
-    different = [1, True, 1.0, np.int64(1), np.array(1), np.array([1]), "1", (1,), {"a": 1}, Dataset.range(1), None]
+    """Dtypes, shapes and kinds count; two NaN are equal; a dataset is what it
+    yields.
+    """
+    different = [
+        1,
+        True,
+        1.0,
+        np.int64(1),
+        np.array(1),
+        np.array([1]),
+        "1",
+        (1,),
+        {"a": 1},
+        Dataset.range(1),
+        None,
+    ]
     assert len({str(plain(value)) for value in different}) == len(different)
     assert plain(np.array([Dataset.range(1), None])) == plain(np.array([Dataset.range(1), None]))
     assert plain((float("nan"), np.array([np.nan]))) == plain((float("nan"), np.array([np.nan])))

@@ -117,7 +117,9 @@ def test_a_client_that_disconnects_hears_nothing() -> None:
 
 
 def test_connecting_to_nobody_breaks() -> None:
-    """A link that is gone, or has its client already, ends for whoever comes too late."""
+    """A link that is gone, or has its client already, ends for whoever comes too
+    late.
+    """
     wires = Wires()
     wires.link()
     wires.network.connect("link", "b", wires.got.append, wires.broken.append)

@@ -1,4 +1,6 @@
-"""Facts about saves in simulated worlds: whatever dies, every element is on the disk once; broken cores are caught."""
+"""Facts about saves in simulated worlds: whatever dies, every element is on the disk
+once; broken cores are caught.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +25,30 @@ FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 
 @pytest.mark.parametrize("family", range(FAMILIES))
 def test_whatever_goes_wrong_everything_is_saved_once(family: int) -> None:
-    """Deaths of workers and dispatcher, cuts and lost messages leave every element in one chunk of the manifest."""
+    """Deaths of workers and dispatcher, cuts and lost messages leave every element in
+    one chunk of the manifest.
+    """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
         SavingScenario(seed).run()
 
 
 @pytest.mark.parametrize("family", range(2))
 def test_poison_is_left_out_of_saves_or_ends_them(family: int) -> None:
-    """Elements that kill their worker are found among all other misfortunes; an ERROR names one of them."""
+    """Elements that kill their worker are found among all other misfortunes; an ERROR
+    names one of them.
+    """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
         SavingPoisonScenario(seed).run()
 
 
 @pytest.mark.parametrize(("rule", "marker", "deaths"), [("skip", "DONE", 6), ("fail", "ERROR", 3)])
 def test_three_deaths_are_enough(rule: str, marker: str, deaths: int) -> None:
-    """Of two elements that kill, each is left out after three deaths; or the save ends after those of the first."""
-    world = SavingWorld(seed=2, pipeline=SimulatedPipeline(splits=40, most=1, kills=20), on_poison=rule)
+    """Of two elements that kill, each is left out after three deaths; or the save ends
+    after those of the first.
+    """
+    world = SavingWorld(
+        seed=2, pipeline=SimulatedPipeline(splits=40, most=1, kills=20), on_poison=rule
+    )
     world.add_worker()
     Saver(world)
     world.save_until_marked()
@@ -48,7 +58,9 @@ def test_three_deaths_are_enough(rule: str, marker: str, deaths: int) -> None:
 
 
 def test_a_calm_save_uses_every_worker() -> None:
-    """Each of three workers has a stream of its own, and together they save everything."""
+    """Each of three workers has a stream of its own, and together they save
+    everything.
+    """
     world = SavingWorld(seed=1, pipeline=SimulatedPipeline(splits=300))
     for _ in range(3):
         world.add_worker()

@@ -1,4 +1,6 @@
-"""Facts about clients and workers that cannot reach each other while the dispatcher hears both, as simulated."""
+"""Facts about clients and workers that cannot reach each other while the dispatcher
+hears both, as simulated.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ PIPELINE = SimulatedPipeline(splits=200, most=3)
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_task_goes_where_its_reader_can_get_it(seed: int, mode: str, both_ways: bool) -> None:
-    """A cable between the two that is cut for good costs less than a minute, and no element."""
+    """A cable between the two that is cut for good costs less than a minute, and no
+    element.
+    """
     world = World(seed, mode, PIPELINE, shards=2 if mode == "DATA" else 0, journalled=True)
     worker, _ = (world.add_worker() for _ in range(2))
     client = world.add_client(limit=20)
@@ -28,7 +32,9 @@ def test_a_task_goes_where_its_reader_can_get_it(seed: int, mode: str, both_ways
 
 
 def test_a_task_that_nobody_can_reach_waits_where_it_is() -> None:
-    """Where a client reaches no worker at all, tasks do not go round and round; healed, it reads on."""
+    """Where a client reaches no worker at all, tasks do not go round and round; healed,
+    it reads on.
+    """
     world = World(1, "DYNAMIC", PIPELINE, journalled=True)
     workers = [world.add_worker() for _ in range(3)]
     client = world.add_client(limit=20)

@@ -1,4 +1,6 @@
-"""Facts about workers that drain one after the other, in simulated worlds: tasks stay few, and stay spread."""
+"""Facts about workers that drain one after the other, in simulated worlds: tasks stay
+few, and stay spread.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ DRAINS = 100
 
 
 def begun(seed: int, workers: int, splits: int = 4000, num_consumers: int | None = None) -> World:
-    """A world in which workers with little room make elements for loops that take a while for all of them."""
+    """A world in which workers with little room make elements for loops that take a
+    while for all of them.
+    """
     job = {} if num_consumers is None else {"num_consumers": num_consumers, "finite": "drop"}
     world = World(seed, pipeline=SimulatedPipeline(splits=splits, most=1), journalled=True, **job)
     for _ in range(workers):
@@ -36,15 +40,21 @@ def replace_worker(world: World, draw: random.Random) -> None:
 
 
 def spread(world: World) -> list[int]:
-    """How many tasks that are not at their end each living worker hosts, the fewest first."""
+    """How many tasks that are not at their end each living worker hosts, the fewest
+    first.
+    """
     tasks = world.laws.state.tasks.values()
     hosts = Counter(task.worker for task in tasks if not task.removed and task.total is None)
     return sorted(hosts[worker.name] for worker in world.workers if worker.alive)
 
 
 @pytest.mark.parametrize(("workers", "num_consumers"), [(2, None), (4, None), (3, 2)])
-def test_a_hundred_drains_leave_tasks_few_and_spread(workers: int, num_consumers: int | None) -> None:
-    """There are never more tasks than there were workers at once, newcomers take theirs, and everything comes once."""
+def test_a_hundred_drains_leave_tasks_few_and_spread(
+    workers: int, num_consumers: int | None
+) -> None:
+    """There are never more tasks than there were workers at once, newcomers take
+    theirs, and everything comes once.
+    """
     world, draw = begun(1, workers, num_consumers=num_consumers), random.Random("drains")
     for _ in range(DRAINS):
         replace_worker(world, draw)

@@ -1,4 +1,6 @@
-"""Facts about the end of an iteration in simulated worlds: whoever ends last has had what the dead ones held."""
+"""Facts about the end of an iteration in simulated worlds: whoever ends last has had
+what the dead ones held.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ PIPELINE = SimulatedPipeline(splits=300, most=1)
 
 def make_world(seed: int, mode: str) -> World:
     times = DispatcherTimes(client_timeout=TIMEOUT)
-    world = World(seed, mode, PIPELINE, times=times, shards=2 if mode == "DATA" else 0, journalled=True)
+    world = World(
+        seed, mode, PIPELINE, times=times, shards=2 if mode == "DATA" else 0, journalled=True
+    )
     for _ in range(2):
         world.add_worker()
     return world
@@ -29,7 +33,9 @@ def add_reader(world: World, gulp: int = 5) -> SimulatedClient:
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_who_ends_last_has_what_a_dead_reader_held(seed: int, mode: str) -> None:
-    """One of two readers dies before or after the other one has nothing left; nobody else has to come."""
+    """One of two readers dies before or after the other one has nothing left; nobody
+    else has to come.
+    """
     world = make_world(seed, mode)
     first, second = add_reader(world), add_reader(world, gulp=1)
     goal = world.random.randrange(100, 299)
@@ -38,7 +44,8 @@ def test_who_ends_last_has_what_a_dead_reader_held(seed: int, mode: str) -> None
     died = world.clock.now
     world.run_until(lambda: world.all_done)
     if world.clock.now - died < TIMEOUT:
-        # Nobody could know of the death yet when the other one ended: what is left is for the next one to come.
+        # Nobody could know of the death yet when the other one ended: what is left is
+        # for the next one to come.
         add_reader(world)
         world.run_until(lambda: world.all_done)
     world.clock.advance(1.0)
@@ -48,7 +55,9 @@ def test_who_ends_last_has_what_a_dead_reader_held(seed: int, mode: str) -> None
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_a_successor_waits_for_what_its_predecessor_held(seed: int, mode: str) -> None:
-    """A training loop dies near the end and is started again at once: it reads the rest within the time-out."""
+    """A training loop dies near the end and is started again at once: it reads the rest
+    within the time-out.
+    """
     world = make_world(seed, mode)
     first = add_reader(world)
     goal = world.random.randrange(1, 299)
@@ -65,7 +74,9 @@ def test_a_successor_waits_for_what_its_predecessor_held(seed: int, mode: str) -
 
 @pytest.mark.parametrize("seed", range(10))
 def test_nobody_waits_for_a_slow_loop(seed: int) -> None:
-    """A reader that has nothing left ends within a second, though another one is busy with what it holds."""
+    """A reader that has nothing left ends within a second, though another one is busy
+    with what it holds.
+    """
     world = make_world(seed, "DYNAMIC")
     fast, slow = add_reader(world), add_reader(world)
     world.run_until(lambda: slow.taken > 5)

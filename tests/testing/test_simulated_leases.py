@@ -1,4 +1,6 @@
-"""Facts about leases in simulated worlds: who was silent for too long hands out nothing that others were given."""
+"""Facts about leases in simulated worlds: who was silent for too long hands out nothing
+that others were given.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ PIPELINE = SimulatedPipeline(splits=1500, most=1)
 def two_readers(seed: int, mode: str = "DYNAMIC") -> tuple[World, SimulatedClient, SimulatedClient]:
     """A world in which two training loops read slowly, and have begun."""
     times = DispatcherTimes(client_timeout=TIMEOUT)
-    world = World(seed, mode, PIPELINE, times=times, shards=2 if mode == "DATA" else 0, journalled=True)
+    world = World(
+        seed, mode, PIPELINE, times=times, shards=2 if mode == "DATA" else 0, journalled=True
+    )
     for _ in range(2):
         world.add_worker()
     first, second = (world.add_client(limit=50) for _ in range(2))
@@ -50,7 +54,9 @@ def last_taken(world: World, client: SimulatedClient, seconds: float) -> float:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_a_frozen_client_joins_again(seed: int, mode: str) -> None:
-    """What it held goes to the other one; awake, it hands out nothing of that and reads on under another name."""
+    """What it held goes to the other one; awake, it hands out nothing of that and reads
+    on under another name.
+    """
     world, frozen, _ = two_readers(seed, mode)
     frozen.freeze(3 * TIMEOUT)
     world.clock.advance(2 * TIMEOUT)
@@ -63,7 +69,9 @@ def test_a_frozen_client_joins_again(seed: int, mode: str) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_client_whose_answers_are_lost_stops_in_time(seed: int) -> None:
-    """It is heard, so nobody gives it up; after one lease it waits, and goes on with what it has when it hears."""
+    """It is heard, so nobody gives it up; after one lease it waits, and goes on with
+    what it has when it hears.
+    """
     world, deaf, _ = two_readers(seed)
     deaf.stalled_until = world.clock.now + 1.0
     world.network.sever(DISPATCHER, deaf.name, both_ways=False)
@@ -79,7 +87,9 @@ def test_a_client_whose_answers_are_lost_stops_in_time(seed: int) -> None:
 
 @pytest.mark.parametrize("rate", [0.92, 1.0, 1.1])
 def test_a_client_that_is_not_heard_stops_in_time(rate: float) -> None:
-    """Before the dispatcher gives it up it hands out nothing more, though its clock is slow, or fast."""
+    """Before the dispatcher gives it up it hands out nothing more, though its clock is
+    slow, or fast.
+    """
     world, mute, _ = two_readers(7)
     mute.rate = rate
     world.clock.advance(3.0)
@@ -95,7 +105,9 @@ def test_a_client_that_is_not_heard_stops_in_time(rate: float) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_client_that_was_given_up_before_it_heard_anything_joins_again(seed: int) -> None:
-    """It was let in, and knows nothing of that: it reads nothing until it hears, and then under another name."""
+    """It was let in, and knows nothing of that: it reads nothing until it hears, and
+    then under another name.
+    """
     world, _, _ = two_readers(seed)
     deaf = world.add_client(limit=50)
     world.network.sever(DISPATCHER, deaf.name, both_ways=False)
@@ -111,8 +123,12 @@ def test_a_client_that_was_given_up_before_it_heard_anything_joins_again(seed: i
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_only_client_reads_on_and_another_may_join(seed: int) -> None:
-    """Cut off from the dispatcher it reads on for long; a second client does not cost it what it holds."""
-    world = World(seed, pipeline=PIPELINE, times=DispatcherTimes(client_timeout=TIMEOUT), journalled=True)
+    """Cut off from the dispatcher it reads on for long; a second client does not cost
+    it what it holds.
+    """
+    world = World(
+        seed, pipeline=PIPELINE, times=DispatcherTimes(client_timeout=TIMEOUT), journalled=True
+    )
     world.add_worker()
     only = world.add_client(limit=50)
     only.pace, only.gulp = 0.1, 1
@@ -134,7 +150,9 @@ def test_the_only_client_reads_on_and_another_may_join(seed: int) -> None:
 def two_consumers(seed: int) -> tuple[World, SimulatedClient, SimulatedClient]:
     """A world in which two numbered consumers read slowly, and have begun."""
     times = DispatcherTimes(client_timeout=TIMEOUT)
-    world = World(seed, "DYNAMIC", PIPELINE, times=times, journalled=True, num_consumers=2, finite="drop")
+    world = World(
+        seed, "DYNAMIC", PIPELINE, times=times, journalled=True, num_consumers=2, finite="drop"
+    )
     for _ in range(2):
         world.add_worker()
     first, second = (world.add_client(consumer=index) for index in range(2))
@@ -147,7 +165,9 @@ def two_consumers(seed: int) -> tuple[World, SimulatedClient, SimulatedClient]:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_frozen_consumer_gets_its_seat_back(seed: int, restart: bool) -> None:
-    """Awake again it goes on with the step after the last one that its loop had, and so do the others."""
+    """Awake again it goes on with the step after the last one that its loop had, and so
+    do the others.
+    """
     world, frozen, other = two_consumers(seed)
     frozen.freeze(3 * TIMEOUT)
     world.clock.advance(2 * TIMEOUT)
@@ -164,7 +184,9 @@ def test_a_frozen_consumer_gets_its_seat_back(seed: int, restart: bool) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_frozen_consumer_that_was_replaced_ends(seed: int) -> None:
-    """Its successor has read in its place: awake again it hands out nothing, and its loop gets an error."""
+    """Its successor has read in its place: awake again it hands out nothing, and its
+    loop gets an error.
+    """
     world, frozen, other = two_consumers(seed)
     frozen.freeze(3 * TIMEOUT)
     world.clock.advance(2 * TIMEOUT)
@@ -172,12 +194,18 @@ def test_a_frozen_consumer_that_was_replaced_ends(seed: int) -> None:
     world.run_until(lambda: world.all_done)
     world.clock.advance(3.0)
     world.steps.check_end(world.pipeline.names())
-    assert [one.outcome for one in (frozen, other, successor)] == ["FailedPreconditionError", "end", "end"]
+    assert [one.outcome for one in (frozen, other, successor)] == [
+        "FailedPreconditionError",
+        "end",
+        "end",
+    ]
     assert frozen.taken == before
 
 
 def test_a_new_dispatcher_waits_for_one_lease() -> None:
-    """Nobody who was there before is given up earlier, and all are told their lease again."""
+    """Nobody who was there before is given up earlier, and all are told their lease
+    again.
+    """
     world, first, second = two_readers(3)
     world.network.sever(first.name, DISPATCHER)
     world.clock.advance(TIMEOUT - 1.0)
@@ -188,13 +216,19 @@ def test_a_new_dispatcher_waits_for_one_lease() -> None:
     world.network.heal(first.name, DISPATCHER)
     finish(world)
     assert second.core.client == second.name
-    opened = [what for _, who, what in world.laws.story if who == first.name and isinstance(what, c.DropQueued)]
+    opened = [
+        what
+        for _, who, what in world.laws.story
+        if who == first.name and isinstance(what, c.DropQueued)
+    ]
     assert len(opened) == 1
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_dispatcher_that_was_cut_off_gives_nobody_up(seed: int) -> None:
-    """It heard nobody: when its cable is back, both clients go on with what they have, and nothing comes twice."""
+    """It heard nobody: when its cable is back, both clients go on with what they have,
+    and nothing comes twice.
+    """
     world, first, second = two_readers(seed)
     others = [first.name, second.name, *(worker.name for worker in world.workers)]
     for other in others:
@@ -208,8 +242,12 @@ def test_a_dispatcher_that_was_cut_off_gives_nobody_up(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("num_tasks", [None, 3])
-def test_a_consumer_that_was_cut_off_takes_its_place_again(seed: int, num_tasks: int | None) -> None:
-    """Given up while its cable was out, it goes on behind the last step that its own training loop has taken."""
+def test_a_consumer_that_was_cut_off_takes_its_place_again(
+    seed: int, num_tasks: int | None
+) -> None:
+    """Given up while its cable was out, it goes on behind the last step that its own
+    training loop has taken.
+    """
     times = DispatcherTimes(client_timeout=TIMEOUT)
     options = {"num_consumers": 2, "finite": "drop", "num_tasks": num_tasks}
     world = World(seed, pipeline=PIPELINE, times=times, journalled=True, **options)
@@ -232,7 +270,9 @@ def test_a_consumer_that_was_cut_off_takes_its_place_again(seed: int, num_tasks:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_who_reads_alone_beside_a_dispatcher_that_was_cut_off_keeps_what_it_has(seed: int) -> None:
-    """Another client joins the moment that the cable is back: the first one had no chance to speak before."""
+    """Another client joins the moment that the cable is back: the first one had no
+    chance to speak before.
+    """
     world, first, second = two_readers(seed)
     world.network.sever(first.name, DISPATCHER)
     world.run_until(lambda: first.name in world.laws.gone)

@@ -1,4 +1,6 @@
-"""Facts about jobs that go on from saved states in another cluster, while things go wrong there, too."""
+"""Facts about jobs that go on from saved states in another cluster, while things go
+wrong there, too.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,16 @@ from zmqdata.testing.checks import Laws
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 WORLDS = 10
 ALONE = 2
-"""The seed of a world that one reader goes on in, in no promised order, after it has had something."""
+"""The seed of a world that one reader goes on in, in no promised order, after it has
+had something.
+"""
 
 
 @pytest.mark.parametrize("family", range(2))
 def test_what_was_had_before_and_what_comes_after_is_everything(family: int) -> None:
-    """One reader or several, numbered or not: each element once, in the order promised, and the iteration ends."""
+    """One reader or several, numbered or not: each element once, in the order promised,
+    and the iteration ends.
+    """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
         ResumingScenario(seed).run()
 
@@ -48,5 +54,7 @@ def test_an_element_that_nobody_had_breaks_a_law() -> None:
 
 
 def test_states_of_several_attempts_keep_what_each_of_them_needs() -> None:
-    """A later state may need an earlier split, if another attempt took it: none is forgotten before all are known."""
+    """A later state may need an earlier split, if another attempt took it: none is
+    forgotten before all are known.
+    """
     ResumingScenario(719).run()

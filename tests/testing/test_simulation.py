@@ -1,4 +1,6 @@
-"""Facts about whole clusters in one thread: everything that goes wrong there, by seed, is survived as promised."""
+"""Facts about whole clusters in one thread: everything that goes wrong there, by seed,
+is survived as promised.
+"""
 
 from __future__ import annotations
 
@@ -49,34 +51,44 @@ def test_a_thousand_elements_reach_three_clients(record_property: pytest.RecordP
 
 @pytest.mark.parametrize("family", range(FAMILIES))
 def test_whatever_goes_wrong_the_laws_hold(family: int) -> None:
-    """Deaths, cuts, lost, late and repeated messages, joins and stalls leave every iteration complete and ended."""
+    """Deaths, cuts, lost, late and repeated messages, joins and stalls leave every
+    iteration complete and ended.
+    """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
         Scenario(seed).run()
 
 
 @pytest.mark.parametrize("family", range(4))
 def test_poison_is_left_out_whatever_else_goes_wrong(family: int) -> None:
-    """Elements that kill their worker are found and left out among all other misfortunes; the others come once."""
+    """Elements that kill their worker are found and left out among all other
+    misfortunes; the others come once.
+    """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
         PoisonScenario(seed).run()
 
 
 @pytest.mark.parametrize("family", range(8))
 def test_consumers_stay_in_step_whatever_goes_wrong(family: int) -> None:
-    """Killed workers and consumers, second readers and a bad network leave every consumer with the same steps."""
+    """Killed workers and consumers, second readers and a bad network leave every
+    consumer with the same steps.
+    """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
         CoordinatedScenario(seed).run()
 
 
 @pytest.mark.parametrize("family", range(2))
 def test_poison_is_left_out_of_every_round(family: int) -> None:
-    """Among numbered consumers, too, it is found and left out, also of copies, and all keep the same steps."""
+    """Among numbered consumers, too, it is found and left out, also of copies, and all
+    keep the same steps.
+    """
     for seed in range(FIRST + family * 15, FIRST + (family + 1) * 15):
         CoordinatedPoisonScenario(seed).run()
 
 
 def test_a_thousand_rounds_reach_four_consumers() -> None:
-    """Three workers are read in turn by four consumers, each of whom gets a quarter of all there is."""
+    """Three workers are read in turn by four consumers, each of whom gets a quarter of
+    all there is.
+    """
     world = World(3, pipeline=SimulatedPipeline(splits=2667), num_consumers=4, finite="drop")
     for _ in range(3):
         world.add_worker()
@@ -90,18 +102,30 @@ def test_a_thousand_rounds_reach_four_consumers() -> None:
 
 def test_those_who_wait_for_a_dead_consumer_end_with_an_error() -> None:
     """Nobody waits for ever: after the time-out all others get the same error."""
-    world = World(11, pipeline=SimulatedPipeline(splits=3000), num_consumers=3, finite="drop", consumer_timeout=30.0)
+    world = World(
+        11,
+        pipeline=SimulatedPipeline(splits=3000),
+        num_consumers=3,
+        finite="drop",
+        consumer_timeout=30.0,
+    )
     world.add_worker(buffer_bytes=2000)
     consumers = [world.add_client(consumer=index) for index in range(3)]
     world.run_until(lambda: consumers[0].taken > 10)
     consumers[1].die()
     world.run_until(lambda: world.all_done)
-    assert [client.outcome for client in consumers] == ["UnavailableError", "killed", "UnavailableError"]
+    assert [client.outcome for client in consumers] == [
+        "UnavailableError",
+        "killed",
+        "UnavailableError",
+    ]
 
 
 @pytest.mark.parametrize("goodbye", [True, False])
 def test_nobody_waits_for_a_consumer_that_was_to_the_end(goodbye: bool) -> None:
-    """A worker with little room, which it never knew, makes its task again; the other one gets there all the same."""
+    """A worker with little room, which it never knew, makes its task again; the other
+    one gets there all the same.
+    """
     pipeline = SimulatedPipeline(splits=8, most=1, unit=1000)
     world = World(12, pipeline=pipeline, num_consumers=2, finite="drop", consumer_timeout=30.0)
     worker = world.add_worker()
@@ -122,13 +146,17 @@ def test_nobody_waits_for_a_consumer_that_was_to_the_end(goodbye: bool) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_clients_of_a_dispatcher_that_forgot_them_end_with_an_error(seed: int) -> None:
-    """After a restart without a journal clients end within seconds, and the next ones read everything anew."""
+    """After a restart without a journal clients end within seconds, and the next ones
+    read everything anew.
+    """
     world = World(seed, pipeline=SimulatedPipeline(splits=1000))
     for _ in range(3):
         world.add_worker()
     clients = [world.add_client() for _ in range(2)]
     world.run_until(lambda: all(client.core.opened for client in clients))
-    assert sum(client.taken for client in clients) < len(world.pipeline.names()), "they lack something"
+    assert sum(client.taken for client in clients) < len(world.pipeline.names()), (
+        "they lack something"
+    )
     world.restart_dispatcher()
     world.run_until(lambda: world.all_done)
     assert [client.outcome for client in clients] == ["UnavailableError"] * 2
@@ -141,8 +169,12 @@ def test_clients_of_a_dispatcher_that_forgot_them_end_with_an_error(seed: int) -
 
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_a_dispatcher_with_a_journal_goes_on(mode: str) -> None:
-    """Ten deaths of the dispatcher cost no element, bring none twice, and begin no task again."""
-    world = World(3, mode, SimulatedPipeline(splits=400), shards=2 if mode == "DATA" else 0, journalled=True)
+    """Ten deaths of the dispatcher cost no element, bring none twice, and begin no task
+    again.
+    """
+    world = World(
+        3, mode, SimulatedPipeline(splits=400), shards=2 if mode == "DATA" else 0, journalled=True
+    )
     for _ in range(2):
         world.add_worker()
     world.clock.advance(0.5)
@@ -161,7 +193,9 @@ def test_a_dispatcher_with_a_journal_goes_on(mode: str) -> None:
 
 
 def test_what_was_not_synced_was_told_to_nobody() -> None:
-    """A dispatcher that dies in the middle of its writes, again and again, contradicts nothing that it has said."""
+    """A dispatcher that dies in the middle of its writes, again and again, contradicts
+    nothing that it has said.
+    """
     world = World(11, pipeline=SimulatedPipeline(splits=2000), journalled=True)
     for _ in range(3):
         world.add_worker()
@@ -190,7 +224,9 @@ def test_a_long_journal_becomes_a_snapshot() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_stuck_worker_keeps_only_what_it_has_begun(seed: int) -> None:
-    """Whoever has nothing to do makes what others leased and did not begin, each split in one ledger."""
+    """Whoever has nothing to do makes what others leased and did not begin, each split
+    in one ledger.
+    """
     world = World(seed, pipeline=SimulatedPipeline(splits=400, most=1))
     for _ in range(2):
         world.add_worker()
@@ -215,7 +251,9 @@ def test_a_stuck_worker_keeps_only_what_it_has_begun(seed: int) -> None:
 
 @pytest.mark.parametrize("family", range(4))
 def test_splits_that_wander_are_read_once(family: int) -> None:
-    """Workers turn slow and fast, they and the dispatcher die, messages are lost: each split ends in one ledger."""
+    """Workers turn slow and fast, they and the dispatcher die, messages are lost: each
+    split ends in one ledger.
+    """
     cuts = 0
     for seed in range(FIRST + family * 12, FIRST + (family + 1) * 12):
         cuts += wander(seed)
@@ -223,10 +261,18 @@ def test_splits_that_wander_are_read_once(family: int) -> None:
 
 
 def wander(seed: int) -> int:
-    """Has one such world read to its end; returns how often splits were taken back in it."""
+    """Has one such world read to its end; returns how often splits were taken back in
+    it.
+    """
     draw = random.Random(f"{seed}/wander")
-    pipeline = SimulatedPipeline(splits=draw.choice([30, 60, 200]), repetitions=draw.choice([2, 6]), most=2)
-    faults = Faults(drop=draw.choice([0.0, 0.1]), repeat=draw.choice([0.0, 0.2]), reorder=draw.choice([0.0, 0.2]))
+    pipeline = SimulatedPipeline(
+        splits=draw.choice([30, 60, 200]), repetitions=draw.choice([2, 6]), most=2
+    )
+    faults = Faults(
+        drop=draw.choice([0.0, 0.1]),
+        repeat=draw.choice([0.0, 0.2]),
+        reorder=draw.choice([0.0, 0.2]),
+    )
     world = World(seed, pipeline=pipeline, faults=faults, journalled=True)
     for _ in range(draw.randint(2, 5)):
         world.add_worker()
@@ -261,7 +307,9 @@ def wander(seed: int) -> int:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_a_long_task_goes_on_where_it_was(seed: int, mode: str) -> None:
-    """A worker that dies late costs the work of about a second, and what its task needs stays small meanwhile."""
+    """A worker that dies late costs the work of about a second, and what its task needs
+    stays small meanwhile.
+    """
     world = World(seed, mode, SimulatedPipeline(splits=3000, most=1), shards=int(mode == "DATA"))
     first, client = world.add_worker(buffer_bytes=2000), world.add_client(limit=30)
     count = len(world.pipeline.names())
@@ -283,7 +331,9 @@ def test_a_long_task_goes_on_where_it_was(seed: int, mode: str) -> None:
 
 
 def test_every_copy_is_read_in_full_when_sharding_is_off() -> None:
-    """In mode OFF each of three workers gives all elements, and together they reach the two training loops."""
+    """In mode OFF each of three workers gives all elements, and together they reach the
+    two training loops.
+    """
     world = World(2, "OFF", SimulatedPipeline(splits=50))
     for _ in range(3):
         world.add_worker()
@@ -306,7 +356,9 @@ def test_a_worker_that_joins_gets_work() -> None:
 
 
 def test_what_a_dead_client_was_handed_and_did_not_report_is_made_again() -> None:
-    """A client that dies before its first report costs a new attempt of its task, and no element."""
+    """A client that dies before its first report costs a new attempt of its task, and
+    no element.
+    """
     world = World(5, pipeline=SimulatedPipeline(splits=60))
     world.add_worker()
     first = world.add_client()
@@ -322,7 +374,9 @@ def test_what_a_dead_client_was_handed_and_did_not_report_is_made_again() -> Non
 
 
 def test_an_anonymous_job_leaves_with_its_client() -> None:
-    """Nothing is left of an anonymous job in dispatcher and workers once its client is gone."""
+    """Nothing is left of an anonymous job in dispatcher and workers once its client is
+    gone.
+    """
     world = World(6, pipeline=SimulatedPipeline(splits=30), anonymous=True)
     worker = world.add_worker()
     world.add_client()
@@ -333,7 +387,9 @@ def test_an_anonymous_job_leaves_with_its_client() -> None:
 
 @pytest.mark.parametrize("anonymous", [True, False])
 def test_little_is_left_of_a_client_that_died_alone(anonymous: bool) -> None:
-    """An anonymous job leaves about a minute after its only client died, a named one when it was unused for long."""
+    """An anonymous job leaves about a minute after its only client died, a named one
+    when it was unused for long.
+    """
     world = World(8, times=DispatcherTimes(gc_timeout=200.0), anonymous=anonymous)
     worker, client = world.add_worker(), world.add_client()
     world.run_until(lambda: client.taken > 10)
@@ -343,7 +399,9 @@ def test_little_is_left_of_a_client_that_died_alone(anonymous: bool) -> None:
 
 
 def test_a_client_that_has_lost_its_dispatcher_reads_on() -> None:
-    """The workers know that the only client of an anonymous job is there, so nobody gives it up."""
+    """The workers know that the only client of an anonymous job is there, so nobody
+    gives it up.
+    """
     world = World(9, pipeline=SimulatedPipeline(splits=200, most=1), anonymous=True)
     world.add_worker()
     client = world.add_client()
@@ -357,10 +415,14 @@ def test_a_client_that_has_lost_its_dispatcher_reads_on() -> None:
 
 
 def test_a_failing_seed_tells_its_story() -> None:
-    """Who waits longer than allowed is told what happened before, with the seed to run it again."""
+    """Who waits longer than allowed is told what happened before, with the seed to run
+    it again.
+    """
     world = World(7, times=DispatcherTimes(), faults=Faults(drop=1.0))
     world.add_worker()
     client = world.add_client()
     world.laws.tell(client.name, "speaks to nobody")
-    with pytest.raises(LawBroken, match=r"(?s)seed 7: no training loop.*OpenIteration.*seed 7: no training"):
+    with pytest.raises(
+        LawBroken, match=r"(?s)seed 7: no training loop.*OpenIteration.*seed 7: no training"
+    ):
         world.run_until(lambda: world.all_done, patience=5.0)

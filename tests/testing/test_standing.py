@@ -1,4 +1,6 @@
-"""Facts about the checks of checkpoints: they hold in a calm world, and find what is missing."""
+"""Facts about the checks of checkpoints: they hold in a calm world, and find what is
+missing.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ Change = Callable[[m.Checkpoint], m.Checkpoint]
 
 
 def change_task(**changes: Any) -> Change:
-    return lambda found: structs.replace(found, tasks=(structs.replace(found.tasks[0], **changes), *found.tasks[1:]))
+    return lambda found: structs.replace(
+        found, tasks=(structs.replace(found.tasks[0], **changes), *found.tasks[1:])
+    )
 
 
 def taken(**job: Any) -> SimulatedClient:
@@ -29,7 +33,9 @@ def taken(**job: Any) -> SimulatedClient:
 
 
 def test_a_checkpoint_of_a_calm_world_is_whole() -> None:
-    """Whatever the moment: each element that was taken is in it, and everything else can be made."""
+    """Whatever the moment: each element that was taken is in it, and everything else
+    can be made.
+    """
     client = taken()
     before = client.world.standings.checked
     client.check_standing()
@@ -44,7 +50,10 @@ def test_a_checkpoint_of_a_calm_world_is_whole() -> None:
         (change_task(delivered=((0, 1),)), "does not say"),
         (change_task(delivered=((0, 10**6),)), "too much"),
         (change_task(ledger=((),)), "does not know its split"),
-        (lambda found: structs.replace(found, sources=(m.SourcePart(0, ((0, 90),), 0),)), "missing"),
+        (
+            lambda found: structs.replace(found, sources=(m.SourcePart(0, ((0, 90),), 0),)),
+            "missing",
+        ),
     ],
 )
 def test_what_is_missing_is_found(change: Change, complaint: str) -> None:

@@ -12,11 +12,15 @@ from zmqdata.splits import IndexSplits
 from zmqdata.testing import Clock, LawBroken, Laws, SimulatedPipeline
 from zmqdata.testing.steps import StepLaws
 
-DESCRIPTION = m.DatasetDescription("digest", "print", (IndexSplits(4),), "", None, -1, None, "3.11", "0")
+DESCRIPTION = m.DatasetDescription(
+    "digest", "print", (IndexSplits(4),), "", None, -1, None, "3.11", "0"
+)
 
 
 class Court:
-    """Laws over a job of two consumers, ``k`` and ``l``, who may read six steps of the tasks 1 and 2."""
+    """Laws over a job of two consumers, ``k`` and ``l``, who may read six steps of the
+    tasks 1 and 2.
+    """
 
     def __init__(self, **job: Any) -> None:
         self.laws = Laws(1, Clock(), SimulatedPipeline(splits=4, most=1))
@@ -42,7 +46,9 @@ class Court:
         """A training loop takes what belongs to a step, or what is claimed to."""
         consumer = {"k": 0, "l": 1, "n": 1}[client]
         task, number = task or 1 + step % 2, step // 2 if number < 0 else number
-        self.steps.handed_out(client, consumer, step, m.Block(1, task, 1, number, 1, 0, 1), ((0, name, 0),), 0)
+        self.steps.handed_out(
+            client, consumer, step, m.Block(1, task, 1, number, 1, 0, 1), ((0, name, 0),), 0
+        )
 
 
 def test_a_step_is_the_same_for_all() -> None:
@@ -56,7 +62,9 @@ def test_a_step_is_the_same_for_all() -> None:
 
 
 def test_no_consumer_gets_a_step_twice_or_goes_back() -> None:
-    """Steps of a client grow; another client of the same consumer gets only what was not reported."""
+    """Steps of a client grow; another client of the same consumer gets only what was
+    not reported.
+    """
     court = Court()
     court.takes("k", 1, 0)
     for step in (0, 1):
@@ -108,7 +116,9 @@ def ended(first: int, second: int, dropped: int = 0, **job: Any) -> Court:
 
 
 def test_every_consumer_has_every_step_at_the_end() -> None:
-    """Skipping a step that others had is told, as is a task that was not read to its end."""
+    """Skipping a step that others had is told, as is a task that was not read to its
+    end.
+    """
     court = ended(1, 1)
     for client, step, name in (("k", 0, 0), ("l", 0, 1), ("k", 1, 2)):
         court.takes(client, step, name)
@@ -126,11 +136,14 @@ def test_every_consumer_has_every_step_at_the_end() -> None:
 
 
 @pytest.mark.parametrize(("finite", "dropped", "missing"), [("drop", 1, 1), ("pad", 0, -1)])
-def test_only_the_last_round_may_be_dropped_or_filled(finite: str, dropped: int, missing: int) -> None:
-    """With two consumers a task drops or adds one element at most, and drops are counted."""
+def test_only_the_last_round_may_be_dropped_or_filled(
+    finite: str, dropped: int, missing: int
+) -> None:
+    """With two consumers a task drops or adds one element at most, and drops are
+    counted.
+    """
     court = ended(1, 0, dropped, finite=finite)
     court.takes("k", 0, 0)
     court.takes("l", 0, 1)
     names: list[Any] = [(0, number, 0) for number in range(2 + missing)]
     court.steps.check_end(names)
-

@@ -1,4 +1,6 @@
-"""The files that chains read, write, and keep elements in: all in one folder, which goes with the program."""
+"""The files that chains read, write, and keep elements in: all in one folder, which
+goes with the program.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ import zmqdata
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="zmqdata-tfdata-")
 _numbers = itertools.count()
-_PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, "GZIP": gzip.compress, "ZLIB": zlib.compress}
+_PACK: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    "GZIP": gzip.compress,
+    "ZLIB": zlib.compress,
+}
 COMPRESSIONS = sorted(_PACK)
 
 
@@ -35,14 +41,17 @@ def written(content: bytes, compression: str = "") -> str:
 
 
 def text_files(n: int, m: int) -> Any:
-    """Lines with each kind of line end, with and without one behind the last, in one file or two.
+    """Lines with each kind of line end, with and without one behind the last, in one
+    file or two.
 
     No other ``\r``, which TensorFlow would delete.
     """
     packed = COMPRESSIONS[n % 3]
     ends = [[b"\n"], [b"\r\n"], [b"\n", b"\r\n", b"\n\n", b"\r\n\r\n"]][m % 3]
     lines = [[b"a", b"bc", b"", b"x y", b"q"][i % 5] for i in range(n)]
-    content = b"".join(line + ends[i % len(ends)] for i, line in enumerate(lines)) + (b"last" if m % 2 else b"")
+    content = b"".join(line + ends[i % len(ends)] for i, line in enumerate(lines)) + (
+        b"last" if m % 2 else b""
+    )
     names = [written(content, packed)] + [written(b"other\nfile", packed)] * (m > 5)
     return lambda side: side.TextLineDataset(names, compression_type=packed)
 
@@ -58,28 +67,37 @@ def line_files(n: int, m: int) -> Any:
     if n % 3 == 0:
         return lambda side: side.TextLineDataset(side.Dataset.list_files(pattern, shuffle=False))
     if n % 3 == 1:
-        return lambda side: side.Dataset.list_files(pattern, shuffle=False).flat_map(side.TextLineDataset)
+        return lambda side: side.Dataset.list_files(pattern, shuffle=False).flat_map(
+            side.TextLineDataset
+        )
     return lambda side: side.Dataset.list_files(pattern, shuffle=False).interleave(
-        lambda name: side.TextLineDataset(name).enumerate(), cycle_length=m % 3 + 1, block_length=n % 2 + 1
+        lambda name: side.TextLineDataset(name).enumerate(),
+        cycle_length=m % 3 + 1,
+        block_length=n % 2 + 1,
     )
 
 
 def record_files(n: int, m: int, damaged: bool = False) -> Any:
     """TFRecord files that one library or the other wrote.
 
-    Packed files are not damaged, nor the first 12 bytes of a record cut: TensorFlow takes both for the end of the file.
+    Packed files are not damaged, nor the first 12 bytes of a record cut: TensorFlow
+    takes both for the end of the file.
     """
     packed = "" if damaged else COMPRESSIONS[n % 3]
     records = [bytes(range(i, i * 7 % 90)) + b"\xff\0." for i in range(n)]
     records += [b""] * (m % 2)
-    names = [_record_file(records, packed, ours) for ours in ([True, False] if m > 5 else [m % 2 == 0])]
+    names = [
+        _record_file(records, packed, ours) for ours in ([True, False] if m > 5 else [m % 2 == 0])
+    ]
     if damaged:
         _damage(names[-1], m)
     return lambda side: side.TFRecordDataset(names, compression_type=packed)
 
 
 def _damage(name: str, m: int) -> None:
-    """Cut off up to the last four bytes, the checksum of the last record, or change the last one."""
+    """Cut off up to the last four bytes, the checksum of the last record, or change the
+    last one.
+    """
     size = os.path.getsize(name)
     with open(name, "rb+") as file:
         if m % 2:
@@ -91,19 +109,27 @@ def _damage(name: str, m: int) -> None:
 
 def _record_file(records: list[bytes], packed: str, ours: bool) -> str:
     path = fresh()
-    with zmqdata.TFRecordWriter(path, packed) if ours else tf.io.TFRecordWriter(path, packed) as writer:
+    with (
+        zmqdata.TFRecordWriter(path, packed)
+        if ours
+        else tf.io.TFRecordWriter(path, packed) as writer
+    ):
         for record in records:
             writer.write(record)
     return path
 
 
 def fixed_length_files(n: int, m: int) -> Any:
-    """Records of three bytes between header and footer; of 8, the last one is cut short."""
+    """Records of three bytes between header and footer; of 8, the last one is cut
+    short.
+    """
     packed, header, footer = COMPRESSIONS[n % 3], m % 3, m % 2
     body = b"".join(b"%03d" % (i * 37) for i in range(n))
     content = b"H" * header + body + b"F" * footer + (b"?" if m == 8 else b"")
     names = [written(content, packed) for _ in range(m % 4 // 2 + 1)]
-    return lambda side: side.FixedLengthRecordDataset(names, 3, header, footer, compression_type=packed)
+    return lambda side: side.FixedLengthRecordDataset(
+        names, 3, header, footer, compression_type=packed
+    )
 
 
 _CSV = (
@@ -123,8 +149,16 @@ def csv_files(n: int, m: int) -> Any:
     rows = [_CSV[(i * (m % 3 + 1)) % (8 if m == 7 else 6)] for i in range(n)]
     content = ("h,i,j,k\n" if m % 2 else "") + "".join(rows)
     delimiter = ";" if m % 4 == 3 else ","
-    name, packed = written(content.replace(",", delimiter).encode(), COMPRESSIONS[n % 3]), COMPRESSIONS[n % 3]
-    columns = [(0, 7, np.int64), (1, 0.5, np.float32 if m % 2 else np.float64), (2, "z", str), (3, 4, np.int32)]
+    name, packed = (
+        written(content.replace(",", delimiter).encode(), COMPRESSIONS[n % 3]),
+        COMPRESSIONS[n % 3],
+    )
+    columns = [
+        (0, 7, np.int64),
+        (1, 0.5, np.float32 if m % 2 else np.float64),
+        (2, "z", str),
+        (3, 4, np.int32),
+    ]
     chosen = columns if m % 5 else [columns[0], columns[2]]
 
     def make(side: Any) -> Any:
@@ -154,11 +188,15 @@ def data_base(n: int, m: int) -> Any:
     base.close()
     query = f"SELECT n, x, s FROM t WHERE n <> {m} ORDER BY n DESC"
     integer = [np.int64, np.int32, np.int16, np.uint8][m % 4]
-    return lambda side: side.SqlDataset("sqlite", path, query, tuple(map(side.dtype, (integer, np.float64, str))))
+    return lambda side: side.SqlDataset(
+        "sqlite", path, query, tuple(map(side.dtype, (integer, np.float64, str)))
+    )
 
 
 def saved(side: Any, dataset: Any) -> Any:
-    """What comes back of a dataset from files. It is run before: where it fails, TensorFlow's save() waits for ever."""
+    """What comes back of a dataset from files. It is run before: where it fails,
+    TensorFlow's save() waits for ever.
+    """
     if int(dataset.cardinality()) == zmqdata.INFINITE_CARDINALITY:
         raise ValueError("never ends")
     for _ in dataset:

@@ -1,4 +1,5 @@
-"""The two libraries behind one interface, and elements and specs of both in one comparable form.
+"""The two libraries behind one interface, and elements and specs of both in one
+comparable form.
 
 Imports TensorFlow: only the differential test loads it.
 """
@@ -52,7 +53,9 @@ class NumpySide:
         return np.int64(sum(int(_summed(leaf)) for leaf in self.leaves(element)))
 
     def map_leaves(self, function: Any, element: Any) -> Any:
-        return optree.tree_map(lambda leaf: function(leaf, np.asarray(leaf).dtype.kind in "iuf"), element)
+        return optree.tree_map(
+            lambda leaf: function(leaf, np.asarray(leaf).dtype.kind in "iuf"), element
+        )
 
     def arange(self, stop: Any) -> Any:
         return np.arange(int(stop))
@@ -149,7 +152,9 @@ class TensorSide:
         return tf.strings.as_string(number)
 
     def fail_if(self, condition: Any, element: Any) -> Any:
-        with tf.control_dependencies([tf.debugging.Assert(tf.logical_not(condition), ["asked for"])]):
+        with tf.control_dependencies(
+            [tf.debugging.Assert(tf.logical_not(condition), ["asked for"])]
+        ):
             return tf.nest.map_structure(tf.identity, element)
 
     def length(self, array: Any) -> Any:
@@ -177,7 +182,9 @@ class TensorSide:
         return tf.data.Dataset.from_tensor_slices(whole(batch))
 
     def at(self, dataset: Any, index: int) -> Any:
-        return tf.nest.map_structure(lambda leaf: leaf.numpy(), tf.data.experimental.at(dataset, index))
+        return tf.nest.map_structure(
+            lambda leaf: leaf.numpy(), tf.data.experimental.at(dataset, index)
+        )
 
     def padded(self, ragged: Any) -> Any:
         return ragged.to_tensor() if isinstance(ragged, tf.RaggedTensor) else ragged
@@ -191,7 +198,9 @@ def _summed(leaf: Any) -> Any:
 
 
 def _tensor_summed(leaf: Any) -> Any:
-    return tf.reduce_sum(tf.cast(tf.strings.length(leaf) if leaf.dtype == tf.string else leaf, tf.int64))
+    return tf.reduce_sum(
+        tf.cast(tf.strings.length(leaf) if leaf.dtype == tf.string else leaf, tf.int64)
+    )
 
 
 def plain(value: Any, leaf: Any) -> Any:
@@ -205,7 +214,9 @@ def plain(value: Any, leaf: Any) -> Any:
 
 
 def plain_element(element: Any, loose: bool) -> Any:
-    """An element of either library: dtype, shape and values of each leaf. Loosely: as if every number had 64 bits."""
+    """An element of either library: dtype, shape and values of each leaf. Loosely: as
+    if every number had 64 bits.
+    """
 
     def leaf(value: Any) -> Any:
         if hasattr(value, "to_list"):
@@ -219,10 +230,17 @@ def plain_element(element: Any, loose: bool) -> Any:
 
 
 def lists(element: Any) -> Any:
-    """A plain element without dtypes and shapes, so that ragged tensors compare equal to arrays of the same rows."""
+    """A plain element without dtypes and shapes, so that ragged tensors compare equal
+    to arrays of the same rows.
+    """
     if len(element) == 2 and element[0] == "ragged":
         return element[1]
-    if len(element) == 3 and isinstance(element[0], str) and isinstance(element[1], tuple) and _is_shape(element[1]):
+    if (
+        len(element) == 3
+        and isinstance(element[0], str)
+        and isinstance(element[1], tuple)
+        and _is_shape(element[1])
+    ):
         return element[2]
     return tuple(child if isinstance(child, str) else lists(child) for child in element)
 
@@ -261,12 +279,23 @@ def plain_spec(spec: Any, loose: bool) -> Any:
 
 
 def specs_agree(one: Any, other: Any) -> bool:
-    """Whether two plain specs have one nesting and dtypes, and shapes of which an array can be both."""
-    if isinstance(one[0], str) and one[0] == other[0] and len(one) == len(other) == 3 and isinstance(one[2], int):
+    """Whether two plain specs have one nesting and dtypes, and shapes of which an array
+    can be both.
+    """
+    if (
+        isinstance(one[0], str)
+        and one[0] == other[0]
+        and len(one) == len(other) == 3
+        and isinstance(one[2], int)
+    ):
         mine, theirs = one[1], other[1]
         if mine is None or theirs is None:
             return True
-        return len(mine) == len(theirs) and all(None in (a, b) or a == b for a, b in zip(mine, theirs, strict=True))
+        return len(mine) == len(theirs) and all(
+            None in (a, b) or a == b for a, b in zip(mine, theirs, strict=True)
+        )
     if len(one) != len(other):
         return False
-    return all(a == b if isinstance(a, str) else specs_agree(a, b) for a, b in zip(one, other, strict=True))
+    return all(
+        a == b if isinstance(a, str) else specs_agree(a, b) for a, b in zip(one, other, strict=True)
+    )

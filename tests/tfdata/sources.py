@@ -1,4 +1,6 @@
-"""Where a chain begins: each source as a function of the library, which gives the same elements in both."""
+"""Where a chain begins: each source as a function of the library, which gives the same
+elements in both.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def numbers_from_generator(n: int) -> Any:
     def make() -> Any:
         yield from range(n)
 
-    return lambda side: side.Dataset.from_generator(make, output_signature=side.signature((), np.int64))
+    return lambda side: side.Dataset.from_generator(
+        make, output_signature=side.signature((), np.int64)
+    )
 
 
 def arrays_from_generator(n: int) -> Any:
@@ -40,11 +44,15 @@ def arrays_from_generator(n: int) -> Any:
 
 
 def random_numbers(n: int, m: int) -> Any:
-    """What can be said of random numbers: their range, and that a seed makes equal ones."""
+    """What can be said of random numbers: their range, and that a seed makes equal
+    ones.
+    """
 
     def make(side: Any) -> Any:
         first, second = (side.Dataset.random(seed=n).take(m) for _ in range(2))
-        return side.Dataset.zip(first, second).map(lambda a, b: (a == b, (a >= 0) & (a < 2**32), a - a))
+        return side.Dataset.zip(first, second).map(
+            lambda a, b: (a == b, (a >= 0) & (a < 2**32), a - a)
+        )
 
     return make
 
@@ -55,7 +63,9 @@ def random_twice(n: int, m: int) -> Any:
 
     def make(side: Any) -> Any:
         numbers = side.Dataset.random(seed=m, rerandomize_each_iteration=again).take(8)
-        return numbers.repeat(2).batch(8).batch(2).map(lambda both: side.all_equal(both[0], both[1]))
+        return (
+            numbers.repeat(2).batch(8).batch(2).map(lambda both: side.all_equal(both[0], both[1]))
+        )
 
     return make
 
@@ -64,19 +74,25 @@ def shuffle_twice(n: int, m: int) -> Any:
     """Whether the order of the second repetition is that of the first."""
 
     def make(side: Any) -> Any:
-        mixed = side.Dataset.range(20).shuffle(n + 20, seed=m if n % 2 else None, reshuffle_each_iteration=m % 2 == 0)
+        mixed = side.Dataset.range(20).shuffle(
+            n + 20, seed=m if n % 2 else None, reshuffle_each_iteration=m % 2 == 0
+        )
         return mixed.repeat(2).batch(20).batch(2).map(lambda both: side.all_equal(both[0], both[1]))
 
     return make
 
 
 def resampled(n: int, m: int) -> Any:
-    """Draws without end, with estimated or given first shares: each comes with its class."""
+    """Draws without end, with estimated or given first shares: each comes with its
+    class.
+    """
 
     def make(side: Any) -> Any:
         numbers = side.Dataset.range(n + 2).repeat()
         initial = [0.5, 0.5] if n % 2 == 0 and m % 2 else None
-        drawn = numbers.rejection_resample(lambda x: side.int32(x % 2), [m / 8, 1 - m / 8], initial, seed=m)
+        drawn = numbers.rejection_resample(
+            lambda x: side.int32(x % 2), [m / 8, 1 - m / 8], initial, seed=m
+        )
         return drawn.take(m).map(lambda kind, x: (side.int32(x % 2) == kind, x - x))
 
     return make
@@ -89,8 +105,8 @@ SOURCES: dict[str, Any] = {
     "range_int32": lambda n, m: lambda side: side.Dataset.range(n, output_type=np.int32),
     "range_float": lambda n, m: lambda side: side.Dataset.range(n, output_type=np.float32),
     "tensors": lambda n, m: lambda side: side.Dataset.from_tensors(rows(n, 2)),
-    "tensors_nested": lambda n, m: lambda side: side.Dataset.from_tensors(
-        {"a": rows(n), "b": (rows(m, 2), np.float32(m))}
+    "tensors_nested": lambda n, m: (
+        lambda side: side.Dataset.from_tensors({"a": rows(n), "b": (rows(m, 2), np.float32(m))})
     ),
     "slices": lambda n, m: slices(rows(n)),
     "slices_uint8": lambda n, m: slices(rows(n, 3, dtype=np.uint8)),
@@ -103,14 +119,22 @@ SOURCES: dict[str, Any] = {
     "slices_text": lambda n, m: slices({"t": texts(n + 1), "n": rows(n + 1)}),
     "slices_only_text": lambda n, m: slices(texts(n + 1)),
     "slices_point": lambda n, m: slices(Point(rows(n), rows(n, 2))),
-    "python": lambda n, m: slices({"a": list(range(n + 1)), "b": [[float(i), 0.5] for i in range(n + 1)]}),
-    "python_tensors": lambda n, m: lambda side: side.Dataset.from_tensors((n, [1.5, float(m)], "x" * m, True)),
-    "list": lambda n, m: lambda side: side.from_list([(np.int64(i), rows(i % 3)) for i in range(n + 1)]),
+    "python": lambda n, m: slices(
+        {"a": list(range(n + 1)), "b": [[float(i), 0.5] for i in range(n + 1)]}
+    ),
+    "python_tensors": lambda n, m: (
+        lambda side: side.Dataset.from_tensors((n, [1.5, float(m)], "x" * m, True))
+    ),
+    "list": lambda n, m: (
+        lambda side: side.from_list([(np.int64(i), rows(i % 3)) for i in range(n + 1)])
+    ),
     "generator": lambda n, m: numbers_from_generator(n),
     "generator_arrays": lambda n, m: arrays_from_generator(n),
     "counter": lambda n, m: lambda side: side.Dataset.counter(n, m - 3 or 1).take(m + 3),
     "zip": lambda n, m: lambda side: side.Dataset.zip(side.Dataset.range(n), side.Dataset.range(m)),
-    "zip_dict": lambda n, m: lambda side: side.Dataset.zip({"p": side.Dataset.range(n), "q": (side.Dataset.range(m),)}),
+    "zip_dict": lambda n, m: (
+        lambda side: side.Dataset.zip({"p": side.Dataset.range(n), "q": (side.Dataset.range(m),)})
+    ),
     "text_lines": files.text_files,
     "line_files": files.line_files,
     "records": files.record_files,

@@ -1,4 +1,6 @@
-"""What may come in a chain behind its source: steps, and endings whose order or length leaves no step behind them."""
+"""What may come in a chain behind its source: steps, and endings whose order or length
+leaves no step behind them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ import tensorflow as tf
 from tests.tfdata import files
 from tests.tfdata.sides import Point, whole
 
-# ------------------------------------------------------------------------------------------------- functions
+# -------------------------------------------------------------------------------------------------
+# functions
 
 MAPS: list[Any] = [
     lambda s: lambda *e: s.total(e),
@@ -50,7 +53,8 @@ GROUPS: list[Any] = [
     lambda s: lambda key, group: group.enumerate().repeat(2),
 ]
 
-# ---------------------------------------------------------------------------------------------------- fits
+# ----------------------------------------------------------------------------------------------------
+# fits
 
 
 def leaves_of(spec: Any) -> list[Any]:
@@ -87,7 +91,9 @@ def is_dict(spec: Any) -> bool:
 
 @dataclass(frozen=True)
 class Step:
-    """``make(side, dataset, n, m)``; ``learned``: its spec comes from running a function."""
+    """``make(side, dataset, n, m)``; ``learned``: its spec comes from running a
+    function.
+    """
 
     make: Any
     fits: Any = always
@@ -98,9 +104,13 @@ class Step:
 def windows(s: Any, ds: Any, n: int, m: int, size: int, shift: Any, stride: int, drop: bool) -> Any:
     windowed = ds.window(size, shift, stride, drop)
     if m % 3 == 0:
-        return windowed.flat_map(lambda *w: s.Dataset.zip(whole(w)) if not _is_dataset(whole(w)) else whole(w))
+        return windowed.flat_map(
+            lambda *w: s.Dataset.zip(whole(w)) if not _is_dataset(whole(w)) else whole(w)
+        )
     return windowed.flat_map(
-        lambda *w: (s.Dataset.zip(whole(w)) if not _is_dataset(whole(w)) else whole(w)).batch(m + 1, m % 2 == 0)
+        lambda *w: (s.Dataset.zip(whole(w)) if not _is_dataset(whole(w)) else whole(w)).batch(
+            m + 1, m % 2 == 0
+        )
     )
 
 
@@ -125,20 +135,35 @@ def deterministic(s: Any) -> Any:
 STEPS: dict[str, Step] = {
     "map": Step(lambda s, d, n, m: d.map(MAPS[(n * 8 + m) % len(MAPS)](s)), learned=True, weight=4),
     "map_parallel": Step(
-        lambda s, d, n, m: d.map(MAPS[(n * 8 + m) % len(MAPS)](s), num_parallel_calls=n % 3 + 1), learned=True
+        lambda s, d, n, m: d.map(MAPS[(n * 8 + m) % len(MAPS)](s), num_parallel_calls=n % 3 + 1),
+        learned=True,
     ),
     "map_fails": Step(
-        lambda s, d, n, m: d.map(lambda *e: s.fail_if(s.total(e) % 5 == m % 5, whole(e))), learned=True
+        lambda s, d, n, m: d.map(lambda *e: s.fail_if(s.total(e) % 5 == m % 5, whole(e))),
+        learned=True,
     ),
     "ignore_errors": Step(
-        lambda s, d, n, m: d.map(lambda *e: s.fail_if(s.total(e) % 3 == m % 3, whole(e))).ignore_errors(), learned=True
+        lambda s, d, n, m: d.map(
+            lambda *e: s.fail_if(s.total(e) % 3 == m % 3, whole(e))
+        ).ignore_errors(),
+        learned=True,
     ),
-    "filter": Step(lambda s, d, n, m: d.filter(lambda *e: s.total(e) % (n % 3 + 2) != m % 2), weight=2),
-    "batch": Step(lambda s, d, n, m: d.batch(n % 4 + 1, drop_remainder=m % 3 == 0), has_ranks, weight=3),
-    "padded_batch": Step(lambda s, d, n, m: d.padded_batch(n % 4 + 1, drop_remainder=m % 3 == 0), has_ranks, weight=2),
+    "filter": Step(
+        lambda s, d, n, m: d.filter(lambda *e: s.total(e) % (n % 3 + 2) != m % 2), weight=2
+    ),
+    "batch": Step(
+        lambda s, d, n, m: d.batch(n % 4 + 1, drop_remainder=m % 3 == 0), has_ranks, weight=3
+    ),
+    "padded_batch": Step(
+        lambda s, d, n, m: d.padded_batch(n % 4 + 1, drop_remainder=m % 3 == 0), has_ranks, weight=2
+    ),
     "padded_values": Step(
-        lambda s, d, n, m: d.map(lambda *e: (s.arange(s.total(e) % 4), s.text(s.total(e)))).padded_batch(
-            n % 4 + 1, padded_shapes=([3 if m % 2 else None], []), padding_values=(np.int64(-1), "-")
+        lambda s, d, n, m: d.map(
+            lambda *e: (s.arange(s.total(e) % 4), s.text(s.total(e)))
+        ).padded_batch(
+            n % 4 + 1,
+            padded_shapes=([3 if m % 2 else None], []),
+            padding_values=(np.int64(-1), "-"),
         ),
         learned=True,
     ),
@@ -148,11 +173,17 @@ STEPS: dict[str, Step] = {
         ),
         learned=True,
     ),
-    "rebatch": Step(lambda s, d, n, m: d.rebatch(n % 4 + 1, drop_remainder=m % 3 == 0), has_rows, weight=3),
-    "rebatch_list": Step(lambda s, d, n, m: d.rebatch([n % 3 + 1, m % 3 + 1], drop_remainder=m % 2 == 0), has_rows),
+    "rebatch": Step(
+        lambda s, d, n, m: d.rebatch(n % 4 + 1, drop_remainder=m % 3 == 0), has_rows, weight=3
+    ),
+    "rebatch_list": Step(
+        lambda s, d, n, m: d.rebatch([n % 3 + 1, m % 3 + 1], drop_remainder=m % 2 == 0), has_rows
+    ),
     "unbatch": Step(lambda s, d, n, m: d.unbatch(), has_rows, weight=4),
     "window": Step(
-        lambda s, d, n, m: windows(s, d, n, m, n % 4 + 1, m % 3 + 1 if m else None, n % 2 + 1, m % 2 == 0),
+        lambda s, d, n, m: windows(
+            s, d, n, m, n % 4 + 1, m % 3 + 1 if m else None, n % 2 + 1, m % 2 == 0
+        ),
         has_ranks,
         learned=True,
         weight=3,
@@ -163,15 +194,22 @@ STEPS: dict[str, Step] = {
     "repeat": Step(lambda s, d, n, m: d.repeat(n % 4), weight=2),
     "repeat_take": Step(lambda s, d, n, m: d.repeat(None if m % 2 else -1).take(n)),
     "enumerate": Step(lambda s, d, n, m: d.enumerate(m - 2)),
-    "flat_map": Step(lambda s, d, n, m: d.flat_map(NESTED[m % len(NESTED)](s)), learned=True, weight=2),
+    "flat_map": Step(
+        lambda s, d, n, m: d.flat_map(NESTED[m % len(NESTED)](s)), learned=True, weight=2
+    ),
     "interleave": Step(
-        lambda s, d, n, m: d.interleave(NESTED[m % len(NESTED)](s), cycle_length=n % 4 + 1, block_length=m % 3 + 1),
+        lambda s, d, n, m: d.interleave(
+            NESTED[m % len(NESTED)](s), cycle_length=n % 4 + 1, block_length=m % 3 + 1
+        ),
         learned=True,
         weight=3,
     ),
     "interleave_parallel": Step(
         lambda s, d, n, m: d.interleave(
-            NESTED[m % len(NESTED)](s), cycle_length=n % 4 + 1, block_length=n % 3 + 1, num_parallel_calls=m % 2 + 1
+            NESTED[m % len(NESTED)](s),
+            cycle_length=n % 4 + 1,
+            block_length=n % 3 + 1,
+            num_parallel_calls=m % 2 + 1,
         ),
         learned=True,
         weight=2,
@@ -194,7 +232,9 @@ STEPS: dict[str, Step] = {
     ),
     "group_by_window_func": Step(
         lambda s, d, n, m: d.group_by_window(
-            lambda *e: s.total(e) % 3, GROUPS[m % len(GROUPS)](s), window_size_func=lambda key: key + n % 3 + 1
+            lambda *e: s.total(e) % 3,
+            GROUPS[m % len(GROUPS)](s),
+            window_size_func=lambda key: key + n % 3 + 1,
         ),
         has_ranks,
         learned=True,
@@ -203,7 +243,11 @@ STEPS: dict[str, Step] = {
         lambda s, d, n, m: s.group_by_reducer(
             d,
             lambda *e: s.total(e) % (n + 1),
-            s.reducer(lambda key: s.int64(key), lambda old, e: old * 2 + s.total(e), lambda state: (state, state % 3)),
+            s.reducer(
+                lambda key: s.int64(key),
+                lambda old, e: old * 2 + s.total(e),
+                lambda state: (state, state % 3),
+            ),
         ),
         learned=True,
     ),
@@ -216,17 +260,27 @@ STEPS: dict[str, Step] = {
         weight=3,
     ),
     "bucket_mapped": Step(
-        lambda s, d, n, m: d.map(lambda *e: s.arange(s.total(e) % (3 if n > 6 else 5))).bucket_by_sequence_length(
-            s.length, [1, 3], [n % 3 + 1, m % 3 + 1, 2], pad_to_bucket_boundary=n > 6, no_padding=m == 1
+        lambda s, d, n, m: d.map(
+            lambda *e: s.arange(s.total(e) % (3 if n > 6 else 5))
+        ).bucket_by_sequence_length(
+            s.length,
+            [1, 3],
+            [n % 3 + 1, m % 3 + 1, 2],
+            pad_to_bucket_boundary=n > 6,
+            no_padding=m == 1,
         ),
         learned=True,
     ),
     "concatenate": Step(lambda s, d, n, m: d.concatenate(d.skip(n)), weight=2),
     "zip_right": Step(lambda s, d, n, m: s.Dataset.zip(d, s.Dataset.range(n + 2)), weight=2),
-    "zip_dict": Step(lambda s, d, n, m: s.Dataset.zip({"d": d, "r": (s.Dataset.range(m, n + m), d.skip(1))})),
+    "zip_dict": Step(
+        lambda s, d, n, m: s.Dataset.zip({"d": d, "r": (s.Dataset.range(m, n + m), d.skip(1))})
+    ),
     "choose": Step(
         lambda s, d, n, m: s.Dataset.choose_from_datasets(
-            [d, d.skip(1), d.take(n)], s.Dataset.range(3).repeat(m % 4), stop_on_empty_dataset=n % 2 == 0
+            [d, d.skip(1), d.take(n)],
+            s.Dataset.range(3).repeat(m % 4),
+            stop_on_empty_dataset=n % 2 == 0,
         )
     ),
     "sample_one": Step(
@@ -240,7 +294,9 @@ STEPS: dict[str, Step] = {
     "snapshot": Step(lambda s, d, n, m: d.snapshot(files.fresh()).repeat(m % 3 + 1)),
     "cache_file": Step(lambda s, d, n, m: d.cache(files.fresh()).repeat(m % 3 + 1)),
     "resample_none": Step(
-        lambda s, d, n, m: d.rejection_resample(lambda *e: s.int32(s.total(e) % 2), [0.25, 0.75], [0.25, 0.75], seed=n),
+        lambda s, d, n, m: d.rejection_resample(
+            lambda *e: s.int32(s.total(e) % 2), [0.25, 0.75], [0.25, 0.75], seed=n
+        ),
         is_no_single,
         learned=True,
     ),
@@ -254,7 +310,9 @@ STEPS: dict[str, Step] = {
     "with_options": Step(lambda s, d, n, m: d.with_options(deterministic(s))),
     "choose_rest": Step(
         lambda s, d, n, m: s.Dataset.choose_from_datasets(
-            [d.take(n), d], s.Dataset.from_tensor_slices(np.arange(m) % 2), stop_on_empty_dataset=n % 2 == 0
+            [d.take(n), d],
+            s.Dataset.from_tensor_slices(np.arange(m) % 2),
+            stop_on_empty_dataset=n % 2 == 0,
         )
     ),
     "sample_none": Step(
@@ -262,8 +320,12 @@ STEPS: dict[str, Step] = {
             [d, d.take(n), d.skip(1)], weights=[0.0, float(m % 2), float(1 - m % 2)], seed=m
         )
     ),
-    "prefetch_map": Step(lambda s, d, n, m: d.prefetch(n).map(lambda *e: whole(e)).prefetch(-1), learned=True),
-    "flat_batches": Step(lambda s, d, n, m: d.batch(n % 3 + 1).flat_map(s.slices), has_ranks, learned=True),
+    "prefetch_map": Step(
+        lambda s, d, n, m: d.prefetch(n).map(lambda *e: whole(e)).prefetch(-1), learned=True
+    ),
+    "flat_batches": Step(
+        lambda s, d, n, m: d.batch(n % 3 + 1).flat_map(s.slices), has_ranks, learned=True
+    ),
     "reduce_inside": Step(
         lambda s, d, n, m: d.flat_map(
             lambda *e: s.Dataset.from_tensors(
@@ -272,31 +334,48 @@ STEPS: dict[str, Step] = {
         ),
         learned=True,
     ),
-    "options": Step(lambda s, d, n, m: d.apply(lambda inner: inner.take(n).map(lambda *e: whole(e))), learned=True),
+    "options": Step(
+        lambda s, d, n, m: d.apply(lambda inner: inner.take(n).map(lambda *e: whole(e))),
+        learned=True,
+    ),
 }
 NAMES = sorted(STEPS)
 WEIGHTED = [name for name in NAMES for _ in range(STEPS[name].weight)]
 ENDINGS: dict[str, Step] = {
     "none": Step(lambda s, d, n, m: d, weight=6),
     "repeat_forever": Step(lambda s, d, n, m: d.repeat()),
-    "ragged_batch": Step(lambda s, d, n, m: d.ragged_batch(n % 3 + 1, drop_remainder=m % 3 == 0), has_ranks, True),
+    "ragged_batch": Step(
+        lambda s, d, n, m: d.ragged_batch(n % 3 + 1, drop_remainder=m % 3 == 0), has_ranks, True
+    ),
     "ragged_unbatch": Step(lambda s, d, n, m: d.ragged_batch(n % 3 + 1).unbatch(), has_ranks, True),
     "ragged_padded": Step(
-        lambda s, d, n, m: d.ragged_batch(n % 3 + 1).map(lambda e: s.padded(e)), is_array, learned=True, weight=2
+        lambda s, d, n, m: d.ragged_batch(n % 3 + 1).map(lambda e: s.padded(e)),
+        is_array,
+        learned=True,
+        weight=2,
     ),
     "ragged_more": Step(
         lambda s, d, n, m: (
-            d.ragged_batch(n % 3 + 1, row_splits_dtype=s.dtype(np.int32)).skip(m % 2).repeat(2).enumerate()
+            d.ragged_batch(n % 3 + 1, row_splits_dtype=s.dtype(np.int32))
+            .skip(m % 2)
+            .repeat(2)
+            .enumerate()
         ),
         has_ranks,
     ),
-    "ragged_batch_batch": Step(lambda s, d, n, m: d.ragged_batch(n % 3 + 1).batch(m % 3 + 1), has_ranks),
+    "ragged_batch_batch": Step(
+        lambda s, d, n, m: d.ragged_batch(n % 3 + 1).batch(m % 3 + 1), has_ranks
+    ),
     "ragged_arrays": Step(
-        lambda s, d, n, m: d.map(lambda *e: (s.arange(s.total(e) % 4), s.text(s.total(e)))).ragged_batch(n % 3 + 1),
+        lambda s, d, n, m: d.map(
+            lambda *e: (s.arange(s.total(e) % 4), s.text(s.total(e)))
+        ).ragged_batch(n % 3 + 1),
         learned=True,
     ),
     "shuffle": Step(lambda s, d, n, m: d.shuffle(n + 1)),
-    "shuffle_repeat": Step(lambda s, d, n, m: d.shuffle(n + 1, reshuffle_each_iteration=m % 2 == 0).repeat(m % 3 + 1)),
+    "shuffle_repeat": Step(
+        lambda s, d, n, m: d.shuffle(n + 1, reshuffle_each_iteration=m % 2 == 0).repeat(m % 3 + 1)
+    ),
     "shuffle_map": Step(lambda s, d, n, m: d.shuffle(n + 1).map(MAPS[m](s)), learned=True),
     "sample": Step(lambda s, d, n, m: s.Dataset.sample_from_datasets([d, d.skip(1)], seed=n)),
 }

@@ -1,7 +1,8 @@
-"""Random chains of sources and transformations give the same with TensorFlow's tf.data: ``make test-tfdata``.
+"""Random chains of sources and transformations give the same with TensorFlow's tf.data:
+``make test-tfdata``.
 
-What may differ is listed in ``docs/tfdata-compatibility.md``. How many chains: the environment variable
-ZMQDATA_CHAINS, else 100.
+What may differ is listed in ``docs/tfdata-compatibility.md``. How many chains: the
+environment variable ZMQDATA_CHAINS, else 100.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="tensorflow is not installed"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None, reason="tensorflow is not installed"
+    ),
     pytest.mark.timeout(0),
     pytest.mark.filterwarnings("ignore"),
 ]
@@ -25,7 +28,9 @@ NUMBERS = st.integers(0, 8)
 
 @pytest.fixture(scope="module")
 def chains() -> Any:
-    """The module that imports TensorFlow, which takes seconds: only where this test runs."""
+    """The module that imports TensorFlow, which takes seconds: only where this test
+    runs.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from tests.tfdata import chains
 
@@ -45,7 +50,9 @@ def test_chains_give_the_same_as_in_tensorflow(chains: Any, data: st.DataObject)
         st.builds(
             chains.Chain,
             st.tuples(st.sampled_from(sorted(chains.SOURCES)), NUMBERS, NUMBERS),
-            st.lists(st.tuples(st.sampled_from(chains.WEIGHTED), NUMBERS, NUMBERS), max_size=5).map(tuple),
+            st.lists(st.tuples(st.sampled_from(chains.WEIGHTED), NUMBERS, NUMBERS), max_size=5).map(
+                tuple
+            ),
             st.tuples(st.sampled_from(chains.ENDING_NAMES), NUMBERS, NUMBERS),
         )
     )

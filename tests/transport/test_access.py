@@ -35,7 +35,9 @@ class Door:
         self.rejects = Rejects()
         self.loop = Loop("door", lambda: self.access.keyring.look(), 0.05)
         self.access = Access(self.context, self.loop, Keyring(key), self.rejects)
-        self.router, self.endpoint = sockets.control_router(self.context, "tcp://127.0.0.1:0", 10_000, key=key)
+        self.router, self.endpoint = sockets.control_router(
+            self.context, "tcp://127.0.0.1:0", 10_000, key=key
+        )
         self.heard: list[tuple[bytes, str]] = []
         self.loop.read(self.router, self._hear)
         self.loop.start()
@@ -56,9 +58,13 @@ class Door:
         self.context.term()
 
     def knock(self, key: Key | None, role: str = "dispatcher", endpoint: str = "") -> str:
-        """What comes of a connection with a key: "" if it is let in, else the reason."""
+        """What comes of a connection with a key: "" if it is let in, else the
+        reason.
+        """
         with sockets.new_context() as context:
-            dealer, handshakes = sockets.control_dealer(context, endpoint or self.endpoint, key, role)
+            dealer, handshakes = sockets.control_dealer(
+                context, endpoint or self.endpoint, key, role
+            )
             with closing(handshakes):
                 dealer.send(b"hello")
                 before, reasons = len(self.heard), [""]
@@ -116,11 +122,18 @@ def test_a_server_without_a_key_is_not_trusted(door: Door) -> None:
 
 
 def test_a_key_is_for_its_role() -> None:
-    """A client's key cannot speak as a worker, nor a worker's as a client; that of a cluster can do both."""
+    """A client's key cannot speak as a worker, nor a worker's as a client; that of a
+    cluster can do both.
+    """
     register = m.RegisterWorker("w", "tcp://h:1", (), "3.11", "0", ())
     objection = Access.objection
     says = {}
-    for role, ask in (("client", register), ("worker", m.RequestStatus("r")), ("all", register), ("client", None)):
+    for role, ask in (
+        ("client", register),
+        ("worker", m.RequestStatus("r")),
+        ("all", register),
+        ("client", None),
+    ):
         known = keys.Known(role, "public")
         access = type("Named", (), {"sender": lambda self, frames, known=known: known})()
         said, _, remedy = objection(access, [], ask or m.RequestStatus("r")).partition(": ")
@@ -134,14 +147,20 @@ def test_a_key_is_for_its_role() -> None:
     }
 
 
-def test_a_line_that_is_deleted_revokes_its_key(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """For new connections, and for the next message of those that are there; a damaged file changes nothing."""
+def test_a_line_that_is_deleted_revokes_its_key(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For new connections, and for the next message of those that are there; a damaged
+    file changes nothing.
+    """
     path = tmp_path / "dispatcher.key"
     keys.save(path, ROLES["dispatcher"])
     door = Door(keys.load(path))
     try:
         with sockets.new_context() as context:
-            dealer, handshakes = sockets.control_dealer(context, door.endpoint, ROLES["client"], "dispatcher")
+            dealer, handshakes = sockets.control_dealer(
+                context, door.endpoint, ROLES["client"], "dispatcher"
+            )
             dealer.send(b"before")
             await_condition(lambda: len(door.heard) == 1, 10, "the first word")
             with caplog.at_level(logging.ERROR):
@@ -150,8 +169,13 @@ def test_a_line_that_is_deleted_revokes_its_key(tmp_path: Path, caplog: pytest.L
             dealer.send(b"still")
             await_condition(lambda: len(door.heard) == 2, 10, "the second word")
             text = keys.render(ROLES["dispatcher"]).splitlines(keepends=True)
-            keys.replace(path, keys.parse("".join(line for line in text if ROLES["client"].public not in line)))
-            await_condition(lambda: door.access.keyring.holder(ROLES["client"].public) is None, 10, "the change")
+            keys.replace(
+                path,
+                keys.parse("".join(line for line in text if ROLES["client"].public not in line)),
+            )
+            await_condition(
+                lambda: door.access.keyring.holder(ROLES["client"].public) is None, 10, "the change"
+            )
             dealer.send(b"after")
             await_condition(lambda: len(door.heard) == 3, 10, "the third word")
             handshakes.close()
@@ -175,7 +199,11 @@ def test_what_a_file_that_is_open_to_others_adds_does_not_count(tmp_path: Path) 
     keys.save(path, ROLES["dispatcher"])
     keyring = Keyring(keys.load(path))
     added, worker = keys.new_key().public, ROLES["worker"].public
-    path.write_text(path.read_text().replace(f"known worker {worker}", f"known all {worker}\nknown client {added}"))
+    path.write_text(
+        path.read_text().replace(
+            f"known worker {worker}", f"known all {worker}\nknown client {added}"
+        )
+    )
     path.chmod(0o644)
     keyring.look()
     assert keyring.holder(added) is None
@@ -186,8 +214,12 @@ def test_what_a_file_that_is_open_to_others_adds_does_not_count(tmp_path: Path) 
     assert keyring.holder(worker) == keys.Known("all", worker)
 
 
-def test_what_a_file_that_is_open_to_others_lacks_is_revoked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As after `grep -v NAME k >new; mv new k`; the log says how to mend the mode, and a line that is back counts."""
+def test_what_a_file_that_is_open_to_others_lacks_is_revoked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after `grep -v NAME k >new; mv new k`; the log says how to mend the mode, and
+    a line that is back counts.
+    """
     path = tmp_path / "k"
     keys.save(path, ROLES["dispatcher"])
     keyring = Keyring(keys.load(path))
@@ -204,7 +236,9 @@ def test_what_a_file_that_is_open_to_others_lacks_is_revoked(tmp_path: Path, cap
     assert keyring.holder(ROLES["client"].public) is not None
 
 
-def test_a_file_that_is_gone_revokes_nothing_and_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_is_gone_revokes_nothing_and_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Each time that it goes; what it says when it is there again counts."""
     path = tmp_path / "k"
     keys.save(path, ROLES["dispatcher"])
@@ -233,7 +267,9 @@ def test_a_change_while_the_server_starts_is_seen(tmp_path: Path) -> None:
     assert keyring.holder(ROLES["client"].public) is None
 
 
-def test_the_file_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_found_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pipeline may go to one, and the name of the key file may be relative."""
     monkeypatch.chdir(tmp_path)
     keys.save("k", ROLES["dispatcher"])
@@ -254,7 +290,9 @@ def test_without_a_key_everybody_is_let_in() -> None:
 
 
 class Proxy:
-    """Takes connections and ends them at once, as a proxy does whose server is not there."""
+    """Takes connections and ends them at once, as a proxy does whose server is not
+    there.
+    """
 
     def __init__(self) -> None:
         self.socket = plain.create_server(("127.0.0.1", 0))
@@ -275,7 +313,9 @@ def test_a_proxy_without_a_server_is_waited_for() -> None:
     """Connections that end before anybody has greeted tell nothing about keys."""
     proxy = Proxy()
     with sockets.new_context() as context:
-        dealer, handshakes = sockets.control_dealer(context, proxy.endpoint, ROLES["client"], "dispatcher")
+        dealer, handshakes = sockets.control_dealer(
+            context, proxy.endpoint, ROLES["client"], "dispatcher"
+        )
         reasons = set()
 
         def has_tried() -> bool:
@@ -301,7 +341,9 @@ def test_a_greeting_tells_the_mechanism(door: Door, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_greeting_that_comes_in_drops_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looks does nothing else meanwhile: the time is for all of it, not for each byte."""
+    """Whoever looks does nothing else meanwhile: the time is for all of it, not for
+    each byte.
+    """
     monkeypatch.setattr("zmqdata.transport.handshakes.LOOKS", 0.2)
     ended = threading.Event()
     with plain.create_server(("127.0.0.1", 0)) as server:

@@ -24,20 +24,26 @@ from zmqdata.transport.addresses import (
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 300])
 def test_an_unknown_host_is_said_to_be_unknown(host: str) -> None:
-    """A name that nobody knows is an error that says so, whatever the name service makes of it."""
+    """A name that nobody knows is an error that says so, whatever the name service
+    makes of it.
+    """
     with pytest.raises(InvalidArgumentError, match="Unknown host"):
         resolve_host(host)
 
 
 def test_names_are_resolved_for_binding() -> None:
-    """ZeroMQ binds to numbers only, so a name becomes one, and port 0 becomes its word for any free port."""
+    """ZeroMQ binds to numbers only, so a name becomes one, and port 0 becomes its word
+    for any free port.
+    """
     assert bind_endpoint("localhost", 0) == "tcp://127.0.0.1:*"
     assert bind_endpoint("*", 5050) == "tcp://0.0.0.0:5050"
 
 
 def test_binding_to_another_machine_is_refused() -> None:
     """An address that is not of this machine cannot be bound."""
-    with pytest.raises(InvalidArgumentError, match=r"Cannot bind to host '203\.0\.113\.7'.*address of this machine"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"Cannot bind to host '203\.0\.113\.7'.*address of this machine"
+    ):
         bind_endpoint("203.0.113.7", 0)
 
 
@@ -57,25 +63,34 @@ def test_binding_to_another_machine_is_refused() -> None:
     ],
 )
 def test_what_is_announced_can_be_reached(host: str, advertise: str | None, announced: str) -> None:
-    """Every interface means the local end of the route to the dispatcher; what the user says overrides it."""
+    """Every interface means the local end of the route to the dispatcher; what the user
+    says overrides it.
+    """
     assert announced_address(host, advertise, "tcp://127.0.0.1:5050", 7000) == announced
 
 
 def test_a_host_is_announced_without_port() -> None:
     """Other sockets of the same server are announced with the same host."""
     assert announced_host("0.0.0.0", "gateway:9", None) == "gateway"
-    assert announced_host("0.0.0.0", None, "ipc:///run/x") == local_address_towards(addresses.SOMEWHERE_ELSE)
+    assert announced_host("0.0.0.0", None, "ipc:///run/x") == local_address_towards(
+        addresses.SOMEWHERE_ELSE
+    )
 
 
 def test_a_dispatcher_that_nobody_knows_leaves_loopback() -> None:
-    """A machine that cannot find the dispatcher's host by its name announces its loopback address."""
+    """A machine that cannot find the dispatcher's host by its name announces its
+    loopback address.
+    """
     assert local_address_towards("no-such-host.invalid") == "127.0.0.1"
 
 
 def test_without_a_route_an_interface_is_announced() -> None:
-    """A machine from which no packet goes to a host announces the address of an interface, loopback if it has none."""
+    """A machine from which no packet goes to a host announces the address of an
+    interface, loopback if it has none.
+    """
     found = list(interface_addresses())
-    # To broadcast takes an option that is not set, so that this fails everywhere as a missing route does.
+    # To broadcast takes an option that is not set, so that this fails everywhere as a
+    # missing route does.
     assert local_address_towards("255.255.255.255") == [*found, "127.0.0.1"][0]
     for address in found:
         with socket.create_server((address, 0)) as server:
@@ -101,7 +116,9 @@ class _Missing:
 
 
 def test_who_listens_is_found_out(tmp_path: Path) -> None:
-    """An endpoint at which somebody listens is told from one at which nobody does, over tcp and ipc."""
+    """An endpoint at which somebody listens is told from one at which nobody does, over
+    tcp and ipc.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         endpoint = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         assert somebody_listens(endpoint)
@@ -117,7 +134,10 @@ def test_taken_ports_are_passed_over_until_none_is_left() -> None:
     """The first free port of a range is found; a range without one is exhausted."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ResourceExhaustedError, match=f"Data ports exhausted: none of the ports {port} to {port}"):
+        with pytest.raises(
+            ResourceExhaustedError,
+            match=f"Data ports exhausted: none of the ports {port} to {port}",
+        ):
             free_port("127.0.0.1", port, port)
         last = min(port + 200, 65535)
         assert port == 65535 or port < free_port("127.0.0.1", port, last) <= last

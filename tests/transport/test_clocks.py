@@ -8,7 +8,9 @@ from zmqdata.transport.clocks import boottime
 
 
 def test_the_clock_goes_on() -> None:
-    """It never goes back, and is at least as far as one that stands still while the machine is suspended."""
+    """It never goes back, and is at least as far as one that stands still while the
+    machine is suspended.
+    """
     before = boottime()
     assert boottime() >= before
     if hasattr(time, "CLOCK_BOOTTIME"):

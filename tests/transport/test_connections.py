@@ -1,4 +1,6 @@
-"""What a peer has not taken of large answers, and who is silent, is known, on real connections."""
+"""What a peer has not taken of large answers, and who is silent, is known, on real
+connections.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from zmqdata.transport.connections import LARGE, MOST_UNTAKEN, Connections
 
 SIZE = 4 << 20
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a connection has carried")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux counts what a connection has carried"
+)
 
 
 class Ends:
@@ -26,7 +30,9 @@ class Ends:
     def __init__(self, silence: float = 60.0) -> None:
         self._stack = ExitStack()
         self._context = self._stack.enter_context(sockets.new_context())
-        self.router, self._endpoint = sockets.control_router(self._context, "tcp://127.0.0.1:0", 10_000)
+        self.router, self._endpoint = sockets.control_router(
+            self._context, "tcp://127.0.0.1:0", 10_000
+        )
         self._stack.enter_context(closing(self.router))
         self.connections = Connections(int(self._endpoint.rpartition(":")[2]), silence, SIZE)
 
@@ -56,7 +62,9 @@ class Ends:
 
 
 def test_who_takes_nothing_gets_no_more() -> None:
-    """So much of large answers waits for a peer as may; small ones do not count, and what it takes makes room."""
+    """So much of large answers waits for a peer as may; small ones do not count, and
+    what it takes makes room.
+    """
     with closing(Ends()) as ends:
         connections = ends.connections
         name, dealer = ends.join(rcvhwm=1)
@@ -84,20 +92,27 @@ def test_one_answer_may_be_larger_than_all_that_may_wait() -> None:
     """Whoever has taken everything gets any answer."""
     with closing(Ends()) as ends:
         name, _ = ends.join()
-        assert [ends.connections.has_room(name, MOST_UNTAKEN + 1) for _ in range(2)] == [True, False]
+        assert [ends.connections.has_room(name, MOST_UNTAKEN + 1) for _ in range(2)] == [
+            True,
+            False,
+        ]
         ends.connections.lost(name)
         assert ends.connections.has_room(name, MOST_UNTAKEN + 1)
 
 
 def test_a_name_that_comes_back_is_another_connection() -> None:
-    """Who chooses its name comes back under it over another connection, and what that one has acknowledged counts."""
+    """Who chooses its name comes back under it over another connection, and what that
+    one has acknowledged counts.
+    """
     with closing(Ends()) as ends:
         before = set(os.listdir("/proc/self/fd"))
         name, first = ends.join(routing_id=b"chosen")
         old = ends.connections._of[name].descriptor
         first.close()
         await_condition(lambda: not ends.is_there(name), what="its end")
-        await_condition(lambda: set(os.listdir("/proc/self/fd")) <= before, what="the end of both of its sides")
+        await_condition(
+            lambda: set(os.listdir("/proc/self/fd")) <= before, what="the end of both of its sides"
+        )
         other, _ = ends.join()
         ends.join(routing_id=b"chosen")
         known = ends.connections._of
@@ -106,7 +121,9 @@ def test_a_name_that_comes_back_is_another_connection() -> None:
 
 
 def test_a_silent_connection_is_ended() -> None:
-    """A connection on which not even a heartbeat comes is ended after the time for that; one with heartbeats stays."""
+    """A connection on which not even a heartbeat comes is ended after the time for
+    that; one with heartbeats stays.
+    """
     with closing(Ends(silence=3.0)) as ends:
         silent, _ = ends.join()
         beating, _ = ends.join(heartbeat_ivl=100)
@@ -122,10 +139,15 @@ def test_a_silent_connection_is_ended() -> None:
 
 
 def test_somebody_else_s_connection_is_left_alone() -> None:
-    """A descriptor that libzmq has closed may belong to anybody by now: what is not of our port is not touched."""
+    """A descriptor that libzmq has closed may belong to anybody by now: what is not of
+    our port is not touched.
+    """
     with closing(Ends(silence=0.0)) as ends, socket.create_server(("127.0.0.1", 0)) as server:
         name, _ = ends.join()
-        with socket.create_connection(server.getsockname()) as other, server.accept()[0] as accepted:
+        with (
+            socket.create_connection(server.getsockname()) as other,
+            server.accept()[0] as accepted,
+        ):
             ends.connections._of[name].descriptor = other.fileno()
             ends.connections.end_silent(1.0)
             assert ends.connections.has_room(name, MOST_UNTAKEN + 1)

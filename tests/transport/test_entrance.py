@@ -15,7 +15,14 @@ from benchmarks.attackers import GREETING
 from zmqdata.testing.cluster import await_condition
 from zmqdata.transport import sockets
 from zmqdata.transport.connections import LITTLE
-from zmqdata.transport.entrance import MOST_UNHEARD, MOST_UNHEARD_BYTES, PATIENCE, TELL_EVERY, Entrance, Guests
+from zmqdata.transport.entrance import (
+    MOST_UNHEARD,
+    MOST_UNHEARD_BYTES,
+    PATIENCE,
+    TELL_EVERY,
+    Entrance,
+    Guests,
+)
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 from zmqdata.transport.tcp import connections_of
@@ -23,7 +30,9 @@ from zmqdata.transport.tcp import connections_of
 LARGE = 15 << 20
 HOST = "127.0.0.1"
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a connection has carried")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux counts what a connection has carried"
+)
 
 
 class House:
@@ -36,7 +45,14 @@ class House:
         stack.callback(self.loop.stop)
         self.heard: list[tuple[bytes, list[bytes]]] = []
         self.entrance = Entrance(
-            self.context, self.loop, f"tcp://{HOST}:0", 10_000, 16 << 20, None, Rejects(), self._hear
+            self.context,
+            self.loop,
+            f"tcp://{HOST}:0",
+            10_000,
+            16 << 20,
+            None,
+            Rejects(),
+            self._hear,
         )
         stack.callback(self.entrance.close)
         self.loop.start()
@@ -98,12 +114,19 @@ class House:
         return sum(told.received for told in (found or {}).values())
 
     def await_guests(self, count: int, nbytes: int) -> None:
-        """Waits until so many were let in, and have said so much: the sockets' own threads see to both."""
+        """Waits until so many were let in, and have said so much: the sockets' own
+        threads see to both.
+        """
         guests = self.entrance._guests
-        await_condition(lambda: guests._let_in >= count and self.received >= nbytes, what="all who have connected")
+        await_condition(
+            lambda: guests._let_in >= count and self.received >= nbytes,
+            what="all who have connected",
+        )
 
     def says(self, dealer: zmq.Socket[bytes], what: bytes) -> None:
-        """Says something until it is heard: what is on its way is lost with a connection."""
+        """Says something until it is heard: what is on its way is lost with a
+        connection.
+        """
 
         def is_heard() -> bool:
             dealer.send(what)
@@ -121,8 +144,12 @@ def house() -> Iterator[House]:
         assert made.loop.join(10)
 
 
-def test_names_that_others_have_make_the_socket_anew(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    """What their connections have said is forgotten with the old one; the honest connect again by themselves."""
+def test_names_that_others_have_make_the_socket_anew(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What their connections have said is forgotten with the old one; the honest
+    connect again by themselves.
+    """
     honest, first = house.join(), house.join(b"x")
     house.says(honest, b"hello")
     house.says(first, b"it is me")
@@ -189,10 +216,15 @@ def test_strangers_hide_nobody(house: House, caplog: pytest.LogCaptureFixture) -
 
 
 def test_a_large_first_message_has_its_time(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    """Connections on which one message comes slowly are not taken for hidden ones, as long as it goes on."""
+    """Connections on which one message comes slowly are not taken for hidden ones, as
+    long as it goes on.
+    """
     with ExitStack() as slow:
         said = recorded(house.entrance.bound)
-        them = [slow.enter_context(plain.create_connection((HOST, house.port))) for _ in range(2 * MOST_UNHEARD)]
+        them = [
+            slow.enter_context(plain.create_connection((HOST, house.port)))
+            for _ in range(2 * MOST_UNHEARD)
+        ]
         for one in them:
             one.sendall(said + b"\x02" + (8 << 20).to_bytes(8, "big"))
         now = time.monotonic()
@@ -213,7 +245,9 @@ def recorded(endpoint: str) -> bytes:
 
 
 def test_who_connects_again_counts_as_reachable(house: House) -> None:
-    """A peer that has not come back yet after the socket was made anew is not said to be gone."""
+    """A peer that has not come back yet after the socket was made anew is not said to
+    be gone.
+    """
     honest = house.join()
     house.says(honest, b"hello")
     peer = house.heard[-1][0]
@@ -225,7 +259,9 @@ def test_who_connects_again_counts_as_reachable(house: House) -> None:
     assert honest.recv() == b"welcome back"
 
 
-def test_a_port_that_somebody_else_has_is_waited_for(house: House, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_port_that_somebody_else_has_is_waited_for(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is asked for again and again, and said so; then peers are heard as before."""
     honest = house.join()
     house.says(honest, b"hello")
@@ -253,7 +289,9 @@ def bound(one: plain.socket, port: int) -> bool:
 
 
 def test_who_has_nothing_to_say_may_stay(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    """Connections on which only heartbeats come are no burden, however many, and are heard when they speak."""
+    """Connections on which only heartbeats come are no burden, however many, and are
+    heard when they speak.
+    """
     quiet = [house.join() for _ in range(2 * MOST_UNHEARD)]
     now = time.monotonic()
     for seconds in range(30):
@@ -262,7 +300,9 @@ def test_who_has_nothing_to_say_may_stay(house: House, caplog: pytest.LogCapture
     house.says(quiet[-1], b"at last")
 
 
-def test_who_comes_and_goes_may_if_he_is_heard(house: House, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_comes_and_goes_may_if_he_is_heard(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
     """However often: nothing is made anew while each says something."""
     for number in range(2 * MOST_UNHEARD):
         with closing(house.join()) as dealer:
@@ -287,7 +327,9 @@ def test_where_the_kernel_tells_nothing_all_stays(
 
 
 def test_a_name_counts_once() -> None:
-    """What is read late of a connection that is gone does not make up for one that is never heard."""
+    """What is read late of a connection that is gone does not make up for one that is
+    never heard.
+    """
     guests = Guests()
     for _ in range(3):
         guests.let_in()

@@ -57,7 +57,10 @@ def test_a_folder_that_is_open_to_others_is_refused() -> None:
 def test_folders_made_at_the_same_time_leave_each_other_alone() -> None:
     """One that is just being made is not taken for one whose owner is dead."""
     made: list[SocketFolder] = []
-    threads = [threading.Thread(target=lambda: made.extend(SocketFolder() for _ in range(20))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: made.extend(SocketFolder() for _ in range(20)))
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

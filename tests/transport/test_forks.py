@@ -1,4 +1,6 @@
-"""Facts about servers in a forked child: they say that they cannot be used there, and what to do."""
+"""Facts about servers in a forked child: they say that they cannot be used there, and
+what to do.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,14 @@ from zmqdata.transport.forks import check_process
 
 
 def test_the_owner_may_go_on() -> None:
-    """In the process that made an object nothing happens; elsewhere the error names both processes and the remedy."""
+    """In the process that made an object nothing happens; elsewhere the error names
+    both processes and the remedy.
+    """
     check_process(os.getpid(), "iterator", "Make a new one.")
-    with pytest.raises(RuntimeError, match=rf"iterator belongs to process 1 and .* process {os.getpid()}, .* one\.$"):
+    with pytest.raises(
+        RuntimeError,
+        match=rf"iterator belongs to process 1 and .* process {os.getpid()}, .* one\.$",
+    ):
         check_process(1, "iterator", "Make a new one.")
 
 
@@ -32,10 +39,14 @@ def test_the_owner_may_go_on() -> None:
     ids=["num_workers", "target", "start", "stop", "join"],
 )
 def test_a_dispatcher_cannot_be_used_in_a_child(use: Callable[[DispatchServer], Any]) -> None:
-    """Each use of a dispatcher in a forked child is an error at once, and the parent's goes on."""
+    """Each use of a dispatcher in a forked child is an error at once, and the parent's
+    goes on.
+    """
     with DispatchServer() as server:
         told = told_by_child(lambda: use(server))
-        assert told.startswith(f"RuntimeError: This DispatchServer belongs to process {os.getpid()}")
+        assert told.startswith(
+            f"RuntimeError: This DispatchServer belongs to process {os.getpid()}"
+        )
         assert "make a new DispatchServer" in told
         assert server.num_workers() == 0
         assert not server.join(0)
@@ -43,7 +54,12 @@ def test_a_dispatcher_cannot_be_used_in_a_child(use: Callable[[DispatchServer], 
 
 @pytest.mark.parametrize(
     "use",
-    [WorkerServer.wait_registered, lambda server: server.address, WorkerServer.num_tasks, WorkerServer.stop],
+    [
+        WorkerServer.wait_registered,
+        lambda server: server.address,
+        WorkerServer.num_tasks,
+        WorkerServer.stop,
+    ],
     ids=["wait_registered", "address", "num_tasks", "stop"],
 )
 def test_a_worker_cannot_be_used_in_a_child(use: Callable[[WorkerServer], Any]) -> None:
@@ -53,14 +69,18 @@ def test_a_worker_cannot_be_used_in_a_child(use: Callable[[WorkerServer], Any]) 
 
 
 def test_a_child_leaves_its_parents_block_in_silence() -> None:
-    """A forked child that leaves the ``with`` block of its parent's server ends nothing and hears no error."""
+    """A forked child that leaves the ``with`` block of its parent's server ends nothing
+    and hears no error.
+    """
     with DispatchServer() as server:
         assert told_by_child(lambda: server.__exit__(None, None, None)) == "None"
         assert not server.join(0)
 
 
 def test_a_child_may_have_a_server_of_its_own() -> None:
-    """A server that is made, or that is started for the first time, in a forked child works there."""
+    """A server that is made, or that is started for the first time, in a forked child
+    works there.
+    """
     waiting = DispatchServer(start=False)
 
     def own() -> list[int]:

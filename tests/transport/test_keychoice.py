@@ -20,15 +20,21 @@ KEY = keys.new_key()
 CONTRADICTION = "`key_file` .--key-file. and `insecure` .--insecure. contradict each other: leave out `insecure`"
 
 
-def test_a_key_is_made_when_it_is_needed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_made_when_it_is_needed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the user's folder for configuration, once."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert keychoice.own_key() == keychoice.own_key()
     assert (tmp_path / "zmqdata" / "cluster.key").exists()
 
 
-def test_folders_on_the_way_to_a_key_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the umask: who could write in one of them could put another key in place of it."""
+def test_folders_on_the_way_to_a_key_are_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the umask: who could write in one of them could put another key in place
+    of it.
+    """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home" / ".config"))
     before = os.umask(0)
     try:
@@ -39,7 +45,9 @@ def test_folders_on_the_way_to_a_key_are_private(tmp_path: Path, monkeypatch: py
         assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_that_is_none_of_the_users_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_none_of_the_users_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A relative XDG_CONFIG_HOME means nothing; then the home folder counts."""
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -47,17 +55,24 @@ def test_a_folder_that_is_none_of_the_users_is_not_believed(tmp_path: Path, monk
 
 
 def test_a_home_that_is_relative_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key would be made in the working folder, another one in each; the error says what HOME is, and the remedy."""
+    """A key would be made in the working folder, another one in each; the error says
+    what HOME is, and the remedy.
+    """
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setenv("HOME", "relative")
     monkeypatch.chdir(tmp_path)
     for wanting in (keychoice.default_path, keychoice.own_key):
-        with pytest.raises(FailedPreconditionError, match=r"HOME is 'relative', expected an absolute path.*--key-file"):
+        with pytest.raises(
+            FailedPreconditionError,
+            match=r"HOME is 'relative', expected an absolute path.*--key-file",
+        ):
             wanting()
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the two ways to name another file."""
     (tmp_path / "zmqdata").write_text("a file")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -80,7 +95,9 @@ def test_settings_choose_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_to_listen_beyond_the_machine_takes_a_key_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One made just now would let in nobody else; the error names the command, and the way without."""
+    """One made just now would let in nobody else; the error names the command, and the
+    way without.
+    """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(FailedPreconditionError, match=r"zmqdata keygen.*--insecure"):
         keychoice.key_for(DispatcherConfig(), is_open=True)
@@ -89,7 +106,9 @@ def test_to_listen_beyond_the_machine_takes_a_key_that_is_there(
     assert keychoice.key_for(DispatcherConfig(), is_open=True) == made
 
 
-def test_a_process_shows_the_key_that_it_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_shows_the_key_that_it_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By a call, which wins, by the environment, or else its user's."""
     for name in ("one", "two"):
         keys.save(tmp_path / name, keys.new_key())
@@ -112,7 +131,9 @@ def test_a_process_shows_the_key_that_it_was_told(tmp_path: Path, monkeypatch: p
 def test_what_a_command_was_told_counts_whatever_the_environment_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--no-insecure` shows a key though ZMQDATA_INSECURE is set, which holds again for who chooses nothing."""
+    """`--no-insecure` shows a key though ZMQDATA_INSECURE is set, which holds again for
+    who chooses nothing.
+    """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("ZMQDATA_INSECURE", "1")
     monkeypatch.setattr(keychoice, "_chosen", None)
@@ -122,7 +143,9 @@ def test_what_a_command_was_told_counts_whatever_the_environment_says(
     assert keychoice.shown_key() is None
 
 
-def test_a_process_cannot_show_a_key_and_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_cannot_show_a_key_and_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither by a call nor by its environment; a call wins over the environment."""
     keys.save(tmp_path / "k", KEY)
     monkeypatch.setattr(keychoice, "_chosen", None)
@@ -143,7 +166,6 @@ CONFIGS: list[Callable[..., KeySettings | DispatcherConfig | WorkerConfig]] = [
     DispatcherConfig,
     partial(WorkerConfig, "127.0.0.1:1"),
 ]
-
 
 
 @pytest.mark.parametrize("make", CONFIGS)
@@ -167,7 +189,9 @@ def test_a_key_file_and_none_contradict_each_other(make: Callable[..., object]) 
 def test_what_is_explicit_wins_over_the_environment(
     monkeypatch: pytest.MonkeyPatch, explicit: dict[str, Any], wanted: tuple[str | None, bool]
 ) -> None:
-    """Which has a key file and does without one at once, so that nothing of it could be used alone."""
+    """Which has a key file and does without one at once, so that nothing of it could be
+    used alone.
+    """
     monkeypatch.setenv("ZMQDATA_KEY_FILE", "k")
     monkeypatch.setenv("ZMQDATA_INSECURE", "1")
     found = DispatcherConfig.from_environment(**explicit)

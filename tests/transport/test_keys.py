@@ -1,4 +1,6 @@
-"""Facts about key files: what is in them, who may read them, what is wrong with them."""
+"""Facts about key files: what is in them, who may read them, what is wrong with
+them.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,18 @@ HEAD = TEXT.removesuffix("end\n")
 
 
 def test_a_key_is_in_its_file(tmp_path: Path) -> None:
-    """What is written is read again, by its owner alone; folders are made on the way."""
+    """What is written is read again, by its owner alone; folders are made on the
+    way.
+    """
     path = tmp_path / "some" / "where" / "cluster.key"
     keys.save(path, KEY)
     found = keys.load(path)
-    assert (found.cluster, found.pair, found.known, found.path) == (KEY.cluster, KEY.pair, KEY.known, str(path))
+    assert (found.cluster, found.pair, found.known, found.path) == (
+        KEY.cluster,
+        KEY.pair,
+        KEY.known,
+        str(path),
+    )
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [one.name for one in path.parent.iterdir()] == ["cluster.key"]
 
@@ -47,7 +56,11 @@ def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
 def test_the_secret_is_not_shown() -> None:
     """Neither a repr nor an error has it, nor any other part of a damaged file."""
     assert KEY.secret not in repr(KEY)
-    for text in (TEXT.replace("secret ", "secrets "), TEXT + "junk " + KEY.secret, TEXT.replace("public", "cluster")):
+    for text in (
+        TEXT.replace("secret ", "secrets "),
+        TEXT + "junk " + KEY.secret,
+        TEXT.replace("public", "cluster"),
+    ):
         with pytest.raises(DataLossError) as told:
             keys.parse(text)
         assert KEY.secret not in str(told.value)
@@ -65,11 +78,15 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> No
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 @pytest.mark.parametrize("mode", [0o600, 0o644])
 def test_a_file_of_another_user_is_refused(tmp_path: Path, mode: int) -> None:
-    """Whatever its mode, as its owner can change it; the error says whose it has to be."""
+    """Whatever its mode, as its owner can change it; the error says whose it has to
+    be.
+    """
     keys.save(tmp_path / "k", KEY)
     (tmp_path / "k").chmod(mode)
     os.chown(tmp_path / "k", 54321, 54321)
-    with pytest.raises(FailedPreconditionError, match=r"belongs to user 54321, .*Run `chown 0 .*/k` as root"):
+    with pytest.raises(
+        FailedPreconditionError, match=r"belongs to user 54321, .*Run `chown 0 .*/k` as root"
+    ):
         keys.load(tmp_path / "k")
 
 
@@ -119,7 +136,10 @@ def test_what_is_wrong_is_told(text: str, reason: str) -> None:
         keys.parse(text, "some.key")
 
 
-@given(st.text() | st.lists(st.sampled_from([*TEXT.split("\n"), "known", KEY.public, "#"])).map("\n".join))
+@given(
+    st.text()
+    | st.lists(st.sampled_from([*TEXT.split("\n"), "known", KEY.public, "#"])).map("\n".join)
+)
 def test_any_text_is_a_key_or_damaged(text: str) -> None:
     """There is no other error."""
     with contextlib.suppress(DataLossError):
@@ -128,7 +148,9 @@ def test_any_text_is_a_key_or_damaged(text: str) -> None:
 
 @pytest.mark.parametrize("key", keys.new_roles().values(), ids=keys.ROLES)
 def test_a_key_that_is_cut_is_no_key(key: keys.Key) -> None:
-    """Wherever that is, at the end of a line, too: as whole it would let in fewer than its owner wants."""
+    """Wherever that is, at the end of a line, too: as whole it would let in fewer than
+    its owner wants.
+    """
     text = keys.render(key)
     for length in range(len(text) - 1):
         with pytest.raises(DataLossError):
@@ -139,8 +161,13 @@ def test_a_key_that_is_cut_is_no_key(key: keys.Key) -> None:
 def test_a_changed_key_is_noticed(data: st.DataObject) -> None:
     """A single other character in the pair is an error, never another key."""
     start = TEXT.index("public") + len("public ")
-    place = data.draw(st.integers(start, start + 39) | st.integers(TEXT.index(KEY.secret), TEXT.index(KEY.secret) + 39))
-    other = data.draw(st.characters(min_codepoint=33, max_codepoint=126).filter(lambda one: one != TEXT[place]))
+    place = data.draw(
+        st.integers(start, start + 39)
+        | st.integers(TEXT.index(KEY.secret), TEXT.index(KEY.secret) + 39)
+    )
+    other = data.draw(
+        st.characters(min_codepoint=33, max_codepoint=126).filter(lambda one: one != TEXT[place])
+    )
     changed = TEXT[:place] + other + TEXT[place + 1 :]
     try:
         found = keys.parse(changed)
@@ -151,7 +178,9 @@ def test_a_changed_key_is_noticed(data: st.DataObject) -> None:
 
 
 def test_who_is_known_has_a_key() -> None:
-    """Forty characters of which five stand for more than four bytes are none, and no socket would take them."""
+    """Forty characters of which five stand for more than four bytes are none, and no
+    socket would take them.
+    """
     with pytest.raises(DataLossError, match="line 7 cannot be read"):
         keys.parse(TEXT.replace(f"known all {KEY.public}", f"known all {'#' * 40}"))
 
@@ -169,7 +198,9 @@ def test_what_is_no_key_file_is_not_read_whole(tmp_path: Path) -> None:
 
 
 def test_each_role_finds_and_lets_in_the_others() -> None:
-    """A dispatcher is found by workers and clients, a worker by clients; nobody is let in as what it is not."""
+    """A dispatcher is found by workers and clients, a worker by clients; nobody is let
+    in as what it is not.
+    """
     made = keys.new_roles()
     assert made["worker"].server("dispatcher") == made["dispatcher"].pair[0]
     assert made["client"].server("dispatcher") == made["dispatcher"].pair[0]
@@ -178,7 +209,9 @@ def test_each_role_finds_and_lets_in_the_others() -> None:
     assert holder is not None
     assert [role for role in keys.ROLES if holder.may_be(role)] == ["client"]
     assert len({key.cluster for key in made.values()}) == 1
-    with pytest.raises(PermissionDeniedError, match=r"cannot tell who a client is.*file of its own role"):
+    with pytest.raises(
+        PermissionDeniedError, match=r"cannot tell who a client is.*file of its own role"
+    ):
         made["client"].server("client")
 
 
@@ -187,20 +220,29 @@ def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
     (tmp_path / "k").symlink_to(tmp_path / "gone")
     with pytest.raises(NotFoundError, match=r"no key file .*k; that is a link to .*gone\."):
         keys.load(tmp_path / "k")
-    with pytest.raises(AlreadyExistsError, match=r"k is a link to .*gone, and there is no such file"):
+    with pytest.raises(
+        AlreadyExistsError, match=r"k is a link to .*gone, and there is no such file"
+    ):
         keys.save(tmp_path / "k", KEY)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path, int], None]) -> None:
+def test_what_is_no_file_is_refused_at_once(
+    tmp_path: Path, make: Callable[[Path, int], None]
+) -> None:
     """A pipe is not waited for, nor is a folder an error that says nothing of keys."""
     make(tmp_path / "k", 0o600)
-    with pytest.raises(FailedPreconditionError, match=r"k is no file, and so no key file. `zmqdata keygen` makes one"):
+    with pytest.raises(
+        FailedPreconditionError,
+        match=r"k is no file, and so no key file. `zmqdata keygen` makes one",
+    ):
         keys.load(tmp_path / "k")
 
 
 def knowing(*roles: str) -> keys.Key:
-    """The key of a file with a line for each of these roles, in which `own` is a dispatcher's own one."""
+    """The key of a file with a line for each of these roles, in which `own` is a
+    dispatcher's own one.
+    """
     known = [keys.Known(role, keys.new_key().public) for role in roles if role != "own"]
     own = [keys.Known("dispatcher", KEY.public)] if "own" in roles else []
     return keys.Key(KEY.cluster, KEY.public, KEY.secret, (*known, *own), "some.key")
@@ -219,7 +261,9 @@ def knowing(*roles: str) -> keys.Key:
     ],
 )
 def test_a_dispatcher_takes_a_file_that_lets_in_its_peers(roles: tuple[str, ...]) -> None:
-    """One without roles, its own, and that one after all workers or all clients were revoked."""
+    """One without roles, its own, and that one after all workers or all clients were
+    revoked.
+    """
     knowing(*roles).check_dispatcher()
 
 
@@ -227,7 +271,10 @@ def test_a_dispatcher_takes_a_file_that_lets_in_its_peers(roles: tuple[str, ...]
     ("roles", "seems"),
     [
         (("dispatcher", "worker"), "seems to be that of a client: it knows dispatcher and worker"),
-        (("dispatcher", "client", "client"), "seems to be that of a worker: it knows client and dispatcher"),
+        (
+            ("dispatcher", "client", "client"),
+            "seems to be that of a worker: it knows client and dispatcher",
+        ),
         (("dispatcher",), "seems to be that of a worker or client: it knows dispatcher"),
         ((), "lets in nobody"),
         (("own",), "lets in nobody"),
@@ -235,5 +282,8 @@ def test_a_dispatcher_takes_a_file_that_lets_in_its_peers(roles: tuple[str, ...]
 )
 def test_a_dispatcher_refuses_the_file_of_another_role(roles: tuple[str, ...], seems: str) -> None:
     """The error says whose file it seems to be, and which one to name."""
-    with pytest.raises(PermissionDeniedError, match=rf"^Key file some.key {seems}.*name dispatcher.key by --key-file"):
+    with pytest.raises(
+        PermissionDeniedError,
+        match=rf"^Key file some.key {seems}.*name dispatcher.key by --key-file",
+    ):
         knowing(*roles).check_dispatcher()

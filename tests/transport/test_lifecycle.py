@@ -33,7 +33,9 @@ BOTH = pytest.mark.parametrize("make", [make_dispatcher, make_worker])
 
 
 def test_what_is_too_long_for_a_lock_is_for_ever() -> None:
-    """A lock takes what is waited for: infinity and what is beyond its longest time as None, all else as it is."""
+    """A lock takes what is waited for: infinity and what is beyond its longest time as
+    None, all else as it is.
+    """
     same = (None, 0, 2.5, threading.TIMEOUT_MAX)
     assert tuple(waitable(seconds) for seconds in same) == same
     assert waitable(float("inf")) is waitable(threading.TIMEOUT_MAX * 2) is None
@@ -56,17 +58,23 @@ def test_starting_and_stopping_twice_changes_nothing(make: Callable[[], Any]) ->
 
 @BOTH
 def test_no_second_life(make: Callable[[bool], Any]) -> None:
-    """A stopped server cannot be started again, and says so in tf.data's words, whether it ever ran or not."""
+    """A stopped server cannot be started again, and says so in tf.data's words, whether
+    it ever ran or not.
+    """
     for ran in (True, False):
         server = make(ran)
         server.stop()
-        with pytest.raises(RuntimeError, match="Server cannot be started after it has been stopped"):
+        with pytest.raises(
+            RuntimeError, match="Server cannot be started after it has been stopped"
+        ):
             server.start()
 
 
 @BOTH
 def test_join_returns_at_once_on_a_stopped_server(make: Callable[[bool], Any]) -> None:
-    """join() waits for a running server until somebody stops it, and for a stopped one not at all."""
+    """join() waits for a running server until somebody stops it, and for a stopped one
+    not at all.
+    """
     server = make(True)
     joined = threading.Thread(target=server.join)
     joined.start()
@@ -79,7 +87,9 @@ def test_join_returns_at_once_on_a_stopped_server(make: Callable[[bool], Any]) -
 
 @BOTH
 def test_there_is_nothing_to_join_before_the_start(make: Callable[[], Any]) -> None:
-    """join() on a server that was never started is an error instead of a wait without end."""
+    """join() on a server that was never started is an error instead of a wait without
+    end.
+    """
     with pytest.raises(RuntimeError, match=r"was not started; call start\(\) before join\(\)"):
         make().join()
 
@@ -118,7 +128,9 @@ def test_a_server_may_be_destroyed_in_its_own_thread() -> None:
 def test_a_process_ends_with_a_running_server(what: str) -> None:
     """A script that forgets to stop its server ends all the same, without a word."""
     program = f"from zmqdata import *; from zmqdata import WorkerConfig; kept = {what}"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
@@ -139,7 +151,11 @@ def test_a_forked_child_ends_nothing() -> None:
 
 def test_no_address_before_the_start() -> None:
     """A server that was not started has no address, no workers and no tasks."""
-    for ask in (lambda: make_dispatcher().target, lambda: make_dispatcher().address, lambda: make_worker().address):
+    for ask in (
+        lambda: make_dispatcher().target,
+        lambda: make_dispatcher().address,
+        lambda: make_worker().address,
+    ):
         with pytest.raises(RuntimeError, match="before start"):
             ask()
     assert make_dispatcher().num_workers() == make_worker().num_tasks() == 0
@@ -147,7 +163,9 @@ def test_no_address_before_the_start() -> None:
 
 
 def test_counts() -> None:
-    """A dispatcher knows its workers until they stop, a worker that it is known; both say where they are."""
+    """A dispatcher knows its workers until they stop, a worker that it is known; both
+    say where they are.
+    """
     with DispatchServer() as dispatcher:
         with WorkerServer(WorkerConfig(dispatcher_address=dispatcher.target)) as worker:
             assert worker.wait_registered(30)
@@ -169,16 +187,44 @@ def test_the_address_is_told_after_the_end() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
-        (lambda: DispatchServer(5), TypeError, "`config` must be DispatcherConfig, got 5 of type int"),
-        (lambda: DispatchServer(WorkerConfig(NOWHERE)), TypeError, "`config` must be DispatcherConfig, got Worker"),
+        (
+            lambda: DispatchServer(5),
+            TypeError,
+            "`config` must be DispatcherConfig, got 5 of type int",
+        ),
+        (
+            lambda: DispatchServer(WorkerConfig(NOWHERE)),
+            TypeError,
+            "`config` must be DispatcherConfig, got Worker",
+        ),
         (lambda: DispatchServer(DispatcherConfig(), 1), TypeError, "`start` must be bool, got 1"),
         (lambda: DispatchServer(start=None), TypeError, "`start` must be bool, got None"),
         (lambda: WorkerServer(None), TypeError, "`config` must be WorkerConfig, got None"),
-        (lambda: WorkerServer(NOWHERE), TypeError, "`config` must be WorkerConfig, got 'tcp://127.0.0.1:1'"),
-        (lambda: WorkerServer(WorkerConfig(NOWHERE), "yes"), TypeError, "`start` must be bool, got 'yes'"),
-        (lambda: WorkerServer(WorkerConfig("grp://a:1"), False), NotFoundError, "No credentials factory .* grp"),
-        (lambda: WorkerServer(WorkerConfig("a:b:c"), False), ValueError, "Malformed address 'a:b:c'"),
-        (lambda: WorkerServer(WorkerConfig(NOWHERE, worker_address="a:b:c"), False), ValueError, "Malformed address"),
+        (
+            lambda: WorkerServer(NOWHERE),
+            TypeError,
+            "`config` must be WorkerConfig, got 'tcp://127.0.0.1:1'",
+        ),
+        (
+            lambda: WorkerServer(WorkerConfig(NOWHERE), "yes"),
+            TypeError,
+            "`start` must be bool, got 'yes'",
+        ),
+        (
+            lambda: WorkerServer(WorkerConfig("grp://a:1"), False),
+            NotFoundError,
+            "No credentials factory .* grp",
+        ),
+        (
+            lambda: WorkerServer(WorkerConfig("a:b:c"), False),
+            ValueError,
+            "Malformed address 'a:b:c'",
+        ),
+        (
+            lambda: WorkerServer(WorkerConfig(NOWHERE, worker_address="a:b:c"), False),
+            ValueError,
+            "Malformed address",
+        ),
         (
             lambda: WorkerServer(WorkerConfig(NOWHERE, data_transfer_address="a b"), False),
             ValueError,
@@ -187,7 +233,9 @@ def test_the_address_is_told_after_the_end() -> None:
     ],
 )
 def test_a_server_refuses(make: Callable[[], Any], error: type[Exception], text: str) -> None:
-    """An argument of another type, or an address that cannot be understood, is refused before anything starts."""
+    """An argument of another type, or an address that cannot be understood, is refused
+    before anything starts.
+    """
     with no_leaks(), pytest.raises(error, match=text):
         make()
 
@@ -197,14 +245,20 @@ def test_what_is_no_time_is_refused(name: str) -> None:
     """A time to wait that is no number, or below zero, is refused at the call."""
     with make_worker(True) as server:
         use = getattr(server, name)
-        with pytest.raises(TypeError, match="`timeout` must be a number of seconds or None, got '1'"):
+        with pytest.raises(
+            TypeError, match="`timeout` must be a number of seconds or None, got '1'"
+        ):
             use("1")
-        with pytest.raises(ValueError, match="`timeout` must be a number of seconds from 0 up, got -1"):
+        with pytest.raises(
+            ValueError, match="`timeout` must be a number of seconds from 0 up, got -1"
+        ):
             use(-1)
 
 
 def test_who_waits_for_a_worker_that_is_stopped_hears_so() -> None:
-    """``wait_registered`` without a time-out ends with the worker, and says that it was never registered."""
+    """``wait_registered`` without a time-out ends with the worker, and says that it was
+    never registered.
+    """
     worker, answers = make_worker(start=True), []
     waiting = threading.Thread(target=lambda: answers.append(worker.wait_registered()), daemon=True)
     waiting.start()
@@ -215,7 +269,9 @@ def test_who_waits_for_a_worker_that_is_stopped_hears_so() -> None:
 
 
 def test_a_worker_that_cannot_start_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong on the way up, its ZeroMQ context can end: a collected one would wait for its sockets."""
+    """Whatever goes wrong on the way up, its ZeroMQ context can end: a collected one
+    would wait for its sockets.
+    """
     import zmq
 
     from zmqdata.worker import server
@@ -239,7 +295,9 @@ def test_a_worker_that_cannot_start_leaves_no_socket_open(monkeypatch: pytest.Mo
 
 @BOTH
 def test_an_address_outlives_its_server(make: Callable[..., Any]) -> None:
-    """Once stopped a server tells where it was; one that never ran says that it has none, and what to do."""
+    """Once stopped a server tells where it was; one that never ran says that it has
+    none, and what to do.
+    """
     server = make(True)
     address = server.address
     server.stop()

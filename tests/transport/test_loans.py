@@ -23,7 +23,9 @@ from zmqdata.transport.loans import Pool, address_of, lend
     ],
 )
 def test_it_is_given_back_with_the_last_view(view: object) -> None:
-    """Bytes are given back once, when nothing refers to them any more: slices, casts, buffers and views of views."""
+    """Bytes are given back once, when nothing refers to them any more: slices, casts,
+    buffers and views of views.
+    """
     room, back = np.arange(64, dtype=np.uint8), []
     lent = lend(address_of(room), 64, lambda: back.append(1))
     assert lent.flags.writeable
@@ -35,7 +37,9 @@ def test_it_is_given_back_with_the_last_view(view: object) -> None:
 
 
 def test_a_forked_child_gives_nothing_back() -> None:
-    """The child's copies of views are not its own to give back; the parent's still are."""
+    """The child's copies of views are not its own to give back; the parent's still
+    are.
+    """
     room, back = np.zeros(8, np.uint8), []
     views = [lend(address_of(room), 8, lambda: back.append(1))]
 
@@ -49,7 +53,9 @@ def test_a_forked_child_gives_nothing_back() -> None:
 
 
 class Pooling(RuleBasedStateMachine):
-    """Whatever is taken and dropped, no two views share bytes, and no more is kept than may be."""
+    """Whatever is taken and dropped, no two views share bytes, and no more is kept than
+    may be.
+    """
 
     MOST = 1 << 20
 
@@ -61,7 +67,9 @@ class Pooling(RuleBasedStateMachine):
 
     @rule(nbytes=st.integers(1, 400_000))
     def take(self, nbytes: int) -> None:
-        """What is taken has the size that was asked for, lies at a multiple of 64, and can be written to."""
+        """What is taken has the size that was asked for, lies at a multiple of 64, and
+        can be written to.
+        """
         taken = self.pool.take(nbytes)
         assert taken.size == nbytes
         assert taken.ctypes.data % 64 == 0
@@ -107,7 +115,9 @@ def test_a_pool_keeps_the_sizes_that_are_used() -> None:
 
 
 def test_a_buffer_dropped_while_the_pool_is_busy_is_freed() -> None:
-    """A view that dies within the pool's own work, by the garbage collector, does not wait for itself."""
+    """A view that dies within the pool's own work, by the garbage collector, does not
+    wait for itself.
+    """
     pool = Pool()
     buffer = pool.take(100_000)
     with pool._lock:

@@ -36,9 +36,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Moved:
 
 
 def test_a_fault_is_heard_and_survived(caplog: pytest.LogCaptureFixture) -> None:
-    """What a callback raises is told to whoever wants to hear it, before it is logged; the next call is made."""
+    """What a callback raises is told to whoever wants to hear it, before it is logged;
+    the next call is made.
+    """
     heard: list[tuple[str, int]] = []
-    loop = Loop("test", lambda: None, fault=lambda error: heard.append((str(error), len(caplog.records))))
+    loop = Loop(
+        "test", lambda: None, fault=lambda error: heard.append((str(error), len(caplog.records)))
+    )
     reached = threading.Event()
 
     def fail() -> None:
@@ -56,7 +60,9 @@ def test_a_fault_is_heard_and_survived(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_what_takes_long_to_hear_keeps_nobody_waiting(clock: Moved) -> None:
-    """A socket whose messages take long has its turn ended after the first of them; quick ones are heard together."""
+    """A socket whose messages take long has its turn ended after the first of them;
+    quick ones are heard together.
+    """
     heard: list[str] = []
     done = threading.Event()
     with zmq.Context() as context:
@@ -93,7 +99,9 @@ def test_what_takes_long_to_hear_keeps_nobody_waiting(clock: Moved) -> None:
 
 
 def test_calls_are_made_when_they_are_due() -> None:
-    """In the order of their times, between the ticks, and not before; those of a loop that has ended never are."""
+    """In the order of their times, between the ticks, and not before; those of a loop
+    that has ended never are.
+    """
     made: list[tuple[str, float]] = []
     done = threading.Event()
     loop = Loop("test", lambda: None, period=60.0)
@@ -110,7 +118,9 @@ def test_calls_are_made_when_they_are_due() -> None:
 
 
 def test_a_socket_rests_and_the_others_do_not() -> None:
-    """What comes to it meanwhile is heard afterwards; one that is forgotten then is heard no more."""
+    """What comes to it meanwhile is heard afterwards; one that is forgotten then is
+    heard no more.
+    """
     heard: list[bytes] = []
     done = threading.Event()
     with zmq.Context() as context:
@@ -148,7 +158,9 @@ def test_a_socket_rests_and_the_others_do_not() -> None:
 
 @pytest.mark.parametrize("gather", [0.0, 2.0])
 def test_many_messages_gather(clock: Moved, gather: float) -> None:
-    """Where there are thousands in a second a loop that may waits, when it has read all, for some to come together."""
+    """Where there are thousands in a second a loop that may waits, when it has read
+    all, for some to come together.
+    """
     count, drained, again = 3 * FAIR_SHARE + 1, threading.Event(), threading.Event()
     heard = 0
     with zmq.Context() as context:
@@ -157,7 +169,9 @@ def test_many_messages_gather(clock: Moved, gather: float) -> None:
         writer.connect("inproc://crowd")
         for _ in range(count):
             writer.send(b"")
-        loop = Loop("test", lambda: None, period=FAIR_SHARE / CROWD, ended=reader.close, gather=gather)
+        loop = Loop(
+            "test", lambda: None, period=FAIR_SHARE / CROWD, ended=reader.close, gather=gather
+        )
 
         def hear() -> bool:
             nonlocal heard

@@ -60,7 +60,9 @@ def test_the_least_that_may_be_configured_is_of_use() -> None:
 
 
 def test_what_is_placed_is_read(ends: tuple[SharedMemory, MappedMemory]) -> None:
-    """Large frames, gathered ones too, lie one behind the other at multiples of 64; small ones stay outside."""
+    """Large frames, gathered ones too, lie one behind the other at multiples of 64;
+    small ones stay outside.
+    """
     pieces = [frame(2, PLACE_FROM - 1), frame(3, 9)]
     slot = ends[0].place([frame(1, PLACE_FROM + 1), frame(9, PLACE_FROM - 1), Gathered(pieces)])
     assert slot is not None
@@ -79,15 +81,21 @@ def test_small_frames_take_no_slot(ends: tuple[SharedMemory, MappedMemory]) -> N
     assert ends[0].full == 0
 
 
-def test_small_values_that_were_joined_take_no_slot(ends: tuple[SharedMemory, MappedMemory]) -> None:
-    """Their client copies them in any case, so that they go as they are; a large one beside them is placed."""
+def test_small_values_that_were_joined_take_no_slot(
+    ends: tuple[SharedMemory, MappedMemory],
+) -> None:
+    """Their client copies them in any case, so that they go as they are; a large one
+    beside them is placed.
+    """
     joined = memoryview(b"".join([bytes(1024)] * (LARGE // 1024)))
     assert placed(ends, joined) is None
     assert placed(ends, joined, frame(3)).nbytes == LARGE
 
 
 def test_a_slot_is_used_again_after_its_last_view(ends: tuple[SharedMemory, MappedMemory]) -> None:
-    """While a view lives its bytes stay; a full memory places nothing; what was given back is written to again."""
+    """While a view lives its bytes stay; a full memory places nothing; what was given
+    back is written to again.
+    """
     held = [placed(ends, frame(value)) for value in range(4)]
     assert placed(ends, frame(9)) is None
     assert ends[0].full == 1
@@ -111,7 +119,9 @@ def test_memory_is_taken_as_it_is_needed(ends: tuple[SharedMemory, MappedMemory]
 
 
 def test_views_outlive_both_ends() -> None:
-    """Arrays stay as they are when worker and client have closed their ends, and nothing is left when they die."""
+    """Arrays stay as they are when worker and client have closed their ends, and
+    nothing is left when they die.
+    """
     with no_leaks():
         shared = SharedMemory(SIZE)
         mapped = MappedMemory(shared.told)
@@ -145,8 +155,12 @@ def test_views_outlive_both_ends() -> None:
         {"turn": -5},
     ],
 )
-def test_a_slot_lies_within_the_memory(ends: tuple[SharedMemory, MappedMemory], change: dict[str, Any]) -> None:
-    """A slot that is not wholly within the memory, or has no place in its table, is refused before anything is read."""
+def test_a_slot_lies_within_the_memory(
+    ends: tuple[SharedMemory, MappedMemory], change: dict[str, Any]
+) -> None:
+    """A slot that is not wholly within the memory, or has no place in its table, is
+    refused before anything is read.
+    """
     slot = ends[0].place([frame(1)])
     assert slot is not None
     with pytest.raises(ProtocolError, match="is not within"):
@@ -154,7 +168,9 @@ def test_a_slot_lies_within_the_memory(ends: tuple[SharedMemory, MappedMemory], 
 
 
 def test_a_slot_is_sent_once(ends: tuple[SharedMemory, MappedMemory]) -> None:
-    """The same slot in the same turn again is refused while the first one is held: it would be given back twice."""
+    """The same slot in the same turn again is refused while the first one is held: it
+    would be given back twice.
+    """
     slot = ends[0].place([frame(1)])
     assert slot is not None
     first = ends[1].take(slot)
@@ -164,9 +180,16 @@ def test_a_slot_is_sent_once(ends: tuple[SharedMemory, MappedMemory]) -> None:
 
 
 def test_a_memory_is_what_the_worker_says(shared: SharedMemory) -> None:
-    """Another size, number or token, another kind of file, and one whose size is not sealed are refused."""
+    """Another size, number or token, another kind of file, and one whose size is not
+    sealed are refused.
+    """
     told = shared.told
-    for change in ({"size": told.size + PAGE}, {"inode": told.inode + 1}, {"token": bytes(16)}, {"size": 0}):
+    for change in (
+        {"size": told.size + PAGE},
+        {"inode": told.inode + 1},
+        {"token": bytes(16)},
+        {"size": 0},
+    ):
         with pytest.raises(ProtocolError):
             MappedMemory(structs.replace(told, **change))
     unsealed = os.memfd_create("zmqdata-link", os.MFD_ALLOW_SEALING)
@@ -175,7 +198,10 @@ def test_a_memory_is_what_the_worker_says(shared: SharedMemory) -> None:
     with pytest.raises(ProtocolError, match="seals"):
         MappedMemory(named)
     os.close(unsealed)
-    with Path("/dev/null").open("rb") as null, pytest.raises(ProtocolError, match="belongs to something else"):
+    with (
+        Path("/dev/null").open("rb") as null,
+        pytest.raises(ProtocolError, match="belongs to something else"),
+    ):
         MappedMemory(structs.replace(told, descriptor=null.fileno()))
     with pytest.raises(OSError, match="No such file"):
         MappedMemory(structs.replace(told, descriptor=10**6))
@@ -197,12 +223,18 @@ def limited(limit: int) -> SharedMemory:
 
 
 def test_a_worker_does_without_what_it_cannot_have() -> None:
-    """Where the system gives no memory the worker hears of it when it asks, and not by a signal when it writes."""
+    """Where the system gives no memory the worker hears of it when it asks, and not by
+    a signal when it writes.
+    """
     assert "File too large" in told_by_child(lambda: limited(PAGE))
 
 
-def test_half_of_the_memory_is_used_when_the_rest_is_missing(caplog: pytest.LogCaptureFixture) -> None:
-    """What the system has given goes on to be used, what it refused is never asked for again: one warning."""
+def test_half_of_the_memory_is_used_when_the_rest_is_missing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What the system has given goes on to be used, what it refused is never asked for
+    again: one warning.
+    """
     shared = SharedMemory(SIZE)
     shared._descriptor, memfd = os.open("/dev/null", os.O_RDWR), shared._descriptor
     assert [shared.place([frame(1)]) for _ in range(3)] == [None] * 3
@@ -216,7 +248,9 @@ def test_half_of_the_memory_is_used_when_the_rest_is_missing(caplog: pytest.LogC
 
 
 def test_a_fork_parts_what_is_on_loan(ends: tuple[SharedMemory, MappedMemory]) -> None:
-    """Parent and child each keep what they had, whatever the other one, or the worker, writes afterwards."""
+    """Parent and child each keep what they had, whatever the other one, or the worker,
+    writes afterwards.
+    """
     held = [placed(ends, frame(1)), placed(ends, frame(2))]
     to_child, from_parent = os.pipe()
     from_child, to_parent = os.pipe()
@@ -250,7 +284,9 @@ def test_a_fork_parts_what_is_on_loan(ends: tuple[SharedMemory, MappedMemory]) -
 def test_what_dies_while_the_process_forks_is_given_back_afterwards(
     ends: tuple[SharedMemory, MappedMemory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The garbage collector may find arrays in the midst of a fork: later blocks in their place are what they were."""
+    """The garbage collector may find arrays in the midst of a fork: later blocks in
+    their place are what they were.
+    """
     move = memory._move_to_private
 
     def move_and_collect(address: int, size: int) -> bool:

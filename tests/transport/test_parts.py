@@ -30,7 +30,9 @@ def names(folder: PartFolder) -> set[str]:
 
 
 def test_a_part_grows_piece_by_piece(folder: PartFolder) -> None:
-    """A piece that does not follow is left out; the part has its name when it is whole."""
+    """A piece that does not follow is left out; the part has its name when it is
+    whole.
+    """
     assert folder.append(DIGEST, 0, CONTENT[:4]) == 4
     assert folder.append(DIGEST, 0, CONTENT[:4]) == 4
     assert folder.append(DIGEST, 6, CONTENT[6:]) == 4
@@ -42,7 +44,9 @@ def test_a_part_grows_piece_by_piece(folder: PartFolder) -> None:
 
 
 def test_parts_are_their_users_alone(tmp_path: Path) -> None:
-    """Folder, what leads to it, and files, whole or not, however many rights others get by default."""
+    """Folder, what leads to it, and files, whole or not, however many rights others get
+    by default.
+    """
     before = os.umask(0)
     try:
         folder = PartFolder(tmp_path / "work" / "parts")
@@ -51,7 +55,9 @@ def test_parts_are_their_users_alone(tmp_path: Path) -> None:
         os.close(folder.claim(digest(2)) or 0)
     finally:
         os.umask(before)
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "work").rglob("*")}
+    modes = {
+        path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "work").rglob("*")
+    }
     partial = {f"{digest(number)}.partial": 0o600 for number in (1, 2)}
     assert modes == {"parts": 0o700, DIGEST: 0o600} | partial
     assert stat.S_IMODE((tmp_path / "work").stat().st_mode) == 0o700
@@ -111,7 +117,9 @@ def test_only_the_file_that_was_looked_at_is_removed(folder: PartFolder) -> None
 
 
 def test_one_process_at_a_time_has_a_claim(folder: PartFolder) -> None:
-    """The claim ends with its descriptor, as it does when its owner dies; what was written stays."""
+    """The claim ends with its descriptor, as it does when its owner dies; what was
+    written stays.
+    """
     first = folder.claim(DIGEST)
     assert first is not None
     assert folder.claim(DIGEST) is None
@@ -124,7 +132,9 @@ def test_one_process_at_a_time_has_a_claim(folder: PartFolder) -> None:
 
 
 def test_a_claim_holds_a_file_that_is_still_there(folder: PartFolder) -> None:
-    """A part that is completed while another waits for the claim is whole, and its claim is for a file of its own."""
+    """A part that is completed while another waits for the claim is whole, and its
+    claim is for a file of its own.
+    """
     first = folder.claim(DIGEST)
     assert first is not None
     folder.append(DIGEST, 0, CONTENT)
@@ -151,7 +161,9 @@ def test_space_is_made_by_removing_what_was_used_longest_ago(folder: PartFolder)
 
 
 def test_a_mapped_part_is_its_reader_s_own(folder: PartFolder) -> None:
-    """Writing to it changes neither the file nor another map, and removing the file changes nothing."""
+    """Writing to it changes neither the file nor another map, and removing the file
+    changes nothing.
+    """
     folder.put(DIGEST, CONTENT)
     descriptor = os.open(folder.path(DIGEST), os.O_RDWR)
     one, other = private_map(descriptor), private_map(descriptor)

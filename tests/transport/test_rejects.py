@@ -1,4 +1,6 @@
-"""Facts about what is told of rejected input. That it is bounded is in ``tests/service/test_hostile.py``."""
+"""Facts about what is told of rejected input. That it is bounded is in
+``tests/service/test_hostile.py``.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,23 @@ from zmqdata.transport.rejects import REST, WASTED, Rejects
 
 
 def test_the_words_of_a_peer_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever is in them: neither another line of the log, nor what a terminal obeys."""
+    """Whatever is in them: neither another line of the log, nor what a terminal
+    obeys.
+    """
     with caplog.at_level(logging.WARNING):
-        Rejects().count("peer", "a socket", "malformed message: Invalid value 'x\n2026 INFO all is well\x1b[2J'")
+        Rejects().count(
+            "peer", "a socket", "malformed message: Invalid value 'x\n2026 INFO all is well\x1b[2J'"
+        )
     (record,) = caplog.records
-    assert record.getMessage().endswith("malformed message: Invalid value 'x?2026 INFO all is well?[2J'")
+    assert record.getMessage().endswith(
+        "malformed message: Invalid value 'x?2026 INFO all is well?[2J'"
+    )
 
 
 def test_a_socket_full_of_nonsense_rests() -> None:
-    """After each so many messages that had to be dropped, so that a server has time for those who make sense."""
+    """After each so many messages that had to be dropped, so that a server has time for
+    those who make sense.
+    """
     rested: list[tuple[str, float]] = []
 
     class Loop:

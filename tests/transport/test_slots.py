@@ -12,7 +12,9 @@ MOST = 6
 
 
 class Allocating(RuleBasedStateMachine):
-    """Whatever is taken and freed, slots never overlap, and room is refused only where there is none."""
+    """Whatever is taken and freed, slots never overlap, and room is refused only where
+    there is none.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,7 +23,11 @@ class Allocating(RuleBasedStateMachine):
         self.turns: set[int] = set()
 
     def used(self) -> set[int]:
-        return {page for one in self.slots.taken.values() for page in range(one.start // PAGE, one.stop // PAGE)}
+        return {
+            page
+            for one in self.slots.taken.values()
+            for page in range(one.start // PAGE, one.stop // PAGE)
+        }
 
     def longest_gap(self) -> int:
         longest = run = 0
@@ -32,7 +38,9 @@ class Allocating(RuleBasedStateMachine):
 
     @rule(nbytes=st.integers(1, 8 * PAGE))
     def take(self, nbytes: int) -> None:
-        """A slot is as long as it has to be, and has a turn of its own; none is given only where none fits."""
+        """A slot is as long as it has to be, and has a turn of its own; none is given
+        only where none fits.
+        """
         count, gap, before = len(self.slots.taken), self.longest_gap(), self.used()
         taken = self.slots.take(nbytes)
         pages = -(-nbytes // PAGE)

@@ -1,4 +1,6 @@
-"""Sockets find their way back to a machine that was out of reach, and outlive their peers."""
+"""Sockets find their way back to a machine that was out of reach, and outlive their
+peers.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,18 @@ from zmqdata.transport import keys, sockets
 
 
 class Deaf:
-    """A port that takes no connection, as one behind a cut cable: what asks for one is lost without an answer.
+    """A port that takes no connection, as one behind a cut cable: what asks for one is
+    lost without an answer.
 
-    Linux loses asks for connections while the queue of those that nobody has taken yet is full.
+    Linux loses asks for connections while the queue of those that nobody has taken yet
+    is full.
     """
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self.server = self._stack.enter_context(closing(socket.create_server(("127.0.0.1", 0), backlog=0)))
+        self.server = self._stack.enter_context(
+            closing(socket.create_server(("127.0.0.1", 0), backlog=0))
+        )
         self.address = self.server.getsockname()
         self._fill()
 
@@ -62,12 +68,18 @@ def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[zmq.Context[zmq.Socket[
     made.destroy(linger=0)
 
 
-def test_connections_do_not_all_wait_for_one_thread(context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    """Who keeps a thread of libzmq busy, with encryption or by ending thousands of connections, leaves another one."""
+def test_connections_do_not_all_wait_for_one_thread(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    """Who keeps a thread of libzmq busy, with encryption or by ending thousands of
+    connections, leaves another one.
+    """
     assert context.get(zmq.IO_THREADS) >= 2
 
 
-def test_a_link_that_cannot_be_connected_says_so(deaf: Deaf, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+def test_a_link_that_cannot_be_connected_says_so(
+    deaf: Deaf, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
     """The monitor of a link speaks soon when the other side does not answer at all."""
     pull, monitor = sockets.link_pull(context, deaf.endpoint, "link", "secret")
     assert monitor.poll(5_000)
@@ -75,7 +87,9 @@ def test_a_link_that_cannot_be_connected_says_so(deaf: Deaf, context: zmq.Contex
 
 
 def test_links_have_no_heartbeats(context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    """A heartbeat that is due while a link is closed and blocks come would end the process: the kernel's suffice."""
+    """A heartbeat that is due while a link is closed and blocks come would end the
+    process: the kernel's suffice.
+    """
     push, endpoint = sockets.link_push(context, ["tcp://127.0.0.1:*"], "link")
     pull, _ = sockets.link_pull(context, endpoint, "link", "secret")
     assert {one.get(zmq.HEARTBEAT_IVL) for one in (push, pull)} == {0}
@@ -83,14 +97,22 @@ def test_links_have_no_heartbeats(context: zmq.Context[zmq.Socket[bytes]]) -> No
     sockets.close_pull(pull)
 
 
-def test_a_link_keeps_next_to_nothing_of_what_is_said_to_it(context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    """What a client says to a socket that is never read stays there, with the connection, until the link is closed."""
+def test_a_link_keeps_next_to_nothing_of_what_is_said_to_it(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    """What a client says to a socket that is never read stays there, with the
+    connection, until the link is closed.
+    """
     push, _ = sockets.link_push(context, ["tcp://127.0.0.1:*"], "link")
     assert push.rcvhwm * push.maxmsgsize <= sockets.MAX_GREETING_BYTES
 
 
-def test_control_connections_ask_again_soon(deaf: Deaf, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    """A connection that gets no answer is asked for anew, each time from another port, before TCP would."""
+def test_control_connections_ask_again_soon(
+    deaf: Deaf, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
+    """A connection that gets no answer is asked for anew, each time from another port,
+    before TCP would.
+    """
     dealer, handshakes = sockets.control_dealer(context, deaf.endpoint, None, "dispatcher")
     handshakes.close()
     events = dealer.get_monitor_socket(zmq.Event.CONNECT_DELAYED, "inproc://events")
@@ -110,7 +132,9 @@ def test_control_connections_ask_again_soon(deaf: Deaf, context: zmq.Context[zmq
 
 
 def test_a_message_is_sent_at_once_or_not_at_all() -> None:
-    """All frames arrive as one message; of one for somebody who is not there, none goes."""
+    """All frames arrive as one message; of one for somebody who is not there, none
+    goes.
+    """
     with sockets.new_context() as context:
         router, endpoint = sockets.control_router(context, "tcp://127.0.0.1:0", 1_000)
         dealer, handshakes = sockets.control_dealer(context, endpoint, None, "dispatcher")
@@ -161,18 +185,29 @@ DEATHS = {
 @pytest.mark.realprocess
 @pytest.mark.parametrize("kind", DEATHS)
 def test_who_dies_while_much_of_it_waits_takes_nobody_along(kind: str) -> None:
-    """libzmq ends a process that has stopped to read of a connection that breaks, with its next heartbeat there."""
-    lines = ["import os, time, zmq", "from zmqdata.transport import sockets", textwrap.dedent(DEATHS[kind])]
-    # It is busy until some heartbeats are due after the death, and waits for one more after what it has read.
+    """libzmq ends a process that has stopped to read of a connection that breaks, with
+    its next heartbeat there.
+    """
+    lines = [
+        "import os, time, zmq",
+        "from zmqdata.transport import sockets",
+        textwrap.dedent(DEATHS[kind]),
+    ]
+    # It is busy until some heartbeats are due after the death, and waits for one more
+    # after what it has read.
     lines += ["until = time.monotonic() + 3", "while time.monotonic() < until: pass"]
     lines += ["while server.poll(1500): server.recv_multipart()"]
     lines += ["print('alive', flush=True)", "os._exit(0)"]
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=50)
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=50
+    )
     assert (done.stdout, done.returncode) == ("alive\n", 0), done.stderr
 
 
 def kept_by_kernel(port: int) -> int:
-    """Bytes that the kernel would keep of what is sent from a port of this process, where it listens."""
+    """Bytes that the kernel would keep of what is sent from a port of this process,
+    where it listens.
+    """
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as found:
             if found.family in (socket.AF_INET, socket.AF_INET6) and found.getsockname()[1] == port:
@@ -184,7 +219,9 @@ def kept_by_kernel(port: int) -> int:
 def test_little_waits_in_the_kernel_for_a_client_of_the_same_host(
     context: zmq.Context[zmq.Socket[bytes]], near: bool, encrypts: bool
 ) -> None:
-    """The kernel is told where it listens, from which connections have it; others have what the system gives."""
+    """The kernel is told where it listens, from which connections have it; others have
+    what the system gives.
+    """
     with socket.create_server(("127.0.0.1", 0)) as untouched:
         usual = untouched.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
     key = keys.new_key() if encrypts else None

@@ -37,11 +37,15 @@ def connected(listener: socket.socket, nbytes: int) -> tuple[socket.socket, sock
 
 
 def test_what_has_arrived_is_counted(listener: socket.socket) -> None:
-    """The bytes that a peer has acknowledged are told by our port, and for how long some were on their way."""
+    """The bytes that a peer has acknowledged are told by our port, and for how long
+    some were on their way.
+    """
     port = listener.getsockname()[1]
     client, server = connected(listener, SENT)
     with client, server:
-        await_condition(lambda: sent_by_port([port])[port].nbytes >= SENT, 10.0, "the acknowledgement")
+        await_condition(
+            lambda: sent_by_port([port])[port].nbytes >= SENT, 10.0, "the acknowledgement"
+        )
         sent = sent_by_port([port, port + 1])
         assert list(sent) == [port]
         assert SENT <= sent[port].nbytes <= SENT + 1
@@ -49,7 +53,9 @@ def test_what_has_arrived_is_counted(listener: socket.socket) -> None:
 
 
 def test_the_busiest_connection_speaks_for_a_port(listener: socket.socket) -> None:
-    """A stranger who has connected to the port and gets nothing does not hide the one that is served."""
+    """A stranger who has connected to the port and gets nothing does not hide the one
+    that is served.
+    """
     port = listener.getsockname()[1]
     pairs = [connected(listener, size) for size in (0, SENT, 0)]
     await_condition(lambda: sent_by_port([port])[port].nbytes >= SENT, 10.0, "the acknowledgement")
@@ -59,13 +65,19 @@ def test_the_busiest_connection_speaks_for_a_port(listener: socket.socket) -> No
 
 
 def test_nobody_is_counted_who_is_not_connected(listener: socket.socket) -> None:
-    """A port at which nobody is, and no port at all, give nothing; our sockets stay open."""
+    """A port at which nobody is, and no port at all, give nothing; our sockets stay
+    open.
+    """
     assert sent_by_port([listener.getsockname()[1]]) == sent_by_port([]) == {}
     assert listener.getsockname()
 
 
-def test_a_kernel_that_tells_less_gives_nothing(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the list of descriptors, the option, or its newer fields, no speed is known."""
+def test_a_kernel_that_tells_less_gives_nothing(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the list of descriptors, the option, or its newer fields, no speed is
+    known.
+    """
     client, server = connected(listener, 10)
     port = listener.getsockname()[1]
     with client, server, monkeypatch.context() as context:

@@ -1,4 +1,6 @@
-"""The child process of a worker: what it says to its supervisor, and what pipelines cannot say in its name."""
+"""The child process of a worker: what it says to its supervisor, and what pipelines
+cannot say in its name.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,15 @@ print("ready", file=report, flush=True)
 
 @pytest.mark.realprocess
 def test_pipelines_do_not_speak_for_the_child() -> None:
-    """What user code prints, in Python or in a command, goes to standard error; its standard input is empty."""
+    """What user code prints, in Python or in a command, goes to standard error; its
+    standard input is empty.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-c", CHATTY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", CHATTY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     with process:
         assert process.stdout is not None
@@ -40,7 +48,9 @@ def test_pipelines_do_not_speak_for_the_child() -> None:
 @pytest.mark.parametrize("ports", [None, (7000, 7100)])
 def test_a_configuration_survives_the_command_line(ports: tuple[int, int] | None) -> None:
     """A configuration is the same after having been JSON."""
-    config = WorkerConfig("tcp://10.0.0.1:5050", worker_tags=("GPU",), data_ports=ports, worker_address="gate:%port%")
+    config = WorkerConfig(
+        "tcp://10.0.0.1:5050", worker_tags=("GPU",), data_ports=ports, worker_address="gate:%port%"
+    )
     assert WorkerConfig(**json.loads(json.dumps(asdict(config)))) == config
 
 
@@ -78,15 +88,21 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def new_pages(kind: str) -> int:
-    """How many pages a process is given by the system while it makes 50 batches, one after the other."""
+    """How many pages a process is given by the system while it makes 50 batches, one
+    after the other.
+    """
     command = [sys.executable, "-c", FAULTS, kind]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(filter(None, sys.path))}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=True)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=60, check=True
+    )
     return int(done.stdout)
 
 
 @pytest.mark.realprocess
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such settings")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="other C libraries have no such settings"
+)
 def test_arrays_that_are_made_again_need_no_new_pages() -> None:
     """What one batch of arrays has left is what the next one is made in."""
     kept, default = new_pages("kept"), new_pages("default")

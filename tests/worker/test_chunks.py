@@ -1,4 +1,6 @@
-"""Facts about the worker's files of saves: chunks are written in order, described, and removed when not wanted."""
+"""Facts about the worker's files of saves: chunks are written in order, described, and
+removed when not wanted.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def specs_of(*blocks: EncodedBlock) -> Any:
 
 
 def test_blocks_become_a_chunk(tmp_path: Path) -> None:
-    """Each block is answered; the closed chunk has all elements, and its size and spec are told."""
+    """Each block is answered; the closed chunk has all elements, and its size and spec
+    are told.
+    """
     desk = Desk(tmp_path)
     desk.write(4, np.int64(1), np.int64(2))
     desk.write(4, np.int64(3))
@@ -73,7 +77,9 @@ def test_blocks_become_a_chunk(tmp_path: Path) -> None:
 
 
 def test_an_attempt_that_is_stopped_leaves_no_open_chunk(tmp_path: Path) -> None:
-    """What is open is removed and no more is written; closed chunks, which may count already, stay."""
+    """What is open is removed and no more is written; closed chunks, which may count
+    already, stay.
+    """
     desk = Desk(tmp_path)
     desk.write(0, np.int64(1))
     desk.close_chunk(0, 1)
@@ -112,7 +118,9 @@ def test_a_chunk_that_can_not_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_elements_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
-    """One chunk cannot hold elements of different dtypes: nobody could say what its elements look like."""
+    """One chunk cannot hold elements of different dtypes: nobody could say what its
+    elements look like.
+    """
     desk = Desk(tmp_path)
     desk.write(0, np.int64(1))
     desk.write(0, np.float32(1))
@@ -121,28 +129,39 @@ def test_elements_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
     assert failed.error == "InvalidArgumentError"
     assert failed.text.startswith(
         "The elements of a saved dataset must have one structure, but there are elements of "
-        "TensorSpec(shape=(), dtype=int64) and of TensorSpec(shape=(), dtype=float32). Make nesting and dtypes equal"
+        "TensorSpec(shape=(), dtype=int64) and of TensorSpec(shape=(), dtype=float32). Make "
+        "nesting and dtypes equal"
     )
     desk.writer.close(10)
 
 
 def test_shapes_that_differ_are_found_in_every_element() -> None:
-    """The spec admits arrays of any length that came, wherever they stand in a block."""
+    """The spec admits arrays of any length that came, wherever they stand in a
+    block.
+    """
     block = built(np.zeros(3), np.zeros(3), np.zeros(5))
     assert specs_of(block) == TensorSpec((None,), np.float64)
-    assert specs_of(built(np.zeros((2, 3))), built(np.zeros((4, 3)))) == TensorSpec((None, 3), np.float64)
+    assert specs_of(built(np.zeros((2, 3))), built(np.zeros((4, 3)))) == TensorSpec(
+        (None, 3), np.float64
+    )
 
 
 def test_text_needs_no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of blocks of text of any length one element is looked at, and of further blocks none."""
+    """Of blocks of text of any length one element is looked at, and of further blocks
+    none.
+    """
     looked: list[Any] = []
-    monkeypatch.setattr("zmqdata.worker.chunks.spec_of", lambda element: looked.append(element) or "spec")
+    monkeypatch.setattr(
+        "zmqdata.worker.chunks.spec_of", lambda element: looked.append(element) or "spec"
+    )
     assert specs_of(built("a", "bcd"), built("", "x" * 99, "y")) == "spec"
     assert looked == ["a"]
 
 
 def test_ragged_tensors_keep_their_spec() -> None:
     """Rows of differing length are ragged in the spec, too."""
-    found = specs_of(built(RaggedTensor.from_rows([[1, 2], [3]]), RaggedTensor.from_rows([[1], [4, 5], [2]])))
+    found = specs_of(
+        built(RaggedTensor.from_rows([[1, 2], [3]]), RaggedTensor.from_rows([[1], [4, 5], [2]]))
+    )
     assert isinstance(found, RaggedTensorSpec)
     assert found.shape == (None, None)

@@ -24,7 +24,9 @@ class Desk:
     def __init__(self) -> None:
         self.now = 100.0
         self.waiting: list[tuple[float, Callable[[], None]]] = []
-        self.flushes = Flushes(lambda wait, call: self.waiting.append((self.now + wait, call)), lambda: self.now)
+        self.flushes = Flushes(
+            lambda wait, call: self.waiting.append((self.now + wait, call)), lambda: self.now
+        )
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -40,7 +42,9 @@ def desk() -> Desk:
 
 
 def test_who_waits_after_a_while_waits_no_longer(desk: Desk) -> None:
-    """The first flush of a task is at once, and each that comes long enough after the last."""
+    """The first flush of a task is at once, and each that comes long enough after the
+    last.
+    """
     runner = Runner(1)
     for count in range(1, 4):
         desk.flushes.ask(runner)
@@ -49,7 +53,9 @@ def test_who_waits_after_a_while_waits_no_longer(desk: Desk) -> None:
 
 
 def test_who_waits_again_at_once_waits_a_moment(desk: Desk) -> None:
-    """Then all that was made meanwhile goes together, however often was asked; other tasks are not concerned."""
+    """Then all that was made meanwhile goes together, however often was asked; other
+    tasks are not concerned.
+    """
     runner, other = Runner(1), Runner(2)
     desk.flushes.ask(runner)
     for _ in range(3):
@@ -66,7 +72,9 @@ def test_who_waits_again_at_once_waits_a_moment(desk: Desk) -> None:
 
 
 def test_a_task_that_was_stopped_is_left_alone(desk: Desk) -> None:
-    """Nothing of it is kept, and it is not flushed any more; its next attempt begins anew."""
+    """Nothing of it is kept, and it is not flushed any more; its next attempt begins
+    anew.
+    """
     runner = Runner(1)
     desk.flushes.ask(runner)
     desk.flushes.ask(runner)

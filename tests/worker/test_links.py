@@ -16,11 +16,15 @@ from zmqdata.worker.links import LinkSockets
 
 @pytest.mark.parametrize("near", [True, False])
 def test_little_waits_in_the_kernel_for_a_client_that_shows_this_host(near: bool) -> None:
-    """Over TCP, too, a client on the host of its worker gets a socket for such ones; any other one may be anywhere."""
+    """Over TCP, too, a client on the host of its worker gets a socket for such ones;
+    any other one may be anywhere.
+    """
     config, told = WorkerConfig("127.0.0.1:1", insecure=True), list[object]()
     loop = Loop("test", lambda: None)
     with zmq.Context() as context:
-        links = LinkSockets(context, loop, config, lambda port: f"127.0.0.1:{port}", told.append, Rejects(), None)
+        links = LinkSockets(
+            context, loop, config, lambda port: f"127.0.0.1:{port}", told.append, Rejects(), None
+        )
         links.bind(c.BindLink("link", host_token() if near else "elsewhere", ("tcp",)))
         kept = links._links["link"].socket.get(zmq.SNDBUF)
         links.close()

@@ -92,8 +92,12 @@ def test_a_corrupted_file_is_fetched_anew(make: Callable[..., Cache], tmp_path: 
         make().fill()
 
 
-def test_a_damaged_file_found_by_several_is_fetched_by_one(make: Callable[..., Cache], tmp_path: Path) -> None:
-    """Who finds the damage while another fetches the part anew takes nothing away from that one."""
+def test_a_damaged_file_found_by_several_is_fetched_by_one(
+    make: Callable[..., Cache], tmp_path: Path
+) -> None:
+    """Who finds the damage while another fetches the part anew takes nothing away from
+    that one.
+    """
     one, other = make(), make()
     assert one.claim() == c.PartClaimed(DIGEST, 0, True)
     assert one.keep(0, CONTENT[:100]) == c.PieceKept(DIGEST, 100)
@@ -103,8 +107,12 @@ def test_a_damaged_file_found_by_several_is_fetched_by_one(make: Callable[..., C
     assert other.claim() == c.PartClaimed(DIGEST, SIZE, False)
 
 
-def test_a_part_whose_file_was_taken_away_is_claimed_anew(make: Callable[..., Cache], tmp_path: Path) -> None:
-    """A piece that does not follow is broken once; behind the next claim all is well."""
+def test_a_part_whose_file_was_taken_away_is_claimed_anew(
+    make: Callable[..., Cache], tmp_path: Path
+) -> None:
+    """A piece that does not follow is broken once; behind the next claim all is
+    well.
+    """
     one = make()
     one.claim()
     one.keep(0, CONTENT[:100])
@@ -113,7 +121,9 @@ def test_a_part_whose_file_was_taken_away_is_claimed_anew(make: Callable[..., Ca
     one.fill()
 
 
-def test_a_file_of_full_length_without_its_name_is_fetched_anew(make: Callable[..., Cache], tmp_path: Path) -> None:
+def test_a_file_of_full_length_without_its_name_is_fetched_anew(
+    make: Callable[..., Cache], tmp_path: Path
+) -> None:
     """Whoever wrote it died before it was checked."""
     make().fill()
     (tmp_path / "cache" / DIGEST).rename(tmp_path / "cache" / f"{DIGEST}.partial")
@@ -129,7 +139,9 @@ def test_other_bytes_are_broken(make: Callable[..., Cache]) -> None:
 
 
 def test_old_parts_make_way(make: Callable[..., Cache], tmp_path: Path) -> None:
-    """Never those that are held, though they could be: a removed file can still be read by who holds it."""
+    """Never those that are held, though they could be: a removed file can still be read
+    by who holds it.
+    """
     cache, other = make(limit=SIZE + 5), make(limit=SIZE + 5)
     cache.fill()
     refused = cache.claim("1" * 64, 6)
@@ -156,7 +168,9 @@ def test_released_parts_are_not_found(make: Callable[..., Cache]) -> None:
     assert cache.claim() == c.PartClaimed(DIGEST, SIZE, False)
 
 
-def test_a_folder_that_cannot_be_used_is_told_with_a_remedy(make: Callable[..., Cache], tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_used_is_told_with_a_remedy(
+    make: Callable[..., Cache], tmp_path: Path
+) -> None:
     """Whether it cannot be made or is gone; the worker lives on."""
     (tmp_path / "file").write_text("in the way")
     text = make(tmp_path / "file" / "cache").claim().error

@@ -1,4 +1,6 @@
-"""Facts about a worker in this process: how it finds its dispatcher, what it announces, how it ends, what it tells."""
+"""Facts about a worker in this process: how it finds its dispatcher, what it announces,
+how it ends, what it tells.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from typing import Any
 import pytest
 
 from tests.service.proxy import free_ports
-from zmqdata import Dataset, DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer, distribute
+from zmqdata import (
+    Dataset,
+    DispatcherConfig,
+    DispatchServer,
+    WorkerConfig,
+    WorkerServer,
+    distribute,
+)
 from zmqdata.client.calls import status
 from zmqdata.errors import FailedPreconditionError, NotFoundError
 from zmqdata.testing.cluster import await_condition, no_leaks
@@ -43,7 +52,9 @@ def test_a_worker_is_known_when_its_start_returns(dispatcher: DispatchServer) ->
 
 
 def test_a_worker_waits_for_a_dispatcher_that_comes_later() -> None:
-    """A worker that is started before its dispatcher starts at once, and registers as soon as that is there."""
+    """A worker that is started before its dispatcher starts at once, and registers as
+    soon as that is there.
+    """
     port = free_port()
     began = time.monotonic()
     with WorkerServer(WorkerConfig(f"127.0.0.1:{port}", heartbeat_interval_ms=50)) as worker:
@@ -57,7 +68,9 @@ def test_a_worker_waits_for_a_dispatcher_that_comes_later() -> None:
 def test_a_worker_whose_folder_is_open_to_others_does_not_start(
     dispatcher: DispatchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What would keep all of its jobs from running is an error of its start, which says what to do."""
+    """What would keep all of its jobs from running is an error of its start, which says
+    what to do.
+    """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     user_folder().chmod(0o755)
     with no_leaks(), pytest.raises(PermissionError, match="Remove it, or set TMPDIR"):
@@ -65,17 +78,23 @@ def test_a_worker_whose_folder_is_open_to_others_does_not_start(
 
 
 def test_a_refused_worker_does_not_start() -> None:
-    """The start of a worker that the dispatcher does not want is a RuntimeError in tf.data's words; nothing is left."""
+    """The start of a worker that the dispatcher does not want is a RuntimeError in
+    tf.data's words; nothing is left.
+    """
     config = DispatcherConfig(worker_addresses=("10.255.255.1",))
     with no_leaks(), DispatchServer(config) as dispatcher:
-        with pytest.raises(FailedPreconditionError, match="The worker's address is not configured") as caught:
+        with pytest.raises(
+            FailedPreconditionError, match="The worker's address is not configured"
+        ) as caught:
             WorkerServer(WorkerConfig(dispatcher.target))
         assert isinstance(caught.value, RuntimeError)
         assert dispatcher.num_workers() == 0
 
 
 def read(dispatcher: DispatchServer, count: int = 1_000, **options: Any) -> list[int]:
-    dataset = Dataset.range(count).apply(distribute("distributed_epoch", dispatcher.target, **options))
+    dataset = Dataset.range(count).apply(
+        distribute("distributed_epoch", dispatcher.target, **options)
+    )
     return sorted(int(x) for x in dataset)
 
 
@@ -88,19 +107,24 @@ def link_addresses(worker: WorkerServer) -> list[str]:
 
 def opened(dispatcher: DispatchServer, **options: Any) -> Iterator[Any]:
     """An iterator that has a data connection, because it has an element."""
-    service = distribute("distributed_epoch", dispatcher.target, max_outstanding_requests=8, **options)
+    service = distribute(
+        "distributed_epoch", dispatcher.target, max_outstanding_requests=8, **options
+    )
     elements = iter(Dataset.range(100_000).apply(service))
     next(elements)
     return elements
 
 
 @pytest.mark.parametrize(
-    ("protocol", "begin"), [("tcp", "tcp://127.0.0.1:"), ("ipc", "ipc:///"), ("shm", "ipc:///"), (None, "ipc:///")]
+    ("protocol", "begin"),
+    [("tcp", "tcp://127.0.0.1:"), ("ipc", "ipc:///"), ("shm", "ipc:///"), (None, "ipc:///")],
 )
 def test_a_worker_offers_the_transport_that_it_was_told(
     dispatcher: DispatchServer, protocol: str | None, begin: str
 ) -> None:
-    """data_transfer_protocol is the only transport of a worker's data; without it clients of the host use paths."""
+    """data_transfer_protocol is the only transport of a worker's data; without it
+    clients of the host use paths.
+    """
     with WorkerServer(WorkerConfig(dispatcher.target, data_transfer_protocol=protocol)) as worker:
         elements = opened(dispatcher)
         assert all(address.startswith(begin) for address in link_addresses(worker))
@@ -109,7 +133,9 @@ def test_a_worker_offers_the_transport_that_it_was_told(
 
 
 def test_a_client_of_another_transport_is_refused(dispatcher: DispatchServer) -> None:
-    """A client that takes elements over tcp only is told that the worker sends them over paths only."""
+    """A client that takes elements over tcp only is told that the worker sends them
+    over paths only.
+    """
     config = WorkerConfig(dispatcher.target, data_transfer_protocol="ipc")
     text = r"Protocol 'tcp' is not available.*over ipc only.* over tcp only"
     with WorkerServer(config), pytest.raises(NotFoundError, match=text):
@@ -117,7 +143,9 @@ def test_a_client_of_another_transport_is_refused(dispatcher: DispatchServer) ->
 
 
 def test_data_connections_use_the_port_that_was_told(dispatcher: DispatchServer) -> None:
-    """data_transfer_port is the port of the data socket, and data_transfer_address what clients are told of it."""
+    """data_transfer_port is the port of the data socket, and data_transfer_address what
+    clients are told of it.
+    """
     port = free_port()
     config = WorkerConfig(
         dispatcher.target,
@@ -148,16 +176,27 @@ def test_an_announced_data_port_is_told_to_clients(dispatcher: DispatchServer) -
 
 
 @pytest.mark.parametrize(("quiet", "more"), [(30_000, True), (0, False)])
-def test_what_is_made_gets_out_in_the_quiet_period(dispatcher: DispatchServer, quiet: int, more: bool) -> None:
-    """A stopping worker goes on sending what it has made, for the time it was told, and not at all when told none."""
+def test_what_is_made_gets_out_in_the_quiet_period(
+    dispatcher: DispatchServer, quiet: int, more: bool
+) -> None:
+    """A stopping worker goes on sending what it has made, for the time it was told, and
+    not at all when told none.
+    """
     config = WorkerConfig(dispatcher.target, shutdown_quiet_period_ms=quiet, buffer_bytes=1 << 20)
     with WorkerServer(config) as worker:
         dataset = Dataset.range(1_000).map(lambda x: x)
-        elements = iter(dataset.apply(distribute("parallel_epochs", dispatcher.target, max_outstanding_requests=4)))
+        elements = iter(
+            dataset.apply(
+                distribute("parallel_epochs", dispatcher.target, max_outstanding_requests=4)
+            )
+        )
         first = [next(elements) for _ in range(4)]
         shell = worker._own_shell()
         assert shell is not None
-        await_condition(lambda: any(task.total == 1_000 for task in shell.core.tasks.values()), what="all is made")
+        await_condition(
+            lambda: any(task.total == 1_000 for task in shell.core.tasks.values()),
+            what="all is made",
+        )
         began = time.monotonic()
         if more:
             ending = thread(worker.stop)
@@ -199,12 +238,17 @@ def test_a_quiet_period_has_an_end(dispatcher: DispatchServer) -> None:
 
 
 def test_a_worker_tells_its_state(dispatcher: DispatchServer) -> None:
-    """A worker that is asked tells its configuration, the tasks it hosts, those that ended and those it was rid of."""
+    """A worker that is asked tells its configuration, the tasks it hosts, those that
+    ended and those it was rid of.
+    """
     with worker_of(dispatcher, worker_tags=["GPU"], heartbeat_interval_ms=50) as worker:
         elements = opened(dispatcher, job_name="job")
         found = status(worker.address)
         assert (found["worker"], found["registered"]) == (worker.address, True)
-        assert (found["config"]["worker_tags"], found["config"]["heartbeat_interval_ms"]) == (["GPU"], 50)
+        assert (found["config"]["worker_tags"], found["config"]["heartbeat_interval_ms"]) == (
+            ["GPU"],
+            50,
+        )
         [task] = found["tasks"]
         assert task["processing_mode"] == "DYNAMIC"
         assert task["started"]
@@ -217,13 +261,17 @@ def test_a_worker_tells_its_state(dispatcher: DispatchServer) -> None:
 
 
 def test_a_dispatcher_tells_its_state() -> None:
-    """A dispatcher that is asked tells its configuration, its workers, and its iterations, the collected ones too."""
+    """A dispatcher that is asked tells its configuration, its workers, and its
+    iterations, the collected ones too.
+    """
     config = DispatcherConfig(job_gc_timeout_ms=0, job_gc_check_interval_ms=0)
     with DispatchServer(config) as dispatcher, worker_of(dispatcher, worker_tags=["GPU"]) as worker:
         elements = opened(dispatcher, job_name="job")
         found = status(dispatcher.target)
         assert (found["dispatcher"], found["config"]["job_gc_timeout_ms"]) == (dispatcher.target, 0)
-        assert [(one["address"], one["tags"]) for one in found["workers"]] == [(worker.address, ["GPU"])]
+        assert [(one["address"], one["tags"]) for one in found["workers"]] == [
+            (worker.address, ["GPU"])
+        ]
         [living] = found["iterations"]
         assert isinstance(living.pop("iteration"), int)
         assert living.pop("dataset_id")
@@ -252,7 +300,9 @@ def test_a_dispatcher_tells_its_state() -> None:
     ],
 )
 def test_which_jobs_are_collected(given: dict[str, Any], kept: bool) -> None:
-    """A DYNAMIC job without clients is collected, but where its kind, or all collection, is excepted."""
+    """A DYNAMIC job without clients is collected, but where its kind, or all
+    collection, is excepted.
+    """
     config = DispatcherConfig(**{"job_gc_timeout_ms": 0, "job_gc_check_interval_ms": 0} | given)
     with DispatchServer(config) as dispatcher, WorkerServer(WorkerConfig(dispatcher.target)):
         for name, mode in (("dynamic", "distributed_epoch"), ("copies", "parallel_epochs")):

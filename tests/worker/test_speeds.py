@@ -59,16 +59,27 @@ class Place:
         self.now = 0.0
         self.runners = {(task, 1): FakeRunner() for task in tasks}
         for task in tasks:
-            definition = m.TaskDefinition(task, 1, 7, "dataset", "digest", "DYNAMIC", 9, None, ((),), ())
+            definition = m.TaskDefinition(
+                task, 1, 7, "dataset", "digest", "DYNAMIC", 9, None, ((),), ()
+            )
             self.hear(c.DISPATCHER, m.HostTask(structs.replace(definition, **changes)))
 
     def hear(self, peer: c.Peer, message: m.Message) -> list[object]:
         return self.core.handle(self.now, c.Received(peer, message))
 
-    def read(self, client: str, *tasks: int, far: bool = True, links: int = 1, consumer: int | None = None) -> None:
+    def read(
+        self,
+        client: str,
+        *tasks: int,
+        far: bool = True,
+        links: int = 1,
+        consumer: int | None = None,
+    ) -> None:
         """A client reads tasks, over one of so many links."""
         name = f"{client}-1"
-        self.hear(client.encode(), m.OpenLink(client, name, "", 0, "", ("tcp",), m.Reader(consumer)))
+        self.hear(
+            client.encode(), m.OpenLink(client, name, "", 0, "", ("tcp",), m.Reader(consumer))
+        )
         self.core.handle(self.now, c.LinkBound(name, "tcp://w:1", "secret"))
         grants = tuple(m.StreamGrant(task, 1, 8, 1000, 0) for task in tasks)
         self.hear(client.encode(), m.Grant(name, 0, grants, links))
@@ -89,7 +100,9 @@ class Place:
 
 
 def test_a_far_reader_is_as_fast_as_its_link() -> None:
-    """Before anything was sent its speed is taken for that of a fast network; then it is what was measured."""
+    """Before anything was sent its speed is taken for that of a fast network; then it
+    is what was measured.
+    """
     place = Place(1)
     place.read("k", 1)
     place.pass_by()
@@ -99,7 +112,9 @@ def test_a_far_reader_is_as_fast_as_its_link() -> None:
 
 
 def test_the_next_link_to_a_host_is_as_fast_as_the_one_before() -> None:
-    """Who comes again from there is not taken to have a fast network until that is measured anew."""
+    """Who comes again from there is not taken to have a fast network until that is
+    measured anew.
+    """
     place = Place(1)
     place.read("k", 1)
     place.pass_by()
@@ -126,7 +141,9 @@ def test_compressed_blocks_make_no_link_slower() -> None:
 
 
 def test_near_readers_and_none_have_no_speed() -> None:
-    """For a reader on this host nothing is slow; one on another host does not change that."""
+    """For a reader on this host nothing is slow; one on another host does not change
+    that.
+    """
     place = Place(1, 2)
     place.read("k", 1, far=False)
     place.read("f", 1)
@@ -135,7 +152,9 @@ def test_near_readers_and_none_have_no_speed() -> None:
 
 
 def test_tasks_on_one_link_share_it() -> None:
-    """Two tasks that one client reads have half of its link each; one that has ended takes nothing."""
+    """Two tasks that one client reads have half of its link each; one that has ended
+    takes nothing.
+    """
     place = Place(1, 2)
     place.read("k", 1, 2)
     place.pass_by()
@@ -161,7 +180,9 @@ def test_tasks_that_take_turns_have_the_whole_link() -> None:
     ("changes", "speed"), [({}, 4e8), ({"num_consumers": 2}, 2e8), ({"cache": True}, 3e8)], ids=str
 )
 def test_several_readers_count_as_the_job_wants_it(changes: dict[str, Any], speed: float) -> None:
-    """First come, first served: the sum. Equal parts: twice the slowest. Everything for each: the fastest."""
+    """First come, first served: the sum. Equal parts: twice the slowest. Everything for
+    each: the fastest.
+    """
     place = Place(1, **changes)
     place.read("a", 1, consumer=0)
     place.read("b", 1, consumer=1)
@@ -187,7 +208,9 @@ def test_files_have_no_link() -> None:
 
 
 def test_changes_of_what_is_shown_are_told_once() -> None:
-    """What a runner compresses with reaches the core, and its report to the dispatcher."""
+    """What a runner compresses with reaches the core, and its report to the
+    dispatcher.
+    """
     place = Place(1)
     place.runners[1, 1].compression.shown = "lz4, 2x smaller"
     [event] = place.pass_by()

@@ -1,6 +1,8 @@
-"""What compresses a stream's blocks: by the codec that was asked for, or by those that pay, as it measures.
+"""What compresses a stream's blocks: by the codec that was asked for, or by those that
+pay, as it measures.
 
-Trying and timing is here, the decision in ``choosing``, the work in ``compression``. The clock is handed in.
+Trying and timing is here, the decision in ``choosing``, the work in ``compression``.
+The clock is handed in.
 """
 
 from __future__ import annotations
@@ -11,7 +13,15 @@ from typing import TypeAlias
 
 import blosc
 
-from zmqdata.blocks.choosing import UNKNOWN_SPEED, Choice, Chosen, Conditions, Cost, MeasuredColumn, Packing
+from zmqdata.blocks.choosing import (
+    UNKNOWN_SPEED,
+    Choice,
+    Chosen,
+    Conditions,
+    Cost,
+    MeasuredColumn,
+    Packing,
+)
 from zmqdata.blocks.compression import (
     MAX_CHUNK,
     MIN_BYTES,
@@ -27,7 +37,9 @@ from zmqdata.blocks.compression import (
 PROBE_BYTES = 128 * 1024
 LEAST_PROBE_BYTES = 16 * 1024
 PROBE_TOTAL = 1 << 20
-"""Of one column, and of many columns together: to try all codecs on so much takes some ten milliseconds."""
+"""Of one column, and of many columns together: to try all codecs on so much takes some
+ten milliseconds.
+"""
 STRUCTURES_KEPT = 16
 PACE_MEMORY = 0.9
 """The part of what the last blocks took that is left at each further one."""
@@ -37,21 +49,23 @@ Clock: TypeAlias = "Callable[[], float]"
 
 
 class Compression:
-    """Compresses the columns of a stream's blocks, by the codec that was asked for or the one that pays.
+    """Compresses the columns of a stream's blocks, by the codec that was asked for or
+    the one that pays.
 
-    A named codec, or None, is taken at its word. For "AUTO" it tries codecs on samples, times what they do, and leaves
-    the decision to `Choice`. One object per stream.
+    A named codec, or None, is taken at its word. For "AUTO" it tries codecs on samples,
+    times what they do, and leaves the decision to `Choice`. One object per stream.
 
     Args:
         value: what `validate_compression` allows.
-        clock: the time in seconds. Without one nothing can be timed: then "AUTO" takes lz4 where it saves enough, as
-            for files, where the size counts.
-        work: the time in seconds that the calling thread has worked; None: as the clock says. It tells codecs apart
-            better than the clock does where threads wait for cores.
+        clock: the time in seconds. Without one nothing can be timed: then "AUTO" takes
+            lz4 where it saves enough, as for files, where the size counts.
+        work: the time in seconds that the calling thread has worked; None: as the clock
+            says. It tells codecs apart better than the clock does where threads wait
+            for cores.
 
     Attributes:
-        speed: bytes per second that the stream's links carry. Infinite on one host, and while nobody has told it:
-            "AUTO" means None then.
+        speed: bytes per second that the stream's links carry. Infinite on one host, and
+            while nobody has told it: "AUTO" means None then.
         links: how many links the client decompresses with one thread.
 
     >>> compression = Compression("AUTO")
@@ -60,7 +74,9 @@ class Compression:
     'lz4, 27.7x smaller'
     """
 
-    def __init__(self, value: str | None = "AUTO", *, clock: Clock | None = None, work: Clock | None = None) -> None:
+    def __init__(
+        self, value: str | None = "AUTO", *, clock: Clock | None = None, work: Clock | None = None
+    ) -> None:
         self.value = validate_compression(value)
         self.speed = UNKNOWN_SPEED if clock is None else math.inf
         self.links = 1
@@ -76,18 +92,27 @@ class Compression:
 
     @property
     def chosen(self) -> dict[int, Packing]:
-        """What "AUTO" uses at present, by column; those that are not in it travel as they are."""
+        """What "AUTO" uses at present, by column; those that are not in it travel as
+        they are.
+        """
         return self._choice.standing
 
     @property
     def shown(self) -> str:
-        """What is used and how much of the last blocks it saves, in words, and for "AUTO" at what speed of the links.
+        """What is used and how much of the last blocks it saves, in words, and for
+        "AUTO" at what speed of the links.
 
         "" where nothing is compressed and nobody looks whether to. From any thread.
         """
         raw, sent, speed = self._raw, self._sent, self.speed
-        used = {str(packing) for packing in self.chosen.values()} if self.value == "AUTO" else {self.value or ""}
-        shown = f"{' and '.join(sorted(used))}, {raw / sent:.3g}x smaller" if any(used) and sent else ""
+        used = (
+            {str(packing) for packing in self.chosen.values()}
+            if self.value == "AUTO"
+            else {self.value or ""}
+        )
+        shown = (
+            f"{' and '.join(sorted(used))}, {raw / sent:.3g}x smaller" if any(used) and sent else ""
+        )
         if self.value == "AUTO" and self._timed and speed < math.inf and sent:
             return f"{shown or 'nothing'}, at {speed / 1e6:,.0f} MB/s"
         return shown
@@ -108,23 +133,33 @@ class Compression:
         return self.value is None
 
     def encode(
-        self, structure: object, columns: Sequence[tuple[memoryview, int]], *, max_chunk: int = MAX_CHUNK
+        self,
+        structure: object,
+        columns: Sequence[tuple[memoryview, int]],
+        *,
+        max_chunk: int = MAX_CHUNK,
     ) -> list[Encoded]:
         """The frames of a block, each with the sizes of its chunks.
 
         Args:
-            structure: what the block's elements look like; what pays is found out for each one apart.
-            columns: buffers of flat bytes with the sizes of their items, as for `encode_buffer`.
+            structure: what the block's elements look like; what pays is found out for
+                each one apart.
+            columns: buffers of flat bytes with the sizes of their items, as for
+                `encode_buffer`.
             max_chunk: bytes after which a new chunk begins.
         """
         if self.value != "AUTO":
-            packings = {i: packing_of(self.value, size) for i, (_, size) in enumerate(columns) if self.value}
+            packings = {
+                i: packing_of(self.value, size) for i, (_, size) in enumerate(columns) if self.value
+            }
         elif self.speed == math.inf:
             self._forget()
             return [(buffer, ()) for buffer, _ in columns]
         else:
             packings = self._choose(structure, columns)
-        frames = [self._encode(i, *one, packings.get(i), max_chunk) for i, one in enumerate(columns)]
+        frames = [
+            self._encode(i, *one, packings.get(i), max_chunk) for i, one in enumerate(columns)
+        ]
         if not packings:  # a core is not crowded for ever
             self._notice(1.0, 1.0)
         self._pace.begin()
@@ -140,10 +175,14 @@ class Compression:
 
     def _choose(self, structure: object, columns: Sequence[tuple[memoryview, int]]) -> Chosen:
         self._take_up(structure)
-        large = {index: column for index, column in enumerate(columns) if column[0].nbytes >= MIN_BYTES}
+        large = {
+            index: column for index, column in enumerate(columns) if column[0].nbytes >= MIN_BYTES
+        }
         nbytes = sum(buffer.nbytes for buffer, _ in large.values())
         making = self._pace.made(nbytes) if self._timed else 0.0
-        if not nbytes or making is None:  # the making of the first block began with opening the pipeline
+        if (
+            not nbytes or making is None
+        ):  # the making of the first block began with opening the pipeline
             return {}
         conditions = Conditions(self.speed, making, self.links, self._crowding)
         if self._choice.begin(nbytes, conditions):
@@ -157,14 +196,18 @@ class Compression:
                 del self._choices[next(iter(self._choices))]
             self._structure, self._choice = structure, self._choices.setdefault(structure, Choice())
 
-    def _encode(self, index: int, buffer: memoryview, size: int, packing: Packing | None, most: int) -> Encoded:
+    def _encode(
+        self, index: int, buffer: memoryview, size: int, packing: Packing | None, most: int
+    ) -> Encoded:
         if packing is None or buffer.nbytes < MIN_BYTES or not self._timed or self.value != "AUTO":
             return encode_buffer(buffer, packing, size, max_chunk=most)
         began, worked = self._clock(), self._work()
         frame, chunks = encode_buffer(buffer, packing, size, max_chunk=most)
         seconds = self._work() - worked
         self._notice(self._clock() - began, seconds)
-        self._choice.packed(index, buffer.nbytes, Cost(len(frame) / buffer.nbytes, seconds / buffer.nbytes))
+        self._choice.packed(
+            index, buffer.nbytes, Cost(len(frame) / buffer.nbytes, seconds / buffer.nbytes)
+        )
         return frame, chunks
 
     def _notice(self, passed: float, worked: float) -> None:
@@ -184,7 +227,9 @@ class Compression:
         self._choice.probed(found, sampled, conditions)
 
     def _candidates(self, size: int) -> list[Packing]:
-        shuffles = ("noshuffle",) if size == 0 else ("noshuffle", "bitshuffle") if size == 1 else SHUFFLES
+        shuffles = (
+            ("noshuffle",) if size == 0 else ("noshuffle", "bitshuffle") if size == 1 else SHUFFLES
+        )
         codecs = ("lz4", "zstd") if self._timed else ("lz4",)
         return [Packing(codec, shuffle) for codec in codecs for shuffle in shuffles]
 
@@ -210,7 +255,9 @@ def _no_time() -> float:
 
 
 class Pace:
-    """How long a pipeline takes for a byte, without the time in which it waits and in which blocks are compressed."""
+    """How long a pipeline takes for a byte, without the time in which it waits and in
+    which blocks are compressed.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -239,7 +286,9 @@ class Pace:
             self._resting = self._began
 
     def made(self, nbytes: int) -> float | None:
-        """A block of so many bytes has been made: seconds for each byte of the last ones, None if it never began."""
+        """A block of so many bytes has been made: seconds for each byte of the last
+        ones, None if it never began.
+        """
         if self._began is None:
             return None
         now = self._clock()

@@ -1,7 +1,9 @@
-"""numpy's values within pickled objects: told by plain values and made anew by numpy's public constructors.
+"""numpy's values within pickled objects: told by plain values and made anew by numpy's
+public constructors.
 
-numpy's own pickles end in ``__setstate__``, which believes what it reads: one changed byte in it ends the process. What
-has a column of its own in a block (``columns``) does not come here.
+numpy's own pickles end in ``__setstate__``, which believes what it reads: one changed
+byte in it ends the process. What has a column of its own in a block (``columns``) does
+not come here.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ _VIEWS: dict[str, type[np.ndarray[Any, Any]]] = {"matrix": np.matrix, "recarray"
 
 
 def reduce_numpy(value: Any) -> Any:
-    """How one of numpy's values is pickled, as ``__reduce__`` tells it; None for what is not numpy's."""
+    """How one of numpy's values is pickled, as ``__reduce__`` tells it; None for what
+    is not numpy's.
+    """
     if isinstance(value, np.dtype):
         return make_dtype, (_described(value),)
     if isinstance(value, np.ma.MaskedArray) and type(value) is np.ma.MaskedArray:
@@ -42,7 +46,11 @@ def _reduce_array(value: np.ndarray[Any, Any]) -> Any:
     if kind is np.recarray:
         array = value.view(np.ndarray)
     if kind is not np.ndarray:
-        return make_view, (array, _name_of_view(kind) or kind), getattr(value, "__dict__", None) or None
+        return (
+            make_view,
+            (array, _name_of_view(kind) or kind),
+            getattr(value, "__dict__", None) or None,
+        )
     dtype = array.dtype
     if dtype.kind == "O" or dtype.char == "T":
         return make_array_of, (dtype, array.shape, array.reshape(-1).tolist())
@@ -69,7 +77,16 @@ def _described(dtype: DType) -> Any:
     titles = tuple([field[2] if len(field) > 2 else None for field in fields])
     parts = tuple([_described(field[0]) for field in fields])
     places = tuple([int(field[1]) for field in fields])
-    return "fields", dtype.names, parts, places, titles, dtype.itemsize, dtype.isalignedstruct, dtype.type is np.record
+    return (
+        "fields",
+        dtype.names,
+        parts,
+        places,
+        titles,
+        dtype.itemsize,
+        dtype.isalignedstruct,
+        dtype.type is np.record,
+    )
 
 
 def make_dtype(described: Any) -> DType:
@@ -94,7 +111,9 @@ def make_array(dtype: DType, shape: tuple[int, ...], content: Any) -> np.ndarray
     """An array from its bytes. Called while unpickling."""
     size = math.prod(shape) * dtype.itemsize
     if memoryview(content).nbytes != size or dtype.hasobject or min(shape, default=0) < 0:
-        raise ProtocolError(f"no array of {memoryview(content).nbytes} bytes has the shape {shape!s:.80}")
+        raise ProtocolError(
+            f"no array of {memoryview(content).nbytes} bytes has the shape {shape!s:.80}"
+        )
     if not size:
         return np.empty(shape, dtype)
     made = np.frombuffer(content, np.uint8).view(dtype).reshape(shape)
@@ -102,7 +121,9 @@ def make_array(dtype: DType, shape: tuple[int, ...], content: Any) -> np.ndarray
     return made
 
 
-def make_array_of(dtype: DType, shape: tuple[int, ...], items: Sequence[object]) -> np.ndarray[Any, DType]:
+def make_array_of(
+    dtype: DType, shape: tuple[int, ...], items: Sequence[object]
+) -> np.ndarray[Any, DType]:
     """An array of Python objects from those objects. Called while unpickling."""
     if math.prod(shape) != len(items):
         raise ProtocolError(f"no array of {len(items)} objects has the shape {shape!s:.80}")
@@ -115,7 +136,9 @@ def make_array_of(dtype: DType, shape: tuple[int, ...], items: Sequence[object])
 def make_structured(
     dtype: DType, shape: tuple[int, ...], columns: Sequence[np.ndarray[Any, DType]]
 ) -> np.ndarray[Any, DType]:
-    """An array of structured items, some of whose fields are objects, from its fields. Called while unpickling."""
+    """An array of structured items, some of whose fields are objects, from its fields.
+    Called while unpickling.
+    """
     if sum(column.size for column in columns) < math.prod(shape):
         raise ProtocolError(f"no array of {len(columns)} columns has the shape {shape!s:.80}")
     made = np.empty(shape, dtype)
@@ -139,4 +162,12 @@ def make_scalar(array: np.ndarray[Any, DType]) -> object:
     return array.reshape(())[()]
 
 
-MAKERS = (make_array, make_array_of, make_dtype, make_masked, make_scalar, make_structured, make_view)
+MAKERS = (
+    make_array,
+    make_array_of,
+    make_dtype,
+    make_masked,
+    make_scalar,
+    make_structured,
+    make_view,
+)

@@ -1,7 +1,9 @@
-"""Elements into blocks and blocks into elements: what the streams of the data plane carry.
+"""Elements into blocks and blocks into elements: what the streams of the data plane
+carry.
 
-A block is a header (msgpack) and one frame per leaf of its elements. All elements of a block have one structure; the
-header may leave it out when the receiver knows it from the block before. How a block is sent does not belong here.
+A block is a header (msgpack) and one frame per leaf of its elements. All elements of a
+block have one structure; the header may leave it out when the receiver knows it from
+the block before. How a block is sent does not belong here.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from zmqdata.blocks.structures import Node, Structure, assemble, leaf_paths
 from zmqdata.errors import ObjectsRefusedError, ProtocolError
 
 MAX_ELEMENTS = 1 << 20
-"""Elements of one block at most, whatever their size: values without bytes cost memory too."""
+"""Elements of one block at most, whatever their size: values without bytes cost memory
+too.
+"""
 MAX_BYTES = 4 << 30
 """What a received block may take in memory unless the receiver says otherwise."""
 MAX_ELEMENT_BYTES = 4_000_000_000
@@ -31,7 +35,9 @@ MAX_ELEMENT_BYTES = 4_000_000_000
 
 
 class BlockMeta(msgspec.Struct, frozen=True, array_like=True):
-    """The header of a block; ``structure`` is None when it is the one announced last on the stream."""
+    """The header of a block; ``structure`` is None when it is the one announced last on
+    the stream.
+    """
 
     count: int
     columns: tuple[Column, ...]
@@ -48,14 +54,17 @@ class EncodedBlock:
     Attributes:
         count: number of elements.
         nbytes: bytes of the elements' values before compression.
-        structure: what the elements look like; the same object as in the block before while nothing changes.
-        frames: one flat buffer per leaf, gathered where the builder was to. They may be memory of the elements
-            themselves: nobody writes to them.
+        structure: what the elements look like; the same object as in the block before
+            while nothing changes.
+        frames: one flat buffer per leaf, gathered where the builder was to. They may be
+            memory of the elements themselves: nobody writes to them.
     """
 
     __slots__ = ("_columns", "count", "frames", "nbytes", "structure")
 
-    def __init__(self, structure: Structure, count: int, columns: tuple[Column, ...], frames: list[Frame]) -> None:
+    def __init__(
+        self, structure: Structure, count: int, columns: tuple[Column, ...], frames: list[Frame]
+    ) -> None:
         self.structure = structure
         self.count = count
         self.nbytes = sum(column.nbytes for column in columns)
@@ -74,7 +83,9 @@ class EncodedBlock:
 
     def encode_meta(self, announce: bool = True) -> bytes:
         """The header, with the structure only if it is to be announced."""
-        return _encoder.encode(BlockMeta(self.count, self._columns, self.structure.node if announce else None))
+        return _encoder.encode(
+            BlockMeta(self.count, self._columns, self.structure.node if announce else None)
+        )
 
 
 class Described(NamedTuple):
@@ -88,13 +99,14 @@ class Described(NamedTuple):
 class BlockBuilder:
     """Collects elements of one structure and turns them into a block.
 
-    An element belongs to the builder from `add` on: it is kept by reference until `build`, large arrays travel from
-    the very memory they came in, and so whoever made the element does not write to its arrays again. (Objects are
-    pickled at once.)
+    An element belongs to the builder from `add` on: it is kept by reference until
+    `build`, large arrays travel from the very memory they came in, and so whoever made
+    the element does not write to its arrays again. (Objects are pickled at once.)
 
     Args:
         allow_objects: whether leaves may be Python objects that have to be pickled.
-        gather: leave large values where they are, where nothing is compressed: their frames are ``Gathered``.
+        gather: leave large values where they are, where nothing is compressed: their
+            frames are ``Gathered``.
 
     Attributes:
         count: number of elements collected.
@@ -120,24 +132,31 @@ class BlockBuilder:
         self._sizers: list[Sizer] = []
 
     def add(self, element: object, *, describe: bool = True) -> bool:
-        """Append an element, or return False and take nothing when it needs a new block.
+        """Append an element, or return False and take nothing when it needs a new
+        block.
 
-        That is so when its structure (keys and their order, arity, kind, dtype or number of axes of a leaf) differs
-        from the collected ones', or when the block is full (`MAX_ELEMENTS`): `build`, then add it again.
+        That is so when its structure (keys and their order, arity, kind, dtype or
+        number of axes of a leaf) differs from the collected ones', or when the block is
+        full (`MAX_ELEMENTS`): `build`, then add it again.
 
         Args:
             element: any element.
-            describe: without it, what cannot be taken at once is not looked at any closer: the answer is False, and
-                `describe` and `add_described` go on. For those who must not be kept waiting while objects are pickled.
+            describe: without it, what cannot be taken at once is not looked at any
+                closer: the answer is False, and `describe` and `add_described` go on.
+                For those who must not be kept waiting while objects are pickled.
 
         Raises:
-            TypeError: the element holds something that does not travel. The block is as it was before.
+            TypeError: the element holds something that does not travel. The block is as
+                it was before.
             ValueError: it is too large.
         """
-        return bool(self.extend((element,))) or (describe and self.add_described(self.describe(element)))
+        return bool(self.extend((element,))) or (
+            describe and self.add_described(self.describe(element))
+        )
 
     def extend(self, elements: Sequence[object], full: int = 1 << 62) -> int:
-        """Append the first of these elements, as many as can be taken at once: see `add`, without ``describe``.
+        """Append the first of these elements, as many as can be taken at once: see
+        `add`, without ``describe``.
 
         Args:
             elements: like those collected, if they are to be taken.
@@ -147,16 +166,26 @@ class BlockBuilder:
             How many were appended.
         """
         room = MAX_ELEMENTS - self.count
-        return self._extend(elements[:room], full) if self.structure is not None and room > 0 and elements else 0
+        return (
+            self._extend(elements[:room], full)
+            if self.structure is not None and room > 0 and elements
+            else 0
+        )
 
     def _extend(self, elements: Sequence[object], full: int) -> int:
-        """All of them if they fit, else of each half as many as fit: what does not is seldom among them."""
+        """All of them if they fit, else of each half as many as fit: what does not is
+        seldom among them.
+        """
         columns, count = self._columns_of(elements), len(elements)
         sizes = [-1]
         if columns is not None:
             sizes = [size(column) for size, column in zip(self._sizers, columns, strict=True)]
         fits, total = min(sizes, default=0) >= 0, sum(sizes)
-        if columns is not None and fits and total <= (MAX_ELEMENT_BYTES if count == 1 else full - self.nbytes):
+        if (
+            columns is not None
+            and fits
+            and total <= (MAX_ELEMENT_BYTES if count == 1 else full - self.nbytes)
+        ):
             for column, more in zip(self._columns, columns, strict=True):
                 column.extend(more)
             self.nbytes += total
@@ -171,35 +200,50 @@ class BlockBuilder:
         return first + self._extend(elements[half:], full)
 
     def _columns_of(self, elements: Sequence[object]) -> Columns | None:
-        """Their leaves by column; None where one differs, or where its own class does not let itself be looked at."""
+        """Their leaves by column; None where one differs, or where its own class does
+        not let itself be looked at.
+        """
         try:
             return self._transpose(elements)
-        except BaseException:  # the boundary to user code: `describe` meets it again, where it can be told
+        except (
+            BaseException
+        ):  # the boundary to user code: `describe` meets it again, where it can be told
             return None
 
     def describe(self, element: object) -> Described:
-        """Look at all of an element: the slow way, for first ones, new structures, objects, and lists.
+        """Look at all of an element: the slow way, for first ones, new structures,
+        objects, and lists.
 
         Raises:
             TypeError: the element holds something that does not travel.
             ValueError: it is too large.
         """
-        return _within_bounds(Described(element, *describe_element(element, allow_objects=self._allow_objects)))
+        return _within_bounds(
+            Described(element, *describe_element(element, allow_objects=self._allow_objects))
+        )
 
     def describe_plain(self, element: object) -> Described | None:
-        """The same for an element without objects; None of others, at once where the one before had some, too.
+        """The same for an element without objects; None of others, at once where the
+        one before had some, too.
 
-        None as well of one whose own class raises while it is looked at: `describe` raises that.
+        None as well of one whose own class raises while it is looked at: `describe`
+        raises that.
         """
-        if self.structure is not None and any(leaf.kind == "object" for leaf in self.structure.leaves):
+        if self.structure is not None and any(
+            leaf.kind == "object" for leaf in self.structure.leaves
+        ):
             return None
         try:
-            return _within_bounds(Described(element, *describe_element(element, allow_objects=False)))
+            return _within_bounds(
+                Described(element, *describe_element(element, allow_objects=False))
+            )
         except BaseException:  # the boundary to user code
             return None
 
     def add_described(self, described: Described) -> bool:
-        """Append an element that `describe` has looked at, or return False when it needs a new block."""
+        """Append an element that `describe` has looked at, or return False when it
+        needs a new block.
+        """
         element, structure, leaves = described
         if structure != self.structure or self.count >= MAX_ELEMENTS:
             if self.count:
@@ -217,8 +261,11 @@ class BlockBuilder:
         self._sizers = [*map(sizer, structure.leaves, structure.dtypes)]
         self._columns = [[] for _ in structure.leaves]
 
-    def build(self, codec: Compression | str | None = None, *, max_chunk: int = MAX_CHUNK) -> EncodedBlock:
-        """The block of all elements collected; the builder is empty afterwards and goes on with the same structure.
+    def build(
+        self, codec: Compression | str | None = None, *, max_chunk: int = MAX_CHUNK
+    ) -> EncodedBlock:
+        """The block of all elements collected; the builder is empty afterwards and goes
+        on with the same structure.
 
         Args:
             codec: name of a blosc codec, None, or the stream's `Compression`.
@@ -232,7 +279,10 @@ class BlockBuilder:
             raise ValueError("a block without elements cannot be built: add() one first")
         compression = codec if isinstance(codec, Compression) else Compression(codec)
         gather = self._gather and compression.leaves_all()
-        packed = [pack(*one, gather) for one in zip(structure.leaves, structure.dtypes, self._columns, strict=True)]
+        packed = [
+            pack(*one, gather)
+            for one in zip(structure.leaves, structure.dtypes, self._columns, strict=True)
+        ]
         if gather:
             encoded: list[tuple[Frame, tuple[int, ...]]] = [(one.buffer, ()) for one in packed]
         else:
@@ -252,27 +302,34 @@ def _within_bounds(described: Described) -> Described:
     size = sum([leaf.nbytes if isinstance(leaf, np.ndarray) else len(leaf) for leaf in arrays])
     if size > MAX_ELEMENT_BYTES:
         raise ValueError(
-            f"An element of {size / 1e9:.3f} GB is too large to be sent: at most {MAX_ELEMENT_BYTES / 1e9:g} GB travel "
-            "as one. Make smaller ones, such as parts of it, in the map() or from_generator() that makes it."
+            f"An element of {size / 1e9:.3f} GB is too large to be sent: at most "
+            f"{MAX_ELEMENT_BYTES / 1e9:g} GB travel "
+            "as one. Make smaller ones, such as parts of it, in the map() or from_generator() that "
+            "makes it."
         )
     return described
 
 
 class DecodedBlock:
-    """A received block. Its elements belong to whoever takes them, for ever, and may be written to.
+    """A received block. Its elements belong to whoever takes them, for ever, and may be
+    written to.
 
-    Arrays of 16 KB and more, or those of a block of one, are views of the block's own memory, which is neither the
-    frame's nor anybody else's. So each element is handed out once: iterating again gives the same memory again.
+    Arrays of 16 KB and more, or those of a block of one, are views of the block's own
+    memory, which is neither the frame's nor anybody else's. So each element is handed
+    out once: iterating again gives the same memory again.
 
     Attributes:
         count: number of elements.
         nbytes: bytes of their values before compression.
-        structure: what they look like, to be passed to `decode_block` for the next block of the stream.
+        structure: what they look like, to be passed to `decode_block` for the next
+            block of the stream.
     """
 
     __slots__ = ("_columns", "count", "nbytes", "structure")
 
-    def __init__(self, structure: Structure, count: int, nbytes: int, columns: list[Values]) -> None:
+    def __init__(
+        self, structure: Structure, count: int, nbytes: int, columns: list[Values]
+    ) -> None:
         self.structure = structure
         self.count = count
         self.nbytes = nbytes
@@ -303,25 +360,32 @@ def decode_block(
     Args:
         meta: the header.
         frames: the other frames, anything with flat bytes.
-        structure: that of the block before on the same stream, for headers that leave it out.
-        max_bytes: what the block may take in memory; compared with the announcement before anything is allocated.
-            What the constructors of pickled objects allocate does not count.
-        allow_objects: whether leaves that are Python objects are unpickled. False for bytes of peers that must not be
-            able to run code here; elements without such leaves are never unpickled anyway.
-        lent: the numbers of frames that may be handed out as they are: writable, aligned to 64 bytes, and kept by their
-            views. Their bytes may still be changed by a hostile peer; where that could do harm they are copied.
-        room: gives memory for the values of large arrays, as many bytes as it is asked for, writable and aligned to 64
-            bytes; None: fresh memory.
+        structure: that of the block before on the same stream, for headers that leave
+            it out.
+        max_bytes: what the block may take in memory; compared with the announcement
+            before anything is allocated. What the constructors of pickled objects
+            allocate does not count.
+        allow_objects: whether leaves that are Python objects are unpickled. False for
+            bytes of peers that must not be able to run code here; elements without such
+            leaves are never unpickled anyway.
+        lent: the numbers of frames that may be handed out as they are: writable,
+            aligned to 64 bytes, and kept by their views. Their bytes may still be
+            changed by a hostile peer; where that could do harm they are copied.
+        room: gives memory for the values of large arrays, as many bytes as it is asked
+            for, writable and aligned to 64 bytes; None: fresh memory.
 
     Raises:
-        ObjectsRefusedError: there are such leaves, and they are not allowed. No frame was looked at.
+        ObjectsRefusedError: there are such leaves, and they are not allowed. No frame
+            was looked at.
         ProtocolError: whatever is wrong with the bytes.
     """
     header = decode_meta(meta)
     if header.structure is not None:
         structure = Structure(header.structure)
     if structure is None:
-        raise ProtocolError("a block leaves its structure out, but none was announced on this stream")
+        raise ProtocolError(
+            "a block leaves its structure out, but none was announced on this stream"
+        )
     if not allow_objects:
         check_no_objects(structure)
     nbytes = _check_counts(header, frames, structure, max_bytes)
@@ -354,17 +418,30 @@ def decode_meta(meta: Buffer) -> BlockMeta:
     """
     try:
         return _decoder.decode(meta)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError, MemoryError) as error:
+    except (
+        msgspec.MsgspecError,
+        UnicodeError,
+        RecursionError,
+        OverflowError,
+        MemoryError,
+    ) as error:
         raise ProtocolError(f"a block has a header that cannot be read: {error}") from None
 
 
-def _check_counts(header: BlockMeta, frames: Sequence[Any], structure: Structure, max_bytes: int) -> int:
-    """The bytes that the block announces, after all its counts have been held against each other and the limits."""
+def _check_counts(
+    header: BlockMeta, frames: Sequence[Any], structure: Structure, max_bytes: int
+) -> int:
+    """The bytes that the block announces, after all its counts have been held against
+    each other and the limits.
+    """
     if not 0 < header.count <= MAX_ELEMENTS:
-        raise ProtocolError(f"a block claims {header.count} elements, at most {MAX_ELEMENTS} are allowed")
+        raise ProtocolError(
+            f"a block claims {header.count} elements, at most {MAX_ELEMENTS} are allowed"
+        )
     if not len(header.columns) == len(frames) == len(structure.leaves):
         raise ProtocolError(
-            f"a block has {len(header.columns)} columns in {len(frames)} frames for {len(structure.leaves)} leaves"
+            f"a block has {len(header.columns)} columns in {len(frames)} frames for "
+            f"{len(structure.leaves)} leaves"
         )
     if any(column.nbytes < 0 for column in header.columns):
         raise ProtocolError("a column claims a negative size")

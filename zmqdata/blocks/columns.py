@@ -1,9 +1,11 @@
 """The values of one leaf over a whole block: into one flat buffer, and out again.
 
-Two layouts exist. *Fixed*: all values have the same dtype and shape, their bytes follow each other in C order.
-*Ragged*: a table of shapes (int64, one row per value) padded to 64 bytes, then the bytes of each value; text, bytes
-and integers beyond 64 bits are ragged rows of bytes, fixed-width text of differing width is ragged rows of characters.
-A third one, of pickled objects, is in ``objects``. Compression and frames do not belong here.
+Two layouts exist. *Fixed*: all values have the same dtype and shape, their bytes follow
+each other in C order. *Ragged*: a table of shapes (int64, one row per value) padded to
+64 bytes, then the bytes of each value; text, bytes and integers beyond 64 bits are
+ragged rows of bytes, fixed-width text of differing width is ragged rows of characters.
+A third one, of pickled objects, is in ``objects``. Compression and frames do not belong
+here.
 """
 
 from __future__ import annotations
@@ -26,13 +28,17 @@ from zmqdata.blocks.structures import PYTHON_KINDS, Leaf
 from zmqdata.errors import ProtocolError
 
 COPY_BELOW = 16 * 1024
-"""Arrays of fewer bytes are copied out of their block, so that keeping one does not keep the block."""
+"""Arrays of fewer bytes are copied out of their block, so that keeping one does not
+keep the block.
+"""
 
 Array: TypeAlias = "np.ndarray[Any, DType]"
 Values: TypeAlias = Callable[[int], Iterator[object]]
 """The values of a column from a given number on; each call makes a new iterator."""
 Sizer: TypeAlias = Callable[[Sequence[Any]], int]
-"""Bytes of at least one leaf, about, or -1 when one of them does not belong into the column."""
+"""Bytes of at least one leaf, about, or -1 when one of them does not belong into the
+column.
+"""
 
 _NUMBERS = {"int": "<i8", "float": "<f8", "bool": "|b1", "complex": "<c16"}
 _HARMLESS = "biufcmM"
@@ -47,7 +53,8 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
         nbytes: size of the buffer before compression.
         shape: shape of each value, or None for the ragged layout.
         width: bytes per item of fixed-width text, 0 for everything else.
-        chunks: sizes of the compressed chunks in the frame, none when it is the buffer itself.
+        chunks: sizes of the compressed chunks in the frame, none when it is the buffer
+            itself.
     """
 
     nbytes: int
@@ -57,7 +64,9 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Packed(NamedTuple):
-    """A column ready for compression; ``typesize`` is what the shuffle filter works on, 0 for text."""
+    """A column ready for compression; ``typesize`` is what the shuffle filter works on,
+    0 for text.
+    """
 
     buffer: memoryview | Gathered
     shape: tuple[int, ...] | None
@@ -69,9 +78,11 @@ class Packed(NamedTuple):
 
 
 def sizer(leaf: Leaf, dtype: DType | None) -> Sizer:
-    """A function that says whether values belong into the column of this leaf, and their size.
+    """A function that says whether values belong into the column of this leaf, and
+    their size.
 
-    It looks at many of them in few steps: by the values, Python would take longer than to make them.
+    It looks at many of them in few steps: by the values, Python would take longer than
+    to make them.
     """
     if leaf.kind == "array":
         return _flexible_sizer(leaf) if dtype is None else _array_sizer(leaf, dtype)
@@ -127,15 +138,24 @@ def _flexible_sizer(leaf: Leaf) -> Sizer:
 
     def belongs(value: Any) -> bool:
         dtype = value.dtype
-        return type(value) is array and value.ndim == ndim and dtype.str[:2] == order and dtype.itemsize > 0
+        return (
+            type(value) is array
+            and value.ndim == ndim
+            and dtype.str[:2] == order
+            and dtype.itemsize > 0
+        )
 
-    return lambda values: sum(map(_NBYTES, values)) if _are(array, values) and all(map(belongs, values)) else -1
+    return lambda values: (
+        sum(map(_NBYTES, values)) if _are(array, values) and all(map(belongs, values)) else -1
+    )
 
 
 def _scalar_sizer(dtype: DType) -> Sizer:
     kind, width = dtype.type, dtype.itemsize
     if dtype.kind in "mMV":  # the type alone does not tell unit or fields
-        return lambda values: width * len(values) if _are(kind, values) and _have(dtype, values) else -1
+        return lambda values: (
+            width * len(values) if _are(kind, values) and _have(dtype, values) else -1
+        )
     return lambda values: width * len(values) if _are(kind, values) else -1
 
 
@@ -143,12 +163,15 @@ def _scalar_sizer(dtype: DType) -> Sizer:
 
 
 def pack(leaf: Leaf, dtype: DType | None, values: Sequence[Any], gather: bool = False) -> Packed:
-    """All values of a column, each of which its `sizer` has accepted, in one flat buffer.
+    """All values of a column, each of which its `sizer` has accepted, in one flat
+    buffer.
 
     ``gather``: large values are not copied together.
     """
     if leaf.kind == "array":
-        return _pack_flexible(leaf, values) if dtype is None else _pack_arrays(dtype, values, gather)
+        return (
+            _pack_flexible(leaf, values) if dtype is None else _pack_arrays(dtype, values, gather)
+        )
     if leaf.kind == "scalar":
         return _pack_scalars(cast("DType", dtype), values)
     if leaf.kind in ("str", "np.str"):
@@ -162,7 +185,9 @@ def pack(leaf: Leaf, dtype: DType | None, values: Sequence[Any], gather: bool = 
     try:
         numbers = np.array(values, _NUMBERS[leaf.kind])
     except OverflowError:
-        return _pack_rows([value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True) for value in values])
+        return _pack_rows(
+            [value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True) for value in values]
+        )
     return Packed(flat_bytes(numbers), (), numbers.itemsize)
 
 
@@ -174,7 +199,8 @@ def flat_bytes(array: Array) -> memoryview:
 
 
 def _pack_scalars(dtype: DType, values: Sequence[Any]) -> Packed:
-    # numpy scalars of every kind export their bytes, which is four times faster than making an array of them.
+    # numpy scalars of every kind export their bytes, which is four times faster than
+    # making an array of them.
     return Packed(memoryview(b"".join(values)), (), dtype.itemsize)
 
 
@@ -188,7 +214,11 @@ def _pack_arrays(dtype: DType, values: Sequence[Array], gather: bool = False) ->
         return Packed(Gathered([*map(flat_bytes, values)]), shape, dtype.itemsize)
     try:
         return Packed(memoryview(b"".join(values)), shape, dtype.itemsize)
-    except (BufferError, ValueError, TypeError):  # not contiguous, or a dtype that exports no buffer, as datetime64
+    except (
+        BufferError,
+        ValueError,
+        TypeError,
+    ):  # not contiguous, or a dtype that exports no buffer, as datetime64
         return Packed(memoryview(b"".join(map(flat_bytes, values))), shape, dtype.itemsize)
 
 
@@ -239,13 +269,16 @@ def unpack(
 ) -> Values:
     """The values of a received column.
 
-    ``lent``: the frame may be handed out, if a peer that goes on writing to it could do no harm. ``room``: where arrays
-    may lie that are not views of it.
+    ``lent``: the frame may be handed out, if a peer that goes on writing to it could do
+    no harm. ``room``: where arrays may lie that are not views of it.
 
     Raises:
-        ProtocolError: frame and column contradict each other, or the bytes are no values of this kind.
+        ProtocolError: frame and column contradict each other, or the bytes are no
+            values of this kind.
     """
-    if lent and not (leaf.kind == "array" and dtype is not None and dtype.kind in _HARMLESS and not column.chunks):
+    if lent and not (
+        leaf.kind == "array" and dtype is not None and dtype.kind in _HARMLESS and not column.chunks
+    ):
         frame, lent = memoryview(frame.tobytes()), False
     if leaf.kind == "none":
         if frame.nbytes or column.nbytes:
@@ -263,10 +296,14 @@ def unpack(
         return _unpack_arrays(leaf, whole, column, frame, count, lent, room)
     if column.shape or (leaf.kind not in _NUMBERS and leaf.kind != "scalar"):
         raise ProtocolError(f"a column of {leaf.kind} claims values of shape {column.shape[:9]}")
-    return _unpack_scalars(leaf, np.dtype(_NUMBERS[leaf.kind]) if dtype is None else dtype, column, frame, count)
+    return _unpack_scalars(
+        leaf, np.dtype(_NUMBERS[leaf.kind]) if dtype is None else dtype, column, frame, count
+    )
 
 
-def _unpack_scalars(leaf: Leaf, dtype: DType, column: Column, frame: memoryview, count: int) -> Values:
+def _unpack_scalars(
+    leaf: Leaf, dtype: DType, column: Column, frame: memoryview, count: int
+) -> Values:
     _check_size(column, count * dtype.itemsize)
     array = decode_buffer(frame, column.nbytes, column.chunks, own=False).view(dtype)
     dtypes.check_text(array)
@@ -279,15 +316,25 @@ def _unpack_scalars(leaf: Leaf, dtype: DType, column: Column, frame: memoryview,
 
 def _check_size(column: Column, nbytes: int) -> None:
     if nbytes != column.nbytes:
-        raise ProtocolError(f"a column announced {column.nbytes} bytes for values that take {nbytes}")
+        raise ProtocolError(
+            f"a column announced {column.nbytes} bytes for values that take {nbytes}"
+        )
 
 
 def _unpack_arrays(
-    leaf: Leaf, dtype: DType, column: Column, frame: memoryview, count: int, lent: bool, room: Room | None
+    leaf: Leaf,
+    dtype: DType,
+    column: Column,
+    frame: memoryview,
+    count: int,
+    lent: bool,
+    room: Room | None,
 ) -> Values:
     shape = cast("tuple[int, ...]", column.shape)
     if len(shape) != leaf.ndim or any(size < 0 for size in shape):
-        raise ProtocolError(f"a column of arrays with {leaf.ndim} axes claims the shape {shape[:9]}")
+        raise ProtocolError(
+            f"a column of arrays with {leaf.ndim} axes claims the shape {shape[:9]}"
+        )
     each = math.prod(shape) * dtype.itemsize
     _check_size(column, count * each)
     pinned = each >= COPY_BELOW or count == 1
@@ -303,15 +350,25 @@ def _unpack_arrays(
 
 
 def _shaped(buffer: Bytes, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """The buffer seen as an array, also where it is empty and shape and dtype could not be had by views."""
+    """The buffer seen as an array, also where it is empty and shape and dtype could not
+    be had by views.
+    """
     try:
         return buffer.view(dtype).reshape(shape) if buffer.size else np.empty(shape, dtype)
     except (ValueError, MemoryError, OverflowError) as error:
-        raise ProtocolError(f"no array of {buffer.size} bytes has the shape {shape[:9]}: {error}") from None
+        raise ProtocolError(
+            f"no array of {buffer.size} bytes has the shape {shape[:9]}: {error}"
+        ) from None
 
 
 def _unpack_ragged(
-    leaf: Leaf, dtype: DType | None, column: Column, frame: memoryview, count: int, lent: bool, room: Room | None
+    leaf: Leaf,
+    dtype: DType | None,
+    column: Column,
+    frame: memoryview,
+    count: int,
+    lent: bool,
+    room: Room | None,
 ) -> Values:
     if leaf.kind == "array":
         item = _unit(leaf) if dtype is None else dtype
@@ -335,13 +392,20 @@ def _unpack_ragged(
     return lambda skip: islice(rows, skip, None)
 
 
-def _split_ragged(buffer: Bytes, count: int, axes: int, itemsize: int) -> tuple[Array, Array, Bytes]:
-    """Table of shapes, number of the first item behind each value, and the bytes behind the table."""
+def _split_ragged(
+    buffer: Bytes, count: int, axes: int, itemsize: int
+) -> tuple[Array, Array, Bytes]:
+    """Table of shapes, number of the first item behind each value, and the bytes behind
+    the table.
+    """
     used = count * axes * 8
     start = used + -used % ALIGNMENT
     if buffer.size < start:
-        raise ProtocolError(f"a ragged column of {buffer.size} bytes is shorter than its table of {start}")
-    # Once checked, the table must not change any more: lent memory may be written to by who lent it.
+        raise ProtocolError(
+            f"a ragged column of {buffer.size} bytes is shorter than its table of {start}"
+        )
+    # Once checked, the table must not change any more: lent memory may be written to by
+    # who lent it.
     shapes, content = buffer[:used].copy().view("<i8").reshape(count, axes), buffer[start:]
     items, rest = divmod(content.size, itemsize)
     # In floating point first: the product of a hostile row may be beyond 64 bits.
@@ -350,7 +414,10 @@ def _split_ragged(buffer: Bytes, count: int, axes: int, itemsize: int) -> tuple[
         raise ProtocolError("a ragged column has shapes that cannot be, or ends within an item")
     sizes = shapes.prod(axis=1)
     if sizes.sum(dtype=np.float64) != items:
-        raise ProtocolError(f"a ragged column holds {items} items where its shapes take {sizes.sum(dtype=np.float64)}")
+        raise ProtocolError(
+            f"a ragged column holds {items} items where its shapes take "
+            f"{sizes.sum(dtype=np.float64)}"
+        )
     return shapes, sizes.cumsum(), content
 
 

@@ -1,7 +1,9 @@
-"""Compresses the buffers of columns with blosc, and back. What pays is found out in ``adaptive``.
+"""Compresses the buffers of columns with blosc, and back. What pays is found out in
+``adaptive``.
 
-A frame is either the buffer itself or a row of blosc chunks; which of both is told by the column's list of chunk
-sizes. What a chunk claims about itself is compared with what the block announced before anything is decompressed.
+A frame is either the buffer itself or a row of blosc chunks; which of both is told by
+the column's list of chunk sizes. What a chunk claims about itself is compared with what
+the block announced before anything is decompressed.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import numpy as np
 from zmqdata.blocks.choosing import Packing
 from zmqdata.errors import ProtocolError
 
-# One thread per call: with the GIL released blosc would otherwise start and join a pool of threads for each chunk.
+# One thread per call: with the GIL released blosc would otherwise start and join a pool
+# of threads for each chunk.
 blosc.set_releasegil(True)
 blosc.set_nthreads(1)
 
@@ -37,7 +40,9 @@ SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 
 _LEVELS = {"zstd": 1, "zlib": 1}
 _FORMAT = 2  # of blosc's chunks; another one is not to be read
-_HEADER = Layout("<BBBBIII")  # versions of format and codec, flags, typesize, raw bytes, block bytes, chunk bytes
+_HEADER = Layout(
+    "<BBBBIII"
+)  # versions of format and codec, flags, typesize, raw bytes, block bytes, chunk bytes
 
 
 def validate_compression(value: object) -> str | None:
@@ -58,8 +63,14 @@ def validate_compression(value: object) -> str | None:
     if value is None or (isinstance(value, str) and (value == "AUTO" or value in CODECS)):
         return value
     allowed = ", ".join(repr(choice) for choice in ("AUTO", None, *CODECS))
-    remark = " SNAPPY is tf.data's codec; its counterpart here is 'lz4'." if str(value).upper() == "SNAPPY" else ""
-    raise ValueError(f"Invalid `compression` argument: {value!r}. Must be one of {allowed}.{remark}")
+    remark = (
+        " SNAPPY is tf.data's codec; its counterpart here is 'lz4'."
+        if str(value).upper() == "SNAPPY"
+        else ""
+    )
+    raise ValueError(
+        f"Invalid `compression` argument: {value!r}. Must be one of {allowed}.{remark}"
+    )
 
 
 def packing_of(codec: str, typesize: int) -> Packing:
@@ -68,7 +79,9 @@ def packing_of(codec: str, typesize: int) -> Packing:
     >>> str(packing_of("zstd", 8))
     'zstd+shuffle'
     """
-    return Packing(codec, "noshuffle" if typesize == 0 else "bitshuffle" if typesize == 1 else "shuffle")
+    return Packing(
+        codec, "noshuffle" if typesize == 0 else "bitshuffle" if typesize == 1 else "shuffle"
+    )
 
 
 def compress(buffer: memoryview, packing: Packing, typesize: int) -> bytes:
@@ -82,7 +95,8 @@ def compress(buffer: memoryview, packing: Packing, typesize: int) -> bytes:
 def encode_buffer(
     buffer: memoryview, packing: Packing | None, typesize: int, *, max_chunk: int = MAX_CHUNK
 ) -> Encoded:
-    """The frame for a buffer and the sizes of its chunks; no chunks where the frame is the buffer itself.
+    """The frame for a buffer and the sizes of its chunks; no chunks where the frame is
+    the buffer itself.
 
     Args:
         buffer: flat bytes.
@@ -106,13 +120,16 @@ def decode_buffer(
 
     Args:
         frame: flat bytes as received.
-        nbytes: what the header of the block announced; the caller has held it against its limit.
+        nbytes: what the header of the block announced; the caller has held it against
+            its limit.
         chunks: sizes of the blosc chunks in the frame, none when it is raw.
-        own: whether the result must be writable, aligned to 64 bytes and independent of the frame.
+        own: whether the result must be writable, aligned to 64 bytes and independent of
+            the frame.
         room: where it may lie; None: in fresh memory.
 
     Raises:
-        ProtocolError: frame, chunks and announcement contradict each other, or a chunk is damaged.
+        ProtocolError: frame, chunks and announcement contradict each other, or a chunk
+            is damaged.
     """
     if not chunks:
         if frame.nbytes != nbytes:
@@ -130,17 +147,25 @@ def decode_buffer(
 
 
 def _check_chunks(frame: memoryview, nbytes: int, chunks: Sequence[int]) -> None:
-    """All sizes agree, so that decompressing writes exactly ``nbytes`` bytes and reads no others than the frame's."""
+    """All sizes agree, so that decompressing writes exactly ``nbytes`` bytes and reads
+    no others than the frame's.
+    """
     if min(chunks) < _HEADER.size or sum(chunks) != frame.nbytes:
-        raise ProtocolError(f"{len(chunks)} chunks of {sum(chunks)} bytes were announced in one of {frame.nbytes}")
+        raise ProtocolError(
+            f"{len(chunks)} chunks of {sum(chunks)} bytes were announced in one of {frame.nbytes}"
+        )
     start = claimed = 0
     for size in chunks:
         chunk = frame[start : start + size]
         version, _, _, typesize, raw_size, block_size, chunk_size = _HEADER.unpack_from(chunk)
-        # By hand: blosc.cbuffer_validate keeps a reference to the buffer for ever, and with it every frame received.
+        # By hand: blosc.cbuffer_validate keeps a reference to the buffer for ever, and
+        # with it every frame received.
         fits = chunk_size == size and raw_size <= MAX_CHUNK and 1 <= block_size <= max(raw_size, 1)
         if version != _FORMAT or typesize == 0 or not fits:
-            raise ProtocolError(f"a chunk of {size} bytes claims {chunk_size}, holding {raw_size}, or has a bad header")
+            raise ProtocolError(
+                f"a chunk of {size} bytes claims {chunk_size}, holding {raw_size}, or has a bad "
+                "header"
+            )
         start += size
         claimed += raw_size
     if claimed != nbytes:
@@ -169,7 +194,9 @@ def _make_room(nbytes: int, room: Room | None) -> Bytes:
     try:
         return (room or empty_aligned)(nbytes)
     except MemoryError:
-        raise ProtocolError(f"a block announced {nbytes} bytes, more than there is memory for") from None
+        raise ProtocolError(
+            f"a block announced {nbytes} bytes, more than there is memory for"
+        ) from None
 
 
 def copy_aligned(raw: Bytes, room: Room | None = None) -> Bytes:

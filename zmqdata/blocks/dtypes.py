@@ -1,7 +1,8 @@
 """Describes numpy dtypes as plain data and rebuilds them from a peer's description.
 
-Only dtypes whose items are bytes of their own are known here: nothing that holds Python objects. What a leaf *is* (an
-array, a scalar, a Python number) is told in ``structures``; how its bytes are laid out in ``columns``.
+Only dtypes whose items are bytes of their own are known here: nothing that holds Python
+objects. What a leaf *is* (an array, a scalar, a Python number) is told in
+``structures``; how its bytes are laid out in ``columns``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _CHARACTER = {"U": 4, "S": 1}
 
 
 class Fields(msgspec.Struct, frozen=True, array_like=True, tag="f"):
-    """A structured dtype: its fields with their places in an item of ``itemsize`` bytes."""
+    """A structured dtype: its fields with their places in an item of ``itemsize``
+    bytes.
+    """
 
     names: tuple[str, ...]
     types: tuple[str | Fields | Repeated, ...]
@@ -46,10 +49,11 @@ DTypeSpec: TypeAlias = str | Fields | Repeated
 
 
 def is_supported(dtype: DType) -> bool:
-    """Whether items of this dtype can travel as bytes: known to every numpy, and what `rebuild` takes.
+    """Whether items of this dtype can travel as bytes: known to every numpy, and what
+    `rebuild` takes.
 
-    So at least one byte each, but for empty text, no titles, no classes of their own (``np.record``), and neither too
-    many fields nor too many levels of them.
+    So at least one byte each, but for empty text, no titles, no classes of their own
+    (``np.record``), and neither too many fields nor too many levels of them.
     """
     return (dtype.itemsize > 0 or is_flexible(dtype)) and _is_plain(dtype, 0)
 
@@ -70,12 +74,15 @@ def _is_plain(dtype: DType, nesting: int) -> bool:
 
 
 def is_flexible(dtype: DType) -> bool:
-    """Whether the dtype is fixed-width text, whose width may differ from element to element."""
+    """Whether the dtype is fixed-width text, whose width may differ from element to
+    element.
+    """
     return dtype.kind in _FLEXIBLE
 
 
 def describe(dtype: DType) -> DTypeSpec:
-    """The plain description of a supported dtype, exact in byte order, units, offsets and padding.
+    """The plain description of a supported dtype, exact in byte order, units, offsets
+    and padding.
 
     >>> describe(np.dtype(">i4"))
     '>i4'
@@ -95,12 +102,16 @@ def describe(dtype: DType) -> DTypeSpec:
 
 
 def describe_flexible(dtype: DType) -> str:
-    """Byte order and kind of fixed-width text, without the width: ``"<U"``, ``"|S"``."""
+    """Byte order and kind of fixed-width text, without the width: ``"<U"``,
+    ``"|S"``.
+    """
     return dtype.str[:2]
 
 
 def widen(flexible: str, width: int) -> DType:
-    """The dtype of fixed-width text with items of ``width`` bytes, the counterpart of `describe_flexible`."""
+    """The dtype of fixed-width text with items of ``width`` bytes, the counterpart of
+    `describe_flexible`.
+    """
     size = _CHARACTER[flexible[1]]
     if width <= 0 or width % size or width > MAX_ITEMSIZE:
         raise ProtocolError(f"a text column of kind {flexible!r} claims items of {width} bytes")
@@ -152,8 +163,13 @@ def _rebuild_repeated(spec: Repeated, nesting: int) -> DType:
 
 
 def _rebuild_fields(spec: Fields, nesting: int) -> DType:
-    if not len(spec.names) == len(spec.types) == len(spec.offsets) <= MAX_FIELDS or spec.itemsize < 0:
-        raise ProtocolError(f"a structured dtype has {len(spec.names)} names, {len(spec.types)} types")
+    if (
+        not len(spec.names) == len(spec.types) == len(spec.offsets) <= MAX_FIELDS
+        or spec.itemsize < 0
+    ):
+        raise ProtocolError(
+            f"a structured dtype has {len(spec.names)} names, {len(spec.types)} types"
+        )
     return np.dtype(
         {
             "names": list(spec.names),
@@ -165,7 +181,8 @@ def _rebuild_fields(spec: Fields, nesting: int) -> DType:
 
 
 def check_text(array: np.ndarray[Any, DType]) -> None:
-    """Raise `ProtocolError` when fixed-width text, alone or in fields, holds numbers that are no characters.
+    """Raise `ProtocolError` when fixed-width text, alone or in fields, holds numbers
+    that are no characters.
 
     numpy would raise ``ValueError`` much later, when the receiver looks at the item.
     """
@@ -177,6 +194,8 @@ def check_text(array: np.ndarray[Any, DType]) -> None:
 
 
 def check_points(points: np.ndarray[Any, DType]) -> None:
-    """Raise `ProtocolError` when one of these numbers is beyond the last character of Unicode."""
+    """Raise `ProtocolError` when one of these numbers is beyond the last character of
+    Unicode.
+    """
     if points.size and points.max() > 0x10FFFF:
         raise ProtocolError(f"fixed-width text holds {int(points.max()):#x}, which is no character")

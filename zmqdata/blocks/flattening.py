@@ -1,4 +1,5 @@
-"""Taking elements apart: the structure of an element, found by looking at all of it, and fast ways for those like it.
+"""Taking elements apart: the structure of an element, found by looking at all of it,
+and fast ways for those like it.
 
 What a structure is, and putting elements together, is in ``structures``.
 """
@@ -37,18 +38,22 @@ Columns: TypeAlias = "list[Sequence[Any]]"
 Transpose: TypeAlias = Callable[[Sequence[Any]], "Columns | None"]
 
 
-def describe_element(element: object, *, allow_objects: bool = True) -> tuple[Structure, list[object]]:
-    """The structure of an element and its leaves, lists made arrays and objects pickled.
+def describe_element(
+    element: object, *, allow_objects: bool = True
+) -> tuple[Structure, list[object]]:
+    """The structure of an element and its leaves, lists made arrays and objects
+    pickled.
 
-    Within a dataclass a list stays one, as pipelines do not look into dataclasses either; it is an object then.
+    Within a dataclass a list stays one, as pipelines do not look into dataclasses
+    either; it is an object then.
 
     Args:
         element: any element.
         allow_objects: whether leaves may be objects that have to be pickled.
 
     Raises:
-        TypeError: an object cannot be pickled or is not allowed, or the element is too large; the text names place and
-            remedy.
+        TypeError: an object cannot be pickled or is not allowed, or the element is too
+            large; the text names place and remedy.
 
     >>> describe_element({"x": 1, "y": (2.0, None)})[1]
     [1, 2.0, None]
@@ -57,7 +62,10 @@ def describe_element(element: object, *, allow_objects: bool = True) -> tuple[St
     node = description.node_of(element, "element", 0, False)
     leaves = description.leaves
     if len(leaves) > MAX_LEAVES:
-        raise TypeError(f"element has {len(leaves)} leaves, at most {MAX_LEAVES} may travel: stack them into arrays")
+        raise TypeError(
+            f"element has {len(leaves)} leaves, at most {MAX_LEAVES} may travel: stack them into "
+            "arrays"
+        )
     return Structure(node), leaves
 
 
@@ -72,7 +80,8 @@ class _Description:
         """The structure of a part of the element that is found at ``path``."""
         if depth > MAX_DEPTH:
             raise TypeError(
-                f"element is nested deeper than {MAX_DEPTH} levels, or contains itself: flatten it in a map()"
+                f"element is nested deeper than {MAX_DEPTH} levels, or contains itself: flatten it "
+                "in a map()"
             )
         if isinstance(value, dict) and all(map(_is_plain_key, value)):
             parts = [(item, f"{path}[{key!r}]") for key, item in value.items()]
@@ -89,12 +98,18 @@ class _Description:
         self.leaves.append(plain)
         return leaf
 
-    def _nodes_of(self, parts: Iterable[tuple[object, str]], depth: int, in_dataclass: bool) -> tuple[Node, ...]:
+    def _nodes_of(
+        self, parts: Iterable[tuple[object, str]], depth: int, in_dataclass: bool
+    ) -> tuple[Node, ...]:
         return tuple([self.node_of(part, path, depth + 1, in_dataclass) for part, path in parts])
 
-    def _record_of(self, value: Any, names: tuple[str, ...], path: str, depth: int, in_dataclass: bool) -> RecordOf:
+    def _record_of(
+        self, value: Any, names: tuple[str, ...], path: str, depth: int, in_dataclass: bool
+    ) -> RecordOf:
         cls = type(value)
-        form: Literal["namedtuple", "dataclass"] = "namedtuple" if isinstance(value, tuple) else "dataclass"
+        form: Literal["namedtuple", "dataclass"] = (
+            "namedtuple" if isinstance(value, tuple) else "dataclass"
+        )
         parts = [(_field(value, name, path), f"{path}.{name}") for name in names]
         children = self._nodes_of(parts, depth, in_dataclass or form == "dataclass")
         return RecordOf(form, plain_name(cls.__module__), cls.__qualname__, names, children)
@@ -118,7 +133,11 @@ class _Description:
             array = np.asarray(array)
             if _is_plain_array(array):
                 return _array_leaf(array)
-        elif isinstance(value, np.generic) and type(value) is value.dtype.type and dtypes.is_supported(value.dtype):
+        elif (
+            isinstance(value, np.generic)
+            and type(value) is value.dtype.type
+            and dtypes.is_supported(value.dtype)
+        ):
             return Leaf("scalar", dtypes.describe(value.dtype)), value
         return Leaf("object"), self._pickled(value, path)
 
@@ -139,7 +158,9 @@ class _Description:
 
 
 def _is_plain_key(key: object) -> bool:
-    """Whether msgpack keeps it: text without lone surrogates, bytes, bool, None, int of 64 bits."""
+    """Whether msgpack keeps it: text without lone surrogates, bytes, bool, None, int of
+    64 bits.
+    """
     if type(key) is str:
         return key.isascii() or not any("\ud800" <= character <= "\udfff" for character in key)
     return type(key) in KEY_TYPES and not (type(key) is int and not -(2**63) <= key < 2**63)
@@ -159,12 +180,18 @@ def _field(value: object, name: str, path: str) -> object:
     try:
         return getattr(value, name)
     except AttributeError:
-        raise TypeError(f"{path}.{name} is not set, so this {type(value).__name__} cannot travel: set it") from None
+        raise TypeError(
+            f"{path}.{name} is not set, so this {type(value).__name__} cannot travel: set it"
+        ) from None
 
 
 def _is_plain_array(array: np.ndarray[Any, DType]) -> bool:
-    """Whether the array travels as its bytes: few enough axes, and no Python objects among its items."""
-    return array.ndim <= MAX_NDIM and (dtypes.is_flexible(array.dtype) or dtypes.is_supported(array.dtype))
+    """Whether the array travels as its bytes: few enough axes, and no Python objects
+    among its items.
+    """
+    return array.ndim <= MAX_NDIM and (
+        dtypes.is_flexible(array.dtype) or dtypes.is_supported(array.dtype)
+    )
 
 
 def _array_leaf(array: np.ndarray[Any, DType]) -> tuple[Leaf, np.ndarray[Any, DType]]:
@@ -176,18 +203,22 @@ def _array_leaf(array: np.ndarray[Any, DType]) -> tuple[Leaf, np.ndarray[Any, DT
 
 
 def _array_of_list(value: list[object]) -> object:
-    """A list of equal numbers or texts as numpy sees it; the list itself where numpy would guess or lose something."""
+    """A list of equal numbers or texts as numpy sees it; the list itself where numpy
+    would guess or lose something.
+    """
     try:
         array = np.asarray(value)
     except ValueError:
         return value
-    # numpy turns [1, "a"] into text and cuts NULs off the end of bytes: only what comes back equal is the same list.
+    # numpy turns [1, "a"] into text and cuts NULs off the end of bytes: only what comes
+    # back equal is the same list.
     lossy = dtypes.is_flexible(array.dtype) and array.tolist() != value
     return value if array.dtype.hasobject or lossy else array
 
 
 def transposer(node: Node, example: object) -> Transpose:
-    """A fast function from elements to their leaves by column, or to None when one is not nested as ``example`` is.
+    """A fast function from elements to their leaves by column, or to None when one is
+    not nested as ``example`` is.
 
     >>> transposer(TupleOf((Leaf("int"), Leaf("str"))), (1, "a"))([(1, "a"), (2, "b")])
     [(1, 2), ('a', 'b')]
@@ -197,7 +228,10 @@ def transposer(node: Node, example: object) -> Transpose:
     level = _opener(node, example)
     if all(isinstance(child, Leaf) for child in node.children):
         return level
-    below = [transposer(child, values[0]) for child, values in zip(node.children, level([example]) or (), strict=True)]
+    below = [
+        transposer(child, values[0])
+        for child, values in zip(node.children, level([example]) or (), strict=True)
+    ]
 
     def transpose(elements: Sequence[Any]) -> Columns | None:
         values = level(elements)
@@ -215,7 +249,9 @@ def transposer(node: Node, example: object) -> Transpose:
 
 
 def _opener(node: DictOf | TupleOf | RecordOf | RaggedOf, example: object) -> Transpose:
-    """A function from elements to the values one level below, by column; None when keys, arity or class differ."""
+    """A function from elements to the values one level below, by column; None when
+    keys, arity or class differ.
+    """
     if isinstance(node, DictOf):
         return _dict_opener(node.keys)
     cls, arity = {type(example)}, {len(node.children)}
@@ -247,7 +283,8 @@ def _dict_opener(keys: tuple[Key, ...]) -> Transpose:
         kinds = set(map(type, elements))
         if not all(issubclass(kind, dict) for kind in kinds):
             return None
-        # One behind the other, as no key is twice in a dict: they can be alike in this way only.
+        # One behind the other, as no key is twice in a dict: they can be alike in this
+        # way only.
         if [*chain.from_iterable(elements)] != [*keys] * len(elements):
             return None
         # 1 == True, but they are not the same key.

@@ -1,4 +1,6 @@
-"""Frames that lie in several pieces, because nobody has had a reason yet to copy them into one."""
+"""Frames that lie in several pieces, because nobody has had a reason yet to copy them
+into one.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,14 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 GATHER_FROM = 32 * 1024
-"""Values of fewer bytes are joined at once, which is faster than to remember where each of them lies."""
+"""Values of fewer bytes are joined at once, which is faster than to remember where each
+of them lies.
+"""
 
 
 class Gathered:
-    """The bytes of several buffers, one behind the other. The buffers are not to be written to.
+    """The bytes of several buffers, one behind the other. The buffers are not to be
+    written to.
 
     >>> frame = Gathered([memoryview(b"ab"), memoryview(b"c")])
     >>> len(frame), whole(frame)

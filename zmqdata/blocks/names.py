@@ -1,7 +1,8 @@
-"""Classes and functions by their names: what a peer may refer to here, and how it is found without importing anything.
+"""Classes and functions by their names: what a peer may refer to here, and how it is
+found without importing anything.
 
-Records (``structures``) and object leaves (``objects``) name classes. What is found for a name is decided here and
-nowhere else; what is made of it is not.
+Records (``structures``) and object leaves (``objects``) name classes. What is found for
+a name is decided here and nowhere else; what is made of it is not.
 """
 
 from __future__ import annotations
@@ -36,18 +37,24 @@ _VALUES: dict[str, frozenset[str]] = {
         "zoneinfo": "ZoneInfo",
     }.items()
 }
-"""What may be named of modules that every process has: values and their containers, nothing that does anything."""
+"""What may be named of modules that every process has: values and their containers,
+nothing that does anything.
+"""
 
 _CLOSED = frozenset(
     {"blosc", "cloudpickle", "dill", "msgspec", "numpy", "optree", "rich", "tqdm", "zmq", "zmqdata"}
 ) | frozenset(sys.stdlib_module_names)
-"""Packages of which nothing else may be named: whoever writes an attack knows that they are there."""
+"""Packages of which nothing else may be named: whoever writes an attack knows that they
+are there.
+"""
+
 
 def named(module: str, qualname: str) -> object:
     """The class or function of this name, for a peer's object leaf.
 
-    Values of the standard library and of numpy are known. Of the rest of them, and of zmqdata and what it stands on,
-    nothing is found; of other modules, whatever they have made themselves, if they are imported here already.
+    Values of the standard library and of numpy are known. Of the rest of them, and of
+    zmqdata and what it stands on, nothing is found; of other modules, whatever they
+    have made themselves, if they are imported here already.
 
     Raises:
         MissingClassError: there is none, as its module is not imported here.
@@ -63,12 +70,14 @@ def named(module: str, qualname: str) -> object:
     found = _found_in_closed(module, qualname) if closed else walk(module, qualname)
     if found is None and not closed:
         raise MissingClassError(
-            f"an object names {name:.200}, which is not there in this process: import {module:.100} before reading, "
+            f"an object names {name:.200}, which is not there in this process: import "
+            f"{module:.100} before reading, "
             "where it exists, as nothing is imported because a worker says so"
         )
     if found is None or not _is_open(found):
         raise ProtocolError(
-            f"an object names {name:.200}, which is not among the values that may be sent: say it with numpy arrays, "
+            f"an object names {name:.200}, which is not among the values that may be sent: say it "
+            "with numpy arrays, "
             "str, bytes or a class of your own"
         )
     return found
@@ -96,15 +105,21 @@ def _found_in_closed(module: str, qualname: str) -> object | None:
 
 
 def _is_open(found: object) -> bool:
-    """Whether it is at home where it may be named: a module also holds what it has imported from others."""
+    """Whether it is at home where it may be named: a module also holds what it has
+    imported from others.
+    """
     home = getattr(found, "__module__", None)
     if isinstance(found, types.ModuleType) or not isinstance(home, str):
         return False
-    return not is_closed(home) or _found_in_closed(home, getattr(found, "__qualname__", "")) is found
+    return (
+        not is_closed(home) or _found_in_closed(home, getattr(found, "__qualname__", "")) is found
+    )
 
 
 def walk(module: str, qualname: str) -> object | None:
-    """What has this name in a module that is imported already; no attribute hook of a module or class runs."""
+    """What has this name in a module that is imported already; no attribute hook of a
+    module or class runs.
+    """
     found: object = sys.modules.get(module)
     if not isinstance(found, types.ModuleType):
         return None
@@ -117,7 +132,8 @@ def walk(module: str, qualname: str) -> object | None:
 
 
 def attribute(owner: object, name: str) -> object:
-    """In the place of ``getattr`` in pickles: members of enumerations, and class methods that make instances.
+    """In the place of ``getattr`` in pickles: members of enumerations, and class
+    methods that make instances.
 
     Raises:
         ProtocolError: anything else is asked for.
@@ -125,7 +141,9 @@ def attribute(owner: object, name: str) -> object:
     if isinstance(owner, enum.EnumMeta) and name in owner.__members__:
         return owner.__members__[name]
     home = str(getattr(owner, "__module__", ""))
-    maker = (home, name) == ("zoneinfo", "_unpickle") or (not is_closed(home) and not name.startswith("__"))
+    maker = (home, name) == ("zoneinfo", "_unpickle") or (
+        not is_closed(home) and not name.startswith("__")
+    )
     if not isinstance(owner, type) or not maker or not callable(getattr(owner, name, None)):
         raise ProtocolError(f"an object asks for the attribute {name!r:.80} of {owner!r:.80}")
     return getattr(owner, name)
@@ -135,11 +153,17 @@ def set_state(instance: Any, state: Any) -> None:
     """In the place of ``BUILD`` in pickles: give an instance its attributes.
 
     Raises:
-        ProtocolError: it is a class or module, whose attributes belong to everybody, or one of numpy's values, which
-            would believe anything.
+        ProtocolError: it is a class or module, whose attributes belong to everybody, or
+            one of numpy's values, which would believe anything.
     """
-    if isinstance(instance, (type, types.ModuleType, types.FunctionType, np.ndarray, np.generic, np.dtype)):
-        if not isinstance(instance, np.ndarray) or type(instance) is np.ndarray or not isinstance(state, dict):
+    if isinstance(
+        instance, (type, types.ModuleType, types.FunctionType, np.ndarray, np.generic, np.dtype)
+    ):
+        if (
+            not isinstance(instance, np.ndarray)
+            or type(instance) is np.ndarray
+            or not isinstance(state, dict)
+        ):
             raise ProtocolError(f"an object sets the state of a {type(instance).__name__}")
         vars(instance).update(state)
         return

@@ -1,8 +1,10 @@
-"""Leaves that are any Python object: pickled by protocol 5, each by itself, with large buffers beside the pickle.
+"""Leaves that are any Python object: pickled by protocol 5, each by itself, with large
+buffers beside the pickle.
 
-This is the slow way, for what has no other. Unpickling runs code that the pickle names, so whoever does not trust the
-workers says ``allow_objects=False`` and gets no further than the structure of a block. What a pickle may name is in
-``names``; which values are objects is decided in ``structures``.
+This is the slow way, for what has no other. Unpickling runs code that the pickle names,
+so whoever does not trust the workers says ``allow_objects=False`` and gets no further
+than the structure of a block. What a pickle may name is in ``names``; which values are
+objects is decided in ``structures``.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from zmqdata.failures.exceptions import text_of
 from zmqdata.failures.names import plain_name
 
 OUT_OF_BAND = 16 * 1024
-"""Buffers of fewer bytes are part of the pickle; larger ones are sent from where they are, and received as views."""
+"""Buffers of fewer bytes are part of the pickle; larger ones are sent from where they
+are, and received as views.
+"""
 
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
@@ -48,7 +52,8 @@ class Pickled(NamedTuple):
 
 
 def pickled(value: object) -> Pickled:
-    """An object as bytes. It may be changed afterwards, but for the memory of its arrays of 16 KB and more.
+    """An object as bytes. It may be changed afterwards, but for the memory of its
+    arrays of 16 KB and more.
 
     Raises:
         TypeError: it cannot be pickled, or a receiver could not unpickle it.
@@ -59,12 +64,16 @@ def pickled(value: object) -> Pickled:
     except ProtocolError as error:
         raise TypeError(str(error)) from None
     except Exception as error:  # the user's own methods run here
-        raise TypeError(f"an object cannot be pickled: {type(error).__name__}: {text_of(error, 300)}") from error
+        raise TypeError(
+            f"an object cannot be pickled: {type(error).__name__}: {text_of(error, 300)}"
+        ) from error
     return Pickled(file.getvalue(), tuple(buffers))
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses what receivers would refuse, and names classes that came with the pipeline where receivers have them."""
+    """Refuses what receivers would refuse, and names classes that came with the
+    pipeline where receivers have them.
+    """
 
     def __init__(self, file: io.BytesIO, buffers: list[memoryview]) -> None:
         super().__init__(file, protocol=5, buffer_callback=self._keep)
@@ -87,7 +96,9 @@ class _Pickler(pickle.Pickler):
             return NotImplemented
         module, qualname = plain_name(value.__module__), value.__qualname__
         if "<" in qualname:
-            raise ProtocolError(f"{module}.{qualname} is made within a function, where nobody else can find it")
+            raise ProtocolError(
+                f"{module}.{qualname} is made within a function, where nobody else can find it"
+            )
         if is_closed(module) or walk(module, qualname) is value:
             named(module, qualname)
             return NotImplemented
@@ -95,12 +106,16 @@ class _Pickler(pickle.Pickler):
 
 
 def _reduced(value: Any) -> Any:
-    """What the object says about itself, but with `set_state` where unpicklers would believe any state."""
+    """What the object says about itself, but with `set_state` where unpicklers would
+    believe any state.
+    """
     reduced = reduce_numpy(value)
     if reduced is None:
         reduce = copyreg.dispatch_table.get(type(value))
         reduced = reduce(value) if reduce is not None else value.__reduce_ex__(5)
-    if isinstance(value, enum.Flag) and reduced[0] is operator.or_:  # so say early releases of Python 3.11
+    if (
+        isinstance(value, enum.Flag) and reduced[0] is operator.or_
+    ):  # so say early releases of Python 3.11
         return type(value), (value.value,)
     if isinstance(reduced, str) or len(reduced) < 3 or reduced[2] is None or len(reduced) > 5:
         return reduced
@@ -113,8 +128,9 @@ def _reduced(value: Any) -> Any:
 def pack_objects(values: Sequence[Pickled]) -> memoryview:
     """All values of a column in one flat buffer.
 
-    A table in int64, for each value the size of its pickle and the number of its buffers, then the size of each buffer;
-    all pickles; and the buffers. Table and pickles are filled up to 64 bytes, and so is each buffer.
+    A table in int64, for each value the size of its pickle and the number of its
+    buffers, then the size of each buffer; all pickles; and the buffers. Table and
+    pickles are filled up to 64 bytes, and so is each buffer.
     """
     table = [number for value in values for number in (len(value.stream), len(value.buffers))]
     buffers = [buffer for value in values for buffer in value.buffers]
@@ -131,29 +147,37 @@ def _filling(size: int) -> bytes:
 
 
 def refused_object(path: str) -> str:
-    """Why an element's leaf is not taken by a reader that allows no objects, and what to do.
+    """Why an element's leaf is not taken by a reader that allows no objects, and what
+    to do.
 
     >>> refused_object("element['x']").partition(":")[0]
     "element['x'] is a Python object, and this reader unpickles none (allow_objects=False)"
     """
     return (
-        f"{path:.300} is a Python object, and this reader unpickles none (allow_objects=False): convert it to a numpy "
-        "array, str or bytes in a map() of the pipeline, or leave allow_objects out where the workers are trusted"
+        f"{path:.300} is a Python object, and this reader unpickles none (allow_objects=False): "
+        "convert it to a numpy "
+        "array, str or bytes in a map() of the pipeline, or leave allow_objects out where the "
+        "workers are trusted"
     )
 
 
-def unpack_objects(nbytes: int, chunks: Sequence[int], frame: memoryview, count: int) -> list[object]:
+def unpack_objects(
+    nbytes: int, chunks: Sequence[int], frame: memoryview, count: int
+) -> list[object]:
     """The objects of a received column, which a receiver has to allow before.
 
     Raises:
-        ProtocolError: the sizes contradict each other, or a pickle is damaged, names what may not be named, or raises.
+        ProtocolError: the sizes contradict each other, or a pickle is damaged, names
+            what may not be named, or raises.
     """
     pieces = _Pieces(decode_buffer(frame, nbytes, chunks, own=True), count)
     return [unpickled(stream, buffers) for stream, buffers in pieces]
 
 
 class _Pieces:
-    """The pickles of a column with their buffers, once all sizes have been found to agree."""
+    """The pickles of a column with their buffers, once all sizes have been found to
+    agree.
+    """
 
     def __init__(self, content: Bytes, count: int) -> None:
         heads = self._table(content, 0, 2 * count).reshape(count, 2)
@@ -168,14 +192,18 @@ class _Pieces:
         self._behind = self._start + streams + -streams % ALIGNMENT
         end = self._behind + sum(size + -size % ALIGNMENT for size in self._sizes)
         if end != content.size or min(self._sizes, default=0) < 0:
-            raise ProtocolError(f"a column of {content.size} bytes was announced with objects that take {end}")
+            raise ProtocolError(
+                f"a column of {content.size} bytes was announced with objects that take {end}"
+            )
         self._content = content
 
     @staticmethod
     def _table(content: Bytes, first: int, numbers: int) -> Any:
         start, stop = 8 * first, 8 * (first + numbers)
         if content.size < stop:
-            raise ProtocolError(f"a column of objects of {content.size} bytes is shorter than its table of {stop}")
+            raise ProtocolError(
+                f"a column of objects of {content.size} bytes is shorter than its table of {stop}"
+            )
         return content[start:stop].view("<i8")
 
     def __iter__(self) -> Iterator[tuple[bytes, list[memoryview]]]:
@@ -206,7 +234,9 @@ def unpickled(stream: bytes, buffers: Sequence[memoryview]) -> object:
     except (ProtocolError, KeyboardInterrupt):
         raise
     except BaseException as error:  # whatever a stranger's pickle makes of it, sys.exit() too
-        raise ProtocolError(f"an object cannot be unpickled: {type(error).__name__}: {text_of(error, 300)}") from None
+        raise ProtocolError(
+            f"an object cannot be unpickled: {type(error).__name__}: {text_of(error, 300)}"
+        ) from None
 
 
 class _Unpickler(pickle.Unpickler):
@@ -215,7 +245,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _steps() -> list[int]:
-    """For each opcode its length, or minus the number of bytes that tell its length, or 0 when nobody writes it."""
+    """For each opcode its length, or minus the number of bytes that tell its length, or
+    0 when nobody writes it.
+    """
     steps = [0] * 256
     of_length: dict[int, bytes] = {
         1: b"N\x88\x89)]}\x8f(t\x85\x86\x87aesu\x90\x91R\x81\x92\x93\x94\x97\x98" + b"01",
@@ -239,9 +271,10 @@ _STEPS = _steps()
 def check_stream(stream: bytes) -> None:
     """Refuse a pickle that `pickled` cannot have written, before it is opened.
 
-    The opcodes left out are those by which a few bytes make the unpickler take gigabytes (``LONG_BINPUT``), call
-    what is not on its stack (``INST``), or read text, and ``BUILD``, in whose place `set_state` is called; no length
-    may be beyond the end.
+    The opcodes left out are those by which a few bytes make the unpickler take
+    gigabytes (``LONG_BINPUT``), call what is not on its stack (``INST``), or read text,
+    and ``BUILD``, in whose place `set_state` is called; no length may be beyond the
+    end.
 
     Raises:
         ProtocolError: it is none.
@@ -252,7 +285,13 @@ def check_stream(stream: bytes) -> None:
     while at < end:
         step = _STEPS[stream[at]]
         if step == 0:
-            raise ProtocolError(f"an object's pickle has the opcode {stream[at]:#x}, which no pickler writes")
-        at += step if step > 0 else 1 - step + int.from_bytes(stream[at + 1 : at + 1 - step], "little")
+            raise ProtocolError(
+                f"an object's pickle has the opcode {stream[at]:#x}, which no pickler writes"
+            )
+        at += (
+            step
+            if step > 0
+            else 1 - step + int.from_bytes(stream[at + 1 : at + 1 - step], "little")
+        )
     if at != end:
         raise ProtocolError("an object's pickle is truncated")

@@ -1,4 +1,6 @@
-"""Received ragged tensors: whether their row splits divide their values. Their nesting is in ``structures``."""
+"""Received ragged tensors: whether their row splits divide their values. Their nesting
+is in ``structures``.
+"""
 
 from __future__ import annotations
 
@@ -44,5 +46,12 @@ def check_ragged(node: Node, columns: Iterator[Values]) -> None:
 
 
 def _check_row_splits(length: int, splits: np.ndarray[Any, DType]) -> None:
-    if not len(splits) or splits[0] != 0 or splits[-1] != length or (splits[1:] < splits[:-1]).any():
-        raise ProtocolError(f"a ragged tensor has row splits that do not divide its {length} values: {splits!s:.80}")
+    if (
+        not len(splits)
+        or splits[0] != 0
+        or splits[-1] != length
+        or (splits[1:] < splits[:-1]).any()
+    ):
+        raise ProtocolError(
+            f"a ragged tensor has row splits that do not divide its {length} values: {splits!s:.80}"
+        )

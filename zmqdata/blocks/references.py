@@ -1,4 +1,6 @@
-"""Blocks that never leave their process: the elements themselves, with their size for credit. Nothing is encoded."""
+"""Blocks that never leave their process: the elements themselves, with their size for
+credit. Nothing is encoded.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,24 @@ MAX_DEPTH = 6
 MOST_PARTS = 1_000
 """So many parts of an object are looked at: each element costs the look."""
 _UNCHANGEABLE = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | frozenset(
-    {int, float, bool, complex, str, bytes, type(None), np.str_, np.bytes_, np.datetime64, np.timedelta64}
+    {
+        int,
+        float,
+        bool,
+        complex,
+        str,
+        bytes,
+        type(None),
+        np.str_,
+        np.bytes_,
+        np.datetime64,
+        np.timedelta64,
+    }
 )
 KEPT_AS_THEY_ARE = _UNCHANGEABLE | {np.ndarray, RaggedTensor}
-"""What ``detached`` gives back. Arrays are not copied: to whoever makes an element they belong no more."""
+"""What ``detached`` gives back. Arrays are not copied: to whoever makes an element they
+belong no more.
+"""
 
 
 class ReferencedBlock:
@@ -59,7 +75,8 @@ class ReferencedBlock:
 
 
 class ReferenceBuilder:
-    """Collects elements for one block, whatever they are. Its interface is that of ``BlockBuilder``.
+    """Collects elements for one block, whatever they are. Its interface is that of
+    ``BlockBuilder``.
 
     Args:
         shared: whether several will take them.
@@ -91,7 +108,9 @@ class ReferenceBuilder:
         return True
 
     def extend(self, elements: Sequence[object], full: int = 1 << 62) -> int:
-        """Append the first of these elements; how many are taken is returned. As ``BlockBuilder.extend``."""
+        """Append the first of these elements; how many are taken is returned. As
+        ``BlockBuilder.extend``.
+        """
         count = 0
         for element in elements:
             if self.nbytes >= full or not self.add(element):
@@ -110,7 +129,9 @@ class ReferenceBuilder:
         return self.add(*described)
 
     def build(self, codec: object = None) -> ReferencedBlock:
-        """The block of all elements collected; the builder is empty afterwards. Nothing is compressed."""
+        """The block of all elements collected; the builder is empty afterwards. Nothing
+        is compressed.
+        """
         if not self._elements:
             raise ValueError("a block without elements cannot be built: add() one first")
         block = ReferencedBlock(self._elements, self.nbytes, self._shared)
@@ -119,8 +140,12 @@ class ReferenceBuilder:
 
 
 def copied_structure(element: Any) -> Any:
-    """A copy of any structure: arrays and ragged tensors are copied, other leaves are passed on."""
-    return map_structure(lambda leaf: leaf.copy() if isinstance(leaf, (np.ndarray, RaggedTensor)) else leaf, element)
+    """A copy of any structure: arrays and ragged tensors are copied, other leaves are
+    passed on.
+    """
+    return map_structure(
+        lambda leaf: leaf.copy() if isinstance(leaf, (np.ndarray, RaggedTensor)) else leaf, element
+    )
 
 
 def copied(element: Any, other: Callable[[Any], Any] = copied_structure) -> Any:
@@ -147,7 +172,8 @@ def copied(element: Any, other: Callable[[Any], Any] = copied_structure) -> Any:
 
 
 def detached(element: Any) -> Any:
-    """An element with dicts, lists and tuples of its own: whoever made it may change its own for the next one.
+    """An element with dicts, lists and tuples of its own: whoever made it may change
+    its own for the next one.
 
     Raises:
         LookupError: there are other things in it, which may change.
@@ -175,7 +201,9 @@ def detached(element: Any) -> Any:
 
 
 def guessed_size(element: object, seen: set[int] | None = None) -> int:
-    """As ``size_of``, of anything: lists that contain themselves, and classes that raise when they are looked at."""
+    """As ``size_of``, of anything: lists that contain themselves, and classes that
+    raise when they are looked at.
+    """
     try:
         return size_of(element, seen)
     except BaseException:  # the boundary to user code
@@ -185,12 +213,14 @@ def guessed_size(element: object, seen: set[int] | None = None) -> int:
 def size_of(element: object, seen: set[int] | None = None) -> int:
     """About the bytes of an element in memory, with what its objects refer to.
 
-    What structures have counts exactly. What is in an object may be what all elements share, a vocabulary, say: that
-    counts once, so many levels deep, and no more than so many parts of it are looked at, and count.
+    What structures have counts exactly. What is in an object may be what all elements
+    share, a vocabulary, say: that counts once, so many levels deep, and no more than so
+    many parts of it are looked at, and count.
 
     Args:
         element: any element.
-        seen: the ``id`` of what objects refer to and counted for another element, which lives as long; grows.
+        seen: the ``id`` of what objects refer to and counted for another element, which
+            lives as long; grows.
 
     >>> size_of({"x": np.zeros(100), "y": (1, None)}) >= 800
     True
@@ -213,7 +243,9 @@ def _size_of_ragged(ragged: RaggedTensor) -> int:
 
 
 def _size_inside(element: object, seen: set[int]) -> int:
-    """What an object adds that was not seen, with what it refers to: what is nearer to it is looked at first."""
+    """What an object adds that was not seen, with what it refers to: what is nearer to
+    it is looked at first.
+    """
     size, looked = 0, 0
     level: list[Any] = [element]
     for _ in range(MAX_DEPTH):

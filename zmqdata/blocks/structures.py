@@ -1,8 +1,10 @@
-"""What an element looks like: its nesting, its keys, and the kind of each leaf; putting elements together.
+"""What an element looks like: its nesting, its keys, and the kind of each leaf; putting
+elements together.
 
-A structure is plain data that travels in the header of a block. The nesting is written out here rather than taken
-from optree: the order of dict keys is kept, None is a leaf, a list is an array, and a treespec can only be pickled.
-How elements are taken apart is in ``flattening``; bytes of leaves do not belong here (``columns``), nor does anything
+A structure is plain data that travels in the header of a block. The nesting is written
+out here rather than taken from optree: the order of dict keys is kept, None is a leaf,
+a list is an array, and a treespec can only be pickled. How elements are taken apart is
+in ``flattening``; bytes of leaves do not belong here (``columns``), nor does anything
 that knows of frames (``codec``).
 """
 
@@ -26,11 +28,24 @@ from zmqdata.errors import ProtocolError
 MAX_DEPTH = 64
 MAX_LEAVES = 4096
 MAX_NDIM = 30
-"""numpy before 2.0 knows 32 axes; a block needs one for its elements, ragged text one for its characters."""
+"""numpy before 2.0 knows 32 axes; a block needs one for its elements, ragged text one
+for its characters.
+"""
 
 Key: TypeAlias = str | int | bytes | bool | None
 Kind: TypeAlias = Literal[
-    "array", "scalar", "np.str", "np.bytes", "int", "float", "bool", "complex", "str", "bytes", "none", "object"
+    "array",
+    "scalar",
+    "np.str",
+    "np.bytes",
+    "int",
+    "float",
+    "bool",
+    "complex",
+    "str",
+    "bytes",
+    "none",
+    "object",
 ]
 
 PYTHON_KINDS: dict[type, Kind] = {
@@ -49,7 +64,8 @@ KEY_TYPES = (str, int, bytes, bool, type(None))
 
 
 class Leaf(msgspec.Struct, frozen=True, array_like=True, tag="l"):
-    """A place for one value: its kind, and for numpy values the dtype (text without its width) and number of axes.
+    """A place for one value: its kind, and for numpy values the dtype (text without its
+    width) and number of axes.
 
     Kind "object" is whatever has no kind of its own, pickled.
     """
@@ -62,7 +78,9 @@ class Leaf(msgspec.Struct, frozen=True, array_like=True, tag="l"):
 class DictOf(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     """A dict with these keys, in this order."""
 
-    keys: tuple[Any, ...]  # of `Key`: msgspec takes no union of str and bytes, so `_check_names` looks
+    keys: tuple[
+        Any, ...
+    ]  # of `Key`: msgspec takes no union of str and bytes, so `_check_names` looks
     children: tuple[Leaf | DictOf | TupleOf | RecordOf | RaggedOf, ...]
 
 
@@ -73,7 +91,9 @@ class TupleOf(msgspec.Struct, frozen=True, array_like=True, tag="t"):
 
 
 class RecordOf(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """A namedtuple or an instance of a dataclass, by the name of its class and its fields."""
+    """A namedtuple or an instance of a dataclass, by the name of its class and its
+    fields.
+    """
 
     form: Literal["namedtuple", "dataclass"]
     module: str
@@ -83,7 +103,9 @@ class RecordOf(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 
 
 class RaggedOf(msgspec.Struct, frozen=True, array_like=True, tag="g"):
-    """A ragged tensor: its values, which are an array or ragged in turn, and its row splits."""
+    """A ragged tensor: its values, which are an array or ragged in turn, and its row
+    splits.
+    """
 
     children: tuple[Leaf | RaggedOf, Leaf]
 
@@ -92,12 +114,14 @@ Node: TypeAlias = Leaf | DictOf | TupleOf | RecordOf | RaggedOf
 
 
 class Structure:
-    """The checked structure of the elements of one block; two are equal when their encodings are.
+    """The checked structure of the elements of one block; two are equal when their
+    encodings are.
 
     Attributes:
         node: the nesting, as it travels.
         leaves: the leaves in order, one column of a block each.
-        dtypes: for each leaf its dtype, or None where the leaf has none or its width is told by the column.
+        dtypes: for each leaf its dtype, or None where the leaf has none or its width is
+            told by the column.
     """
 
     __slots__ = ("dtypes", "encoded", "leaves", "node")
@@ -119,7 +143,8 @@ class Structure:
 
 
 def leaf_paths(node: Node, path: str = "element") -> Iterator[str]:
-    """Where the leaves of an element are found, from left to right, as one would write it down.
+    """Where the leaves of an element are found, from left to right, as one would write
+    it down.
 
     >>> [*leaf_paths(DictOf(("x", "y"), (Leaf("int"), TupleOf((Leaf("str"), Leaf("none"))))))]
     ["element['x']", "element['y'][0]", "element['y'][1]"]
@@ -140,7 +165,9 @@ def leaf_paths(node: Node, path: str = "element") -> Iterator[str]:
 
 
 def _checked_leaves(root: Node) -> Iterator[Leaf]:
-    """The leaves from left to right; refuses what `describe_element` would never make."""
+    """The leaves from left to right; refuses what `describe_element` would never
+    make.
+    """
     pending: list[tuple[Node, int]] = [(root, 0)]
     found = 0
     while pending:
@@ -167,15 +194,22 @@ def _check_names(node: DictOf | TupleOf | RecordOf | RaggedOf) -> None:
     if any(type(name) not in KEY_TYPES for name in names):
         raise ProtocolError("a dict has a key that is neither str, int, bytes, bool nor None")
     if len(names) != len(node.children) or len(set(names)) != len(names):
-        raise ProtocolError(f"a {type(node).__name__} has {len(node.children)} children for the names {names[:9]}")
+        raise ProtocolError(
+            f"a {type(node).__name__} has {len(node.children)} children for the names {names[:9]}"
+        )
 
 
 def _check_ragged(node: RaggedOf) -> None:
     values, splits = node.children
     if isinstance(values, Leaf) and (values.kind != "array" or values.ndim < 1):
-        raise ProtocolError(f"a ragged tensor claims values of kind {values.kind} with {values.ndim} axes")
+        raise ProtocolError(
+            f"a ragged tensor claims values of kind {values.kind} with {values.ndim} axes"
+        )
     if (splits.kind, splits.ndim) != ("array", 1) or splits.dtype not in _SPLITS:
-        raise ProtocolError(f"a ragged tensor claims row splits of dtype {splits.dtype!s:.80} with {splits.ndim} axes")
+        raise ProtocolError(
+            f"a ragged tensor claims row splits of dtype {splits.dtype!s:.80} with {splits.ndim} "
+            "axes"
+        )
 
 
 def _leaf_dtype(leaf: Leaf) -> DType | None:
@@ -192,7 +226,8 @@ def _leaf_dtype(leaf: Leaf) -> DType | None:
 
 
 def assemble(node: Node, columns: Iterator[Iterator[object]], count: int) -> Iterator[object]:
-    """``count`` elements of this structure out of one iterator per leaf; all the looping is done in C.
+    """``count`` elements of this structure out of one iterator per leaf; all the
+    looping is done in C.
 
     >>> list(assemble(TupleOf((Leaf("int"), Leaf("none"))), iter([iter([1, 2]), iter([None, None])]), 2))
     [(1, None), (2, None)]
@@ -200,7 +235,9 @@ def assemble(node: Node, columns: Iterator[Iterator[object]], count: int) -> Ite
     if isinstance(node, Leaf):
         return next(columns)
     children = [assemble(child, columns, count) for child in node.children]
-    rows: Iterator[tuple[object, ...]] = zip(*children, strict=False) if children else repeat((), count)
+    rows: Iterator[tuple[object, ...]] = (
+        zip(*children, strict=False) if children else repeat((), count)
+    )
     if isinstance(node, TupleOf):
         return rows
     if isinstance(node, DictOf):
@@ -223,7 +260,9 @@ def _dicts(keys: Sequence[Key], rows: Iterator[tuple[Any, ...]]) -> Iterator[obj
 
 
 def _instance(cls: type, fields: Sequence[str], values: Sequence[object]) -> object:
-    """An instance with these fields set; no code of the class runs, so a peer cannot make us run any."""
+    """An instance with these fields set; no code of the class runs, so a peer cannot
+    make us run any.
+    """
     instance: object = object.__new__(cls)
     for name, value in zip(fields, values, strict=True):
         object.__setattr__(instance, name, value)
@@ -231,20 +270,27 @@ def _instance(cls: type, fields: Sequence[str], values: Sequence[object]) -> obj
 
 
 def resolve_class(node: RecordOf) -> type | None:
-    """The class that a record names, if its module is imported here already and its fields agree; else None.
+    """The class that a record names, if its module is imported here already and its
+    fields agree; else None.
 
-    Nothing is imported, and no attribute hook of a module or class runs, on a peer's word.
+    Nothing is imported, and no attribute hook of a module or class runs, on a peer's
+    word.
     """
     found = walk(node.module, node.qualname)
     return found if isinstance(found, type) and _fits(found, node) else None
 
 
 def _fits(cls: type, node: RecordOf) -> bool:
-    """Whether an instance of the class with the node's fields can be made, and go, without code of the class."""
+    """Whether an instance of the class with the node's fields can be made, and go,
+    without code of the class.
+    """
     try:
-        if _has_attribute(cls, "__del__"):  # it would run when the instance goes, with what a peer has put there
+        if _has_attribute(
+            cls, "__del__"
+        ):  # it would run when the instance goes, with what a peer has put there
             return False
-        # That an instance can be made is told by trying alone, where bases are written in C.
+        # That an instance can be made is told by trying alone, where bases are written
+        # in C.
         if node.form == "namedtuple":
             made: object = tuple.__new__(cls, node.fields)
             return _attribute(cls, "_fields") == node.fields and isinstance(made, tuple)
@@ -253,7 +299,9 @@ def _fits(cls: type, node: RecordOf) -> bool:
         if any(_has_setter(_attribute(cls, name)) for name in node.fields):
             return False
         return isinstance(_instance(cls, node.fields, node.fields), cls)
-    except Exception:  # a class that cannot be made this way, for whatever reason, is handed out as a dict
+    except (
+        Exception
+    ):  # a class that cannot be made this way, for whatever reason, is handed out as a dict
         return False
 
 
@@ -267,4 +315,6 @@ def _attribute(cls: type, name: str) -> object:
 
 
 def _has_setter(attribute: object) -> bool:
-    return hasattr(type(attribute), "__set__") and not isinstance(attribute, types.MemberDescriptorType)
+    return hasattr(type(attribute), "__set__") and not isinstance(
+        attribute, types.MemberDescriptorType
+    )

@@ -1,4 +1,5 @@
-"""The commands that ask servers, or a folder, how things stand, or tell a worker to leave. They start nothing.
+"""The commands that ask servers, or a folder, how things stand, or tell a worker to
+leave. They start nothing.
 
 Imports that take time are made by the command that needs them.
 """
@@ -11,7 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from zmqdata.cli.options import check_dispatcher_named, chosen_settings, command_parser, complain, guarded, say
+from zmqdata.cli.options import (
+    check_dispatcher_named,
+    chosen_settings,
+    command_parser,
+    complain,
+    guarded,
+    say,
+)
 from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
 from zmqdata.config.settings import check_settings, setting
@@ -54,7 +62,9 @@ class StatusSettings:
 
     dispatcher_address: str = dispatcher_setting()
     worker: str | None = setting(
-        None, "ask this worker instead of the dispatcher; the dispatcher's status has its address", metavar="ADDR"
+        None,
+        "ask this worker instead of the dispatcher; the dispatcher's status has its address",
+        metavar="ADDR",
     )
     json: bool = setting(False, "print one JSON object instead of tables")
     timeout: float = setting(5.0, "how long to wait for an answer, in seconds", metavar="S")
@@ -64,7 +74,9 @@ class StatusSettings:
 
 
 def status_main(arguments: Sequence[str], program: str = "zmqdata status") -> int:
-    """Prints workers, jobs, tasks and rates; returns the exit code, 1 when nobody answers."""
+    """Prints workers, jobs, tasks and rates; returns the exit code, 1 when nobody
+    answers.
+    """
     about = "Lists workers, jobs, tasks and rates of a dispatcher, or what one worker has."
     chosen = command_parser(program, about, StatusSettings, KeySettings).parse_args(arguments)
     return guarded(program, lambda: show_status(chosen))
@@ -102,15 +114,20 @@ class DispatcherSettings:
 
 
 def drain_main(arguments: Sequence[str], program: str = "zmqdata drain") -> int:
-    """Has a worker hand over its tasks and end; returns the exit code, 1 when it has not in time."""
+    """Has a worker hand over its tasks and end; returns the exit code, 1 when it has
+    not in time.
+    """
     parser = command_parser(
         program,
-        "Has a worker hand its tasks over to other workers and end, with exit code 0, and waits for that. Nothing is "
+        "Has a worker hand its tasks over to other workers and end, with exit code 0, and waits "
+        "for that. Nothing is "
         "lost or comes twice.",
         DispatcherSettings,
         KeySettings,
     )
-    parser.add_argument("worker", metavar="WORKER", help="its address or name, as status shows it, or a host")
+    parser.add_argument(
+        "worker", metavar="WORKER", help="its address or name, as status shows it, or a host"
+    )
     chosen = parser.parse_args(arguments)
     return guarded(program, lambda: drain_worker(chosen, program))
 
@@ -134,16 +151,23 @@ def drain_worker(chosen: argparse.Namespace, program: str) -> int:
 
 
 def audit_main(arguments: Sequence[str], program: str = "zmqdata audit") -> int:
-    """Prints what became of a job's splits and elements; returns the exit code, 1 when nobody answers."""
+    """Prints what became of a job's splits and elements; returns the exit code, 1 when
+    nobody answers.
+    """
     parser = command_parser(
         program,
-        "Tells what became of a job: splits handed out, finished and re-hosted, elements delivered to each client, "
+        "Tells what became of a job: splits handed out, finished and re-hosted, elements delivered "
+        "to each client, "
         "duplicates dropped, elements left out.",
         DispatcherSettings,
         KeySettings,
     )
-    parser.add_argument("job", metavar="JOB", help="the name of the job, as 'zmqdata status' shows it")
-    parser.add_argument("--json", action="store_true", help="print a JSON array with an object for each repetition")
+    parser.add_argument(
+        "job", metavar="JOB", help="the name of the job, as 'zmqdata status' shows it"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print a JSON array with an object for each repetition"
+    )
     chosen = parser.parse_args(arguments)
     return guarded(program, lambda: show_audit(chosen))
 
@@ -156,16 +180,24 @@ def show_audit(chosen: argparse.Namespace) -> int:
     from zmqdata.cli.tables import audit_tables
     from zmqdata.client.admin import audit
 
-    return tell(audit(wanted.dispatcher_address, chosen.job, wanted.timeout), chosen.json, audit_tables)
+    return tell(
+        audit(wanted.dispatcher_address, chosen.job, wanted.timeout), chosen.json, audit_tables
+    )
 
 
 # --- save-status
 
 
 def save_status_main(arguments: Sequence[str], program: str = "zmqdata save-status") -> int:
-    """Prints how far a distributed save is; returns the exit code, 1 when the save has failed."""
-    parser = command_parser(program, "Tells how far a distributed_save is, by what is in its folder.")
-    parser.add_argument("path", metavar="PATH", help="the folder, or the URL, that was given to distributed_save")
+    """Prints how far a distributed save is; returns the exit code, 1 when the save has
+    failed.
+    """
+    parser = command_parser(
+        program, "Tells how far a distributed_save is, by what is in its folder."
+    )
+    parser.add_argument(
+        "path", metavar="PATH", help="the folder, or the URL, that was given to distributed_save"
+    )
     parser.add_argument("--follow", action="store_true", help="show a bar until the save has ended")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     chosen = parser.parse_args(arguments)

@@ -1,7 +1,8 @@
-"""The commands: arguments in, one line when ready, exit codes out. Servers are made here and written elsewhere.
+"""The commands: arguments in, one line when ready, exit codes out. Servers are made
+here and written elsewhere.
 
-Exit codes: 0 ended as told, 1 failed while running, 2 could not start with these arguments. Imports that take time are
-made by the command that needs them.
+Exit codes: 0 ended as told, 1 failed while running, 2 could not start with these
+arguments. Imports that take time are made by the command that needs them.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
     )
     parser.add_argument("--version", action="version", version=installed_version())
     parser.add_argument("command", choices=commands, help="what to run, or to look at")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="options of the command")
+    parser.add_argument(
+        "rest", nargs=argparse.REMAINDER, metavar="...", help="options of the command"
+    )
     chosen = parser.parse_args(arguments)
     return commands[chosen.command](chosen.rest, f"{program} {chosen.command}")
 
@@ -101,7 +104,9 @@ def dispatcher_main(arguments: Sequence[str], program: str = "zmqdata dispatcher
 
 
 def run_dispatcher(chosen: argparse.Namespace, stop: StopSignals) -> int:
-    """Serves; in a process that is kept running if it could go on, and nobody else looks after it."""
+    """Serves; in a process that is kept running if it could go on, and nobody else
+    looks after it.
+    """
     config = chosen_settings(DispatcherConfig, chosen)
     if not config.fault_tolerant_mode or chosen.lifeline is not None:
         return serve_dispatcher(config, stop)
@@ -130,10 +135,13 @@ def serve_dispatcher(
 
 
 def dispatcher_arguments(program: str) -> argparse.ArgumentParser:
-    """The options of the dispatcher: one for each field of its configuration, and those of every server."""
+    """The options of the dispatcher: one for each field of its configuration, and those
+    of every server.
+    """
     parser = command_parser(
         program,
-        "Registers datasets and workers, and hands out tasks and splits. Prints one line when it is ready.",
+        "Registers datasets and workers, and hands out tasks and splits. Prints one line when it "
+        "is ready.",
         DispatcherConfig,
     )
     add_shared_options(parser)
@@ -144,7 +152,9 @@ def dispatcher_arguments(program: str) -> argparse.ArgumentParser:
 
 
 def worker_main(arguments: Sequence[str], program: str = "zmqdata worker") -> int:
-    """Runs a supervisor and its worker processes until SIGTERM or SIGINT; returns the exit code."""
+    """Runs a supervisor and its worker processes until SIGTERM or SIGINT; returns the
+    exit code.
+    """
     stop = StopSignals(waking=(signal.SIGCHLD,))
     chosen = worker_arguments(program).parse_args(arguments)
     prepare(chosen)
@@ -166,7 +176,10 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
     children = child_configs(config, processes.count())
     log_level = chosen_settings(LogSettings, chosen).log_level
     supervisor = Supervisor(
-        [child_command(child, log_level, processes.limits(index)) for index, child in enumerate(children)],
+        [
+            child_command(child, log_level, processes.limits(index))
+            for index, child in enumerate(children)
+        ],
         lambda address: say(f"zmqdata worker listening on {address}"),
         stop,
         config.shutdown_quiet_period_ms / 1000,
@@ -178,10 +191,13 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
 
 
 def worker_arguments(program: str) -> argparse.ArgumentParser:
-    """The options of the worker: one for each field of its configuration, its processes, those of every server."""
+    """The options of the worker: one for each field of its configuration, its
+    processes, those of every server.
+    """
     parser = command_parser(
         program,
-        "Runs pipelines for training loops, in processes that it watches over and starts again when they die. Prints "
+        "Runs pipelines for training loops, in processes that it watches over and starts again "
+        "when they die. Prints "
         "one line for each process once the dispatcher knows it.",
         WorkerConfig,
         ProcessSettings,
@@ -193,7 +209,14 @@ def worker_arguments(program: str) -> argparse.ArgumentParser:
 # --- what the commands share
 
 
-COMMAND_SETTINGS = (DispatcherConfig, WorkerConfig, ProcessSettings, StatusSettings, KeySettings, LogSettings)
+COMMAND_SETTINGS = (
+    DispatcherConfig,
+    WorkerConfig,
+    ProcessSettings,
+    StatusSettings,
+    KeySettings,
+    LogSettings,
+)
 
 
 def add_shared_options(parser: argparse.ArgumentParser) -> None:
@@ -218,7 +241,9 @@ def prepare(chosen: argparse.Namespace) -> None:
 
 
 def misspelt(environment: Iterable[str]) -> list[tuple[str, str]]:
-    """Variables of the environment that look like a setting and are none, each with the one that is like it."""
+    """Variables of the environment that look like a setting and are none, each with the
+    one that is like it.
+    """
     from difflib import get_close_matches
 
     known = variables(*COMMAND_SETTINGS)

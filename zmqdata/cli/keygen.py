@@ -16,7 +16,9 @@ ADVICE = "Copy it, and keep it as you keep passwords: whoever has it can have co
 
 
 def keygen_main(arguments: Sequence[str], program: str = "zmqdata keygen") -> int:
-    """Makes the key of a cluster, or one for each role, or lets in one more client; returns the exit code."""
+    """Makes the key of a cluster, or one for each role, or lets in one more client;
+    returns the exit code.
+    """
     parser = Arguments(
         prog=program,
         description="Makes the key file of a cluster, which all its processes have: a copy in the folder for "
@@ -48,11 +50,14 @@ def _make(key_file: str | None, roles: str | None, client: str | None) -> int:
     for flag, what, given in (("--key-file", "file", key_file), ("--roles", "folder", roles)):
         if given == "" or (what == "file" and given is not None and not Path(given).name):
             raise InvalidArgumentError(
-                f"`{flag}` must name a {what}, got {given!r}: is a variable empty? Leave it out, or say where to write"
+                f"`{flag}` must name a {what}, got {given!r}: is a variable empty? Leave it out, "
+                "or say where to write"
             )
     if roles is None:
         if client is not None:
-            raise InvalidArgumentError("`--client` adds to a cluster with roles: name its folder with --roles DIR")
+            raise InvalidArgumentError(
+                "`--client` adds to a cluster with roles: name its folder with --roles DIR"
+            )
         path = Path(key_file) if key_file is not None else keychoice.default_path()
         keys.save(path, keys.new_key())
         say(f"{path}\n{ADVICE}")
@@ -82,21 +87,28 @@ def _add_client(folder: Path, name: str) -> list[Path]:
     """A key for one more client, known to those that let clients in."""
     keys.load(folder / "dispatcher.key")  # what is missing is told before there is a folder to lock
     if not keys.is_name(name) or name in keys.ROLES:
-        raise InvalidArgumentError(f"`--client` must be a word of at most 100 characters, and no role, got {name!r}")
+        raise InvalidArgumentError(
+            f"`--client` must be a word of at most 100 characters, and no role, got {name!r}"
+        )
     path = folder / f"{name}.key"
     with _alone(folder):
         servers = {role: keys.load(folder / f"{role}.key") for role in ("dispatcher", "worker")}
         keys.check_absent(path)
         key = keys.new_client(servers["dispatcher"], servers["worker"])
         for role, server in servers.items():
-            keys.replace(folder / f"{role}.key", keys.with_known(server, keys.Known("client", key.public, name)))
+            keys.replace(
+                folder / f"{role}.key",
+                keys.with_known(server, keys.Known("client", key.public, name)),
+            )
         keys.save(path, key)  # last: whoever has the file is let in
     return [path]
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Has other runs wait, each of which would write files without the lines that this one adds."""
+    """Has other runs wait, each of which would write files without the lines that this
+    one adds.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(OSError):  # some network file systems lock no folders

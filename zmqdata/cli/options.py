@@ -1,4 +1,6 @@
-"""What all commands share: settings as options, errors as one line, words on standard output. No command is in here."""
+"""What all commands share: settings as options, errors as one line, words on standard
+output. No command is in here.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Arguments(argparse.ArgumentParser):
 
 
 def command_parser(program: str, description: str, *kinds: type[Any]) -> Arguments:
-    """The parser of a command, with an option for each setting of these configurations."""
+    """The parser of a command, with an option for each setting of these
+    configurations.
+    """
     parser = Arguments(prog=program, description=description, epilog=PRECEDENCE if kinds else None)
     for kind in kinds:
         add_settings(parser, kind)
@@ -59,7 +63,9 @@ class LogSettings:
 
 
 def add_settings(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
-    """An option for each setting of a configuration. What is not given leaves no trace: the environment has its say."""
+    """An option for each setting of a configuration. What is not given leaves no trace:
+    the environment has its say.
+    """
     for one in fields(kind):
         declared, flag = declaration_of(one), flag_of(one)
         default = f"default: {default_of(one)}; ${variable_of(one)}"
@@ -72,14 +78,18 @@ def add_settings(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
             continue
         if one.type == "tuple[str, ...]":
             options |= {"action": "append"}
-            options["help"] = f"{declared.meaning}; repeat it for more ({default})".replace("%", "%%")
+            options["help"] = f"{declared.meaning}; repeat it for more ({default})".replace(
+                "%", "%%"
+            )
         else:
             options |= {"type": text_reader(one)}
         parser.add_argument(flag, metavar=declared.metavar or "N", **options)
 
 
 def text_reader(one: Field[Any]) -> Callable[[str], Any]:
-    """Reads the value of an option for argparse, which keeps the words of one kind of error only."""
+    """Reads the value of an option for argparse, which keeps the words of one kind of
+    error only.
+    """
 
     def read(text: str) -> Any:
         try:
@@ -91,27 +101,37 @@ def text_reader(one: Field[Any]) -> Callable[[str], Any]:
 
 
 def chosen_settings(kind: type[T], chosen: argparse.Namespace) -> T:
-    """A configuration from the options that bear the names of its fields, and from the environment."""
+    """A configuration from the options that bear the names of its fields, and from the
+    environment.
+    """
     given = vars(chosen)
-    return from_environment(kind, {one.name: given[one.name] for one in fields(cast(Any, kind)) if one.name in given})
+    return from_environment(
+        kind, {one.name: given[one.name] for one in fields(cast(Any, kind)) if one.name in given}
+    )
 
 
 def check_dispatcher_named(chosen: argparse.Namespace, kind: type[Any], question: str) -> None:
     """Asks for a dispatcher where neither the options nor the environment name one."""
     [one] = [one for one in fields(kind) if one.name == "dispatcher_address"]
     if not getattr(chosen, one.name, os.environ.get(variable_of(one))):
-        raise ValueError(f"{question} Give {flag_of(one)} tcp://HOST:PORT or set {variable_of(one)}")
+        raise ValueError(
+            f"{question} Give {flag_of(one)} tcp://HOST:PORT or set {variable_of(one)}"
+        )
 
 
 def guarded(program: str, command: Callable[[], int]) -> int:
-    """Runs a command; what a user can repair is one line on standard error instead of a traceback."""
+    """Runs a command; what a user can repair is one line on standard error instead of a
+    traceback.
+    """
     try:
         return command()
     except UnavailableError as error:
         return complain(program, str(error), 1)
     except OSError as error:
         reason = error.strerror or str(error)
-        return complain(program, reason if error.filename is None else f"{error.filename}: {reason}")
+        return complain(
+            program, reason if error.filename is None else f"{error.filename}: {reason}"
+        )
     except (DataServiceError, ValueError, TypeError) as error:
         return complain(program, str(error))
 
@@ -123,7 +143,9 @@ def complain(program: str, message: str, code: int = CANNOT_START) -> int:
 
 
 def say(line: str) -> None:
-    """Prints on standard output at once. That nobody reads it any more is no reason to stop."""
+    """Prints on standard output at once. That nobody reads it any more is no reason to
+    stop.
+    """
     try:
         print(line, flush=True)
     except BrokenPipeError:

@@ -1,4 +1,6 @@
-"""How far a distributed save is, read from its folder, as one line or as a bar that moves. No dispatcher is asked."""
+"""How far a distributed save is, read from its folder, as one line or as a bar that
+moves. No dispatcher is asked.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from zmqdata.errors import NotFoundError
 from zmqdata.printable import printable
@@ -21,7 +30,9 @@ RUNNING, DONE, FAILED = "running", "done", "failed"
 
 @dataclass(frozen=True)
 class SaveProgress:
-    """What a folder says: what counts, and the ``total`` of elements, where it is known and not reached."""
+    """What a folder says: what counts, and the ``total`` of elements, where it is known
+    and not reached.
+    """
 
     path: str
     state: str
@@ -60,7 +71,9 @@ def progress_of(path: str) -> SaveProgress:
     path = whole_path(path)
     description, error = read_save(path), read_save_error(path)
     if description is None and error is None:
-        raise NotFoundError(f"{path} holds no distributed save: there is no save.json in it. Check the path")
+        raise NotFoundError(
+            f"{path} holds no distributed save: there is no save.json in it. Check the path"
+        )
     state = DONE if is_done(path) else RUNNING if error is None else FAILED
     chunks = committed_chunks(files_of(path), path)
     return SaveProgress(
@@ -68,16 +81,25 @@ def progress_of(path: str) -> SaveProgress:
         state=state,
         elements=sum(chunk.elements for chunk in chunks),
         # Failures that were left out make it fewer than was thought.
-        total=description.cardinality if description and description.cardinality >= 0 and state != DONE else None,
+        total=description.cardinality
+        if description and description.cardinality >= 0 and state != DONE
+        else None,
         chunks=len(chunks),
         streams=len({chunk.stream for chunk in chunks}),
         error="" if error is None else f"{error.error}: {error.text}",
     )
 
 
-def follow(path: str, console: Console, pause: Callable[[float], None] = time.sleep) -> SaveProgress:
+def follow(
+    path: str, console: Console, pause: Callable[[float], None] = time.sleep
+) -> SaveProgress:
     """Shows a bar until the save has ended; returns how."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("elements"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("elements"),
+    )
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
         found = progress_of(path)
         task = bar.add_task(found.path, total=found.total, completed=found.elements)

@@ -1,4 +1,6 @@
-"""What ``zmqdata status`` prints: the dispatcher's answer as tables that fit a terminal. No asking happens here."""
+"""What ``zmqdata status`` prints: the dispatcher's answer as tables that fit a
+terminal. No asking happens here.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ Columns = Mapping[str, Callable[[Row], str]]
 
 
 def status_tables(found: Mapping[str, Any]) -> list[Table]:
-    """Tables of workers, jobs and tasks, or of the tasks of one worker, and of dropped messages if there are any.
+    """Tables of workers, jobs and tasks, or of the tasks of one worker, and of dropped
+    messages if there are any.
 
     Args:
         found: what ``zmqdata.client.calls.status`` gives.
@@ -53,7 +56,9 @@ def audit_tables(found: Iterable[Mapping[str, Any]]) -> list[Table]:
 def _audit_table(found: Mapping[str, Any]) -> Table:
     state = "failed" if found["failure"] else "finished" if found["finished"] else "goes on"
     title = f"job {found['job']}, repetition {found['repetition']}: {state}"
-    table = Table(title=_text(title, "bold"), title_justify="left", box=SIMPLE_HEAD, show_header=False)
+    table = Table(
+        title=_text(title, "bold"), title_justify="left", box=SIMPLE_HEAD, show_header=False
+    )
     splits, tasks, elements = found["splits"], found["tasks"], found["elements"]
     rows = {
         "splits handed out, finished": f"{splits['handed_out']:,}, {splits['finished']:,}",
@@ -77,8 +82,13 @@ def _audit_table(found: Mapping[str, Any]) -> Table:
 
 def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
     rows = list(rows)
-    # A column in which nothing stands would take the room that makes another one break its ids and headings in two.
-    columns = {name: shown for name, shown in columns.items() if not rows or any(shown(row) for row in rows)}
+    # A column in which nothing stands would take the room that makes another one break
+    # its ids and headings in two.
+    columns = {
+        name: shown
+        for name, shown in columns.items()
+        if not rows or any(shown(row) for row in rows)
+    }
     table = Table(
         title=f"{len(rows)} {title}",
         title_justify="left",
@@ -90,14 +100,18 @@ def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
     for name in columns:
         # An address that is broken in two cannot be copied; the other columns give way.
         address = name in ADDRESSES
-        table.add_column(name, justify="right" if name in NUMERIC else "left", overflow="fold", no_wrap=address)
+        table.add_column(
+            name, justify="right" if name in NUMERIC else "left", overflow="fold", no_wrap=address
+        )
     for row in rows:
         table.add_row(*(_text(shown(row)) for shown in columns.values()))
     return table
 
 
 def _text(text: str, style: str = "") -> Text:
-    """What others may have said, as it is: a string would be searched for markup, as an IPv6 address has brackets."""
+    """What others may have said, as it is: a string would be searched for markup, as an
+    IPv6 address has brackets.
+    """
     return Text(printable(text), style)
 
 
@@ -111,7 +125,9 @@ def _worker_state(row: Row) -> str:
 
 def _splits(row: Row) -> str:
     counts = ["?" if one["count"] is None else f"{one['count']:,}" for one in row["splits"]]
-    return ", ".join(f"{one['handed_out']:,} of {n}" for one, n in zip(row["splits"], counts, strict=True))
+    return ", ".join(
+        f"{one['handed_out']:,} of {n}" for one, n in zip(row["splits"], counts, strict=True)
+    )
 
 
 def _task_state(row: Row) -> str:
@@ -124,7 +140,9 @@ def _task_state(row: Row) -> str:
     if row["busy_seconds"] >= LONG:
         busy_with = row["busy_with"]
         return f"for {row['busy_seconds']:.0f} s at {busy_with[:1].lower()}{busy_with[1:]}"
-    return f"no progress for {row['seconds_without_progress']:.0f} s" if row["stalled"] else "running"
+    return (
+        f"no progress for {row['seconds_without_progress']:.0f} s" if row["stalled"] else "running"
+    )
 
 
 WORKERS: Columns = {
@@ -161,9 +179,21 @@ HOSTED: Columns = {
     "produced": lambda row: f"{row['produced']:,}",
     "compressed": lambda row: str(row.get("compressed", "")),
     "left out": lambda row: f"{row.get('left_out', 0):,}",
-    "state": lambda row: "ended" if row["total"] is not None else "running" if row["started"] else "waiting",
+    "state": lambda row: (
+        "ended" if row["total"] is not None else "running" if row["started"] else "waiting"
+    ),
 }
 WARNINGS: Columns = {"warning": lambda row: str(row["text"])}
 REJECTED: Columns = {"kind": lambda row: str(row["kind"]), "count": lambda row: f"{row['count']:,}"}
 ADDRESSES = {"address", "worker"}
-NUMERIC = {"tasks", "elements/s", "repetition", "clients", "delivered", "attempt", "produced", "left out", "count"}
+NUMERIC = {
+    "tasks",
+    "elements/s",
+    "repetition",
+    "clients",
+    "delivered",
+    "attempt",
+    "produced",
+    "left out",
+    "count",
+}

@@ -1,4 +1,5 @@
-"""Asking what became of a job's elements: splits handed out and finished, deliveries, duplicates, what was left out.
+"""Asking what became of a job's elements: splits handed out and finished, deliveries,
+duplicates, what was left out.
 
 Telling a worker to leave, from anywhere: ask its dispatcher, and wait until it is gone.
 """
@@ -17,32 +18,37 @@ from zmqdata.errors import NotFoundError
 
 
 def audit(service: str, job: str, timeout: float = 10.0) -> list[dict[str, Any]]:
-    """What became of the splits and elements of a job, for each of its repetitions, as plain data.
+    """What became of the splits and elements of a job, for each of its repetitions, as
+    plain data.
 
     Args:
         service: where the dispatcher is, ``"tcp://host:port"``.
-        job: the job's name, as ``job_name`` of ``distribute``, or in ``zmqdata status``.
+        job: the job's name, as ``job_name`` of ``distribute``, or in
+            ``zmqdata status``.
         timeout: seconds to wait for the answer.
 
     Returns:
-        For each repetition a dict with ``job``, ``repetition``, ``iteration``, ``processing_mode``, ``finished`` and
-        ``failure``, and
+        For each repetition a dict with ``job``, ``repetition``, ``iteration``,
+        ``processing_mode``, ``finished`` and ``failure``, and
 
-        * ``splits``: ``handed_out`` to tasks, ``finished`` (all that came of them has been delivered), ``rehosted``
-          (of tasks whose worker was lost or has left, each time);
-        * ``tasks``: their ``count``, how many are ``finished``, were ``lost`` (copies, in mode OFF), or ``rehosted``,
-          and the ``attempts`` of all of them;
-        * ``elements``: ``made`` by tasks that have ended, ``delivered`` as clients reported, ``left_out`` by
-          ``on_error`` or ``on_poison``, ``dropped`` at the end of a coordinated read, ``duplicates_dropped`` by
-          clients;
-        * ``clients``: what each has ``delivered``, its ``duplicates_dropped``, and whether it ``reads`` now; none for a
-          job that has ``consumers``;
-        * ``consumers``: how many elements each numbered consumer of a coordinated job has had. The only reader of a
-          ``deterministic`` job is one, too.
+        * ``splits``: ``handed_out`` to tasks, ``finished`` (all that came of them has
+          been delivered), ``rehosted`` (of tasks whose worker was lost or has left,
+          each time);
+        * ``tasks``: their ``count``, how many are ``finished``, were ``lost`` (copies,
+          in mode OFF), or ``rehosted``, and the ``attempts`` of all of them;
+        * ``elements``: ``made`` by tasks that have ended, ``delivered`` as clients
+          reported, ``left_out`` by ``on_error`` or ``on_poison``, ``dropped`` at the
+          end of a coordinated read, ``duplicates_dropped`` by clients;
+        * ``clients``: what each has ``delivered``, its ``duplicates_dropped``, and
+          whether it ``reads`` now; none for a job that has ``consumers``;
+        * ``consumers``: how many elements each numbered consumer of a coordinated job
+          has had. The only reader of a ``deterministic`` job is one, too.
 
-        Reports of clients are up to a second old. Of a job that goes on from a state, ``elements`` and ``consumers``
-        count what was had before it, too, the others do not. Of jobs that were collected the newest thousand are
-        remembered, by the dispatcher that collected them: one that was started again knows those that were not.
+        Reports of clients are up to a second old. Of a job that goes on from a state,
+        ``elements`` and ``consumers`` count what was had before it, too, the others do
+        not. Of jobs that were collected the newest thousand are remembered, by the
+        dispatcher that collected them: one that was started again knows those that were
+        not.
 
     Raises:
         ValueError: an argument has a wrong value; the text says what was expected.
@@ -62,7 +68,9 @@ def audit(service: str, job: str, timeout: float = 10.0) -> list[dict[str, Any]]
     check_timeout("timeout", timeout)
     check_type("job", job, str)
     check_name("job", job)
-    report = ask_dispatcher(service, lambda request: m.RequestAudit(request, job), m.AuditReported, timeout)
+    report = ask_dispatcher(
+        service, lambda request: m.RequestAudit(request, job), m.AuditReported, timeout
+    )
     found: list[dict[str, Any]] = msgspec.json.decode(report.audit)
     return found
 
@@ -83,7 +91,8 @@ def drain(service: str, worker: str, timeout: float = 15.0) -> tuple[list[str], 
 
     Args:
         service: where the dispatcher is, ``"tcp://host:port"``.
-        worker: the worker's address or name, as ``status`` gives them, or a host, for all workers there.
+        worker: the worker's address or name, as ``status`` gives them, or a host, for
+            all workers there.
         timeout: seconds to wait for its end.
 
     Returns:
@@ -107,7 +116,9 @@ def drain(service: str, worker: str, timeout: float = 15.0) -> tuple[list[str], 
     check_type("worker", worker, str)
     check_name("worker", worker)
     ends = time.monotonic() + timeout
-    told = ask_dispatcher(service, lambda request: m.DrainWorker(request, worker), m.DrainStarted, timeout)
+    told = ask_dispatcher(
+        service, lambda request: m.DrainWorker(request, worker), m.DrainStarted, timeout
+    )
     there = set(told.workers)
     while there and (rest := ends - time.monotonic()) > 0:
         there &= {one["address"] for one in status(service, rest)["workers"]}

@@ -1,6 +1,8 @@
-"""Where a pipeline runs that costs less than to ship its elements: ``distribute(..., placement="auto")``.
+"""Where a pipeline runs that costs less than to ship its elements:
+``distribute(..., placement="auto")``.
 
-A trial runs it in this process for a moment, and holds what an element costs against what it costs to pack and unpack.
+A trial runs it in this process for a moment, and holds what an element costs against
+what it costs to pack and unpack.
 """
 
 from __future__ import annotations
@@ -22,13 +24,17 @@ from zmqdata.nodes import Node, options_of
 log = logging.getLogger(__name__)
 
 PATIENCE = 0.1
-"""Seconds that a trial may take: where it takes longer, elements, or the first one, are costly."""
+"""Seconds that a trial may take: where it takes longer, elements, or the first one, are
+costly.
+"""
 TRIAL_SECONDS = 0.02
 TRIAL_ELEMENTS = 2048
 TRIAL_BYTES = 8 << 20
 GAIN = 2.0
-"""A pipeline runs here if it costs no more than so many times what shipping costs. That is more than to pack and to
-unpack, and what costs about as much on a worker's core comes no sooner from there."""
+"""A pipeline runs here if it costs no more than so many times what shipping costs. That
+is more than to pack and to unpack, and what costs about as much on a worker's core
+comes no sooner from there.
+"""
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,8 @@ class AutoPlacement:
 
     Attributes:
         local: whether it is this process.
-        cost: seconds that an element costs where the pipeline runs alone; None: more than a trial would wait for.
+        cost: seconds that an element costs where the pipeline runs alone; None: more
+            than a trial would wait for.
         shipping: seconds that packing and unpacking one costs; None: it was not tried.
         reason: why there are no costs.
 
@@ -75,7 +82,9 @@ class Placing:
         patience: seconds after which a trial that has not ended says enough.
     """
 
-    def __init__(self, node: Node, clock: Callable[[], float] = time.perf_counter, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, node: Node, clock: Callable[[], float] = time.perf_counter, patience: float = PATIENCE
+    ) -> None:
         self._node = node
         self._clock = clock
         self._patience = patience
@@ -83,7 +92,9 @@ class Placing:
         self._found: AutoPlacement | None = None
 
     def decide(self) -> AutoPlacement:
-        """Where it runs; found by a trial the first time, which takes a tenth of a second at most."""
+        """Where it runs; found by a trial the first time, which takes a tenth of a
+        second at most.
+        """
         with self._lock:
             if self._found is None:
                 self._found = self._tried()
@@ -102,14 +113,16 @@ class Placing:
         def run() -> None:
             try:
                 answers.append(self._try(check))
-            # What fails here may be right on a worker, which has other files and modules; sys.exit() is no exception.
+            # What fails here may be right on a worker, which has other files and
+            # modules; sys.exit() is no exception.
             except BaseException as error:
                 reason = f"it could not be tried here ({type(error).__name__}: {text_of(error)})"
                 answers.append(AutoPlacement(False, reason=reason))
             finally:
                 ended.set()
 
-        # In a thread of its own, as a first element may take minutes. One that is late ends with its next element.
+        # In a thread of its own, as a first element may take minutes. One that is late
+        # ends with its next element.
         threading.Thread(target=run, name="zmqdata-trial", daemon=True).start()
         ended.wait(self._patience)
         is_late.set()
@@ -133,7 +146,8 @@ class Placing:
         start, spent, first = self._clock(), 0.0, len(made)
         while made and spent < TRIAL_SECONDS and len(made) < TRIAL_ELEMENTS:
             check()
-            # Few at first, and no look at the clock for each of them, which costs as much as many an element.
+            # Few at first, and no look at the clock for each of them, which costs as
+            # much as many an element.
             room = max(1, TRIAL_BYTES // max(1, size_of(made[-1])))
             fresh = list(itertools.islice(iterator, min(len(made), room)))
             spent = self._clock() - start
@@ -143,8 +157,11 @@ class Placing:
         return spent / max(1, len(made) - first)
 
 
-def shipping_cost(elements: list[Any], clock: Callable[[], float], check: Callable[[], None] = lambda: None) -> float:
-    """Seconds that it takes to pack one of these elements into a block, and to unpack it.
+def shipping_cost(
+    elements: list[Any], clock: Callable[[], float], check: Callable[[], None] = lambda: None
+) -> float:
+    """Seconds that it takes to pack one of these elements into a block, and to unpack
+    it.
 
     ``check`` is called now and then, and raises what ends it.
 
@@ -172,7 +189,9 @@ def _unpacked(builder: BlockBuilder) -> int:
 
 def local_context(node: Node, context: Context) -> Context:
     """What a pipeline runs in that would have been a job of the service."""
-    return replace(context, path=(*context.path, 0), options=options_of(node), providers=None, shared_seed=None)
+    return replace(
+        context, path=(*context.path, 0), options=options_of(node), providers=None, shared_seed=None
+    )
 
 
 class Auditable(Protocol):
@@ -183,7 +202,8 @@ class Auditable(Protocol):
 
 
 class PlacedIterator(ElementIterator):
-    """Reads a pipeline from where it was placed; its ``__next__`` is that of the iterator which does.
+    """Reads a pipeline from where it was placed; its ``__next__`` is that of the
+    iterator which does.
 
     Args:
         node: the pipeline, to run here.
@@ -199,7 +219,9 @@ class PlacedIterator(ElementIterator):
     __slots__ = ("__next__", "_context", "_node", "_running", "_serve", "placement")
     __next__: Callable[[], Any]
 
-    def __init__(self, node: Node, context: Context, placing: Placing, serve: Callable[[], ElementIterator]) -> None:
+    def __init__(
+        self, node: Node, context: Context, placing: Placing, serve: Callable[[], ElementIterator]
+    ) -> None:
         self._node, self._context, self._serve = node, context, serve
         self.placement: AutoPlacement | None = None
         self._running: ElementIterator | None = None
@@ -208,7 +230,9 @@ class PlacedIterator(ElementIterator):
 
     def _run(self, placement: AutoPlacement) -> ElementIterator:
         context = local_context(self._node, self._context)
-        self._running = running = make_iterator(self._node, context) if placement.local else self._serve()
+        self._running = running = (
+            make_iterator(self._node, context) if placement.local else self._serve()
+        )
         self.placement = placement
         self.__next__ = running.__next__
         return running
@@ -220,8 +244,14 @@ class PlacedIterator(ElementIterator):
         return [self.placement.local, self._running.state()]
 
     def restore(self, state: Any) -> None:
-        if not isinstance(state, (list, tuple)) or len(state) != 2 or not isinstance(state[0], bool):
-            raise InvalidArgumentError("the state was not taken from a distributed dataset with placement='auto'")
+        if (
+            not isinstance(state, (list, tuple))
+            or len(state) != 2
+            or not isinstance(state[0], bool)
+        ):
+            raise InvalidArgumentError(
+                "the state was not taken from a distributed dataset with placement='auto'"
+            )
         self._run(AutoPlacement(state[0])).restore(state[1])
 
     def close(self) -> None:
@@ -236,7 +266,8 @@ class PlacedIterator(ElementIterator):
         """
         if self.placement is None or self.placement.local:
             raise FailedPreconditionError(
-                f"this iterator's elements are made in this process, not by a job ({self.placement}): there is nothing "
+                "this iterator's elements are made in this process, not by a job "
+                f"({self.placement}): there is nothing "
                 "to audit. Leave placement='auto' out to have workers make them"
             )
         return cast("Auditable", self._running).audit()

@@ -1,4 +1,5 @@
-"""Places in what an iterator hands out: light, taken as often as wanted, worked out when somebody saves one.
+"""Places in what an iterator hands out: light, taken as often as wanted, worked out
+when somebody saves one.
 
 What there is to know of a place is the consumer core's; here is who may still ask.
 """
@@ -38,28 +39,37 @@ class ServiceBookmark(Bookmark):
         """The encoded ``Checkpoint``.
 
         Raises:
-            FailedPreconditionError: the job has no places to go back to, or no dispatcher would take the checkpoint.
+            FailedPreconditionError: the job has no places to go back to, or no
+                dispatcher would take the checkpoint.
         """
         encoded = self._encoded(self.place)
         if len(encoded) > MOST_CHECKPOINT_BYTES:
-            # Now, and not when it is loaded: then the training that it was saved with could not go on.
+            # Now, and not when it is loaded: then the training that it was saved with
+            # could not go on.
             raise FailedPreconditionError(
-                f"the state of the distributed dataset has {len(encoded) / 1e6:.1f} MB, and could not be loaded again: "
-                f"a dispatcher takes {MOST_CHECKPOINT_BYTES / 1e6:.1f} MB. It holds that of each task, with 4 bytes "
-                "for each element in the buffer of a shuffle. Use a smaller buffer_size, or fewer tasks: "
+                f"the state of the distributed dataset has {len(encoded) / 1e6:.1f} MB, and could "
+                "not be loaded again: "
+                f"a dispatcher takes {MOST_CHECKPOINT_BYTES / 1e6:.1f} MB. It holds that of each "
+                "task, with 4 bytes "
+                "for each element in the buffer of a shuffle. Use a smaller buffer_size, or fewer "
+                "tasks: "
                 "fewer workers, or num_tasks with deterministic=True"
             )
         return encoded
 
 
 class Bookmarks:
-    """The bookmarks of one iterator that somebody still has. They are noted in one thread and asked for in another."""
+    """The bookmarks of one iterator that somebody still has. They are noted in one
+    thread and asked for in another.
+    """
 
     def __init__(self) -> None:
         self._noted: deque[weakref.ref[ServiceBookmark]] = deque()
 
     def note(self, bookmark: ServiceBookmark) -> ServiceBookmark:
-        """Remembers a bookmark for as long as anybody has it. Bookmarks are noted in the order of their places."""
+        """Remembers a bookmark for as long as anybody has it. Bookmarks are noted in
+        the order of their places.
+        """
         self._noted.append(weakref.ref(bookmark))
         return bookmark
 
@@ -85,8 +95,10 @@ def check_has_places(job: Any) -> None:
     """
     if job.cache:
         raise FailedPreconditionError(
-            f"an iterator that reads job {job.name!r} through a cross_trainer_cache has no state: its workers go on "
-            "for the fastest one and make nothing again. Distribute the dataset without the cache, or save the number "
+            f"an iterator that reads job {job.name!r} through a cross_trainer_cache has no state: "
+            "its workers go on "
+            "for the fastest one and make nothing again. Distribute the dataset without the cache, "
+            "or save the number "
             "of steps alone"
         )
 
@@ -111,7 +123,9 @@ def answer_of(loop: Loop, work: Callable[[], bytes]) -> bytes:
         with contextlib.suppress(queue.Empty):
             return _told(*answers.get(timeout=0.1))
         if time.monotonic() >= deadline:
-            raise UnavailableError(f"the iterator's thread has not said where it is for {ANSWER:g} s")
+            raise UnavailableError(
+                f"the iterator's thread has not said where it is for {ANSWER:g} s"
+            )
     do()
     return _told(*answers.get())
 

@@ -1,4 +1,6 @@
-"""Short conversations with a dispatcher: one ask, one answer, from the caller's own thread."""
+"""Short conversations with a dispatcher: one ask, one answer, from the caller's own
+thread.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ _context: tuple[int, zmq.Context[zmq.Socket[bytes]]] | None = None
 
 
 def client_context() -> zmq.Context[zmq.Socket[bytes]]:
-    """The ZeroMQ context of this process. One made before a fork is left to the parent: its threads are there."""
+    """The ZeroMQ context of this process. One made before a fork is left to the parent:
+    its threads are there.
+    """
     global _context
     if _context is None or _context[0] != os.getpid():
         _context = (os.getpid(), sockets.new_context())
@@ -65,8 +69,11 @@ def check_timeout(name: str, seconds: object) -> None:
     Example:
         >>> check_timeout("timeout", 0.5)
     """
-    # `not > 0` is true of NaN too. The clock counts in floats, and a larger int is none.
-    is_number = isinstance(seconds, float) or (type(seconds) is int and seconds <= MOST_WHOLE_SECONDS)
+    # `not > 0` is true of NaN too. The clock counts in floats, and a larger int is
+    # none.
+    is_number = isinstance(seconds, float) or (
+        type(seconds) is int and seconds <= MOST_WHOLE_SECONDS
+    )
     if not is_number or not seconds > 0:  # type: ignore[operator]  # both kinds can be compared
         raise ValueError(f"`{name}` must be a positive number of seconds, got {seconds!r}")
 
@@ -81,7 +88,10 @@ def check_name(name: str, text: str) -> None:
         raise ValueError(f"`{name}` must not be empty")
     check_text(name, text)
     if len(text) > MOST_CHARACTERS:
-        raise ValueError(f"`{name}` must have at most {MOST_CHARACTERS} characters, got {len(text)}: {text[:80]!r}...")
+        raise ValueError(
+            f"`{name}` must have at most {MOST_CHARACTERS} characters, got {len(text)}: "
+            f"{text[:80]!r}..."
+        )
 
 
 def _say_nothing(message: object) -> Sequence[m.Message]:
@@ -150,14 +160,21 @@ def _converse(
         if not said and now - began >= SAY_SO_AFTER:
             said = True
             cause = likely_cause(endpoint)
-            log.warning("no answer from a dispatcher at %s for %.0f s; still trying. %s", endpoint, now - began, cause)
+            log.warning(
+                "no answer from a dispatcher at %s for %.0f s; still trying. %s",
+                endpoint,
+                now - began,
+                cause,
+            )
         if now >= repeat_at:
             # Rarer each time: the ask may be a pipeline of hundreds of megabytes.
             patience = min(patience * 2, MOST_PATIENCE)
             repeat_at = now + patience
             if socket.poll(0, zmq.POLLOUT):
                 socket.send_multipart(wire.pack(ask))
-        wait = min(repeat_at, began + timeout, began + SAY_SO_AFTER if not said else repeat_at) - now
+        wait = (
+            min(repeat_at, began + timeout, began + SAY_SO_AFTER if not said else repeat_at) - now
+        )
         ready = dict(poller.poll(max(1, int(wait * 1000))))
         if handshakes.monitor in ready and (reason := handshakes.news()):
             raise PermissionDeniedError(reason)
@@ -173,7 +190,8 @@ def _converse(
 
 
 def likely_cause(endpoint: str) -> str:
-    """Why a dispatcher may not answer, as far as this machine can tell. May take as long as the name server does.
+    """Why a dispatcher may not answer, as far as this machine can tell. May take as
+    long as the name server does.
 
     Example:
         >>> likely_cause("tcp://127.0.0.1:5050")
@@ -210,18 +228,22 @@ def ask_dispatcher(
     timeout: float,
     role: str = "dispatcher",
 ) -> AnswerT:
-    """Like ``call``, for a user's service string and an ask that is made with a fresh request id."""
+    """Like ``call``, for a user's service string and an ask that is made with a fresh
+    request id.
+    """
     request = new_request()
     return call(parse_service(service), make_ask(request), answer, request, timeout, role=role)
 
 
 def status(service: str, timeout: float = 10.0, role: str = "dispatcher") -> dict[str, Any]:
-    """How things stand at a dispatcher or a worker, as plain data; ``docs/configuration.md`` says what is in it.
+    """How things stand at a dispatcher or a worker, as plain data;
+    ``docs/configuration.md`` says what is in it.
 
     Args:
         service: where the dispatcher is, or the worker, ``"tcp://host:port"``.
         timeout: seconds to wait for its answer.
-        role: ``"worker"`` to ask one: in a cluster with a key for each role it is known by another.
+        role: ``"worker"`` to ask one: in a cluster with a key for each role it is known
+            by another.
 
     Raises:
         ValueError: an argument has a wrong value; the text says what was expected.

@@ -1,4 +1,5 @@
-"""The control connections of one iterator: to its dispatcher, and to the workers that it reads from at present.
+"""The control connections of one iterator: to its dispatcher, and to the workers that
+it reads from at present.
 
 Tells that a process has no file descriptor left, which is why it waits.
 
@@ -26,8 +27,9 @@ from zmqdata.transport.memory import MappedMemory
 
 log = logging.getLogger(__name__)
 REFUSAL_PATIENCE = 3.0
-"""Seconds for which who listens where a worker was may refuse us: so long it takes at most until we hear that it is
-gone, and somebody else has its port."""
+"""Seconds for which who listens where a worker was may refuse us: so long it takes at
+most until we hear that it is gone, and somebody else has its port.
+"""
 
 
 class Servers:
@@ -38,7 +40,8 @@ class Servers:
         loop: polls them.
         key: what we show.
         service: the dispatcher's address.
-        received: reads from a socket; given that, and who is at the other end. False when there was nothing.
+        received: reads from a socket; given that, and who is at the other end. False
+            when there was nothing.
         refused: takes the reason for which a server does not let us in, and will not.
     """
 
@@ -74,7 +77,9 @@ class Servers:
         return self._there[peer][0]
 
     def _connect(self, peer: c.Peer, endpoint: str, role: str, max_bytes: int) -> None:
-        socket, handshakes = sockets.control_dealer(self._context, endpoint, self._key, role, max_bytes=max_bytes)
+        socket, handshakes = sockets.control_dealer(
+            self._context, endpoint, self._key, role, max_bytes=max_bytes
+        )
         self._there[peer] = socket, handshakes
         self._loop.read(socket, lambda: self._received(socket, peer))
         self._loop.read(handshakes.monitor, lambda: self._shake_hands(handshakes, peer))
@@ -88,7 +93,8 @@ class Servers:
         return reason is not None
 
     def look(self, wanted: Collection[str]) -> None:
-        """Ends the connections to workers that are not wanted, and says that one that is does not let us in.
+        """Ends the connections to workers that are not wanted, and says that one that
+        is does not let us in.
 
         Where a worker was that is gone, somebody else may listen, at once or some day.
         """
@@ -111,6 +117,7 @@ class Servers:
         for peer in list(self._there):
             self._part_from(peer)
 
+
 PAUSE = 10.0
 """Seconds between two of these warnings."""
 
@@ -122,7 +129,8 @@ class Descriptors:
         self._told = -PAUSE
 
     def explains(self, error: OSError | zmq.ZMQError | ValueError, what: str) -> bool:
-        """Whether there were too few for something, which is tried again. Says so, now and then.
+        """Whether there were too few for something, which is tried again. Says so, now
+        and then.
 
         Args:
             error: that it failed with.
@@ -135,14 +143,16 @@ class Descriptors:
             self._told = now
             limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
             log.warning(
-                "%s takes a file descriptor, and there is none left (%s; this process may have %d, `ulimit -n`, and "
+                "%s takes a file descriptor, and there is none left (%s; this process may have %d, "
+                "`ulimit -n`, and "
                 "raise that to %d): close some, or raise the limit. It is tried again", what, error, limit, most,
             )  # fmt: skip
         return True
 
 
 class Memories:
-    """Those that are mapped, by the names of their links. What was taken from one lives longer than its link.
+    """Those that are mapped, by the names of their links. What was taken from one lives
+    longer than its link.
 
     Args:
         descriptors: of this process.
@@ -154,17 +164,22 @@ class Memories:
         self._is_warned = False
 
     def map(self, command: ConnectLink) -> bool:
-        """Maps the memory of a link; False where there is none, or it cannot be had. Says why, once."""
+        """Maps the memory of a link; False where there is none, or it cannot be had.
+        Says why, once.
+        """
         if command.memory is None:
             return False
         try:
             self._mapped[command.link] = MappedMemory(command.memory)
         except (OSError, ValueError, ProtocolError) as error:
-            if self._descriptors.explains(error, f"the memory that worker {command.address} would share"):
+            if self._descriptors.explains(
+                error, f"the memory that worker {command.address} would share"
+            ):
                 return False
             log.log(
                 logging.DEBUG if self._is_warned else logging.WARNING,
-                "the memory that worker %s would share cannot be used from here (%s): elements come through a socket, "
+                "the memory that worker %s would share cannot be used from here (%s): elements "
+                "come through a socket, "
                 "which is slower. Is it in another container, or run by another user?",
                 command.address, error,
             )  # fmt: skip

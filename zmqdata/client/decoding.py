@@ -1,4 +1,6 @@
-"""What arrives on a link, from frames to elements. A worker's bytes are hostile until they have been through here."""
+"""What arrives on a link, from frames to elements. A worker's bytes are hostile until
+they have been through here.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,14 @@ def decode_message(
     allow_objects: bool = True,
     room: Room | None = None,
 ) -> tuple[OnLink, Content]:
-    """The header of a message, and its content: a block, the failure that stands for an element, or nothing.
+    """The header of a message, and its content: a block, the failure that stands for an
+    element, or nothing.
 
     Args:
         frames: as received.
         memory: what the link shares with its worker.
-        allow_objects: whether leaves that are Python objects are unpickled; without it they are an error.
+        allow_objects: whether leaves that are Python objects are unpickled; without it
+            they are an error.
         room: gives memory for large arrays; None: fresh memory.
 
     Raises:
@@ -59,7 +63,9 @@ def decode_message(
     return header, _content(header, parts, allow_objects, lent, room)
 
 
-def _placed(slot: Slot, following: Sequence[Any], memory: MappedMemory | None) -> tuple[list[Any], tuple[int, ...]]:
+def _placed(
+    slot: Slot, following: Sequence[Any], memory: MappedMemory | None
+) -> tuple[list[Any], tuple[int, ...]]:
     """All frames of a block some of which lie in a slot, and the numbers of those."""
     if memory is None:
         raise ProtocolError("a block lies in shared memory, but the link has none")
@@ -75,23 +81,33 @@ def _placed(slot: Slot, following: Sequence[Any], memory: MappedMemory | None) -
             lent.append(number)
             start = aligned(start + size)
     if len(lent) + len(following) != len(frames):
-        raise ProtocolError(f"a block of {len(frames)} frames came with {len(following)} beside its slot")
+        raise ProtocolError(
+            f"a block of {len(frames)} frames came with {len(following)} beside its slot"
+        )
     return frames, tuple(lent)
 
 
 def hopeless(error: ProtocolError, count: int) -> Finish | None:
-    """How an iteration ends that has got so many messages in a row which could not be read; None: ask again."""
-    if isinstance(error, MissingClassError | ObjectsRefusedError):  # the same bytes would come the next time
+    """How an iteration ends that has got so many messages in a row which could not be
+    read; None: ask again.
+    """
+    if isinstance(
+        error, MissingClassError | ObjectsRefusedError
+    ):  # the same bytes would come the next time
         return Finish(FailedPreconditionError.__name__, str(error))
     if count > CORRUPT_LIMIT:
-        return Finish(DataLossError.__name__, f"A worker goes on sending what cannot be decoded: {error}")
+        return Finish(
+            DataLossError.__name__, f"A worker goes on sending what cannot be decoded: {error}"
+        )
     return None
 
 
 def check_spec_without_objects(spec: Any) -> None:
-    """Refuses elements that are known to have leaves which only pickle carries; None: nothing is known.
+    """Refuses elements that are known to have leaves which only pickle carries; None:
+    nothing is known.
 
-    A single object may be None or a dataclass, which travel without: of those the first block tells.
+    A single object may be None or a dataclass, which travel without: of those the first
+    block tells.
 
     Raises:
         FailedPreconditionError: there is such a leaf; the text says where.
@@ -99,32 +115,49 @@ def check_spec_without_objects(spec: Any) -> None:
     if spec is None:
         return
     accessors = optree.tree_accessors(spec, is_leaf=is_list, none_is_leaf=True)
-    for accessor, leaf in zip(accessors, optree.tree_leaves(spec, is_leaf=is_list, none_is_leaf=True), strict=True):
+    for accessor, leaf in zip(
+        accessors, optree.tree_leaves(spec, is_leaf=is_list, none_is_leaf=True), strict=True
+    ):
         if leaf.dtype.hasobject and leaf.shape:
             raise FailedPreconditionError(refused_object(accessor.codify("element")))
 
 
 def referred(link: str, header: OnLink, frames: ReferencedBlock | tuple[()]) -> Arrived:
-    """A message that came within this process, where nothing but failures is encoded."""
+    """A message that came within this process, where nothing but failures is
+    encoded.
+    """
     if isinstance(header, Block) and header.failure:
         return Arrived(link, header, decode_failure(header.failure))
     return Arrived(link, header, frames or None)
 
 
 def _content(
-    header: Block, frames: Sequence[Any], allow_objects: bool, lent: tuple[int, ...], room: Room | None
+    header: Block,
+    frames: Sequence[Any],
+    allow_objects: bool,
+    lent: tuple[int, ...],
+    room: Room | None,
 ) -> Content:
     if header.first < 0 or not 0 <= header.skip < header.count:
-        raise ProtocolError(f"impossible numbers: block of {header.count} from {header.first} less {header.skip}")
+        raise ProtocolError(
+            f"impossible numbers: block of {header.count} from {header.first} less {header.skip}"
+        )
     arrived = sum(memoryview(frame).nbytes for frame in frames)
     if arrived > header.size:
         raise ProtocolError(f"lying header: charges {header.size} bytes of credit for {arrived}")
     if header.failure:
         if header.count != 1:
-            raise ProtocolError(f"impossible numbers: one failure in place of {header.count} elements")
+            raise ProtocolError(
+                f"impossible numbers: one failure in place of {header.count} elements"
+            )
         return decode_failure(header.failure)
     block = decode_block(
-        header.meta, frames, max_bytes=header.size, allow_objects=allow_objects, lent=lent, room=room
+        header.meta,
+        frames,
+        max_bytes=header.size,
+        allow_objects=allow_objects,
+        lent=lent,
+        room=room,
     )
     if block.count != header.count:
         raise ProtocolError(f"lying header: says {header.count} elements, holds {block.count}")

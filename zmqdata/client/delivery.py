@@ -1,6 +1,8 @@
-"""What stands in the queue between an iterator's thread and the training loop: blocks, failures, and the end.
+"""What stands in the queue between an iterator's thread and the training loop: blocks,
+failures, and the end.
 
-The queue between an iterator's thread and the training loop: what may be taken of it, and in what pieces.
+The queue between an iterator's thread and the training loop: what may be taken of it,
+and in what pieces.
 """
 
 from __future__ import annotations
@@ -21,11 +23,14 @@ from zmqdata.messages import Block
 
 
 def nobody() -> None:
-    """In place of who tells the oldest place that somebody may go back to: nobody may."""
+    """In place of who tells the oldest place that somebody may go back to: nobody
+    may.
+    """
 
 
 class BlockPart:
-    """Elements of one block that were delivered together; all before number ``told`` were reported.
+    """Elements of one block that were delivered together; all before number ``told``
+    were reported.
 
     The credit of a block, ``size``, returns with its last element.
     """
@@ -39,15 +44,19 @@ class BlockPart:
         self.size = header.size if stop == header.count else 0
 
     def report(self, through: int, size: int, oldest: int | None) -> TakenElements:
-        """What to tell the core: the training loop has everything before this number."""
+        """What to tell the core: the training loop has everything before this
+        number.
+        """
         first, self.told = self.told, through
         return TakenElements(self.header.task, self.header.attempt, first, through, size, oldest)
 
 
 class Delivery:
-    """A block in the queue, or part of one, or parts of several of which one element each is taken in turn.
+    """A block in the queue, or part of one, or parts of several of which one element
+    each is taken in turn.
 
-    Its elements stand in an iterator that knows how many are left; a failure to raise stands for one of them.
+    Its elements stand in an iterator that knows how many are left; a failure to raise
+    stands for one of them.
 
     Args:
         blocks: the parts.
@@ -61,11 +70,16 @@ class Delivery:
     __slots__ = ("_count", "before", "dropped", "elements", "failure", "parts", "taken")
 
     def __init__(
-        self, blocks: tuple[Deliver, ...], elements: list[Iterator[Any]], failure: DataServiceError | None = None
+        self,
+        blocks: tuple[Deliver, ...],
+        elements: list[Iterator[Any]],
+        failure: DataServiceError | None = None,
     ) -> None:
         self.parts = [BlockPart(one.header, one.skip, one.stop) for one in blocks]
         # Made in the order in which they are taken, they also lie so in memory.
-        woven = list(elements[0] if len(elements) == 1 else chain.from_iterable(zip(*elements, strict=True)))
+        woven = list(
+            elements[0] if len(elements) == 1 else chain.from_iterable(zip(*elements, strict=True))
+        )
         self._count = len(woven)
         self.elements: Iterator[Any] = iter(woven)
         self.failure = failure
@@ -80,7 +94,9 @@ class Delivery:
 
     @property
     def place(self) -> int:
-        """How many elements the training loop has taken, if this is what it takes from."""
+        """How many elements the training loop has taken, if this is what it takes
+        from.
+        """
         return self.behind - self.left
 
     @property
@@ -94,7 +110,9 @@ class Delivery:
         return any(part.size for part in self.parts)
 
     def report_all(self, oldest: Callable[[], int | None] = nobody) -> list[TakenElements]:
-        """What to tell the core when all was taken. ``oldest``: tells the oldest place that somebody may go back to."""
+        """What to tell the core when all was taken. ``oldest``: tells the oldest place
+        that somebody may go back to.
+        """
         place = oldest()
         return [part.report(part.stop, part.size, place) for part in self.parts]
 
@@ -102,14 +120,21 @@ class Delivery:
         """What to tell the core of what was taken and not told so far."""
         turns, place = divmod(self._count - self.left, len(self.parts))
         length = self._count // len(self.parts)
-        taken = [part.stop - length + turns + (number < place) for number, part in enumerate(self.parts)]
-        # Asked afterwards: who has noted a place meanwhile has noted one behind what is counted here.
+        taken = [
+            part.stop - length + turns + (number < place) for number, part in enumerate(self.parts)
+        ]
+        # Asked afterwards: who has noted a place meanwhile has noted one behind what is
+        # counted here.
         place_kept = oldest()
         pairs = zip(self.parts, taken, strict=True)
-        return [part.report(through, 0, place_kept) for part, through in pairs if through > part.told]
+        return [
+            part.report(through, 0, place_kept) for part, through in pairs if through > part.told
+        ]
 
     def take_failure(self) -> DataServiceError | None:
-        """The failure, once: kept here, its traceback would keep the iterator alive for ever."""
+        """The failure, once: kept here, its traceback would keep the iterator alive for
+        ever.
+        """
         failure, self.failure = self.failure, None
         if failure is not None:
             next(self.elements)
@@ -117,7 +142,9 @@ class Delivery:
 
 
 class End:
-    """What stands behind the last block: nothing more comes, perhaps because of an error, which is raised once."""
+    """What stands behind the last block: nothing more comes, perhaps because of an
+    error, which is raised once.
+    """
 
     def __init__(self, error: DataServiceError | None) -> None:
         self.error = error
@@ -144,8 +171,8 @@ LONG = 0.005
 class DeliveryQueue:
     """Blocks and the end, in the order in which the training loop gets them.
 
-    The first block is the one that is being read; it leaves when all of it was taken. So an interrupt at any point of
-    ``next`` loses no block.
+    The first block is the one that is being read; it leaves when all of it was taken.
+    So an interrupt at any point of ``next`` loses no block.
 
     Args:
         holds: whether the client may hand out blocks now.
@@ -174,9 +201,11 @@ class DeliveryQueue:
             return None
 
     def wait(self, seconds: float) -> None:
-        """Waits until there is something to hand out, somebody wakes us, or the time is up.
+        """Waits until there is something to hand out, somebody wakes us, or the time is
+        up.
 
-        Not with a ``threading.Condition``: an interrupt in the midst of it leaves a lock that nobody can release.
+        Not with a ``threading.Condition``: an interrupt in the midst of it leaves a
+        lock that nobody can release.
         """
         self._awaited = True
         if self.first() is None:
@@ -223,10 +252,12 @@ class DeliveryQueue:
 
 
 class Strides:
-    """Cuts the elements of blocks into pieces that a training loop takes in a few milliseconds. ``elements`` is one.
+    """Cuts the elements of blocks into pieces that a training loop takes in a few
+    milliseconds. ``elements`` is one.
 
-    Before each piece the lease is looked at. To do so before each element would cost fast loops more than all else that
-    happens there; a slow loop gets one element at a time, and one that pauses in the midst of a piece gets another.
+    Before each piece the lease is looked at. To do so before each element would cost
+    fast loops more than all else that happens there; a slow loop gets one element at a
+    time, and one that pauses in the midst of a piece gets another.
     """
 
     __slots__ = ("_since", "_size", "elements")

@@ -1,4 +1,6 @@
-"""The iterator that the training loop calls; the thread behind it is in ``client.shell``."""
+"""The iterator that the training loop calls; the thread behind it is in
+``client.shell``.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from zmqdata.client.bookmarks import ServiceBookmark
 from zmqdata.client.delivery import Delivery, End, Strides
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.client.decider import ClientProfile
-from zmqdata.errors import DataServiceError, FailedPreconditionError, UnimplementedError, named_error
+from zmqdata.errors import (
+    DataServiceError,
+    FailedPreconditionError,
+    UnimplementedError,
+    named_error,
+)
 from zmqdata.iterators import ElementIterator, Restoring
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.transport.forks import check_process
@@ -23,7 +30,9 @@ from zmqdata.transport.forks import check_process
 Resumed = Callable[[ClientProfile, Any], ClientProfile]
 """Makes the profile with which to go on from an encoded ``Checkpoint``."""
 FIRST_ANSWER = 5.0
-"""Seconds for which loading a state waits for the dispatcher to refuse it. ``next`` waits for one that is away."""
+"""Seconds for which loading a state waits for the dispatcher to refuse it. ``next``
+waits for one that is away.
+"""
 
 
 class ServiceIterator(ElementIterator):
@@ -32,14 +41,18 @@ class ServiceIterator(ElementIterator):
     Args:
         profile: who reads what.
         resumed: the profile with which to go on from an encoded ``Checkpoint``.
-        restoring: None: it reads from now on. Otherwise it begins with ``restore``, or when it is first used.
-        quarantine: takes the elements that workers leave out because these bring them down.
+        restoring: None: it reads from now on. Otherwise it begins with ``restore``, or
+            when it is first used.
+        quarantine: takes the elements that workers leave out because these bring them
+            down.
 
     Raises (from ``next``):
-        PipelineError: a user's function failed at this element; the next call goes on behind it.
-        UnavailableError: the dispatcher has been away for longer than ``dispatcher_timeout``.
-        DataServiceError: the service cannot go on; the text says why. When it could not even begin from a state, each
-            call says so.
+        PipelineError: a user's function failed at this element; the next call goes on
+            behind it.
+        UnavailableError: the dispatcher has been away for longer than
+            ``dispatcher_timeout``.
+        DataServiceError: the service cannot go on; the text says why. When it could not
+            even begin from a state, each call says so.
     """
 
     _shell: ReaderShell
@@ -110,7 +123,9 @@ class ServiceIterator(ElementIterator):
         raise StopIteration
 
     def _first(self) -> Delivery | End | None:
-        """The block that is being read, or what has come to the front after it; None when it should be asked again."""
+        """The block that is being read, or what has come to the front after it; None
+        when it should be asked again.
+        """
         shell, first = self._shell, self._shell.queue.first()
         if first is None:
             if shell.queue:
@@ -122,9 +137,11 @@ class ServiceIterator(ElementIterator):
         return first
 
     def _end_if_final(self, delivery: Delivery) -> None:
-        """Ends a coordinated read whose input has ended where it may not: at the same step for every consumer.
+        """Ends a coordinated read whose input has ended where it may not: at the same
+        step for every consumer.
 
-        The failure does not count as taken, so whoever reads as one of them later gets it again.
+        The failure does not count as taken, so whoever reads as one of them later gets
+        it again.
         """
         if isinstance(delivery.failure, FailedPreconditionError) and self._shell.core.is_numbered:
             failure, delivery.failure = delivery.failure, None
@@ -142,10 +159,12 @@ class ServiceIterator(ElementIterator):
             raise error
 
     def check_begun(self) -> None:
-        """After ``restore``, waits until it is known that there is anything to go on with. From any thread.
+        """After ``restore``, waits until it is known that there is anything to go on
+        with. From any thread.
 
         Raises:
-            DataServiceError: the dispatcher has refused the state, or the service was gone before the first element.
+            DataServiceError: the dispatcher has refused the state, or the service was
+                gone before the first element.
         """
         shell = self._shell
         while not shell.is_decided and shell.loop.thread.is_alive():
@@ -174,24 +193,30 @@ class ServiceIterator(ElementIterator):
         check_process(self._pid, "iterator", remedy)
 
     def state(self) -> ServiceBookmark:
-        """The place reached. What it is an encoded ``Checkpoint`` of is put together when somebody saves it."""
+        """The place reached. What it is an encoded ``Checkpoint`` of is put together
+        when somebody saves it.
+        """
         self._check_process()
         self._begin_late()
         return self._shell.bookmark()
 
     def restore(self, state: Any) -> None:
-        """Goes on in a new incarnation of the job, from an encoded ``Checkpoint``. What was read before is left.
+        """Goes on in a new incarnation of the job, from an encoded ``Checkpoint``. What
+        was read before is left.
 
         Raises:
             DataLossError: it is damaged.
             InvalidArgumentError: it is no state of such an iterator.
-            DataServiceError: the dispatcher refuses it. What takes that longer to find out (others read the job, files
-                have changed) is raised by ``next``, each time.
+            DataServiceError: the dispatcher refuses it. What takes that longer to find
+                out (others read the job, files have changed) is raised by ``next``,
+                each time.
         """
         self._check_process()
         if self._resumed is None:
             raise UnimplementedError("this iterator was made without a dataset that could go on")
-        profile = self._resumed(self._profile, state.plain() if isinstance(state, ServiceBookmark) else state)
+        profile = self._resumed(
+            self._profile, state.plain() if isinstance(state, ServiceBookmark) else state
+        )
         if self._restoring is not None:
             self._restoring.make_way()
             self._restoring.checks.append(self.check_begun)
@@ -203,10 +228,13 @@ class ServiceIterator(ElementIterator):
         self._look_for_refusal()
 
     def close(self) -> None:
-        """Stops reading: what was not handed out goes to other clients of the job. Idempotent; waits a few seconds."""
+        """Stops reading: what was not handed out goes to other clients of the job.
+        Idempotent; waits a few seconds.
+        """
         if self._pid != os.getpid():
             return
-        # In this order, so that an interrupt between any two lines leaves an iterator that has ended.
+        # In this order, so that an interrupt between any two lines leaves an iterator
+        # that has ended.
         self._ended = True
         self._strides.end()
         if self._finalizer is not None and self._finalizer.alive:
@@ -217,9 +245,11 @@ class ServiceIterator(ElementIterator):
                 lifetime.abandoned.add(self._shell.loop)  # its last report has not been taken yet
 
     def audit(self) -> dict[str, Any]:
-        """What became of the splits and elements of this repetition of the job, as ``zmqdata.audit`` tells it.
+        """What became of the splits and elements of this repetition of the job, as
+        ``zmqdata.audit`` tells it.
 
-        What this iterator has handed out is in it after a second, or as soon as it has ended or was closed.
+        What this iterator has handed out is in it after a second, or as soon as it has
+        ended or was closed.
 
         Raises:
             NotFoundError: the dispatcher does not know the job, or not any more.

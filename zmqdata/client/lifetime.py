@@ -1,4 +1,6 @@
-"""What becomes of iterators that nobody closes: dropped half-way, left at the end of the program, or lost in a fork."""
+"""What becomes of iterators that nobody closes: dropped half-way, left at the end of
+the program, or lost in a fork.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from zmqdata.transport.loop import Loop
 GOODBYE = 3.0
 """Seconds to wait for a goodbye."""
 LAST_WORDS = 15.0
-"""Seconds that the end of a program waits for a dispatcher that is away, to report what was read last."""
+"""Seconds that the end of a program waits for a dispatcher that is away, to report what
+was read last.
+"""
 
 
 class ThreadOwner(Protocol):
@@ -39,9 +43,12 @@ abandoned: set[Loop] = set()
 
 
 def abandon(shell: ThreadOwner, pid: int) -> None:
-    """The iterator was dropped half-way. Not waited for: this runs wherever the garbage collector does."""
+    """The iterator was dropped half-way. Not waited for: this runs wherever the garbage
+    collector does.
+    """
     if os.getpid() == pid and shell.loop.thread.is_alive():
-        # The process may be about to end, as after Ctrl-C; the goodbye must have been said by then.
+        # The process may be about to end, as after Ctrl-C; the goodbye must have been
+        # said by then.
         abandoned.add(shell.loop)
         shell.ask_to_close()
 

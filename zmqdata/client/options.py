@@ -1,4 +1,5 @@
-"""The arguments of ``distribute`` and ``from_dataset_id``, checked: every mistake is an error at the call.
+"""The arguments of ``distribute`` and ``from_dataset_id``, checked: every mistake is an
+error at the call.
 
 How an iteration is divided among workers, in tf.data's words.
 """
@@ -34,10 +35,13 @@ PLACEMENTS = ("service", "auto")
 
 @dataclass(frozen=True)
 class CrossTrainerCache:
-    """Lets several training jobs read one job of the service, each all of it, at its own pace (tf.data's class).
+    """Lets several training jobs read one job of the service, each all of it, at its
+    own pace (tf.data's class).
 
-    Workers keep a window of the newest elements (``WorkerConfig.cross_trainer_cache_size_bytes``). The fastest has new
-    ones made; one that is slower than the window holds skips ahead, which is counted and warned of.
+    Workers keep a window of the newest elements
+    (``WorkerConfig.cross_trainer_cache_size_bytes``). The fastest has new ones made;
+    one that is slower than the window holds skips ahead, which is counted and warned
+    of.
 
     Args:
         trainer_id: who reads: those with the same id share one copy.
@@ -55,7 +59,8 @@ class CrossTrainerCache:
     def __post_init__(self) -> None:
         if not isinstance(self.trainer_id, str) or not self.trainer_id:
             raise ValueError(
-                f"tf.data service cross-trainer cache requires a non-empty trainer ID. Got {self.trainer_id!r}: name "
+                "tf.data service cross-trainer cache requires a non-empty trainer ID. Got "
+                f"{self.trainer_id!r}: name "
                 "the training job, for example CrossTrainerCache(trainer_id='run-1')"
             )
         check_name("trainer_id", self.trainer_id)
@@ -121,10 +126,11 @@ def checked_options(
     allow_objects: object = True,
 ) -> ReadOptions:
     """The arguments as the user gave them, after all have been checked."""
-    numbers = (max_outstanding_requests, task_refresh_interval_hint_ms, consumer_index, num_consumers, num_tasks)
-    max_outstanding_requests, task_refresh_interval_hint_ms, consumer_index, num_consumers, num_tasks = map(
-        _whole, numbers
-    )
+    max_outstanding_requests = _whole(max_outstanding_requests)
+    task_refresh_interval_hint_ms = _whole(task_refresh_interval_hint_ms)
+    consumer_index = _whole(consumer_index)
+    num_consumers = _whole(num_consumers)
+    num_tasks = _whole(num_tasks)
     policy = parse_processing_mode(processing_mode)
     parse_service(service)  # type: ignore[arg-type]  # says itself what is wrong
     _check_job_name(job_name)
@@ -141,7 +147,8 @@ def checked_options(
     if num_consumers is not None or tasks is not None:
         _check_rounds(num_consumers is not None, target, cross_trainer_cache)
     if tasks is not None and num_consumers is None:
-        consumer_index, num_consumers, finite = 0, 1, "drop"  # one reader, each of whose rounds is one element
+        # One reader, each of whose rounds is one element.
+        consumer_index, num_consumers, finite = 0, 1, "drop"
     check_timeout("dispatcher_timeout", dispatcher_timeout)
     milliseconds = 1000 if task_refresh_interval_hint_ms is None else task_refresh_interval_hint_ms
     options = ReadOptions(
@@ -171,7 +178,9 @@ def checked_options(
 
 
 def _check_placement(options: ReadOptions) -> None:
-    """Refuses what promises something that only the service can keep, where a pipeline may run without it."""
+    """Refuses what promises something that only the service can keep, where a pipeline
+    may run without it.
+    """
     if not isinstance(options.placement, str) or options.placement not in PLACEMENTS:
         raise ValueError(f"`placement` must be 'service' or 'auto', got {options.placement!r}")
     policy = options.policy.name
@@ -188,7 +197,8 @@ def _check_placement(options: ReadOptions) -> None:
     wanted = [name for name, given in asked.items() if given]
     if options.placement == "auto" and wanted:
         raise InvalidArgumentError(
-            "placement='auto' is for one reader of a job of its own, as the pipeline may run in its process; "
+            "placement='auto' is for one reader of a job of its own, as the pipeline may run in "
+            "its process; "
             f"{', '.join(wanted)} needs the service: leave one of the two out"
         )
 
@@ -200,14 +210,19 @@ def _whole(number: object) -> object:
 
 def _check_job_name(job_name: object) -> None:
     if job_name is not None and not isinstance(job_name, str):
-        raise ValueError(f"`job_name` must be a string, but `job_name` was of type {type(job_name)}: {job_name!r}")
+        raise ValueError(
+            f"`job_name` must be a string, but `job_name` was of type {type(job_name)}: "
+            f"{job_name!r}"
+        )
     if isinstance(job_name, str):
         check_name("job_name", job_name)
 
 
 def _check_count(name: str, count: object) -> None:
     if count is not None and (type(count) is not int or not 1 <= count <= MOST_COUNT):
-        raise InvalidArgumentError(f"`{name}` must be a positive integer up to 2**53, or None, got {count!r}")
+        raise InvalidArgumentError(
+            f"`{name}` must be a positive integer up to 2**53, or None, got {count!r}"
+        )
 
 
 def _checked_target(target: object, protocol: object) -> str:
@@ -218,17 +233,22 @@ def _checked_target(target: object, protocol: object) -> str:
         )
     if protocol is not None and (not isinstance(protocol, str) or protocol not in TRANSPORTS):
         names = ", ".join(repr(name) for name in TRANSPORTS if name)
-        raise NotFoundError(f"Protocol {protocol!r} is not available: `data_transfer_protocol` is None, {names}")
+        raise NotFoundError(
+            f"Protocol {protocol!r} is not available: `data_transfer_protocol` is None, {names}"
+        )
     if protocol == "local" and target.upper() == "ANY":
         raise InvalidArgumentError(
-            "data_transfer_protocol='local' reads from workers of this process only, target_workers='ANY' from "
+            "data_transfer_protocol='local' reads from workers of this process only, "
+            "target_workers='ANY' from "
             "all: leave one of the two out"
         )
     return "LOCAL" if protocol == "local" else target.upper()
 
 
 def check_failures(on_poison: object, task_timeout: object) -> None:
-    """Refuses what cannot become of elements that kill their worker, or of calls that take for ever."""
+    """Refuses what cannot become of elements that kill their worker, or of calls that
+    take for ever.
+    """
     if not isinstance(on_poison, str) or on_poison not in ON_POISON:
         raise ValueError(f"`on_poison` must be 'fail' or 'skip', got {on_poison!r}")
     if task_timeout is not None:
@@ -239,7 +259,9 @@ def _check_consumer(index: object, count: object, finite: object, job_name: obje
     """Refuses what does not name one of the consumers of a coordinated job."""
     if count is None and index is None:
         if finite is not None:
-            raise ValueError(f"`finite` is for coordinated reads: got finite={finite!r} without `num_consumers`")
+            raise ValueError(
+                f"`finite` is for coordinated reads: got finite={finite!r} without `num_consumers`"
+            )
         return
     if count is None or index is None:
         raise ValueError(
@@ -247,30 +269,40 @@ def _check_consumer(index: object, count: object, finite: object, job_name: obje
             f"consumer_index={index!r} and num_consumers={count!r}"
         )
     if type(count) is not int or not 1 <= count <= MOST_CONSUMERS:
-        raise ValueError(f"`num_consumers` must be an integer from 1 to {MOST_CONSUMERS}, or None, got {count!r}")
+        raise ValueError(
+            f"`num_consumers` must be an integer from 1 to {MOST_CONSUMERS}, or None, got {count!r}"
+        )
     if type(index) is not int or not 0 <= index < count:
-        raise ValueError(f"`consumer_index` must be an integer from 0 to num_consumers - 1, {count - 1}; got {index!r}")
+        raise ValueError(
+            f"`consumer_index` must be an integer from 0 to num_consumers - 1, {count - 1}; got "
+            f"{index!r}"
+        )
     if finite not in (None, "drop", "pad"):
         raise ValueError(f"`finite` must be None, 'drop' or 'pad', got {finite!r}")
     if job_name is None:
         raise ValueError(
-            "`job_name` must be set when setting `num_consumers`: it is by this name that the consumers find each other"
+            "`job_name` must be set when setting `num_consumers`: it is by this name that the "
+            "consumers find each other"
         )
 
 
 def _check_rounds(coordinated: bool, target: str, cache: object) -> None:
-    """Refuses what does not go with rounds, by which coordinated and deterministic jobs are read."""
+    """Refuses what does not go with rounds, by which coordinated and deterministic jobs
+    are read.
+    """
     kind, argument = "Deterministic reads", "`deterministic`"
     if coordinated:
         kind, argument = "Coordinated reads", "`num_consumers`"
     if target == "LOCAL":
         raise InvalidArgumentError(
-            f"{kind} require non-local workers: elements come from every worker, wherever it runs. Got "
+            f"{kind} require non-local workers: elements come from every worker, wherever it runs. "
+            "Got "
             "target_workers='LOCAL' (or data_transfer_protocol='local'); use 'AUTO' or 'ANY'"
         )
     if cache is not None:
         raise InvalidArgumentError(
-            f"Cross-trainer caching does not support {kind.lower()}. Leave out `cross_trainer_cache` or {argument}"
+            f"Cross-trainer caching does not support {kind.lower()}. Leave out "
+            f"`cross_trainer_cache` or {argument}"
         )
 
 
@@ -279,17 +311,22 @@ def _checked_tasks(deterministic: object, num_tasks: object, policy: ShardingPol
     if not isinstance(deterministic, bool):
         raise ValueError(f"`deterministic` must be True or False, got {deterministic!r}")
     if num_tasks is not None and (type(num_tasks) is not int or not 1 <= num_tasks <= MOST_TASKS):
-        raise ValueError(f"`num_tasks` must be an integer from 1 to {MOST_TASKS} or None, got {num_tasks!r}")
+        raise ValueError(
+            f"`num_tasks` must be an integer from 1 to {MOST_TASKS} or None, got {num_tasks!r}"
+        )
     if not deterministic:
         if num_tasks is not None:
             raise InvalidArgumentError(
-                f"num_tasks={num_tasks} without deterministic=True: only where an order is promised is the number of "
-                "tasks fixed; elsewhere each worker has one. Give deterministic=True, or leave num_tasks out"
+                f"num_tasks={num_tasks} without deterministic=True: only where an order is "
+                "promised is the number of "
+                "tasks fixed; elsewhere each worker has one. Give deterministic=True, or leave "
+                "num_tasks out"
             )
         return None
     if policy is ShardingPolicy.OFF:
         raise InvalidArgumentError(
-            "deterministic=True needs a policy that divides the input among tasks, got ShardingPolicy.OFF, under which "
+            "deterministic=True needs a policy that divides the input among tasks, got "
+            "ShardingPolicy.OFF, under which "
             "each worker reads all of it: use ShardingPolicy.DYNAMIC"
         )
     return NUM_TASKS if num_tasks is None else num_tasks
@@ -299,10 +336,13 @@ def _check_cache(cache: object, job_name: object) -> None:
     if cache is None:
         return
     if not isinstance(cache, CrossTrainerCache):
-        raise ValueError(f"`cross_trainer_cache` must be a CrossTrainerCache or None, got {cache!r}")
+        raise ValueError(
+            f"`cross_trainer_cache` must be a CrossTrainerCache or None, got {cache!r}"
+        )
     if not job_name:
         raise InvalidArgumentError(
-            "Cross-trainer caching requires named jobs. Got empty `job_name`. Give every training job the same job_name"
+            "Cross-trainer caching requires named jobs. Got empty `job_name`. Give every training "
+            "job the same job_name"
         )
 
 
@@ -320,15 +360,21 @@ def check_dataset_id(dataset_id: object) -> None:
 class ShardingPolicy(Enum):
     """How the workers of a job share its input (tf.data's ``ShardingPolicy``).
 
-    * ``OFF``: each worker reads everything, in its own order; the job gives as many copies as there are workers.
-    * ``DYNAMIC``: the dispatcher hands each split of the sources to one worker; the job gives every element once.
+    * ``OFF``: each worker reads everything, in its own order; the job gives as many
+      copies as there are workers.
+    * ``DYNAMIC``: the dispatcher hands each split of the sources to one worker; the job
+      gives every element once.
 
-    The others are static: worker i of the n in the dispatcher's ``worker_addresses`` takes part i, and only that.
+    The others are static: worker i of the n in the dispatcher's ``worker_addresses``
+    takes part i, and only that.
 
-    * ``FILE``: each worker reads its part of the files. There must be a reader of files, and as many files as workers.
-    * ``DATA``: each worker runs all of the pipeline and keeps every n-th of its elements.
+    * ``FILE``: each worker reads its part of the files. There must be a reader of
+      files, and as many files as workers.
+    * ``DATA``: each worker runs all of the pipeline and keeps every n-th of its
+      elements.
     * ``FILE_OR_DATA``: as ``FILE`` where the pipeline reads files, else as ``DATA``.
-    * ``HINT``: ``shard(SHARD_HINT, SHARD_HINT)`` in the pipeline says where it is divided.
+    * ``HINT``: ``shard(SHARD_HINT, SHARD_HINT)`` in the pipeline says where it is
+      divided.
     """
 
     OFF = 0
@@ -355,7 +401,8 @@ def parse_processing_mode(processing_mode: object) -> ShardingPolicy:
     policy = STRINGS.get(processing_mode) if isinstance(processing_mode, str) else processing_mode
     if not isinstance(policy, ShardingPolicy):
         raise ValueError(
-            f"`processing_mode` must be a ShardingPolicy ({', '.join(ShardingPolicy.__members__)}), "
+            "`processing_mode` must be a ShardingPolicy "
+            f"({', '.join(ShardingPolicy.__members__)}), "
             f"{' or '.join(map(repr, STRINGS))}. Got {processing_mode!r}."
         )
     return policy

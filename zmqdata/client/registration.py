@@ -1,6 +1,8 @@
-"""How a dataset becomes known to a dispatcher: packed, described, registered; and looked up by its id.
+"""How a dataset becomes known to a dispatcher: packed, described, registered; and
+looked up by its id.
 
-Registering a dataset: the client's part of the talk in which a dispatcher says what it lacks of a pipeline.
+Registering a dataset: the client's part of the talk in which a dispatcher says what it
+lacks of a pipeline.
 
 ``Upload`` decides, without a socket and a clock; ``client.calls`` carries its messages.
 """
@@ -39,7 +41,9 @@ MOST_CARDINALITY = 2**63 - 1
 
 @dataclass
 class Registration:
-    """A dataset on its way to a dispatcher, or known there by its id. ``node`` is None where only the id is ours."""
+    """A dataset on its way to a dispatcher, or known there by its id. ``node`` is None
+    where only the id is ours.
+    """
 
     service: str | tuple[str, str]
     timeout: float
@@ -51,12 +55,20 @@ class Registration:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def resolve(self) -> str:
-        """The dataset's id; registers it the first time, and again at a dispatcher that has forgotten it."""
+        """The dataset's id; registers it the first time, and again at a dispatcher that
+        has forgotten it.
+        """
         with self._lock:
             if self.dataset_id is not None and self.node is None:
                 self._check_unchanged(self.dataset_id)
-            elif self.dataset_id is not None and self.node is not None and not self._is_known(self.dataset_id):
-                log.info("dataset %s is registered anew: the dispatcher was restarted", self.dataset_id)
+            elif (
+                self.dataset_id is not None
+                and self.node is not None
+                and not self._is_known(self.dataset_id)
+            ):
+                log.info(
+                    "dataset %s is registered anew: the dispatcher was restarted", self.dataset_id
+                )
                 self._repack(self.node)
                 self.dataset_id = None
             if self.dataset_id is None:
@@ -66,7 +78,9 @@ class Registration:
             return self.dataset_id
 
     def _check_unchanged(self, dataset_id: str) -> None:
-        """Refuses an id that a dispatcher without a journal has given to something else since we asked."""
+        """Refuses an id that a dispatcher without a journal has given to something else
+        since we asked.
+        """
         found, known = describe_dataset(self.service, dataset_id, self.timeout), self.description
         if (found.element_spec, found.cardinality, found.compression) != (
             known.element_spec,
@@ -74,14 +88,20 @@ class Registration:
             known.compression,
         ):
             raise FailedPreconditionError(
-                f"The dataset with id {dataset_id} is not the one that it was when from_dataset_id() was called: the "
-                "dispatcher was restarted, and another one was registered under this id. Call from_dataset_id() again"
+                f"The dataset with id {dataset_id} is not the one that it was when "
+                "from_dataset_id() was called: the "
+                "dispatcher was restarted, and another one was registered under this id. Call "
+                "from_dataset_id() again"
             )
         if found.fingerprint != known.fingerprint:
-            raise FailedPreconditionError(changed_content(dataset_id, known.fingerprint, found.fingerprint))
+            raise FailedPreconditionError(
+                changed_content(dataset_id, known.fingerprint, found.fingerprint)
+            )
 
     def _is_known(self, dataset_id: str) -> bool:
-        """Whether the id still means this dataset: the next life of a dispatcher may give it to another."""
+        """Whether the id still means this dataset: the next life of a dispatcher may
+        give it to another.
+        """
         try:
             found = describe_dataset(self.service, dataset_id, self.timeout)
         except NotFoundError:
@@ -102,16 +122,24 @@ class Registration:
         self.__dict__.update(state, _lock=threading.Lock())
 
     def tell_spec(self, dataset: Dataset) -> None:
-        """Adds what elements look like, as far as it can be found out here, for those who know only the id."""
+        """Adds what elements look like, as far as it can be found out here, for those
+        who know only the id.
+        """
         try:
             spec = encode_spec(dataset.element_spec)
-        except Exception as error:  # functions of the user run, with files that may be on the workers only
-            log.info("the element_spec of the dataset cannot be found here and is left out: %s", error)
+        except (
+            Exception
+        ) as error:  # functions of the user run, with files that may be on the workers only
+            log.info(
+                "the element_spec of the dataset cannot be found here and is left out: %s", error
+            )
             return
         self.description = msgspec.structs.replace(self.description, element_spec=spec)
 
     def register(self, dataset_id: str | None, keep: bool = False) -> str:
-        """Registers it under this id, or one that the dispatcher chooses; to be kept also while nobody uses it."""
+        """Registers it under this id, or one that the dispatcher chooses; to be kept
+        also while nobody uses it.
+        """
 
         assert self.packed is not None
         encoded, contents = self.packed.encoded, self.packed.contents
@@ -120,10 +148,14 @@ class Registration:
         request = new_request()
         ask = m.RegisterDataset(request, dataset_id, self.description, encoded, keep)
         upload, endpoint = Upload(ask, contents), parse_service(self.service)
-        return call(endpoint, ask, m.DatasetRegistered, request, self.timeout, upload.answer).dataset_id
+        return call(
+            endpoint, ask, m.DatasetRegistered, request, self.timeout, upload.answer
+        ).dataset_id
 
 
-def describe_dataset(service: str | tuple[str, str], dataset_id: str, timeout: float) -> m.DatasetDescription:
+def describe_dataset(
+    service: str | tuple[str, str], dataset_id: str, timeout: float
+) -> m.DatasetDescription:
     """What a dispatcher knows of a dataset.
 
     Raises:
@@ -138,17 +170,20 @@ def describe_dataset(service: str | tuple[str, str], dataset_id: str, timeout: f
 
 
 def agreed_spec(given: Any, registered: bytes, dataset_id: str) -> Any:
-    """What elements look like, by the user, who may leave it out, and by the dispatcher.
+    """What elements look like, by the user, who may leave it out, and by the
+    dispatcher.
 
     Raises:
-        InvalidArgumentError: no element can look like both, or the dispatcher's cannot be read.
+        InvalidArgumentError: no element can look like both, or the dispatcher's cannot
+            be read.
     """
     known = _decoded(registered, dataset_id)
     if given is None:
         return known
     if not specs_agree(given, known):
         raise InvalidArgumentError(
-            f"`element_spec` is {given}, but the dataset with id {dataset_id} was registered with {known}. Leave "
+            f"`element_spec` is {given}, but the dataset with id {dataset_id} was registered with "
+            f"{known}. Leave "
             "element_spec out: it is known"
         )
     return given
@@ -158,11 +193,17 @@ def _decoded(element_spec: bytes, dataset_id: str) -> Any:
     try:
         return decode_spec(element_spec)
     except ProtocolError as error:
-        raise InvalidArgumentError(f"Failed to parse element_spec of dataset id {dataset_id}: {error}") from None
+        raise InvalidArgumentError(
+            f"Failed to parse element_spec of dataset id {dataset_id}: {error}"
+        ) from None
 
 
 def registration_of(
-    node: Node, service: str | tuple[str, str], compression: str | None, timeout: float, ship: object
+    node: Node,
+    service: str | tuple[str, str],
+    compression: str | None,
+    timeout: float,
+    ship: object,
 ) -> Registration:
     """A dataset that is packed and described, and not yet known to any dispatcher.
 
@@ -194,8 +235,11 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         sources=sources,
         unsplittable=reason,
         element_spec=None if spec is None else encode_spec(spec),
-        # What no message can carry, as of range(2**62).repeat(2**62), nobody will ever count.
-        cardinality=node.cardinality if node.cardinality <= MOST_CARDINALITY else UNKNOWN_CARDINALITY,
+        # What no message can carry, as of range(2**62).repeat(2**62), nobody will ever
+        # count.
+        cardinality=node.cardinality
+        if node.cardinality <= MOST_CARDINALITY
+        else UNKNOWN_CARDINALITY,
         compression=compression,
         python=packed.python,
         version=packed.version,
@@ -204,7 +248,9 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
 
 
 def spec_without_running(node: Node) -> Any:
-    """The spec as far as it follows from the nodes, None where it does not: the user's functions are not run here."""
+    """The spec as far as it follows from the nodes, None where it does not: the user's
+    functions are not run here.
+    """
     try:
         return known_spec(node)
     except Exception:  # inputs that do not fit together are an error where they are run
@@ -236,7 +282,8 @@ class Upload:
         """What to send after this message from the dispatcher.
 
         Raises:
-            DataLossError: a part arrives with other bytes time and again, or is not one of ours.
+            DataLossError: a part arrives with other bytes time and again, or is not one
+                of ours.
         """
         if isinstance(message, m.RequestPart):
             self._digest, self._have, self._sent = message.digest, message.have, message.have
@@ -258,7 +305,8 @@ class Upload:
         self._sent = 0
         if self._broken >= MOST_BROKEN:
             raise DataLossError(
-                f"The dispatcher got other bytes than were sent of a part of the pipeline ({self._digest[:16]}...), "
+                "The dispatcher got other bytes than were sent of a part of the pipeline "
+                f"({self._digest[:16]}...), "
                 f"{self._broken} times. Is its disk or memory broken?"
             )
 
@@ -266,11 +314,16 @@ class Upload:
         content, pieces = self._content(), []
         while self._sent < min(len(content), self._have + PIECES_AHEAD * self._piece_bytes):
             piece = content[self._sent : self._sent + self._piece_bytes]
-            pieces.append(m.StorePiece(self._ask.request, self._digest, len(content), self._sent, piece))
+            pieces.append(
+                m.StorePiece(self._ask.request, self._digest, len(content), self._sent, piece)
+            )
             self._sent += len(piece)
         return list(pieces)
 
     def _content(self) -> bytes:
         if self._digest not in self._contents:
-            raise DataLossError(f"The dispatcher asks for a part that is not of this pipeline: {self._digest[:16]}...")
+            raise DataLossError(
+                "The dispatcher asks for a part that is not of this pipeline: "
+                f"{self._digest[:16]}..."
+            )
         return self._contents[self._digest]

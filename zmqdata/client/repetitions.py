@@ -1,4 +1,6 @@
-"""Which repetition of a job the iterators of a distributed dataset read, and how they go on from a state."""
+"""Which repetition of a job the iterators of a distributed dataset read, and how they
+go on from a state.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ class Repetitions:
     """Numbers the iterators of one dataset object: each reads the next repetition.
 
     Attributes:
-        seed: that of a promised order, if it comes from a state that was loaded; None: this program's.
+        seed: that of a promised order, if it comes from a state that was loaded; None:
+            this program's.
 
     >>> repetitions = Repetitions()
     >>> next(repetitions), next(repetitions)
@@ -34,7 +37,8 @@ class Repetitions:
         return next(self._numbers)
 
     def resumed(self, profile: ClientProfile, state: Any) -> ClientProfile:
-        """The profile of a reader that goes on from a state; those after it read the repetitions that follow.
+        """The profile of a reader that goes on from a state; those after it read the
+        repetitions that follow.
 
         Raises:
             DataLossError: it is damaged.
@@ -44,15 +48,23 @@ class Repetitions:
         self._numbers = itertools.count(checkpoint.repetition + 1)
         self.seed = checkpoint.job.seed
         job = msgspec.structs.replace(profile.job, seed=checkpoint.job.seed)
-        # Before anything was known of the iteration there was nothing of it to go on from.
+        # Before anything was known of the iteration there was nothing of it to go on
+        # from.
         resume = state if checkpoint.fingerprint else b""
-        return replace(profile, client=secrets.token_hex(16), job=job, repetition=checkpoint.repetition, resume=resume)
+        return replace(
+            profile,
+            client=secrets.token_hex(16),
+            job=job,
+            repetition=checkpoint.repetition,
+            resume=resume,
+        )
 
 
 def _decoded(state: Any) -> m.Checkpoint:
     if not isinstance(state, bytes):
         raise InvalidArgumentError(
-            f"the state of a distributed dataset is bytes, got {type(state).__name__}: was it taken from a pipeline "
+            f"the state of a distributed dataset is bytes, got {type(state).__name__}: was it "
+            "taken from a pipeline "
             "that has distribute() at the same place?"
         )
     if len(state) > MOST_CHECKPOINT_BYTES:

@@ -1,7 +1,8 @@
 """The client's shell: a thread that owns the sockets of one iterator.
 
-The thread feeds a ``ClientCore`` and decodes blocks off the training thread; the iterator takes elements from a
-queue. All counting of what was handed out happens in the thread.
+The thread feeds a ``ClientCore`` and decodes blocks off the training thread; the
+iterator takes elements from a queue. All counting of what was handed out happens in the
+thread.
 """
 
 from __future__ import annotations
@@ -47,15 +48,18 @@ from zmqdata.transport.rejects import Rejects
 log = logging.getLogger(__name__)
 
 LACKING = 10.0
-"""Seconds to wait for what workers have still to tell of tasks that others read before."""
+"""Seconds to wait for what workers have still to tell of tasks that others read before.
+"""
 
 
 class ReaderShell:
-    """Everything of an iterator that its thread may touch. It does not keep the iterator alive.
+    """Everything of an iterator that its thread may touch. It does not keep the
+    iterator alive.
 
     Args:
         profile: who reads what.
-        quarantine: takes the elements that workers leave out because these bring them down.
+        quarantine: takes the elements that workers leave out because these bring them
+            down.
     """
 
     def __init__(self, profile: ClientProfile, quarantine: deque[LeftOut] | None = None) -> None:
@@ -81,7 +85,9 @@ class ReaderShell:
         self._begun: dict[int, tuple[object, Iterator[Any]]] = {}
         self._corrupt = 0
         self._closing = False
-        self.loop = Loop(f"zmqdata-client-{profile.client[:6]}", self._tick, 0.2, self._release, self._fault)
+        self.loop = Loop(
+            f"zmqdata-client-{profile.client[:6]}", self._tick, 0.2, self._release, self._fault
+        )
         self.servers = Servers(
             self._context,
             self.loop,
@@ -92,7 +98,9 @@ class ReaderShell:
         )
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
-            c.LogLine: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
+            c.LogLine: lambda command: log.log(
+                logging.getLevelName(command.level.upper()), "%s", command.text
+            ),
             c.NoteLeftOut: lambda command: self.quarantine.append(_left_out(command.element)),
             c.ConnectLink: self._connect,
             c.DisconnectLink: self._disconnect,
@@ -111,7 +119,9 @@ class ReaderShell:
         return self.core.opened or isinstance(self.queue.first(), End)
 
     def wait_for_answer(self, seconds: float) -> None:
-        """Waits, but no longer, for a word of the dispatcher: what becomes of us, or for whom we wait."""
+        """Waits, but no longer, for a word of the dispatcher: what becomes of us, or
+        for whom we wait.
+        """
         with contextlib.suppress(queue.Empty):
             self._answered.get(timeout=seconds)
 
@@ -124,7 +134,8 @@ class ReaderShell:
         self._taken.put(delivery)
         self._behind = delivery.behind
         self.queue.remove(delivery)
-        # A part of a block, as numbered consumers get them, returns no credit: it may wait for others to be told with.
+        # A part of a block, as numbered consumers get them, returns no credit: it may
+        # wait for others to be told with.
         if delivery.returns_credit or not self.queue:
             self.loop.post(self._report_taken)
 
@@ -135,12 +146,18 @@ class ReaderShell:
         return self._behind if first is None else first.place
 
     def bookmark(self) -> ServiceBookmark:
-        """The place that the training loop has reached, for as long as this client is not given up."""
+        """The place that the training loop has reached, for as long as this client is
+        not given up.
+        """
         name = self.core.client
-        return self.bookmarks.note(ServiceBookmark(self.place, lambda place: self._checkpoint(place, name)))
+        return self.bookmarks.note(
+            ServiceBookmark(self.place, lambda place: self._checkpoint(place, name))
+        )
 
     def _checkpoint(self, place: int, name: str) -> bytes:
-        """The checkpoint of a place, from any thread. The loop's thread puts it together, while there is one."""
+        """The checkpoint of a place, from any thread. The loop's thread puts it
+        together, while there is one.
+        """
         check_has_places(self.core.profile.job)
         deadline = time.monotonic() + LACKING
         while True:
@@ -164,7 +181,9 @@ class ReaderShell:
         self.queue.tell()
 
     def _fault(self, error: Exception) -> None:
-        """With what was left undone there may be elements: to go on without a word could lose them."""
+        """With what was left undone there may be elements: to go on without a word
+        could lose them.
+        """
         text = f"The iterator's thread had an error that nobody has foreseen ({type(error).__name__}: {error})"
         self._finish(c.Finish(DataServiceError.__name__, text))
 
@@ -182,20 +201,25 @@ class ReaderShell:
         self._report_partly()
         if self.core.client != name:
             raise FailedPreconditionError(
-                "the dispatcher had given up this client, which has joined its job again: elements that an operation "
+                "the dispatcher had given up this client, which has joined its job again: elements "
+                "that an operation "
                 "behind distribute() holds back were given to others. Go on from an earlier state"
             )
         if not self.core.has_begun and self.core.profile.resume:
             return self.core.profile.resume
         if self.core.standing.is_behind:
             raise UnavailableError(
-                "another reader of this job has left, and the dispatcher has not said yet what it had, which would "
-                "come again after loading this state. Is the dispatcher running? Take the state again in a while"
+                "another reader of this job has left, and the dispatcher has not said yet what it "
+                "had, which would "
+                "come again after loading this state. Is the dispatcher running? Take the state "
+                "again in a while"
             )
         if self.core.standing.lacking:
             raise UnavailableError(
-                f"workers have not told yet how tasks {sorted(self.core.standing.lacking)} can be continued, of which "
-                "other clients had elements before this one came, or before they left. Take the state again in a while"
+                f"workers have not told yet how tasks {sorted(self.core.standing.lacking)} can be "
+                "continued, of which "
+                "other clients had elements before this one came, or before they left. Take the "
+                "state again in a while"
             )
         return encode_checkpoint(self.core.standing.checkpoint(place))
 
@@ -212,13 +236,15 @@ class ReaderShell:
     def _report_partly(self) -> None:
         if self._closing:
             return
-        # In this order: what was taken of it, was taken after all of those that are done.
+        # In this order: what was taken of it, was taken after all of those that are
+        # done.
         first = self.queue.being_read()
         self._report_taken()
         if first is None:
             return
         if not first.left:
-            # All of it was taken; it leaves the queue when the training loop asks for more.
+            # All of it was taken; it leaves the queue when the training loop asks for
+            # more.
             self._taken.put(first)
             self._report_taken()
         else:
@@ -248,7 +274,9 @@ class ReaderShell:
         return True
 
     def _understood(self, frames: list[bytes], peer: c.Peer) -> c.Received | c.ShutOut | None:
-        """What a message tells; None: it is dropped, as all that whoever has the port of a lost worker may say."""
+        """What a message tells; None: it is dropped, as all that whoever has the port
+        of a lost worker may say.
+        """
         try:
             return c.Received(peer, wire.to_client.control(frames))
         except ProtocolError as error:
@@ -260,7 +288,9 @@ class ReaderShell:
 
     def _send(self, command: c.Send) -> None:
         try:
-            self.servers.socket(command.peer).send_multipart(wire.pack(command.message), zmq.NOBLOCK)
+            self.servers.socket(command.peer).send_multipart(
+                wire.pack(command.message), zmq.NOBLOCK
+            )
         except zmq.Again:
             log.debug("%s does not take its messages; one was left out", command.peer)
         except zmq.ZMQError as error:
@@ -276,7 +306,9 @@ class ReaderShell:
             return
         try:
             server = self._server if command.address.startswith("tcp://") else None
-            socket, monitor = sockets.link_pull(self._context, command.address, name, command.secret, server)
+            socket, monitor = sockets.link_pull(
+                self._context, command.address, name, command.secret, server
+            )
         except (zmq.ZMQError, ValueError) as error:
             self._descriptors.explains(error, f"a connection to {command.address}")
             text = f"cannot connect to {command.address}: {error}"
@@ -289,7 +321,9 @@ class ReaderShell:
             self.loop.post(lambda: self._handle(c.MemoryMapped(name)))
 
     def _attach(self, name: str, address: str) -> None:
-        """Connects within this process: blocks come by a call from the worker's thread."""
+        """Connects within this process: blocks come by a call from the worker's
+        thread.
+        """
         handover = find_handover(address)
         broken = c.LinkBroken(name, "the worker has closed it")
         if handover is None:
@@ -301,7 +335,9 @@ class ReaderShell:
             lambda: self.loop.post(lambda: self._handle(broken)),
         )
 
-    def _connection_ended(self, name: str, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> bool:
+    def _connection_ended(
+        self, name: str, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]
+    ) -> bool:
         try:
             monitor.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
@@ -332,7 +368,9 @@ class ReaderShell:
         try:
             parts = [frame.buffer for frame in frames]
             memory, allow = self._memories.of(name), self.core.profile.allow_objects
-            header, content = decode_message(parts, memory, allow_objects=allow, room=self._pool.take)
+            header, content = decode_message(
+                parts, memory, allow_objects=allow, room=self._pool.take
+            )
         except ProtocolError as error:
             self._cannot_decode(name, error)
             return True
@@ -341,7 +379,9 @@ class ReaderShell:
         return True
 
     def _cannot_decode(self, name: str, error: ProtocolError) -> None:
-        """A message that cannot be read is asked for again; a peer that sends nothing else is given up."""
+        """A message that cannot be read is asked for again; a peer that sends nothing
+        else is given up.
+        """
         self.rejects.count(shown_name(name), "a data connection", str(error))
         self._corrupt += 1
         finish = hopeless(error, self._corrupt)
@@ -361,7 +401,9 @@ class ReaderShell:
         self._put(Delivery(command.parts, [self._part(part) for part in command.parts]))
 
     def _part(self, command: c.Deliver) -> Iterator[Any]:
-        """The next elements of a block that may be delivered in parts: in order, and each of them decoded once."""
+        """The next elements of a block that may be delivered in parts: in order, and
+        each of them decoded once.
+        """
         header, stop = command.header, command.stop
         if stop == header.count and header.task not in self._begun:
             return command.content.elements(command.skip)  # type: ignore[no-any-return]  # of a block
@@ -382,7 +424,9 @@ class ReaderShell:
         self.queue.put(delivery)
 
     def _drop_queued(self) -> None:
-        """Others were given what is here; what was taken of it is not reported any more, and places begin anew."""
+        """Others were given what is here; what was taken of it is not reported any
+        more, and places begin anew.
+        """
         self.queue.drop()
         self.strides.end()
         self.bookmarks.forget()

@@ -1,4 +1,6 @@
-"""``LocalCluster``: a dispatcher and workers on this machine, for scripts, notebooks and tests."""
+"""``LocalCluster``: a dispatcher and workers on this machine, for scripts, notebooks
+and tests.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,11 @@ from zmqdata.transport.forks import check_process
 from zmqdata.transport.keychoice import shown_settings
 
 OF_DISPATCHER = frozenset(field.name for field in fields(DispatcherConfig)) - {"protocol"}
-OF_WORKER = frozenset(field.name for field in fields(WorkerConfig)) - {"protocol", "port", "dispatcher_address"}
+OF_WORKER = frozenset(field.name for field in fields(WorkerConfig)) - {
+    "protocol",
+    "port",
+    "dispatcher_address",
+}
 
 MOST_WORKERS = 1000  # on one machine; more is a mistake, and would take long to fail
 
@@ -46,18 +52,23 @@ class ServerHandle(Protocol):
 
 
 class LocalCluster:
-    """A dispatcher and workers on this machine, which end with this object, or with this process at the latest.
+    """A dispatcher and workers on this machine, which end with this object, or with
+    this process at the latest.
 
-    They are processes that import what this one can import; a script that starts them needs no ``__main__`` guard. What
-    they do is said by the arguments alone, whatever ``ZMQDATA_*`` the environment has. Only the key, where no argument
-    says which, is the one that this process shows (``use_key_file``, ``ZMQDATA_KEY_FILE``), which else could not read.
+    They are processes that import what this one can import; a script that starts them
+    needs no ``__main__`` guard. What they do is said by the arguments alone, whatever
+    ``ZMQDATA_*`` the environment has. Only the key, where no argument says which, is
+    the one that this process shows (``use_key_file``, ``ZMQDATA_KEY_FILE``), which else
+    could not read.
 
     Args:
         num_workers: how many workers to start.
-        in_process: run everything in threads of this process instead, for tests and debuggers.
+        in_process: run everything in threads of this process instead, for tests and
+            debuggers.
         processes_per_worker: processes that run pipelines in each worker.
-        options: fields of ``DispatcherConfig`` and ``WorkerConfig`` by name; ``host`` is for both, ``port`` for the
-            dispatcher. Without a ``work_dir`` the dispatcher gets a temporary one, so that it goes on after a restart;
+        options: fields of ``DispatcherConfig`` and ``WorkerConfig`` by name; ``host``
+            is for both, ``port`` for the dispatcher. Without a ``work_dir`` the
+            dispatcher gets a temporary one, so that it goes on after a restart;
             ``fault_tolerant_mode=False`` makes it forget everything.
 
     Raises:
@@ -74,22 +85,32 @@ class LocalCluster:
     """
 
     def __init__(
-        self, num_workers: int = 2, *, in_process: bool = False, processes_per_worker: int = 1, **options: Any
+        self,
+        num_workers: int = 2,
+        *,
+        in_process: bool = False,
+        processes_per_worker: int = 1,
+        **options: Any,
     ) -> None:
         num_workers = check_int("num_workers", num_workers, least=0, most=MOST_WORKERS)
-        processes_per_worker = check_int("processes_per_worker", processes_per_worker, least=1, most=MOST_WORKERS)
+        processes_per_worker = check_int(
+            "processes_per_worker", processes_per_worker, least=1, most=MOST_WORKERS
+        )
         check_type("in_process", in_process, bool)
         _check_names(options)
         if in_process and processes_per_worker > 1:
             raise ValueError(
-                f"in_process=True runs a worker in one thread; got processes_per_worker={processes_per_worker}. "
+                "in_process=True runs a worker in one thread; got "
+                f"processes_per_worker={processes_per_worker}. "
                 "Leave one of the two out, or start more workers"
             )
         if not {"key_file", "insecure"} & options.keys():
             options |= asdict(shown_settings())
         self._in_process = in_process
         self._processes = processes_per_worker
-        lends_folder = options.get("work_dir") is None and options.get("fault_tolerant_mode") is not False
+        lends_folder = (
+            options.get("work_dir") is None and options.get("fault_tolerant_mode") is not False
+        )
         of_dispatcher = {**options, "work_dir": "temporary"} if lends_folder else options
         self._dispatcher_config = DispatcherConfig(**_only(of_dispatcher, OF_DISPATCHER))
         self._worker_options = _only(options, OF_WORKER)
@@ -99,7 +120,9 @@ class LocalCluster:
         self._owner = os.getpid()
         folder = SocketFolder() if lends_folder else None
         if folder is not None:
-            self._dispatcher_config = replace(self._dispatcher_config, work_dir=str(folder.path / "dispatcher"))
+            self._dispatcher_config = replace(
+                self._dispatcher_config, work_dir=str(folder.path / "dispatcher")
+            )
         self._finalizer = weakref.finalize(self, _close_servers, self._servers, self._owner, folder)
         try:
             self._start(num_workers)
@@ -124,7 +147,8 @@ class LocalCluster:
 
         Raises:
             UnavailableError: it did not start; the text has the end of its log.
-            RuntimeError: the cluster is closed, or belongs to the process from which this one was forked.
+            RuntimeError: the cluster is closed, or belongs to the process from which
+                this one was forked.
         """
         check_process(self._owner, "LocalCluster", NOT_HERE)
         if not self._finalizer.alive:
@@ -135,21 +159,30 @@ class LocalCluster:
         return worker
 
     def close(self) -> None:
-        """Ends workers and dispatcher; closing a second time, or in a forked child, changes nothing."""
+        """Ends workers and dispatcher; closing a second time, or in a forked child,
+        changes nothing.
+        """
         self._finalizer()
 
     def __enter__(self) -> LocalCluster:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.close()
 
     def __repr__(self) -> str:
         if self._owner != os.getpid():
             return f"<LocalCluster {self.target} of process {self._owner}>"
-        state = f"{sum(worker.alive for worker in self.workers)} workers" if self._finalizer.alive else "closed"
+        state = (
+            f"{sum(worker.alive for worker in self.workers)} workers"
+            if self._finalizer.alive
+            else "closed"
+        )
         return f"<LocalCluster {self.target} {state}>"
 
     def _begin(self, servers: Sequence[ServerHandle]) -> None:
@@ -165,7 +198,9 @@ class LocalCluster:
             from zmqdata.cluster.threads import dispatcher_thread
 
             return dispatcher_thread(self._dispatcher_config)
-        return ServerProcess("zmqdata.dispatcher", command_options(self._dispatcher_config), hold_port=True)
+        return ServerProcess(
+            "zmqdata.dispatcher", command_options(self._dispatcher_config), hold_port=True
+        )
 
     def _new_worker(self) -> ServerHandle:
         config = WorkerConfig(self._target, **self._worker_options)
@@ -175,13 +210,17 @@ class LocalCluster:
             return worker_thread(config)
         options = [*command_options(config), "--processes", str(self._processes)]
         patience = STOP_SECONDS + config.shutdown_quiet_period_ms / 1000
-        # Its place in a list of addresses is its own again only where it comes back to the port that it had.
+        # Its place in a list of addresses is its own again only where it comes back to
+        # the port that it had.
         keeps = self._processes == 1 and bool(self._dispatcher_config.worker_addresses)
-        return ServerProcess("zmqdata.worker", options, self._processes, keeps, stop_seconds=patience)
+        return ServerProcess(
+            "zmqdata.worker", options, self._processes, keeps, stop_seconds=patience
+        )
 
 
 def command_options(config: DispatcherConfig | WorkerConfig) -> list[str]:
-    """The command line that stands for a configuration; what is at its default is left out.
+    """The command line that stands for a configuration; what is at its default is left
+    out.
 
     Example:
         >>> command_options(WorkerConfig("tcp://10.0.0.1:5050", worker_tags=("GPU", "LAB")))
@@ -210,33 +249,42 @@ def _check_names(options: Mapping[str, Any]) -> None:
     unknown = sorted(set(options) - known)
     if unknown:
         raise TypeError(
-            f"LocalCluster has no option {', '.join(map(repr, unknown))}; it has {', '.join(sorted(known))}"
+            f"LocalCluster has no option {', '.join(map(repr, unknown))}; it has "
+            f"{', '.join(sorted(known))}"
         )
 
 
 def _check_together(dispatcher: DispatcherConfig, worker: WorkerConfig, workers: int) -> None:
-    """Refuses what the two kinds of servers could not do together, or not even apart."""
+    """Refuses what the two kinds of servers could not do together, or not even
+    apart.
+    """
     if worker.heartbeat_interval_ms >= dispatcher.worker_timeout_ms:
         raise ValueError(
-            f"`heartbeat_interval_ms`={worker.heartbeat_interval_ms} must be shorter than `worker_timeout_ms`="
-            f"{dispatcher.worker_timeout_ms}: so long a dispatcher that was started again waits for its workers, which "
+            f"`heartbeat_interval_ms`={worker.heartbeat_interval_ms} must be shorter than "
+            "`worker_timeout_ms`="
+            f"{dispatcher.worker_timeout_ms}: so long a dispatcher that was started again waits "
+            "for its workers, which "
             "speak to it with their next heartbeat; it would give them up before"
         )
     if worker.announced_port and workers > 1:
         raise ValueError(
-            f"{workers} workers cannot all be announced as `worker_address`={worker.worker_address!r}; write %port%, "
+            f"{workers} workers cannot all be announced as "
+            f"`worker_address`={worker.worker_address!r}; write %port%, "
             "which stands for the port of each"
         )
     ports = worker.usable_data_ports
     if ports is not None and ports[1] - ports[0] + 1 < workers:
         raise ValueError(
-            f"data ports {ports[0]}-{ports[1]} do not suffice for {workers} workers: each needs one at least; give "
+            f"data ports {ports[0]}-{ports[1]} do not suffice for {workers} workers: each needs "
+            "one at least; give "
             "more `data_ports`"
         )
 
 
 def _close_servers(servers: list[ServerHandle], owner: int, folder: SocketFolder | None) -> None:
-    """Ends workers first, so that they can say goodbye. A forked child owns nothing of its parent."""
+    """Ends workers first, so that they can say goodbye. A forked child owns nothing of
+    its parent.
+    """
     if os.getpid() != owner:
         return
     workers, dispatcher = servers[1:], servers[:1]

@@ -1,7 +1,9 @@
-"""One server in a process of its own: start it, read that it is ready, kill it, start it again. No cluster in here.
+"""One server in a process of its own: start it, read that it is ready, kill it, start
+it again. No cluster in here.
 
-The process ends when this one does, however that happens: its standard input is a pipe whose other end only we hold.
-What it prints goes to unnamed files, so that it never waits for us to read.
+The process ends when this one does, however that happens: its standard input is a pipe
+whose other end only we hold. What it prints goes to unnamed files, so that it never
+waits for us to read.
 """
 
 from __future__ import annotations
@@ -84,7 +86,9 @@ class ServerProcess:
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens now: one address, or one for each process of a worker, the newest last."""
+        """Where it listens now: one address, or one for each process of a worker, the
+        newest last.
+        """
         return READY.findall(self.said)[-self.ready_lines :]
 
     @property
@@ -100,7 +104,8 @@ class ServerProcess:
     @property
     def exit_code(self) -> int | None:
         """None while it runs; below zero: the signal that killed it."""
-        # Only the parent of a process can ask for its end; anybody else would be told that it has ended.
+        # Only the parent of a process can ask for its end; anybody else would be told
+        # that it has ended.
         self._check_process()
         return None if self._process is None else self._process.poll()
 
@@ -122,17 +127,23 @@ class ServerProcess:
         if self.hold_port and self.address:
             self.options.append(f"--port={self.address.rpartition(':')[2]}")
             self.hold_port = False
-        # Both files are shared with the process, offset included; a new life writes behind what was kept.
+        # Both files are shared with the process, offset included; a new life writes
+        # behind what was kept.
         self._said.truncate(0)
         self._said.seek(0)
-        # The script's folder, and nothing else, comes first for us, so it does for the process.
+        # The script's folder, and nothing else, comes first for us, so it does for the
+        # process.
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             [*PYTHON, "-m", self.module, *self.options, "--lifeline", "0"],
             stdin=subprocess.PIPE,
             stdout=self._said,
             stderr=self._log,
-            env={**_environment(), "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)},
-            # Ctrl-C in a terminal is for the training script alone, which closes its cluster when it wants to.
+            env={
+                **_environment(),
+                "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
+            },
+            # Ctrl-C in a terminal is for the training script alone, which closes its
+            # cluster when it wants to.
             start_new_session=True,
         )
         _running.add(self)
@@ -157,20 +168,25 @@ class ServerProcess:
             deadline: the longest time to wait, in seconds.
 
         Raises:
-            ServerStartError: it has ended, or is not ready in time; the text has the end of its log.
+            ServerStartError: it has ended, or is not ready in time; the text has the
+                end of its log.
         """
         check_wait("deadline", deadline, forever=False)
         ends = time.monotonic() + deadline
         while not self.is_ready():
             if time.monotonic() >= ends:
-                raise ServerStartError(f"{self.module} is not ready after {deadline:g} s. {self._last_words()}")
+                raise ServerStartError(
+                    f"{self.module} is not ready after {deadline:g} s. {self._last_words()}"
+                )
             time.sleep(POLL)
 
     def _last_words(self) -> str:
         return f"It wrote:\n{self.log.rstrip()}" if self.log.strip() else "It wrote nothing."
 
     def kill(self) -> None:
-        """Ends it with SIGKILL, as a crash would; a worker's processes go with their supervisor."""
+        """Ends it with SIGKILL, as a crash would; a worker's processes go with their
+        supervisor.
+        """
         self.signal(signal.SIGKILL)
         self._await_end(None)
 
@@ -179,7 +195,8 @@ class ServerProcess:
         self.signal(signal.SIGINT)
 
     def stop(self, timeout: float | None = None) -> None:
-        """Ends it with SIGTERM, and with SIGKILL when it has not ended after ``timeout`` (``stop_seconds``) seconds.
+        """Ends it with SIGTERM, and with SIGKILL when it has not ended after
+        ``timeout`` (``stop_seconds``) seconds.
 
         A worker hands its tasks over to others first.
         """
@@ -202,7 +219,8 @@ class ServerProcess:
         """Sends a signal if the process runs.
 
         Raises:
-            RuntimeError: this process was forked from the one that made the server, and owns nothing of it.
+            RuntimeError: this process was forked from the one that made the server, and
+                owns nothing of it.
         """
         self._check_process()
         if self._process is not None:
@@ -237,7 +255,8 @@ class ServerProcess:
 
 
 def _environment() -> dict[str, str]:
-    # What a server does is said by its options alone: nobody wants a cluster in a script to take the port of a service.
+    # What a server does is said by its options alone: nobody wants a cluster in a
+    # script to take the port of a service.
     ours = variables(DispatcherConfig, WorkerConfig, ProcessSettings)
     return {name: value for name, value in os.environ.items() if name not in ours}
 

@@ -1,4 +1,6 @@
-"""Servers of a cluster as threads of this process, with the same handles as processes have. For tests and debuggers."""
+"""Servers of a cluster as threads of this process, with the same handles as processes
+have. For tests and debuggers.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,11 @@ class ServerThread(Generic[ServerT]):
     """A server of this process that can be started again.
 
     Args:
-        make: makes and starts the server, given the address of its last life, ``""`` at first.
+        make: makes and starts the server, given the address of its last life, ``""`` at
+            first.
         address_of: where a started one listens.
-        ready: waits up to so many seconds until a started one is ready; False when it is not.
+        ready: waits up to so many seconds until a started one is ready; False when it
+            is not.
     """
 
     def __init__(
@@ -73,7 +77,9 @@ class ServerThread(Generic[ServerT]):
         self._check_process()
         check_wait("deadline", deadline, forever=False)
         if self.server is None or not self._ready(self.server, deadline):
-            raise ServerStartError(f"the server at {self.address or '(not started)'} is not ready after {deadline:g} s")
+            raise ServerStartError(
+                f"the server at {self.address or '(not started)'} is not ready after {deadline:g} s"
+            )
 
     def ask_to_stop(self) -> None:
         """Stops it; a thread has nobody else to do so later."""
@@ -83,7 +89,8 @@ class ServerThread(Generic[ServerT]):
         """Stops it.
 
         Raises:
-            RuntimeError: this process was forked from the one that made the server, and owns nothing of it.
+            RuntimeError: this process was forked from the one that made the server, and
+                owns nothing of it.
         """
         self._check_process()
         server, self.server = self.server, None
@@ -91,11 +98,15 @@ class ServerThread(Generic[ServerT]):
             server.stop()
 
     def kill(self) -> None:
-        """Stops it: a thread cannot be killed. Use processes to see what a crash does."""
+        """Stops it: a thread cannot be killed. Use processes to see what a crash
+        does.
+        """
         self.stop()
 
     def restart(self, deadline: float = START_SECONDS) -> None:
-        """Starts it again, after stopping it if it runs, and waits until it is ready."""
+        """Starts it again, after stopping it if it runs, and waits until it is
+        ready.
+        """
         check_wait("deadline", deadline, forever=False)
         self.stop()
         self.launch()
@@ -111,10 +122,14 @@ class ServerThread(Generic[ServerT]):
 
 
 def dispatcher_thread(config: DispatcherConfig) -> ServerThread[DispatchServer]:
-    """A dispatcher that is ready as soon as it is made, and keeps its port when it is started again."""
+    """A dispatcher that is ready as soon as it is made, and keeps its port when it is
+    started again.
+    """
 
     def make(last: str) -> DispatchServer:
-        return DispatchServer(replace(config, port=int(last.rpartition(":")[2])) if last else config)
+        return DispatchServer(
+            replace(config, port=int(last.rpartition(":")[2])) if last else config
+        )
 
     return ServerThread(make, lambda server: server.target, lambda server, deadline: True)
 

@@ -1,10 +1,12 @@
-"""What goes into a core and what comes out of it, beside messages: events and commands. Descriptions only.
+"""What goes into a core and what comes out of it, beside messages: events and commands.
+Descriptions only.
 
-A shell feeds events with the time they were noticed, and carries out commands in their order. ``peer`` is whatever a
-shell needs to reach somebody (a routing id, a socket, a name in a simulation): cores compare and store it, no more.
+A shell feeds events with the time they were noticed, and carries out commands in their
+order. ``peer`` is whatever a shell needs to reach somebody (a routing id, a socket, a
+name in a simulation): cores compare and store it, no more.
 
-``shared`` has those of every core, ``dispatcher``, ``worker`` and ``consumer`` those of one. ``saves`` is not repeated
-here: only those who save know it.
+``shared`` has those of every core, ``dispatcher``, ``worker`` and ``consumer`` those of
+one. ``saves`` is not repeated here: only those who save know it.
 """
 
 from __future__ import annotations

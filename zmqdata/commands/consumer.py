@@ -10,7 +10,9 @@ from zmqdata.messages import Block, LeftOutElement, Memory, OnLink
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Event: a message has arrived on a link. ``content`` is what it decodes to, opaque to the core."""
+    """Event: a message has arrived on a link. ``content`` is what it decodes to, opaque
+    to the core.
+    """
 
     link: str = field(repr=False)
     header: OnLink
@@ -27,10 +29,12 @@ class LinkBroken:
 
 @dataclass(frozen=True, slots=True)
 class TakenElements:
-    """The training loop has taken elements ``first <= n < stop`` of a block of this task and attempt.
+    """The training loop has taken elements ``first <= n < stop`` of a block of this
+    task and attempt.
 
-    ``size`` is the block's credit once its last element is taken, else 0. ``oldest``: somebody may go back to the place
-    where so many elements had been handed out; None: nobody goes back.
+    ``size`` is the block's credit once its last element is taken, else 0. ``oldest``:
+    somebody may go back to the place where so many elements had been handed out; None:
+    nobody goes back.
     """
 
     task: int
@@ -48,7 +52,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class ShutOut:
-    """Event: a server does not hear us, and will not: it knows neither our key nor, perhaps, our protocol.
+    """Event: a server does not hear us, and will not: it knows neither our key nor,
+    perhaps, our protocol.
 
     ``error`` and ``text``: with what to end.
     """
@@ -59,14 +64,17 @@ class ShutOut:
 
 @dataclass(frozen=True, slots=True)
 class NoteLeftOut:
-    """Command: have an element that workers leave out in the quarantine of the iterator."""
+    """Command: have an element that workers leave out in the quarantine of the
+    iterator.
+    """
 
     element: LeftOutElement
 
 
 @dataclass(frozen=True, slots=True)
 class PartsHandedOut:
-    """Event: the training loop has taken a delivery, or some of it, in which are elements of one block or of several.
+    """Event: the training loop has taken a delivery, or some of it, in which are
+    elements of one block or of several.
 
     Events come in the order in which the elements were delivered.
     """
@@ -81,7 +89,9 @@ class CloseRequested:
 
 @dataclass(frozen=True, slots=True)
 class ConnectLink:
-    """Command: connect a PULL socket, and map the link's memory if there is any; answered by ``MemoryMapped`` then."""
+    """Command: connect a PULL socket, and map the link's memory if there is any;
+    answered by ``MemoryMapped`` then.
+    """
 
     link: str = field(repr=False)
     address: str
@@ -105,7 +115,9 @@ class DisconnectLink:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Command: queue the elements of a block from the ``skip``-th to before the ``stop``-th for the training loop."""
+    """Command: queue the elements of a block from the ``skip``-th to before the
+    ``stop``-th for the training loop.
+    """
 
     header: Block
     content: Any = field(repr=False)
@@ -115,10 +127,11 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Weave:
-    """Command: queue one element of each of these parts of blocks in turn, until all of them have none left.
+    """Command: queue one element of each of these parts of blocks in turn, until all of
+    them have none left.
 
-    All have equally many. The first element of each part is taken in its one of the ``steps``, the second one ``cycle``
-    steps later, and so on.
+    All have equally many. The first element of each part is taken in its one of the
+    ``steps``, the second one ``cycle`` steps later, and so on.
     """
 
     parts: tuple[Deliver, ...]
@@ -128,7 +141,8 @@ class Weave:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Command: nothing more will come. With an error, the training loop gets it at that place.
+    """Command: nothing more will come. With an error, the training loop gets it at that
+    place.
 
     ``failure``: a pipeline's failure, to raise in place of the error.
     """
@@ -140,7 +154,9 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class DropQueued:
-    """Command: what was delivered and not handed out belongs to others by now; forget it, the reports of it too."""
+    """Command: what was delivered and not handed out belongs to others by now; forget
+    it, the reports of it too.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ from zmqdata.updates import Update
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Command: write this fact before any later command of the same turn is carried out."""
+    """Command: write this fact before any later command of the same turn is carried
+    out.
+    """
 
     update: Update
 
@@ -34,7 +36,9 @@ class DropPipeline:
 
 @dataclass(frozen=True, slots=True)
 class SendPipeline:
-    """Command: answer ``RequestPipeline`` with the bytes kept under this digest, unless it is one of the parts."""
+    """Command: answer ``RequestPipeline`` with the bytes kept under this digest, unless
+    it is one of the parts.
+    """
 
     peer: Peer
     dataset_id: str
@@ -70,7 +74,9 @@ class FindFiles:
 
 @dataclass(frozen=True, slots=True)
 class FilesListed:
-    """Event: the files of a source, unordered, or the error that kept them from being listed."""
+    """Event: the files of a source, unordered, or the error that kept them from being
+    listed.
+    """
 
     iteration: int
     source: int

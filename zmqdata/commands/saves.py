@@ -1,6 +1,8 @@
-"""Events and commands of saving: ``commands`` for what becomes files. Descriptions only.
+"""Events and commands of saving: ``commands`` for what becomes files. Descriptions
+only.
 
-Chunks, and the folder of a save, are the shells' to write; which chunks count is the dispatcher core's decision.
+Chunks, and the folder of a save, are the shells' to write; which chunks count is the
+dispatcher core's decision.
 """
 
 from __future__ import annotations
@@ -8,12 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-# --- dispatcher ---------------------------------------------------------------------------------------------------
+# --- dispatcher
+# ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareSave:
-    """Command: make the folder of a save, unless something is saved there; answered by ``SavePrepared``."""
+    """Command: make the folder of a save, unless something is saved there; answered by
+    ``SavePrepared``.
+    """
 
     path: str
     run: str
@@ -24,7 +29,9 @@ class PrepareSave:
 
 @dataclass(frozen=True, slots=True)
 class SavePrepared:
-    """Event: the folder of a save is made, or the error, by name, for which it is not."""
+    """Event: the folder of a save is made, or the error, by name, for which it is
+    not.
+    """
 
     path: str
     run: str
@@ -34,7 +41,9 @@ class SavePrepared:
 
 @dataclass(frozen=True, slots=True)
 class SaveChunk:
-    """A chunk that counts: what it is called and where it was written. ``number`` counts the chunks of its stream."""
+    """A chunk that counts: what it is called and where it was written. ``number``
+    counts the chunks of its stream.
+    """
 
     stream: int
     number: int
@@ -46,7 +55,9 @@ class SaveChunk:
 
 @dataclass(frozen=True, slots=True)
 class PublishChunk:
-    """Command: give a chunk the name under which it is read, if it has not got it; answered by ``ChunkPublished``."""
+    """Command: give a chunk the name under which it is read, if it has not got it;
+    answered by ``ChunkPublished``.
+    """
 
     iteration: int
     path: str
@@ -64,9 +75,11 @@ class ChunkPublished:
 
 @dataclass(frozen=True, slots=True)
 class CheckSave:
-    """Command, in a new life: hold the folder of a save against what is known, and publish what was not.
+    """Command, in a new life: hold the folder of a save against what is known, and
+    publish what was not.
 
-    Answered by ``SaveChecked``. No chunk of the save is published by anybody else meanwhile.
+    Answered by ``SaveChecked``. No chunk of the save is published by anybody else
+    meanwhile.
     """
 
     iteration: int
@@ -77,7 +90,9 @@ class CheckSave:
 
 @dataclass(frozen=True, slots=True)
 class SaveChecked:
-    """Event: how many streams the folder of a save has room for; or a conflict, or why it could not be looked at."""
+    """Event: how many streams the folder of a save has room for; or a conflict, or why
+    it could not be looked at.
+    """
 
     iteration: int
     streams: int = 0
@@ -87,7 +102,9 @@ class SaveChecked:
 
 @dataclass(frozen=True, slots=True)
 class FinishSave:
-    """Command: write the marker that ends a save, after a manifest or with an error; answered by ``SaveFinished``."""
+    """Command: write the marker that ends a save, after a manifest or with an error;
+    answered by ``SaveFinished``.
+    """
 
     iteration: int
     path: str
@@ -108,12 +125,14 @@ class SaveFinished:
     error: str = ""
 
 
-# --- worker -------------------------------------------------------------------------------------------------------
+# --- worker
+# -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class WriteBlock:
-    """Command: append a block to the open chunk of a task that is saved; answered by ``BlockWritten``.
+    """Command: append a block to the open chunk of a task that is saved; answered by
+    ``BlockWritten``.
 
     The first block opens the chunk that begins with element ``chunk``.
     """
@@ -137,7 +156,9 @@ class BlockWritten:
 
 @dataclass(frozen=True, slots=True)
 class CloseChunk:
-    """Command: bring the open chunk, which ends before element ``stop``, onto the disk; answered by ``ChunkClosed``."""
+    """Command: bring the open chunk, which ends before element ``stop``, onto the disk;
+    answered by ``ChunkClosed``.
+    """
 
     task: int
     attempt: int

@@ -35,7 +35,9 @@ class Unreachable:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Command: send a control message. Not being able to is reported by ``Unreachable`` and otherwise harmless."""
+    """Command: send a control message. Not being able to is reported by ``Unreachable``
+    and otherwise harmless.
+    """
 
     peer: Peer
     message: Message
@@ -43,7 +45,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """Command: tell the person who reads the log. ``level`` is one of debug, info, warning, error."""
+    """Command: tell the person who reads the log. ``level`` is one of debug, info,
+    warning, error.
+    """
 
     level: str
     text: str
@@ -51,7 +55,9 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class KeepPiece:
-    """Command: write a piece of a part behind those before it, and check the part when it is whole; ``PieceKept``."""
+    """Command: write a piece of a part behind those before it, and check the part when
+    it is whole; ``PieceKept``.
+    """
 
     digest: str
     size: int
@@ -61,9 +67,11 @@ class KeepPiece:
 
 @dataclass(frozen=True, slots=True)
 class PieceKept:
-    """Event: so many bytes of a part are written. All of them: the part is whole and what its digest says.
+    """Event: so many bytes of a part are written. All of them: the part is whole and
+    what its digest says.
 
-    ``broken``: it was whole and something else, and is removed. ``error``: it can not be written.
+    ``broken``: it was whole and something else, and is removed. ``error``: it can not
+    be written.
     """
 
     digest: str

@@ -12,12 +12,15 @@ from zmqdata.splits import Split
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """Event: there is a connection to the dispatcher, perhaps a new one, on which it has heard nothing yet."""
+    """Event: there is a connection to the dispatcher, perhaps a new one, on which it
+    has heard nothing yet.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """Command: start a task runner for this definition with the packed pipeline, or say why there is none.
+    """Command: start a task runner for this definition with the packed pipeline, or say
+    why there is none.
 
     An empty pipeline without a reason is to be found among the parts.
     """
@@ -29,7 +32,9 @@ class StartTask:
 
 @dataclass(frozen=True, slots=True)
 class ClaimPart:
-    """Command: look for a part in the cache, or take it on to fetch it unless another process does; ``PartClaimed``."""
+    """Command: look for a part in the cache, or take it on to fetch it unless another
+    process does; ``PartClaimed``.
+    """
 
     digest: str
     size: int
@@ -37,7 +42,8 @@ class ClaimPart:
 
 @dataclass(frozen=True, slots=True)
 class PartClaimed:
-    """Event: ``have`` bytes of the part are here; all of them: it is whole, checked, and held for the runners.
+    """Event: ``have`` bytes of the part are here; all of them: it is whole, checked,
+    and held for the runners.
 
     ``ours``: nobody else fetches the rest. ``error``: the cache can not keep it.
     """
@@ -50,14 +56,18 @@ class PartClaimed:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseParts:
-    """Command: no runner will need any other parts than these; the cache may remove the rest when it wants space."""
+    """Command: no runner will need any other parts than these; the cache may remove the
+    rest when it wants space.
+    """
 
     needed: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class StopTask:
-    """Command: stop the runner of this task and attempt; nothing it says later counts."""
+    """Command: stop the runner of this task and attempt; nothing it says later
+    counts.
+    """
 
     task: int
     attempt: int
@@ -65,7 +75,9 @@ class StopTask:
 
 @dataclass(frozen=True, slots=True)
 class FeedSplits:
-    """Command: give the runner the ledger entries of a source that follow those it has."""
+    """Command: give the runner the ledger entries of a source that follow those it
+    has.
+    """
 
     task: int
     attempt: int
@@ -75,10 +87,12 @@ class FeedSplits:
 
 @dataclass(frozen=True, slots=True)
 class AllowProduction:
-    """Command: the runner may produce until its blocks add up to this many bytes since its start.
+    """Command: the runner may produce until its blocks add up to this many bytes since
+    its start.
 
-    ``elements``: nor may it make more than this number of elements, or rounds, as nobody reads; None: any number.
-    ``few_bytes``: blocks of few large elements are filled up to this.
+    ``elements``: nor may it make more than this number of elements, or rounds, as
+    nobody reads; None: any number. ``few_bytes``: blocks of few large elements are
+    filled up to this.
     """
 
     task: int
@@ -90,7 +104,9 @@ class AllowProduction:
 
 @dataclass(frozen=True, slots=True)
 class FlushTask:
-    """Command: a client has nothing in flight; the runner hands over what it has, or its next element at once."""
+    """Command: a client has nothing in flight; the runner hands over what it has, or
+    its next element at once.
+    """
 
     task: int
     attempt: int
@@ -98,7 +114,8 @@ class FlushTask:
 
 @dataclass(frozen=True, slots=True)
 class SplitsWanted:
-    """Event: a runner will soon have used up the splits of a source, or has and is ``waiting``.
+    """Event: a runner will soon have used up the splits of a source, or has and is
+    ``waiting``.
 
     ``pace``: seconds that it takes for a split, 0 when unknown.
     """
@@ -114,7 +131,9 @@ class SplitsWanted:
 
 @dataclass(frozen=True, slots=True)
 class ReturnSplits:
-    """Command: forget what is not started of a source's ledger; answered by ``LedgerCut`` within the same turn."""
+    """Command: forget what is not started of a source's ledger; answered by
+    ``LedgerCut`` within the same turn.
+    """
 
     task: int
     attempt: int
@@ -123,7 +142,8 @@ class ReturnSplits:
 
 @dataclass(frozen=True, slots=True)
 class LedgerCut:
-    """Event: a runner keeps ``entries`` of a source's ledger, the last of them up to ``stop``.
+    """Event: a runner keeps ``entries`` of a source's ledger, the last of them up to
+    ``stop``.
 
     ``changed``: whether it has forgotten anything.
     """
@@ -138,10 +158,11 @@ class LedgerCut:
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """Event: a runner has made elements ``first ... first + count - 1``, or a failure in place of one.
+    """Event: a runner has made elements ``first ... first + count - 1``, or a failure
+    in place of one.
 
-    ``frames`` are opaque to the core. In coordinated jobs elements are numbered by rounds, and ``lane`` is the consumer
-    that they are for.
+    ``frames`` are opaque to the core. In coordinated jobs elements are numbered by
+    rounds, and ``lane`` is the consumer that they are for.
     """
 
     task: int
@@ -157,7 +178,8 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class SplitsStarted:
-    """Event: how far a runner's sources have started their ledgers: per source, whole entries and splits of the next.
+    """Event: how far a runner's sources have started their ledgers: per source, whole
+    entries and splits of the next.
 
     It comes before what was made of those splits.
     """
@@ -169,7 +191,8 @@ class SplitsStarted:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Event: a runner's operations have passed over elements, or could have: its decisions from number ``first`` on.
+    """Event: a runner's operations have passed over elements, or could have: its
+    decisions from number ``first`` on.
 
     It comes before what was made since.
     """
@@ -182,7 +205,9 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class StateNoted:
-    """Event: a runner has noted where its pipeline is, behind all that it has made before this event."""
+    """Event: a runner has noted where its pipeline is, behind all that it has made
+    before this event.
+    """
 
     task: int
     attempt: int
@@ -191,7 +216,9 @@ class StateNoted:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """Event: a runner has come to the end after ``total`` elements, or rounds; ``dropped`` elements made no round."""
+    """Event: a runner has come to the end after ``total`` elements, or rounds;
+    ``dropped`` elements made no round.
+    """
 
     task: int
     attempt: int
@@ -202,7 +229,9 @@ class Exhausted:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
-    """Event: a runner can not run its task at all; ``failure`` says why, in the form of ``Block.failure``."""
+    """Event: a runner can not run its task at all; ``failure`` says why, in the form of
+    ``Block.failure``.
+    """
 
     task: int
     attempt: int
@@ -211,7 +240,9 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True)
 class DrainRequested:
-    """Event: the worker shall leave, within ``patience`` seconds, once others have its tasks."""
+    """Event: the worker shall leave, within ``patience`` seconds, once others have its
+    tasks.
+    """
 
     patience: float
 
@@ -228,7 +259,8 @@ class BindLink:
 
 @dataclass(frozen=True, slots=True)
 class LinkBound:
-    """Event: the socket of a link is bound with a one-time secret, or could not be; ``kind`` is the error's class.
+    """Event: the socket of a link is bound with a one-time secret, or could not be;
+    ``kind`` is the error's class.
 
     ``memory``: what its client may map.
     """
@@ -243,7 +275,9 @@ class LinkBound:
 
 @dataclass(frozen=True, slots=True)
 class ShareMemory:
-    """Command: the client of this link has mapped its memory; put large frames there."""
+    """Command: the client of this link has mapped its memory; put large frames
+    there.
+    """
 
     link: str = field(repr=False)
 
@@ -275,7 +309,9 @@ class Compressing:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Event: for so many seconds a runner has been at the same thing; 0: it is not any more."""
+    """Event: for so many seconds a runner has been at the same thing; 0: it is not any
+    more.
+    """
 
     task: int
     attempt: int

@@ -1,1 +1,3 @@
-"""The settings of dispatcher and worker, and the addresses and keys that settings name."""
+"""The settings of dispatcher and worker, and the addresses and keys that settings
+name.
+"""

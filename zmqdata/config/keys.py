@@ -1,4 +1,6 @@
-"""The settings by which processes say which key they have; apart, as commands have them that start no server."""
+"""The settings by which processes say which key they have; apart, as commands have them
+that start no server.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ def key_file_setting() -> str | None:
     """Declares which key file to use."""
     return setting(
         None,
-        "file with the key of the cluster, as `zmqdata keygen` makes it; without it that of this user, which is made "
+        "file with the key of the cluster, as `zmqdata keygen` makes it; without it that of this "
+        "user, which is made "
         "when it is needed first",
         metavar="FILE",
         rival="insecure",
@@ -23,7 +26,9 @@ def key_file_setting() -> str | None:
 def insecure_setting() -> bool:
     """Declares whether to do without a key."""
     return setting(
-        False, "do without a key: nothing is encrypted, and whoever reaches a server may use it, and have it run code"
+        False,
+        "do without a key: nothing is encrypted, and whoever reaches a server may use it, and have "
+        "it run code",
     )
 
 

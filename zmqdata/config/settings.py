@@ -1,7 +1,9 @@
-"""Settings: the fields of a configuration, each declared once with its type, default, range and meaning.
+"""Settings: the fields of a configuration, each declared once with its type, default,
+range and meaning.
 
-From that declaration follow the check at creation, the docstring, the command-line option and the environment variable.
-What a setting means to a server is not known here; which settings there are is said by ``zmqdata.config.dispatcher``.
+From that declaration follow the check at creation, the docstring, the command-line
+option and the environment variable. What a setting means to a server is not known here;
+which settings there are is said by ``zmqdata.config.dispatcher``.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ T = TypeVar("T")
 class Declaration:
     """What is said of a setting beside its name, type and default.
 
-    ``least`` and ``most``: the range of a number; ``choices``: the words allowed, whatever their case; ``flag``,
-    ``metavar`` and ``variable``: option, placeholder and environment variable where they do not follow from the name;
-    ``rival``: another setting of the configuration, which contradicts this one where both are set.
+    ``least`` and ``most``: the range of a number; ``choices``: the words allowed,
+    whatever their case; ``flag``, ``metavar`` and ``variable``: option, placeholder and
+    environment variable where they do not follow from the name; ``rival``: another
+    setting of the configuration, which contradicts this one where both are set.
     """
 
     meaning: str
@@ -57,7 +60,9 @@ def setting(
     variable: str = "",
     rival: str = "",
 ) -> T:
-    """Declares a setting, as a field of a frozen dataclass; the arguments are those of ``Declaration``."""
+    """Declares a setting, as a field of a frozen dataclass; the arguments are those of
+    ``Declaration``.
+    """
     declaration = Declaration(meaning, least, most, choices, flag, metavar, variable, rival)
     # To the type checker a field is its default, as it is for ``dataclasses.field``.
     declared: T = field(default=default, metadata={"declaration": declaration})
@@ -151,7 +156,9 @@ def _read_range(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"\s*([0-9]{1,5})(?:-([0-9]{1,5}))?\s*", text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= first <= last <= MOST_PORT:
-        raise ValueError(f"expected a range of ports such as 7000-7100, between 1 and 65535, got {text!r}")
+        raise ValueError(
+            f"expected a range of ports such as 7000-7100, between 1 and 65535, got {text!r}"
+        )
     return first, last
 
 
@@ -165,14 +172,17 @@ def check_type(name: str, value: object, kind: type) -> None:
         TypeError: naming the argument, what came and what was expected.
     """
     if not isinstance(value, kind):
-        raise TypeError(f"`{name}` must be {kind.__name__}, got {value!r} of type {type(value).__name__}")
+        raise TypeError(
+            f"`{name}` must be {kind.__name__}, got {value!r} of type {type(value).__name__}"
+        )
 
 
 def check_int(name: str, value: object, least: int | None = None, most: int | None = None) -> int:
     """A whole number in its range.
 
     Raises:
-        TypeError: it is no whole number. True is an int to Python, and nobody means a port by it.
+        TypeError: it is no whole number. True is an int to Python, and nobody means a
+            port by it.
         ValueError: it is out of the range.
 
     Example:
@@ -189,7 +199,9 @@ def check_int(name: str, value: object, least: int | None = None, most: int | No
     if low or high:
         allowed = f"at least {least}" if low else f"at most {most}"
         if most == MOST_PORT:
-            allowed = f"between {least} and {most}" + (" (0 means any free port)" if least == 0 else "")
+            allowed = f"between {least} and {most}" + (
+                " (0 means any free port)" if least == 0 else ""
+            )
         elif least == FOREVER:
             allowed += " (-1 means never)"
         raise ValueError(f"`{name}` must be {allowed}, got {number}")
@@ -197,7 +209,8 @@ def check_int(name: str, value: object, least: int | None = None, most: int | No
 
 
 def check_wait(name: str, seconds: object, forever: bool = True) -> None:
-    """Refuses what is no time to wait, in seconds; None means for ever, where that is allowed.
+    """Refuses what is no time to wait, in seconds; None means for ever, where that is
+    allowed.
 
     Raises:
         TypeError: it is no number.
@@ -230,7 +243,8 @@ def check_text(name: str, text: str) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"`{name}` must be a text that UTF-8 can hold, got {text[:80]!r}: {error.reason} at position {error.start}"
+            f"`{name}` must be a text that UTF-8 can hold, got {text[:80]!r}: {error.reason} at "
+            f"position {error.start}"
         ) from None
     return text
 
@@ -257,18 +271,25 @@ def _checked_str(name: str, value: Any, declared: Declaration) -> str:
         value = os.fspath(value)
     check_type(name, value, str)
     if not value:
-        raise ValueError(f"`{name}` must not be empty; leave it out, or say {declared.metavar or 'a word'}")
+        raise ValueError(
+            f"`{name}` must not be empty; leave it out, or say {declared.metavar or 'a word'}"
+        )
     if declared.choices:
         found = [choice for choice in declared.choices if choice.lower() == value.lower()]
         if not found:
-            raise ValueError(f"`{name}` must be one of {', '.join(map(repr, declared.choices))}, got {value!r}")
+            raise ValueError(
+                f"`{name}` must be one of {', '.join(map(repr, declared.choices))}, got {value!r}"
+            )
         return found[0]
     return check_text(name, str(value))
 
 
 def _checked_texts(name: str, values: Any, declared: Declaration) -> tuple[str, ...]:
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        raise TypeError(f"`{name}` must be a list of strings, got {values!r}; for a single one write [{values!r}]")
+        raise TypeError(
+            f"`{name}` must be a list of strings, got {values!r}; for a single one write "
+            f"[{values!r}]"
+        )
     kept = tuple(values)
     for value in kept:
         check_type(f"{name} entry", value, str)
@@ -281,7 +302,9 @@ def _checked_ports(name: str, ports: Any, declared: Declaration) -> tuple[int, i
         raise TypeError(f"`{name}` must be a pair (first, last), got {ports!r}")
     first, last = (check_int(name, port, 1, MOST_PORT) for port in ports)
     if last < first:
-        raise ValueError(f"`{name}` must be (first, last) with first <= last, got ({first}, {last})")
+        raise ValueError(
+            f"`{name}` must be (first, last) with first <= last, got ({first}, {last})"
+        )
     return first, last
 
 
@@ -319,7 +342,9 @@ def checked(one: Field[Any], value: Any) -> Any:
 
 
 def check_settings(config: Any) -> None:
-    """Checks every setting of a frozen configuration that is being made, and puts its final form in place."""
+    """Checks every setting of a frozen configuration that is being made, and puts its
+    final form in place.
+    """
     for one in fields(config):
         object.__setattr__(config, one.name, checked(one, getattr(config, one.name)))
     of_name = {one.name: one for one in fields(config)}
@@ -328,7 +353,8 @@ def check_settings(config: Any) -> None:
         if rival and all(getattr(config, each.name) != each.default for each in (one, rival)):
             this, other = (f"`{each.name}` ({flag_of(each)})" for each in (one, rival))
             raise ValueError(
-                f"{this} and {other} contradict each other: leave out `{rival.name}` to have `{one.name}` count, or "
+                f"{this} and {other} contradict each other: leave out `{rival.name}` to have "
+                f"`{one.name}` count, or "
                 f"`{one.name}` to have `{rival.name}` count"
             )
 
@@ -337,17 +363,24 @@ def check_settings(config: Any) -> None:
 
 
 def from_environment(kind: type[T], explicit: Mapping[str, Any]) -> T:
-    """A configuration from what is given, else from the environment, else from the defaults.
+    """A configuration from what is given, else from the environment, else from the
+    defaults.
 
-    A variable that is empty counts as not set, and so does one that contradicts what is given.
+    A variable that is empty counts as not set, and so does one that contradicts what is
+    given.
 
     Raises:
-        TypeError, ValueError: as the configuration raises them; what comes from the environment is named.
+        TypeError, ValueError: as the configuration raises them; what comes from the
+            environment is named.
     """
     found: dict[str, Any] = {}
     variables: dict[str, str] = {}
     declared = fields(cast(Any, kind))
-    chosen = {one.name for one in declared if explicit.get(one.name, one.default) not in (None, one.default)}
+    chosen = {
+        one.name
+        for one in declared
+        if explicit.get(one.name, one.default) not in (None, one.default)
+    }
     beaten = {declaration_of(one).rival for one in declared if one.name in chosen}
     beaten |= {one.name for one in declared if declaration_of(one).rival in chosen}
     for one in declared:
@@ -381,9 +414,12 @@ def variables(*kinds: type) -> set[str]:
 
 
 def described(kind: type[T]) -> type[T]:
-    """Decorator: puts what was declared of each setting in the place of ``{settings}`` in the class's docstring."""
+    """Decorator: puts what was declared of each setting in the place of ``{settings}``
+    in the class's docstring.
+    """
     lines = [f"{one.name}: {declaration_of(one).meaning}." for one in fields(cast(Any, kind))]
-    # Cleaned first: Python 3.13 takes the indentation of docstrings away, those before it leave it.
+    # Cleaned first: Python 3.13 takes the indentation of docstrings away, those before
+    # it leave it.
     kind.__doc__ = inspect.cleandoc(kind.__doc__ or "").replace("{settings}", "\n    ".join(lines))
     return kind
 

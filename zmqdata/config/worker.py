@@ -1,7 +1,7 @@
 """The configuration of a worker, checked when it is made.
 
-Names, order and meaning of the fields are tf.data's, ours come after them. No address is resolved and no file is
-touched here; that is for the server.
+Names, order and meaning of the fields are tf.data's, ours come after them. No address
+is resolved and no file is touched here; that is for the server.
 """
 
 from __future__ import annotations
@@ -39,10 +39,13 @@ LEAST_SHARED_MEMORY, MOST_SHARED_MEMORY = 1 << 16, 1 << 40
 
 
 def dispatcher_setting() -> str:
-    """Declares where the dispatcher is, which a worker and all commands that ask one have to know."""
+    """Declares where the dispatcher is, which a worker and all commands that ask one
+    have to know.
+    """
     return setting(
         "",
-        "where the dispatcher listens, as it says when it is ready: tcp://host:port, host:port or ipc://path",
+        "where the dispatcher listens, as it says when it is ready: tcp://host:port, host:port or "
+        "ipc://path",
         flag="--dispatcher",
         metavar="tcp://HOST:PORT",
         variable="ZMQDATA_DISPATCHER",
@@ -61,7 +64,8 @@ class WorkerConfig:
 
     Raises:
         TypeError: a field has another type.
-        ValueError: a field is empty, malformed, out of its range or at odds with another one; no dispatcher is named.
+        ValueError: a field is empty, malformed, out of its range or at odds with
+            another one; no dispatcher is named.
         NotFoundError: a protocol does not exist.
         FailedPreconditionError: a tag is empty.
 
@@ -69,61 +73,86 @@ class WorkerConfig:
         >>> WorkerConfig("tcp://10.0.0.1:5050", worker_tags=("GPU",)).heartbeat_interval_ms
         1000
 
-    tf.data has the same fields, those from ``data_ports`` on excepted, with slower defaults.
+    tf.data has the same fields, those from ``data_ports`` on excepted, with slower
+    defaults.
     """
 
     dispatcher_address: str = dispatcher_setting()
     worker_address: str | None = setting(
         None,
-        "what to tell others to connect to: HOST, HOST:%port% or HOST:PORT; without it what host says, or the local "
+        "what to tell others to connect to: HOST, HOST:%port% or HOST:PORT; without it what host "
+        "says, or the local "
         "address of the route to the dispatcher when that means every interface",
         flag="--advertise",
         metavar="ADDR",
     )
-    port: int = setting(0, "TCP port of the control socket; 0: any free one", least=0, most=MOST_PORT)
-    protocol: str = setting("tcp", "protocol of the control connections; 'tcp' is the only one", metavar="tcp")
-    heartbeat_interval_ms: int = milliseconds(1_000, "how often the dispatcher hears of the worker, in milliseconds")
+    port: int = setting(
+        0, "TCP port of the control socket; 0: any free one", least=0, most=MOST_PORT
+    )
+    protocol: str = setting(
+        "tcp", "protocol of the control connections; 'tcp' is the only one", metavar="tcp"
+    )
+    heartbeat_interval_ms: int = milliseconds(
+        1_000, "how often the dispatcher hears of the worker, in milliseconds"
+    )
     dispatcher_timeout_ms: int = milliseconds(
-        3_600_000, "how long the worker does without its dispatcher, in milliseconds; longer than a heartbeat interval"
+        3_600_000,
+        "how long the worker does without its dispatcher, in milliseconds; longer than a heartbeat "
+        "interval",
     )
     data_transfer_protocol: str | None = setting(
         None,
-        "the only transport over which to send elements: 'tcp', or for clients of this host 'ipc' (paths) or 'shm' "
+        "the only transport over which to send elements: 'tcp', or for clients of this host 'ipc' "
+        "(paths) or 'shm' "
         "(shared memory); without it the best that the client can use",
         metavar="tcp|ipc|shm",
     )
     data_transfer_address: str | None = setting(
         None,
-        "what to tell clients to connect to for elements: HOST, HOST:%dts_port% or, with a single data port, "
+        "what to tell clients to connect to for elements: HOST, HOST:%dts_port% or, with a single "
+        "data port, "
         "HOST:PORT; without it the host of worker_address",
         metavar="ADDR",
     )
     host: str = setting(
-        "127.0.0.1", "address or name of this machine to listen on; 0.0.0.0: every interface", metavar="ADDR"
+        "127.0.0.1",
+        "address or name of this machine to listen on; 0.0.0.0: every interface",
+        metavar="ADDR",
     )
-    worker_tags: tuple[str, ...] = setting((), "free words by which jobs may choose workers", flag="--tag", metavar="T")
+    worker_tags: tuple[str, ...] = setting(
+        (), "free words by which jobs may choose workers", flag="--tag", metavar="T"
+    )
     data_transfer_port: int = setting(
         0,
-        "the only TCP port for connections that carry elements, enough for one client at a time; 0: see data_ports, "
+        "the only TCP port for connections that carry elements, enough for one client at a time; "
+        "0: see data_ports, "
         "of which it takes the place",
         least=0,
         most=MOST_PORT,
     )
     cross_trainer_cache_size_bytes: int = setting(
-        10 << 30, "how many bytes of elements each task keeps for a cross-trainer cache", least=1, most=MOST_BYTES
+        10 << 30,
+        "how many bytes of elements each task keeps for a cross-trainer cache",
+        least=1,
+        most=MOST_BYTES,
     )
     snapshot_max_chunk_size_bytes: int = setting(
-        6 << 30, "about the largest chunk that distributed_save writes, in bytes", least=1, most=MOST_BYTES
+        6 << 30,
+        "about the largest chunk that distributed_save writes, in bytes",
+        least=1,
+        most=MOST_BYTES,
     )
     shutdown_quiet_period_ms: int = milliseconds(
         0,
-        "how long a worker that is told to stop goes on sending the elements that it has made, in milliseconds; it "
+        "how long a worker that is told to stop goes on sending the elements that it has made, in "
+        "milliseconds; it "
         "ends earlier when clients have them all",
         least=0,
     )
     data_ports: tuple[int, int] | None = setting(
         None,
-        "first and last TCP port for connections that carry elements, one for each client; without it any free one",
+        "first and last TCP port for connections that carry elements, one for each client; without "
+        "it any free one",
         metavar="A-B",
     )
     buffer_bytes: int = setting(
@@ -131,19 +160,24 @@ class WorkerConfig:
     )
     shared_memory_bytes: int = setting(
         128 << 20,
-        "how many bytes of memory each client of this host may share with the worker, taken as large elements need "
+        "how many bytes of memory each client of this host may share with the worker, taken as "
+        "large elements need "
         f"them; at least {LEAST_SHARED_MEMORY}, or 0: none",
         least=0,
         most=MOST_SHARED_MEMORY,
     )
     pipeline_cache_dir: str | None = setting(
         None,
-        "folder for large arrays and shipped code of pipelines, shared by all workers that name it; without it one of "
+        "folder for large arrays and shipped code of pipelines, shared by all workers that name "
+        "it; without it one of "
         "this user in the system's temporary folder",
         metavar="DIR",
     )
     pipeline_cache_bytes: int = setting(
-        16 << 30, "how many bytes are kept there; those used longest ago make way for others", least=1, most=MOST_BYTES
+        16 << 30,
+        "how many bytes are kept there; those used longest ago make way for others",
+        least=1,
+        most=MOST_BYTES,
     )
     key_file: str | None = key_file_setting()
     insecure: bool = insecure_setting()
@@ -151,7 +185,8 @@ class WorkerConfig:
     def __post_init__(self) -> None:
         if isinstance(self.dispatcher_address, (str, type(None))) and not self.dispatcher_address:
             raise ValueError(
-                "Must specify a `dispatcher_address` in the `WorkerConfig`, for example 'tcp://127.0.0.1:5050', the "
+                "Must specify a `dispatcher_address` in the `WorkerConfig`, for example "
+                "'tcp://127.0.0.1:5050', the "
                 "address that the dispatcher prints when it starts"
             )
         check_settings(self)
@@ -160,12 +195,15 @@ class WorkerConfig:
         self._check_addresses()
         if not all(tag.strip() for tag in self.worker_tags):
             raise FailedPreconditionError(
-                f"Worker tags cannot be empty. Got worker_tags={self.worker_tags!r}; leave the empty ones out"
+                f"Worker tags cannot be empty. Got worker_tags={self.worker_tags!r}; leave the "
+                "empty ones out"
             )
         if self.dispatcher_timeout_ms <= self.heartbeat_interval_ms:
             raise ValueError(
-                f"`dispatcher_timeout_ms`={self.dispatcher_timeout_ms} must be longer than `heartbeat_interval_ms`="
-                f"{self.heartbeat_interval_ms}: between two heartbeats the dispatcher has nothing to answer"
+                f"`dispatcher_timeout_ms`={self.dispatcher_timeout_ms} must be longer than "
+                "`heartbeat_interval_ms`="
+                f"{self.heartbeat_interval_ms}: between two heartbeats the dispatcher has nothing "
+                "to answer"
             )
         self._check_data_sockets()
         self._check_shared_memory()
@@ -179,22 +217,30 @@ class WorkerConfig:
 
     def _check_data_sockets(self) -> None:
         if self.data_transfer_protocol is not None:
-            object.__setattr__(self, "data_transfer_protocol", _checked_transport(self.data_transfer_protocol))
+            object.__setattr__(
+                self, "data_transfer_protocol", _checked_transport(self.data_transfer_protocol)
+            )
         if self.data_transfer_port and self.data_ports is not None:
             raise ValueError(
-                f"`data_transfer_port`={self.data_transfer_port} and `data_ports`={self.data_ports} say the same "
+                f"`data_transfer_port`={self.data_transfer_port} and "
+                f"`data_ports`={self.data_ports} say the same "
                 "thing; give one of the two"
             )
         names = ("data_ports", "data_transfer_port", "data_transfer_address")
         useless = [name for name in names if getattr(self, name)]
         if self.data_transfer_protocol in ("ipc", "shm") and useless:
             chosen = self.data_transfer_protocol
-            raise ValueError(f"`{useless[0]}` means nothing with `data_transfer_protocol`={chosen!r}, which uses paths")
+            raise ValueError(
+                f"`{useless[0]}` means nothing with `data_transfer_protocol`={chosen!r}, which "
+                "uses paths"
+            )
         ports = self.usable_data_ports
         if self.announced_data_port and (ports is None or ports[0] != ports[1]):
             raise ValueError(
-                f"`data_transfer_address`={self.data_transfer_address!r} names one port for all connections that carry "
-                f"elements, and there may be several: write {DATA_PORT_MARK} for it, or set `data_transfer_port`"
+                f"`data_transfer_address`={self.data_transfer_address!r} names one port for all "
+                "connections that carry "
+                f"elements, and there may be several: write {DATA_PORT_MARK} for it, or set "
+                "`data_transfer_port`"
             )
 
     def _check_shared_memory(self) -> None:
@@ -205,34 +251,47 @@ class WorkerConfig:
             )
         if self.data_transfer_protocol == "shm" and not self.shared_memory_bytes:
             raise ValueError(
-                "`shared_memory_bytes`=0 leaves nothing for `data_transfer_protocol`='shm': give it memory, or say "
+                "`shared_memory_bytes`=0 leaves nothing for `data_transfer_protocol`='shm': give "
+                "it memory, or say "
                 "'ipc' to send elements through sockets"
             )
 
     @property
     def usable_data_ports(self) -> tuple[int, int] | None:
-        """First and last port for connections that carry elements, whichever setting says so; None: any."""
-        return (self.data_transfer_port, self.data_transfer_port) if self.data_transfer_port else self.data_ports
+        """First and last port for connections that carry elements, whichever setting
+        says so; None: any.
+        """
+        return (
+            (self.data_transfer_port, self.data_transfer_port)
+            if self.data_transfer_port
+            else self.data_ports
+        )
 
     @property
     def announced_port(self) -> str:
-        """The port that ``worker_address`` names, ``""`` when it names none, or the one that is bound."""
+        """The port that ``worker_address`` names, ``""`` when it names none, or the one
+        that is bound.
+        """
         return port_in(self.worker_address or "", PORT_MARK)
 
     @property
     def announced_data_port(self) -> str:
-        """The port that ``data_transfer_address`` names, ``""`` when it names none, or the one that is bound."""
+        """The port that ``data_transfer_address`` names, ``""`` when it names none, or
+        the one that is bound.
+        """
         return port_in(self.data_transfer_address or "", DATA_PORT_MARK)
 
     @classmethod
     def from_environment(cls, **explicit: Any) -> Self:
-        """A configuration in which what is not given is taken from ``ZMQDATA_*``, as the command line does.
+        """A configuration in which what is not given is taken from ``ZMQDATA_*``, as
+        the command line does.
 
         Args:
             explicit: fields by name; they win over the environment.
 
         Raises:
-            TypeError, ValueError: as for the class; what the environment has wrong is named.
+            TypeError, ValueError: as for the class; what the environment has wrong is
+                named.
 
         Example:
             >>> WorkerConfig.from_environment(dispatcher_address="tcp://10.0.0.1:5050").port
@@ -244,7 +303,8 @@ class WorkerConfig:
 def _checked_transport(name: str) -> str:
     if name.lower() not in DATA_TRANSPORTS:
         raise NotFoundError(
-            f"No data transfer server factory has been registered for name {name}. A worker's `data_transfer_protocol` "
+            f"No data transfer server factory has been registered for name {name}. A worker's "
+            "`data_transfer_protocol` "
             f"is one of {', '.join(map(repr, DATA_TRANSPORTS))}, or None for the best of them"
         )
     return name.lower()

@@ -1,4 +1,6 @@
-"""What follows from a job's parameters alone: which workers may host its tasks, who reads them, whether tasks move."""
+"""What follows from a job's parameters alone: which workers may host its tasks, who
+reads them, whether tasks move.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,17 @@ UNSPLIT = frozenset({"OFF", "DYNAMIC"})
 
 
 def is_static(job: JobParameters) -> bool:
-    """Whether each task of a job reads the fixed part of the input that belongs to its worker."""
+    """Whether each task of a job reads the fixed part of the input that belongs to its
+    worker.
+    """
     return job.processing_mode not in UNSPLIT and job.num_tasks is None
 
 
 def outlives_host(one: JobParameters | TaskDefinition) -> bool:
     """Whether the tasks of a job go on elsewhere when their worker is gone.
 
-    Otherwise each of them is a copy of the whole input: what comes to one comes to all, and losing one is no loss.
+    Otherwise each of them is a copy of the whole input: what comes to one comes to all,
+    and losing one is no loss.
 
     Example:
         >>> [outlives_host(JobParameters("job", "dataset", mode)) for mode in ("OFF", "DYNAMIC", "FILE")]
@@ -31,7 +36,8 @@ def outlives_host(one: JobParameters | TaskDefinition) -> bool:
 
 
 def effective_target(job: JobParameters, colocated: bool) -> str:
-    """The target workers of a job, given whether clients and workers are deployed in pairs.
+    """The target workers of a job, given whether clients and workers are deployed in
+    pairs.
 
     There, a worker's static part is for the client beside it (tf.data's rule).
     """
@@ -41,7 +47,8 @@ def effective_target(job: JobParameters, colocated: bool) -> str:
 
 
 def may_read(target: str, address: str, tags: Collection[str], local: Collection[str]) -> bool:
-    """Whether a client with these ``local`` workers reads from the worker at ``address``.
+    """Whether a client with these ``local`` workers reads from the worker at
+    ``address``.
 
     Example:
         >>> may_read("AUTO", "tcp://b:1", ("colocated",), local=()), may_read("AUTO", "tcp://b:1", ("GPU",), local=())
@@ -63,7 +70,8 @@ def is_for_all(target: str, tags: Collection[str]) -> bool:
 
 
 def changed_content(dataset_id: str, known: str, found: str) -> str:
-    """Says how the content differs that a client knows under an id from what the dispatcher has there, and why.
+    """Says how the content differs that a client knows under an id from what the
+    dispatcher has there, and why.
 
     >>> changed_content("one", "a:b:c", "a:b:d")[:96]
     'The dataset with id one has another content than this client knows. Known functions: <c>; found:'
@@ -75,9 +83,12 @@ def changed_content(dataset_id: str, known: str, found: str) -> str:
         if one != other
     ]
     return (
-        f"The dataset with id {dataset_id} has another content than this client knows. {pairs[0]} Probably the "
-        "dispatcher was restarted without a work_dir, and something else was registered under this id before this "
-        "client came back. Call from_dataset_id() again to read what is there now, or register what you want under an "
+        f"The dataset with id {dataset_id} has another content than this client knows. {pairs[0]} "
+        "Probably the "
+        "dispatcher was restarted without a work_dir, and something else was registered under this "
+        "id before this "
+        "client came back. Call from_dataset_id() again to read what is there now, or register "
+        "what you want under an "
         "id of its own; with a work_dir a dispatcher keeps what its ids mean."
     )
 

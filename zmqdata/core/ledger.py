@@ -1,6 +1,8 @@
-"""How splits of one source are leased: where the iteration stands in it, and how many a task gets at a time.
+"""How splits of one source are leased: where the iteration stands in it, and how many a
+task gets at a time.
 
-Pure arithmetic over ``zmqdata.splits``; who asks and who answers is the dispatcher core's affair.
+Pure arithmetic over ``zmqdata.splits``; who asks and who answers is the dispatcher
+core's affair.
 """
 
 from __future__ import annotations
@@ -17,14 +19,18 @@ RAMP_SECONDS = 0.25
 STEADY_SECONDS = 10.0
 FIRST_OWN = 64
 MOST_REPETITIONS = 16
-"""Of a source, those with splits that were used up: so many are told apart, older ones are over."""
+"""Of a source, those with splits that were used up: so many are told apart, older ones
+are over.
+"""
 
 
 @dataclass
 class SpentSplits:
-    """The splits of one source whose ledger entries nobody needs any more, by repetition; ends count for nothing.
+    """The splits of one source whose ledger entries nobody needs any more, by
+    repetition; ends count for nothing.
 
-    Where each task has every ``step``-th split, only the last one of each: those before it were its, too.
+    Where each task has every ``step``-th split, only the last one of each: those before
+    it were its, too.
     """
 
     repetitions: dict[int, RangeSet] = field(default_factory=dict)
@@ -42,7 +48,9 @@ class SpentSplits:
         newest = {last % split.step: last}
         for number in (number for first, stop in spent for number in range(first, stop)):
             newest[number % split.step] = max(number, newest.get(number % split.step, 0))
-        self.repetitions[split.repetition] = RangeSet((number, number + 1) for number in newest.values())
+        self.repetitions[split.repetition] = RangeSet(
+            (number, number + 1) for number in newest.values()
+        )
         self._forget_old()
 
     def restore(self, repetition: int, ranges: Iterable[tuple[int, int]]) -> None:
@@ -57,11 +65,13 @@ class SpentSplits:
 
 @dataclass
 class SplitCursor:
-    """The position of one iteration in one source: all splits below ``next`` of ``repetition`` were handed out.
+    """The position of one iteration in one source: all splits below ``next`` of
+    ``repetition`` were handed out.
 
-    ``names`` are the files found for each repetition that is not over. ``returned`` are ranges that were handed out and
-    taken back; they come before anything new. A cursor of a single task has only each ``step``-th split, from number
-    ``first`` on, and its ``names`` are those of the iteration's.
+    ``names`` are the files found for each repetition that is not over. ``returned`` are
+    ranges that were handed out and taken back; they come before anything new. A cursor
+    of a single task has only each ``step``-th split, from number ``first`` on, and its
+    ``names`` are those of the iteration's.
     """
 
     source: SplitSource
@@ -85,7 +95,9 @@ class SplitCursor:
             self.next = max(self.next, split.start + split.size * split.step)
 
     def _give_again(self, split: Split) -> bool:
-        """Whether the split begins a range that was taken back, from which it is removed then."""
+        """Whether the split begins a range that was taken back, from which it is
+        removed then.
+        """
         for at, whole in enumerate(self.returned):
             if (whole.repetition, whole.start) == (split.repetition, split.start):
                 rest = whole.part(split.size, whole.size)
@@ -94,7 +106,9 @@ class SplitCursor:
         return False
 
     def restore(self, repetition: int, number: int, returned: Iterable[Split]) -> None:
-        """Puts it where it was: all splits below ``number`` of a repetition were handed out, but for some."""
+        """Puts it where it was: all splits below ``number`` of a repetition were handed
+        out, but for some.
+        """
         self.repetition, self.next, self.returned = repetition, number, list(returned)
 
     def forget_names(self, repetition: int) -> None:
@@ -103,34 +117,50 @@ class SplitCursor:
             del self.names[past]
 
     def take_back(self, splits: Iterable[Split]) -> None:
-        """Takes ranges that were handed out and not started; end marks among them mean nothing any more."""
+        """Takes ranges that were handed out and not started; end marks among them mean
+        nothing any more.
+        """
         self.returned += [split for split in splits if not split.is_end]
 
     def list(self, repetition: int, names: tuple[str, ...]) -> None:
-        """Takes the files found for a repetition, and names those that are to be handed out again."""
+        """Takes the files found for a repetition, and names those that are to be handed
+        out again.
+        """
         if repetition >= self.repetition:
             self.names[repetition] = names
         for at, split in enumerate(self.returned):
             if self._is_nameless(split, repetition):
                 self.returned[at] = replace(
-                    split, stop=min(split.stop, len(names)), names=names[split.start : split.stop : split.step]
+                    split,
+                    stop=min(split.stop, len(names)),
+                    names=names[split.start : split.stop : split.step],
                 )
         self.returned = [split for split in self.returned if split.start < split.stop]
 
     def _is_nameless(self, split: Split, repetition: int) -> bool:
-        return isinstance(self.source, FileSplits) and split.repetition == repetition and not split.names
+        return (
+            isinstance(self.source, FileSplits)
+            and split.repetition == repetition
+            and not split.names
+        )
 
     @property
     def exhausted(self) -> bool:
-        """Whether the current repetition has no split left, nor any other that was taken back."""
+        """Whether the current repetition has no split left, nor any other that was
+        taken back.
+        """
         count = self.count(self.repetition)
         return count is not None and self.next >= count and not self.returned
 
     def needs_listing(self, repetition: int) -> bool:
-        """Whether the files must be listed before a split of this repetition can be handed out."""
+        """Whether the files must be listed before a split of this repetition can be
+        handed out.
+        """
         if not isinstance(self.source, FileSplits) or repetition in self.names:
             return False
-        return repetition >= self.repetition or any(self._is_nameless(one, repetition) for one in self.returned)
+        return repetition >= self.repetition or any(
+            self._is_nameless(one, repetition) for one in self.returned
+        )
 
     def count(self, repetition: int) -> int | None:
         """The number of splits in a repetition; None when endless or not listed yet."""
@@ -152,7 +182,9 @@ class SplitCursor:
         return self.next if repetition == self.repetition else self.first
 
     def peek(self, repetition: int, size: int) -> Split:
-        """The next ``size`` splits of a repetition, or its end mark. Counts nothing: see ``advance``."""
+        """The next ``size`` splits of a repetition, or its end mark. Counts nothing:
+        see ``advance``.
+        """
         for whole in self.returned:
             if whole.repetition == repetition:
                 return whole.part(0, min(size, whole.size))
@@ -168,8 +200,9 @@ class SplitCursor:
 def lease_size(previous: int, seconds: float, remaining: int | None, tasks: int) -> int:
     """How many splits a task gets now.
 
-    Small at first, so that a few large splits (files) are shared evenly, and growing while they are used up fast, so
-    that many small ones (rows) cost no message each. Towards the end it shrinks, so that tasks end together.
+    Small at first, so that a few large splits (files) are shared evenly, and growing
+    while they are used up fast, so that many small ones (rows) cost no message each.
+    Towards the end it shrinks, so that tasks end together.
 
     Args:
         previous: size of the task's last lease, 0 for none.
@@ -193,7 +226,8 @@ def lease_size(previous: int, seconds: float, remaining: int | None, tasks: int)
 
 
 def own_lease_size(previous: int, seconds: float) -> int:
-    """How many splits a task gets now that nobody else may get: there is nothing to share, only messages to save.
+    """How many splits a task gets now that nobody else may get: there is nothing to
+    share, only messages to save.
 
     Args:
         previous: size of the task's last lease, 0 for none.
@@ -203,22 +237,25 @@ def own_lease_size(previous: int, seconds: float) -> int:
 
 
 def lease_seconds(previous: int, pace: float, since: float) -> float:
-    """How long a task's last lease lasts: by the pace that its runner has measured, or else by when it was given.
+    """How long a task's last lease lasts: by the pace that its runner has measured, or
+    else by when it was given.
 
     Args:
         previous: its size.
         pace: seconds for each split, 0 when unknown.
-        since: seconds from then until the next ask, which comes before the lease is used up.
+        since: seconds from then until the next ask, which comes before the lease is
+            used up.
     """
     return previous * pace if pace > 0 else since
 
 
 @dataclass
 class Ledger:
-    """The splits of one source that a task was given, in order, with the end marks. Entries are numbered for good.
+    """The splits of one source that a task was given, in order, with the end marks.
+    Entries are numbered for good.
 
-    ``base``: so many of the first entries are not kept: nobody will need them again. ``spent`` counts what is in
-    these, of all ledgers of the source.
+    ``base``: so many of the first entries are not kept: nobody will need them again.
+    ``spent`` counts what is in these, of all ledgers of the source.
     """
 
     entries: list[Split] = field(default_factory=list)
@@ -231,7 +268,8 @@ class Ledger:
         return self.base + len(self.entries)
 
     def ends(self, repetition: int) -> bool:
-        """Whether the task was told that a repetition is over; what came of it then, its source would not look at.
+        """Whether the task was told that a repetition is over; what came of it then,
+        its source would not look at.
 
         >>> Ledger([Split(0, 0, 2), Split(0, 2, 2)]).ends(0), Ledger([Split(0, 0, 2)]).ends(0)
         (True, False)
@@ -244,7 +282,9 @@ class Ledger:
         return tuple(self.entries[max(0, entry - self.base) :])
 
     def parted(self, entries: int, stop: int) -> tuple[list[Split], list[Split]] | None:
-        """What is kept of it and what comes back when only so many entries stay. See ``cut_ledger``."""
+        """What is kept of it and what comes back when only so many entries stay. See
+        ``cut_ledger``.
+        """
         return cut_ledger(self.entries, entries - self.base, stop)
 
     def trim(self, base: int) -> None:
@@ -257,13 +297,17 @@ class Ledger:
             self.base = base
 
 
-def cut_ledger(entries: Sequence[Split], count: int, stop: int) -> tuple[list[Split], list[Split]] | None:
-    """Parts a ledger into what stays and what comes back; None when it has no such place.
+def cut_ledger(
+    entries: Sequence[Split], count: int, stop: int
+) -> tuple[list[Split], list[Split]] | None:
+    """Parts a ledger into what stays and what comes back; None when it has no such
+    place.
 
     Args:
         entries: the ledger of one source.
         count: the number of entries that stay.
-        stop: where the last one of these ends from now on; what is behind comes back, too.
+        stop: where the last one of these ends from now on; what is behind comes back,
+            too.
     """
     if not 0 <= count <= len(entries):
         return None
@@ -273,6 +317,9 @@ def cut_ledger(entries: Sequence[Split], count: int, stop: int) -> tuple[list[Sp
         if not (last.start < stop <= last.stop or stop == last.stop):
             return None
         if stop < last.stop:
-            kept[-1], rest = last.part(0, stop - last.start), last.part(stop - last.start, last.size)
+            kept[-1], rest = (
+                last.part(0, stop - last.start),
+                last.part(stop - last.start, last.size),
+            )
             back.insert(0, rest)
     return kept, back

@@ -1,4 +1,5 @@
-"""How much of everything one dispatcher holds: whoever is let in cannot use up its memory, by mistake or on purpose.
+"""How much of everything one dispatcher holds: whoever is let in cannot use up its
+memory, by mistake or on purpose.
 
 Nobody who works comes near these. What is over a limit is refused and changes nothing.
 """
@@ -18,9 +19,13 @@ MOST_CONSUMERS = 10_000
 MOST_TASKS = 4_096
 """Of one job whose order is promised."""
 MOST_TASKS_TOGETHER = 500_000
-"""Of all jobs, from which on there is no further job whose order is promised. Each takes about a kilobyte."""
+"""Of all jobs, from which on there is no further job whose order is promised. Each
+takes about a kilobyte.
+"""
 MOST_REGISTERED_BYTES = 1 << 30
-"""Of all datasets together: what is known of them, and of their pipelines what came with that."""
+"""Of all datasets together: what is known of them, and of their pipelines what came
+with that.
+"""
 MOST_WAITING_BYTES = 1 << 30
 """Of all states together from which jobs wait to go on."""
 MOST_CHECKPOINT_BYTES = 12 << 20
@@ -30,7 +35,17 @@ MOST_UPLOADS = 10_000
 MOST_CHARACTERS = 1_000
 """In any name that a peer gives: to itself, to a job, to a dataset."""
 
-REPEATED = ("request", "client", "worker", "dataset_id", "job", "digest", "compression", "on_poison", "run")
+REPEATED = (
+    "request",
+    "client",
+    "worker",
+    "dataset_id",
+    "job",
+    "digest",
+    "compression",
+    "on_poison",
+    "run",
+)
 """Fields of asks that answers may repeat."""
 
 
@@ -59,7 +74,9 @@ def too_long(texts: Mapping[str, str]) -> str:
 
 
 def repeats_too_long(ask: object) -> str:
-    """What of an ask is longer than a name, though its answer repeats it: who reads none has many of them wait here."""
+    """What of an ask is longer than a name, though its answer repeats it: who reads
+    none has many of them wait here.
+    """
     for name in REPEATED:
         text = getattr(ask, name, None)
         if isinstance(text, str) and len(text) > MOST_CHARACTERS:

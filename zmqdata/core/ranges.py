@@ -1,4 +1,6 @@
-"""Sets of element numbers, kept as sorted disjoint half-open ranges: what was delivered, held, or must be skipped."""
+"""Sets of element numbers, kept as sorted disjoint half-open ranges: what was
+delivered, held, or must be skipped.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from collections.abc import Iterable, Iterator
 
 
 class RangeSet:
-    """A mutable set of non-negative integers that is cheap when its members lie in few runs.
+    """A mutable set of non-negative integers that is cheap when its members lie in few
+    runs.
 
     Args:
         ranges: pairs ``(first, stop)`` in any order; empty ones are ignored.

@@ -1,4 +1,6 @@
-"""Some of many at a time, all of them in turn. What must be said of thousands, and not at once, is said so."""
+"""Some of many at a time, all of them in turn. What must be said of thousands, and not
+at once, is said so.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Rotation:
         self._next = 0
 
     def take(self, names: Collection[str]) -> tuple[str, ...]:
-        """The next ones, all when there are no more than that; each of those that stay comes once in a round."""
+        """The next ones, all when there are no more than that; each of those that stay
+        comes once in a round.
+        """
         if len(names) <= self._most:
             return tuple(names)
         first = self._next % len(names)

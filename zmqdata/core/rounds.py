@@ -1,8 +1,9 @@
-"""The arithmetic of coordinated reads: which step is which round of which task, and how far may be read.
+"""The arithmetic of coordinated reads: which step is which round of which task, and how
+far may be read.
 
-A step is what every consumer takes at the same place of its own stream: one round, made by one task. Views say which
-tasks take turns from which step on. Who may read what, and when a view begins, is decided in
-``core.dispatcher.coordinated``.
+A step is what every consumer takes at the same place of its own stream: one round, made
+by one task. Views say which tasks take turns from which step on. Who may read what, and
+when a view begins, is decided in ``core.dispatcher.coordinated``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Run:
 
 
 def run_at(views: Sequence[View], step: int, horizon: int) -> Run | None:
-    """What a step is, and how many of those that follow are the next rounds of the same task.
+    """What a step is, and how many of those that follow are the next rounds of the same
+    task.
 
     None at or beyond the horizon.
 
@@ -49,7 +51,8 @@ def run_at(views: Sequence[View], step: int, horizon: int) -> Run | None:
 
 
 def turns_at(views: Sequence[View], step: int, horizon: int) -> tuple[int, int]:
-    """How many tasks take turns at a step, and the step at which others begin to, or the horizon.
+    """How many tasks take turns at a step, and the step at which others begin to, or
+    the horizon.
 
     Example:
         >>> views = (View(0, ((7, 0), (8, 0))), View(10, ((8, 5),)))
@@ -84,7 +87,8 @@ def rounds_before(views: Sequence[View], task: int, step: int) -> int:
 
 
 def last_step(view: View, totals: Mapping[int, int]) -> int | None:
-    """The step from which on the tasks of a view have nothing left; None while some may have.
+    """The step from which on the tasks of a view have nothing left; None while some may
+    have.
 
     Example:
         >>> last_step(View(10, ((7, 3), (8, 5))), {7: 5, 8: 5}), last_step(View(10, ((7, 3), (8, 5))), {7: 5})
@@ -103,8 +107,8 @@ def last_step(view: View, totals: Mapping[int, int]) -> int | None:
 def steps_ahead(previous: int, seconds: float, tasks: int) -> int:
     """By how many steps the horizon moves now.
 
-    Few at first, so that a worker which joins soon is soon read; then more each time, up to what takes half a minute:
-    so long the consumers can do without a dispatcher.
+    Few at first, so that a worker which joins soon is soon read; then more each time,
+    up to what takes half a minute: so long the consumers can do without a dispatcher.
 
     Args:
         previous: by how many it moved the last time, 0 for none.
@@ -119,11 +123,12 @@ def steps_ahead(previous: int, seconds: float, tasks: int) -> int:
 
 
 class Rounds:
-    """How far the consumers of one iteration have come, and how far they may go. Changed by updates only.
+    """How far the consumers of one iteration have come, and how far they may go.
+    Changed by updates only.
 
-    ``steps``: what each consumer has reported. ``seats``: the client that was the last to read as each, or does, if
-    any. ``views`` are those that somebody has not passed yet, ``known`` all
-    tasks that were ever in one.
+    ``steps``: what each consumer has reported. ``seats``: the client that was the last
+    to read as each, or does, if any. ``views`` are those that somebody has not passed
+    yet, ``known`` all tasks that were ever in one.
 
     Args:
         num_consumers: how many there are.
@@ -141,9 +146,16 @@ class Rounds:
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
-    def restore(self, steps: Iterable[int], views: Iterable[View], horizon: int, known: Iterable[int]) -> None:
+    def restore(
+        self, steps: Iterable[int], views: Iterable[View], horizon: int, known: Iterable[int]
+    ) -> None:
         """Puts everything where it was."""
-        self.steps, self.views, self.horizon, self.known = list(steps), list(views), horizon, set(known)
+        self.steps, self.views, self.horizon, self.known = (
+            list(steps),
+            list(views),
+            horizon,
+            set(known),
+        )
 
     def begin(self, tasks: tuple[tuple[int, int], ...]) -> None:
         """A view begins at the horizon."""
@@ -155,16 +167,25 @@ class Rounds:
         self.horizon = max(self.horizon, horizon)
 
     def advance(self, consumer: int, step: int) -> dict[int, int]:
-        """A consumer has passed all steps below this one; returns, per task, the rounds that all have passed."""
+        """A consumer has passed all steps below this one; returns, per task, the rounds
+        that all have passed.
+        """
         self.steps[consumer] = max(self.steps[consumer], step)
         lowest = min(self.steps)
-        passed = {task: rounds_before(self.views, task, lowest) for view in self.views for task, _ in view.tasks}
+        passed = {
+            task: rounds_before(self.views, task, lowest)
+            for view in self.views
+            for task, _ in view.tasks
+        }
         while len(self.views) > 1 and self.views[1].first_step <= lowest:
             del self.views[0]
         return passed
 
-    def next_tasks(self, totals: Mapping[int, int], live: Iterable[int]) -> tuple[tuple[int, int], ...]:
-        """The tasks that a view from the horizon on should have: those with something left, and new ones behind.
+    def next_tasks(
+        self, totals: Mapping[int, int], live: Iterable[int]
+    ) -> tuple[tuple[int, int], ...]:
+        """The tasks that a view from the horizon on should have: those with something
+        left, and new ones behind.
 
         Args:
             totals: the rounds of tasks that have ended.
@@ -177,14 +198,20 @@ class Rounds:
 
     def has(self, tasks: tuple[tuple[int, int], ...]) -> bool:
         """Whether it is these tasks that take turns already."""
-        return bool(self.views) and [task for task, _ in self.views[-1].tasks] == [task for task, _ in tasks]
+        return bool(self.views) and [task for task, _ in self.views[-1].tasks] == [
+            task for task, _ in tasks
+        ]
 
     def end(self, totals: Mapping[int, int], live: Iterable[int]) -> int | None:
-        """The step before which everything lies that these tasks have; None while there may be more."""
+        """The step before which everything lies that these tasks have; None while there
+        may be more.
+        """
         fresh = any(totals.get(task, 1) for task in live if task not in self.known)
         return last_step(self.views[-1], totals) if self.views and not fresh else None
 
     def passed(self, task: int, total: int | None) -> tuple[int, ...]:
-        """How many rounds of a task each consumer has behind it, of ``total`` if that is known."""
+        """How many rounds of a task each consumer has behind it, of ``total`` if that
+        is known.
+        """
         counts = (rounds_before(self.views, task, step) for step in self.steps)
         return tuple(count if total is None else min(count, total) for count in counts)

@@ -1,11 +1,18 @@
-"""``Dataset``: the fluent, immutable surface over nodes and iterators, and the checks of its arguments.
+"""``Dataset``: the fluent, immutable surface over nodes and iterators, and the checks
+of its arguments.
 
-What operations are is in ``nodes``, how they run in ``iterators``. Nothing here knows of the service.
+What operations are is in ``nodes``, how they run in ``iterators``. Nothing here knows
+of the service.
 """
 
 from __future__ import annotations
 
-from zmqdata.dataset.readers import CsvDataset, FixedLengthRecordDataset, SqlDataset, TFRecordDataset
+from zmqdata.dataset.readers import (
+    CsvDataset,
+    FixedLengthRecordDataset,
+    SqlDataset,
+    TFRecordDataset,
+)
 from zmqdata.dataset.resuming import DatasetIterator
 from zmqdata.dataset.seeds import set_random_seed
 from zmqdata.dataset.surface import Dataset, TextLineDataset

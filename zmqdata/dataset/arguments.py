@@ -1,4 +1,6 @@
-"""Checks of the arguments of ``Dataset``'s methods, each with a text that says what came and what was expected."""
+"""Checks of the arguments of ``Dataset``'s methods, each with a text that says what
+came and what was expected.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def integer(name: str, value: Any) -> int:
 
 
 def at_least(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """The argument as an int of at least ``least``, and at most ``most`` if there is such a bound."""
+    """The argument as an int of at least ``least``, and at most ``most`` if there is
+    such a bound.
+    """
     number = integer(name, value)
     if number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
@@ -81,7 +85,9 @@ def function(name: str, value: Any) -> Callable[..., Any]:
 
 def number(name: str, value: Any) -> float:
     """The argument as a finite float of at least 0."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+    if isinstance(value, (bool, np.bool_)) or not isinstance(
+        value, (int, float, np.integer, np.floating)
+    ):
         refuse(name, value, "a number")
     if not 0 <= value < float("inf"):
         raise ValueError(f"{name} must be a finite number of at least 0, got {value}")
@@ -124,13 +130,16 @@ def optional_spec(name: str, value: Any) -> Any:
     return value
 
 
-def parallel_calls(num_parallel_calls: Any, deterministic: Any, name: str = "num_parallel_calls") -> dict[str, Any]:
+def parallel_calls(
+    num_parallel_calls: Any, deterministic: Any, name: str = "num_parallel_calls"
+) -> dict[str, Any]:
     """The parameters of a node with threads; none for one without."""
     ordered = None if deterministic is None else flag("deterministic", deterministic)
     if num_parallel_calls is None:
         if deterministic is not None:
             warnings.warn(
-                "deterministic has no effect without num_parallel_calls: calls in one thread come in order",
+                "deterministic has no effect without num_parallel_calls: calls in one thread come "
+                "in order",
                 stacklevel=3,
             )
         return {}
@@ -141,34 +150,51 @@ def parallel_calls(num_parallel_calls: Any, deterministic: Any, name: str = "num
 
 
 def generator_spec(output_types: Any, output_shapes: Any, output_signature: Any) -> Any:
-    """The spec of a generator's elements, from the signature or from tf.data's older two arguments."""
+    """The spec of a generator's elements, from the signature or from tf.data's older
+    two arguments.
+    """
     if output_types is None and output_shapes is None:
         return optional_spec("output_signature", output_signature)
     if output_types is None or output_signature is not None:
         raise TypeError(
-            "from_generator() takes either output_signature, with TensorSpec(shape, dtype) for each leaf, or "
+            "from_generator() takes either output_signature, with TensorSpec(shape, dtype) for "
+            "each leaf, or "
             "output_types and, with them, output_shapes; not both"
         )
     types, nesting = optree.tree_flatten(output_types, is_leaf=is_list, none_is_leaf=True)
     try:
-        shapes = [None] * len(types) if output_shapes is None else nesting.flatten_up_to(output_shapes)
+        shapes = (
+            [None] * len(types) if output_shapes is None else nesting.flatten_up_to(output_shapes)
+        )
     except (TypeError, ValueError) as error:
-        raise TypeError(f"output_shapes must be nested as output_types, {output_types!r}: {error}") from None
+        raise TypeError(
+            f"output_shapes must be nested as output_types, {output_types!r}: {error}"
+        ) from None
     kinds = [dtype("output_types", kind, "?biufcOUSMm", "a dtype for each leaf") for kind in types]
-    return optree.tree_unflatten(nesting, [TensorSpec(*spec) for spec in zip(shapes, kinds, strict=True)])
+    return optree.tree_unflatten(
+        nesting, [TensorSpec(*spec) for spec in zip(shapes, kinds, strict=True)]
+    )
 
 
 def error_policy(on_error: Any, retries: Any, max_errors: Any) -> dict[str, Any]:
-    """The parameters of a map that does not raise all failures at once; none for one that does."""
+    """The parameters of a map that does not raise all failures at once; none for one
+    that does.
+    """
     if on_error not in ("raise", "skip", "retry"):
         raise ValueError(f'on_error must be "raise", "skip" or "retry", got {on_error!r}')
     if retries is not None and on_error == "raise":
-        raise ValueError('retries needs on_error="retry" (then raise) or on_error="skip" (then leave out)')
+        raise ValueError(
+            'retries needs on_error="retry" (then raise) or on_error="skip" (then leave out)'
+        )
     if max_errors is not None and on_error != "skip":
-        raise ValueError('max_errors needs on_error="skip": it is how many elements may be left out')
+        raise ValueError(
+            'max_errors needs on_error="skip": it is how many elements may be left out'
+        )
     if on_error == "raise":
         return {}
-    again = (3 if on_error == "retry" else 0) if retries is None else at_least("retries", retries, 0)
+    again = (
+        (3 if on_error == "retry" else 0) if retries is None else at_least("retries", retries, 0)
+    )
     most = None if max_errors is None else at_least("max_errors", max_errors, 0)
     return {"on_error": on_error, "retries": again, "max_errors": most}
 
@@ -191,7 +217,9 @@ def absolute_path(value: Any) -> str:
 def file_names(value: Any) -> tuple[str, ...]:
     """One file name or several, from the present folder."""
     given = [value] if isinstance(value, (str, os.PathLike)) else value
-    return tuple(map(absolute_path, several("filenames", given, "a file name, several or a dataset of them")))
+    return tuple(
+        map(absolute_path, several("filenames", given, "a file name, several or a dataset of them"))
+    )
 
 
 def compression(value: Any) -> str:
@@ -215,12 +243,14 @@ def sliceable(leaf: Any) -> np.ndarray[Any, Any] | RaggedTensor:
         array = leaf if isinstance(leaf, np.ndarray) else np.asarray(leaf)
     except ValueError as error:
         raise ValueError(
-            f"from_tensor_slices() got rows that do not make one array: {error}. Rows that differ in length: "
+            f"from_tensor_slices() got rows that do not make one array: {error}. Rows that differ "
+            "in length: "
             "RaggedTensor.from_rows(...), or from_list(...), which takes any"
         ) from None
     if array.ndim == 0:
         raise ValueError(
-            f"from_tensor_slices() got {leaf!r}, expected arrays with an axis to slice; use from_tensors()"
+            f"from_tensor_slices() got {leaf!r}, expected arrays with an axis to slice; use "
+            "from_tensors()"
         )
     return array
 
@@ -238,14 +268,20 @@ def input_nodes(name: str, datasets: Any) -> tuple[Node, ...]:
     expected = "a list of datasets"
     if isinstance(getattr(datasets, "node", None), Node):
         refuse(f"what {name} takes", datasets, expected)
-    return tuple(input_node(name, dataset) for dataset in several(f"what {name} takes", datasets, expected))
+    return tuple(
+        input_node(name, dataset) for dataset in several(f"what {name} takes", datasets, expected)
+    )
 
 
 def check_alike(name: str, first: Any, other: Any) -> None:
-    """Refuse elements that are known to differ in nesting or dtype; None is a spec that is not known."""
+    """Refuse elements that are known to differ in nesting or dtype; None is a spec that
+    is not known.
+    """
     if first is None or other is None:
         return
     try:
         merge_specs(first, other)
     except TypeError as error:
-        raise TypeError(f"{name} joins datasets whose elements are alike, and these differ: {error}") from None
+        raise TypeError(
+            f"{name} joins datasets whose elements are alike, and these differ: {error}"
+        ) from None

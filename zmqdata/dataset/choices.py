@@ -1,4 +1,6 @@
-"""The constructors of ``Dataset`` that take from several datasets by choice, and counter. A part of ``surface``."""
+"""The constructors of ``Dataset`` that take from several datasets by choice, and
+counter. A part of ``surface``.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class Choices(DatasetMethods[D]):
 
         Args:
             start: the first number.
-            step: from one to the next; may be negative, or a fraction with a float dtype.
+            step: from one to the next; may be negative, or a fraction with a float
+                dtype.
             dtype: the numpy dtype of the elements, of integers or floats.
 
         >>> from zmqdata.dataset import Dataset
@@ -49,7 +52,9 @@ class Choices(DatasetMethods[D]):
         first, by = np.asarray(start).item(), np.asarray(step).item()
         for name, value in (("start", first), ("step", by)):
             if kind.kind in "iu" and not -arguments.MOST - 1 <= value <= arguments.MOST:
-                raise ValueError(f"{name} of counter() is {value}, and integers of 64 bits are counted")
+                raise ValueError(
+                    f"{name} of counter() is {value}, and integers of 64 bits are counted"
+                )
         return cls._wrap(nodes.Counter(start=first, step=by, dtype=kind.name, site=call_site()))
 
     @classmethod
@@ -65,19 +70,22 @@ class Choices(DatasetMethods[D]):
 
         Args:
             datasets: what to take from; their elements have one structure.
-            weights: how likely each one is drawn, one number of at least 0 for each, or a dataset of such lists, one
-                for each draw; None: all alike. A dataset of weight 0 is left out.
+            weights: how likely each one is drawn, one number of at least 0 for each, or
+                a dataset of such lists, one for each draw; None: all alike. A dataset
+                of weight 0 is left out.
             seed: fixes the draws.
-            stop_on_empty_dataset: end when a drawn dataset has ended; else go on with the others.
-            rerandomize_each_iteration: whether each repetition draws anew; None: only without a seed.
+            stop_on_empty_dataset: end when a drawn dataset has ended; else go on with
+                the others.
+            rerandomize_each_iteration: whether each repetition draws anew; None: only
+                without a seed.
 
         >>> from zmqdata.dataset import Dataset
         >>> ds = Dataset.sample_from_datasets([Dataset.range(3), Dataset.range(10, 13)], seed=1)
         >>> sorted(int(x) for x in ds)
         [0, 1, 2, 10, 11, 12]
 
-        As ``tf.data.Dataset.sample_from_datasets``; the draws themselves are ours. In the service each worker draws
-        for itself, and the datasets are split.
+        As ``tf.data.Dataset.sample_from_datasets``; the draws themselves are ours. In
+        the service each worker draws for itself, and the datasets are split.
         """
         inputs = _inputs("sample_from_datasets()", datasets)
         drawn, site = optional_seed(seed), call_site()
@@ -93,7 +101,13 @@ class Choices(DatasetMethods[D]):
             choices = nodes.RandomChoices(weights=shares, seed=drawn, rerandomize=varies, site=site)
         stops = flag("stop_on_empty_dataset", stop_on_empty_dataset)
         return cls._wrap(
-            nodes.Choose(inputs=inputs, choices=choices, stop_on_empty=stops, name="sample_from_datasets", site=site)
+            nodes.Choose(
+                inputs=inputs,
+                choices=choices,
+                stop_on_empty=stops,
+                name="sample_from_datasets",
+                site=site,
+            )
         )
 
     @classmethod
@@ -105,15 +119,16 @@ class Choices(DatasetMethods[D]):
         Args:
             datasets: what to take from; their elements have one structure.
             choice_dataset: integers from 0 to below the number of datasets.
-            stop_on_empty_dataset: end when the chosen dataset has ended; else pass over that choice.
+            stop_on_empty_dataset: end when the chosen dataset has ended; else pass over
+                that choice.
 
         >>> from zmqdata.dataset import Dataset
         >>> words = [Dataset.from_tensors(word).repeat() for word in ("foo", "bar")]
         >>> list(Dataset.choose_from_datasets(words, Dataset.range(2).repeat(2)))
         ['foo', 'bar', 'foo', 'bar']
 
-        As ``tf.data.Dataset.choose_from_datasets``. In the service each worker runs all choices, and the datasets are
-        split.
+        As ``tf.data.Dataset.choose_from_datasets``. In the service each worker runs all
+        choices, and the datasets are split.
         """
         inputs = _inputs("choose_from_datasets()", datasets)
         choices = input_node("choose_from_datasets()", choice_dataset)
@@ -123,7 +138,13 @@ class Choices(DatasetMethods[D]):
         stops = flag("stop_on_empty_dataset", stop_on_empty_dataset)
         site = call_site()
         return cls._wrap(
-            nodes.Choose(inputs=inputs, choices=choices, stop_on_empty=stops, name="choose_from_datasets", site=site)
+            nodes.Choose(
+                inputs=inputs,
+                choices=choices,
+                stop_on_empty=stops,
+                name="choose_from_datasets",
+                site=site,
+            )
         )
 
 
@@ -137,13 +158,19 @@ def _inputs(name: str, datasets: Iterable[Any]) -> tuple[nodes.Node, ...]:
     return inputs
 
 
-def _with_weights(inputs: tuple[nodes.Node, ...], weights: Any) -> tuple[tuple[nodes.Node, ...], tuple[float, ...]]:
-    """The inputs that can be drawn, with their weights; of none, the first without its elements."""
+def _with_weights(
+    inputs: tuple[nodes.Node, ...], weights: Any
+) -> tuple[tuple[nodes.Node, ...], tuple[float, ...]]:
+    """The inputs that can be drawn, with their weights; of none, the first without its
+    elements.
+    """
     if weights is None:
         return inputs, (1.0,) * len(inputs)
     shares = numbers("weights", weights, f"one number for each of the {len(inputs)} datasets")
     if shares.shape != (len(inputs),):
-        raise ValueError(f"weights must be one for each of the {len(inputs)} datasets, got {weights!r}")
+        raise ValueError(
+            f"weights must be one for each of the {len(inputs)} datasets, got {weights!r}"
+        )
     if not (np.isfinite(shares).all() and (shares >= 0).all()):
         raise ValueError(f"weights must be finite numbers of at least 0, got {weights!r}")
     kept = [index for index, share in enumerate(shares.tolist()) if share > 0]

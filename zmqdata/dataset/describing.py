@@ -1,4 +1,6 @@
-"""Pipelines told to their authors: a line for each operation with its spec, and what is known without running it."""
+"""Pipelines told to their authors: a line for each operation with its spec, and what is
+known without running it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class _UnknownSpec(Exception):
 
 
 def known_specs(node: Node) -> dict[int, Any]:
-    """The specs of all operations, by the identity of their nodes, as far as they follow without running anything."""
+    """The specs of all operations, by the identity of their nodes, as far as they
+    follow without running anything.
+    """
     known: dict[int, Any] = {}
 
     def infer(inner: Node) -> Any:
@@ -39,7 +43,9 @@ def known_specs(node: Node) -> dict[int, Any]:
     for inner in nodes_in_order(node):
         try:
             known[id(inner)] = inner.spec(infer)
-        except Exception:  # also specs that do not fit together: an error of the run, not of the drawing
+        except (
+            Exception
+        ):  # also specs that do not fit together: an error of the run, not of the drawing
             known[id(inner)] = None
     return known
 
@@ -69,35 +75,52 @@ def brief_spec(spec: Any) -> str:
 
 
 def draw(node: Node) -> str:
-    """The pipeline as a tree, the last operation on top, each with what its elements look like."""
+    """The pipeline as a tree, the last operation on top, each with what its elements
+    look like.
+    """
     known = known_specs(node)
-    return "\n".join(tree_lines(node, lambda inner: f"{inner.label}: {brief_spec(known[id(inner)])}"))
+    return "\n".join(
+        tree_lines(node, lambda inner: f"{inner.label}: {brief_spec(known[id(inner)])}")
+    )
 
 
 def describe(node: Node) -> Description:
-    """As ``draw``, with number, order, splits and restoring of each operation, and the size of a state."""
+    """As ``draw``, with number, order, splits and restoring of each operation, and the
+    size of a state.
+    """
     known = known_specs(node)
     every = every_node(node)
     may_differ = options_of(node).deterministic is False
     loose = {id(inner): inner.label for inner in every if not _is_ordered(inner, may_differ)}
     lines = tree_lines(
         node,
-        lambda inner: f"{inner.label}: {_facts(inner, brief_spec(known[id(inner)]), id(inner) in loose)}",
+        lambda inner: (
+            f"{inner.label}: {_facts(inner, brief_spec(known[id(inner)]), id(inner) in loose)}"
+        ),
     )
     grows = [f", and {inner.state_growth} ({inner.label})" for inner in every if inner.state_growth]
     lines += [
         "",
         f"elements: {_cardinality(node)}",
         f"splits: {_splits(node)}",
-        "order: " + (f"differs from run to run, by {', '.join(loose.values())}" if loose else "follows from the seed"),
+        "order: "
+        + (
+            f"differs from run to run, by {', '.join(loose.values())}"
+            if loose
+            else "follows from the seed"
+        ),
         f"state: about {sum(inner.state_bytes for inner in every)} bytes{''.join(grows)}",
     ]
     return Description("\n".join(lines))
 
 
 def _is_ordered(node: Node, may_differ: bool) -> bool:
-    """Whether the order of a node's elements is fixed; an operation that was not told follows the options."""
-    return node.is_deterministic and not (may_differ and getattr(node, "deterministic", True) is None)
+    """Whether the order of a node's elements is fixed; an operation that was not told
+    follows the options.
+    """
+    return node.is_deterministic and not (
+        may_differ and getattr(node, "deterministic", True) is None
+    )
 
 
 def _facts(node: Node, spec: str, is_loose: bool) -> str:
@@ -160,4 +183,10 @@ def _split_kind(splits: SplitSource) -> str:
     if isinstance(splits, FileSplits):
         return "by files"
     count = splits.count
-    return "by indices without end" if count is None else "a single one" if count == 1 else f"by {count} indices"
+    return (
+        "by indices without end"
+        if count is None
+        else "a single one"
+        if count == 1
+        else f"by {count} indices"
+    )

@@ -1,4 +1,6 @@
-"""Pipelines as text: a line for each node, as a tree. What costs a run is in ``profiling``."""
+"""Pipelines as text: a line for each node, as a tree. What costs a run is in
+``profiling``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ _LONGEST = 60
 
 
 def tree_lines(node: Node, describe: Callable[[Node], str]) -> list[str]:
-    """A line for each node, its inputs indented below it; what feeds several nodes is described once.
+    """A line for each node, its inputs indented below it; what feeds several nodes is
+    described once.
 
     Without recursion, as a pipeline may be thousands of operations long.
 
@@ -29,7 +32,9 @@ def tree_lines(node: Node, describe: Callable[[Node], str]) -> list[str]:
     """
     lines: list[str] = []
     seen: dict[int, int] = {}
-    waiting = [(node, "", "", "")]  # a node, what stands before it, before the next of its chain, before its branches
+    waiting = [
+        (node, "", "", "")
+    ]  # a node, what stands before it, before the next of its chain, before its branches
     while waiting:
         current, mark, chain, branches = waiting.pop()
         if current.inputs and id(current) in seen:
@@ -37,7 +42,9 @@ def tree_lines(node: Node, describe: Callable[[Node], str]) -> list[str]:
             continue
         lines.append(mark + describe(current))
         seen[id(current)] = len(lines)
-        if len(current.inputs) == 1:  # chains stay in their column: else their lines would run out of the screen
+        if (
+            len(current.inputs) == 1
+        ):  # chains stay in their column: else their lines would run out of the screen
             waiting.append((current.inputs[0], f"{chain}└─ ", chain, f"{chain}   "))
             continue
         for index, source in reversed(list(enumerate(current.inputs))):
@@ -53,7 +60,9 @@ def parameter_line(node: Node) -> str:
     >>> parameter_line(Take(inputs=(Range(start=0, stop=9),), count=2))
     'take(count=2)'
     """
-    fields = [field.name for field in dataclasses.fields(node) if field.name not in ("inputs", "site")]
+    fields = [
+        field.name for field in dataclasses.fields(node) if field.name not in ("inputs", "site")
+    ]
     parameters = node.characteristics or {name: getattr(node, name) for name in fields}
     given = ", ".join(f"{name}={_shown(value)}" for name, value in parameters.items())
     return f"{node.operation or type(node).__name__}({given})"
@@ -87,7 +96,9 @@ class _Shown:
 
 
 def shipped_in(node: Node) -> list[tuple[str, Node]]:
-    """The pipelines within a pipeline that other processes run, each with what it is of what."""
+    """The pipelines within a pipeline that other processes run, each with what it is of
+    what.
+    """
     return [
         (f"{name} of {inner.operation}", value)
         for inner in nodes_in_order(node)
@@ -97,7 +108,9 @@ def shipped_in(node: Node) -> list[tuple[str, Node]]:
 
 
 def parameter_lines(node: Node) -> list[str]:
-    """What two pipelines are compared by: the tree with all parameters, then what is run elsewhere for it."""
+    """What two pipelines are compared by: the tree with all parameters, then what is
+    run elsewhere for it.
+    """
     lines = tree_lines(node, parameter_line)
     for what, inner in shipped_in(node):
         lines += [f"{what}:", *(f"   {line}" for line in parameter_lines(inner))]

@@ -1,4 +1,6 @@
-"""Where the time of a pipeline goes: running it for some seconds with a clock between its operations."""
+"""Where the time of a pipeline goes: running it for some seconds with a clock between
+its operations.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class Measured:
         elements: how many it yielded.
         seconds: spent in it and not in its inputs, over all threads.
         calls: of its function on other threads, in seconds.
-        nested: what the operations of the datasets took that its function made, by their places in them.
+        nested: what the operations of the datasets took that its function made, by
+            their places in them.
     """
 
     label: str
@@ -37,7 +40,9 @@ class Measured:
     lock: Any = field(default_factory=threading.Lock, repr=False)
 
     def add(self, seconds: float, elements: int) -> None:
-        """One more call. Taken under a lock, as an operation may run on several threads."""
+        """One more call. Taken under a lock, as an operation may run on several
+        threads.
+        """
         with self.lock:
             self.seconds += seconds
             self.elements += elements
@@ -120,22 +125,31 @@ class _Nested:
 
 
 class _ClockedDatasets(_ClockedCall):
-    """A user's function that makes datasets, which get clocks of their own; those at one place share one."""
+    """A user's function that makes datasets, which get clocks of their own; those at
+    one place share one.
+    """
 
     def __call__(self, *arguments: Any) -> Any:
         made = super().__call__(*arguments)
         inner = getattr(made, "node", None)
-        return _Nested(_clocked(inner, self._measured.nested, {}, ())) if isinstance(inner, Node) else made
+        return (
+            _Nested(_clocked(inner, self._measured.nested, {}, ()))
+            if isinstance(inner, Node)
+            else made
+        )
 
 
 def _clocked(
-    node: Node, measured: dict[Any, Measured], made: dict[int, Node], place: tuple[int, ...] | None = None
+    node: Node,
+    measured: dict[Any, Measured],
+    made: dict[int, Node],
+    place: tuple[int, ...] | None = None,
 ) -> Node:
     """A node and its inputs with clocks.
 
     Args:
-        measured: gets what each takes: by identity, or with a ``place`` by that, kind and line, as the datasets that a
-            function makes are new for each element.
+        measured: gets what each takes: by identity, or with a ``place`` by that, kind
+            and line, as the datasets that a function makes are new for each element.
         made: what has clocks already.
     """
     if id(node) in made:
@@ -162,7 +176,8 @@ class Profile:
     Attributes:
         seconds: how long it ran.
         elements: how many came out.
-        operations: in the order of the drawing, the last operation first; then those in nested datasets.
+        operations: in the order of the drawing, the last operation first; then those in
+            nested datasets.
         bottleneck: the operation that took most.
         advice: what can be done about it.
     """
@@ -179,7 +194,9 @@ class Profile:
 
 
 def profile(node: Node, seconds: float, context: Context) -> Profile:
-    """Run a pipeline for some seconds, or to its end, and tell what each operation took."""
+    """Run a pipeline for some seconds, or to its end, and tell what each operation
+    took.
+    """
     measured: dict[int, Measured] = {}
     iterator = make_iterator(_clocked(node, measured, {}), context)
     begin = time.perf_counter()
@@ -216,7 +233,9 @@ def _with_nested(measured: dict[Any, Measured]) -> tuple[Measured, ...]:
 
 
 def _weight(one: Measured) -> float:
-    """Seconds of work. An operation with threads waits in the consumer's: what counts is what its function took."""
+    """Seconds of work. An operation with threads waits in the consumer's: what counts
+    is what its function took.
+    """
     if _has_threads(one):
         return one.calls
     return 0.0 if issubclass(one.kind, nodes.Prefetch) else one.seconds
@@ -229,7 +248,9 @@ def _has_threads(one: Measured) -> bool:
 def _row(one: Measured, ran: float, label: str) -> str:
     each = one.seconds / one.elements * 1e6 if one.elements else 0.0
     share = 100 * one.seconds / ran if ran else 0.0
-    text = f"{label}: {one.seconds:.3f} s ({share:.0f} %), {one.elements} elements, {each:.1f} us each"
+    text = (
+        f"{label}: {one.seconds:.3f} s ({share:.0f} %), {one.elements} elements, {each:.1f} us each"
+    )
     return text + (f", calls {one.calls:.3f} s on threads" if _has_threads(one) else "")
 
 
@@ -253,4 +274,6 @@ def _advice(worst: Measured, whole: float) -> str:
     if whole and _weight(worst) < 0.3 * whole:
         return "No operation stands out: distribute() the pipeline to have more of all."
     found = [text for kind, text in _ADVICE if issubclass(worst.kind, kind)]
-    return found[0] if found else "prefetch(AUTOTUNE) behind it lets it run beside the training loop."
+    return (
+        found[0] if found else "prefetch(AUTOTUNE) behind it lets it run beside the training loop."
+    )

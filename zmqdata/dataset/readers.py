@@ -1,4 +1,6 @@
-"""``TFRecordDataset``, ``FixedLengthRecordDataset``, ``CsvDataset``, ``SqlDataset``: datasets of files of records."""
+"""``TFRecordDataset``, ``FixedLengthRecordDataset``, ``CsvDataset``, ``SqlDataset``:
+datasets of files of records.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,9 @@ class TFRecordDataset(Dataset):
         filenames: a name, several, or a dataset of names, read in this order.
         compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
         buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
-        num_parallel_reads: how many files are read at a time, on threads, a record of each in turn; AUTOTUNE: 16, on as
-            many threads as there are cores. None: one after the other.
+        num_parallel_reads: how many files are read at a time, on threads, a record of
+            each in turn; AUTOTUNE: 16, on as many threads as there are cores. None: one
+            after the other.
 
     Iterating raises DataLossError where a file is damaged; the next file follows.
 
@@ -65,7 +68,10 @@ class TFRecordDataset(Dataset):
         super().__init__(
             opened_files(filenames, num_parallel_reads, opened)
             or nodes.TFRecords(
-                filenames=file_names(filenames), compression_type=packed, buffer_size=size, site=call_site()
+                filenames=file_names(filenames),
+                compression_type=packed,
+                buffer_size=size,
+                site=call_site(),
             )
         )
 
@@ -81,11 +87,14 @@ class FixedLengthRecordDataset(Dataset):
         header_bytes: bytes to leave out at the beginning of each file; None: 0.
         footer_bytes: bytes to leave out at the end of each file; None: 0.
         buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
-        compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``. The lengths are those of what is unpacked.
-        num_parallel_reads: how many files are read at a time, on threads, a record of each in turn; AUTOTUNE: 16, on as
-            many threads as there are cores. None: one after the other.
+        compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``. The lengths are
+            those of what is unpacked.
+        num_parallel_reads: how many files are read at a time, on threads, a record of
+            each in turn; AUTOTUNE: 16, on as many threads as there are cores. None: one
+            after the other.
 
-    Iterating raises DataLossError where what lies between header and footer is no whole number of records.
+    Iterating raises DataLossError where what lies between header and footer is no whole
+    number of records.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "records")
@@ -118,26 +127,34 @@ class FixedLengthRecordDataset(Dataset):
             "compression_type": packed,
         }
         super().__init__(
-            opened_files(filenames, num_parallel_reads, partial(FixedLengthRecordDataset, **settings))
-            or nodes.FixedLengthRecords(filenames=file_names(filenames), site=call_site(), **settings)
+            opened_files(
+                filenames, num_parallel_reads, partial(FixedLengthRecordDataset, **settings)
+            )
+            or nodes.FixedLengthRecords(
+                filenames=file_names(filenames), site=call_site(), **settings
+            )
         )
 
 
 class CsvDataset(Dataset):
-    """The rows of CSV files (RFC 4180), as tuples with one value for each column. It cannot be split.
+    """The rows of CSV files (RFC 4180), as tuples with one value for each column. It
+    cannot be split.
 
     Args:
         filenames: a name or several. They are read one after the other, in this order.
-        record_defaults: for each column that is read a dtype, if a value is required, or what stands in for a missing
-            value and gives the dtype: ``0`` is int64, ``0.0`` float64, ``""`` str, ``np.float32(0)`` float32.
+        record_defaults: for each column that is read a dtype, if a value is required,
+            or what stands in for a missing value and gives the dtype: ``0`` is int64,
+            ``0.0`` float64, ``""`` str, ``np.float32(0)`` float32.
         compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
         buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
         header: leave out the first row of each file.
         field_delim: the character between fields.
-        use_quote_delim: whether ``"`` quotes a field, which may then hold delimiters and line ends.
+        use_quote_delim: whether ``"`` quotes a field, which may then hold delimiters
+            and line ends.
         na_value: a text that means a missing value, besides an empty field.
         select_cols: sorted numbers of the columns that are read; None: all of them.
-        exclude_cols: sorted numbers of the columns that are not; not together with ``select_cols``.
+        exclude_cols: sorted numbers of the columns that are not; not together with
+            ``select_cols``.
 
     A row that cannot be read raises a PipelineError in its place; the next row follows.
 
@@ -147,7 +164,8 @@ class CsvDataset(Dataset):
     >>> list(CsvDataset(path, [str, -1], header=True, select_cols=[0, 1]))
     [('Ada', np.int64(-1))]
 
-    As ``tf.data.experimental.CsvDataset``, which yields bytes, and takes 0 as int32 and 0.0 as float32.
+    As ``tf.data.experimental.CsvDataset``, which yields bytes, and takes 0 as int32 and
+    0.0 as float32.
     """
 
     def __init__(
@@ -164,9 +182,14 @@ class CsvDataset(Dataset):
         exclude_cols: Sequence[int] | None = None,
     ) -> None:
         if select_cols is not None and exclude_cols is not None:
-            raise ValueError("`select_cols` and `exclude_cols` must not be given both: one follows from the other")
+            raise ValueError(
+                "`select_cols` and `exclude_cols` must not be given both: one follows from the "
+                "other"
+            )
         if not isinstance(field_delim, str) or len(field_delim) != 1 or field_delim in '"\r\n':
-            raise ValueError(f"field_delim must be one character, no quote and no line end; got {field_delim!r}")
+            raise ValueError(
+                f"field_delim must be one character, no quote and no line end; got {field_delim!r}"
+            )
         if not isinstance(na_value, str):
             refuse("na_value", na_value, "a str")
         selected = None if select_cols is None else _numbers("select_cols", select_cols)
@@ -188,7 +211,9 @@ class CsvDataset(Dataset):
 
 
 def _numbers(name: str, given: Iterable[int]) -> list[int]:
-    numbers = [at_least(name, number, 0) for number in several(name, given, "a list of column numbers")]
+    numbers = [
+        at_least(name, number, 0) for number in several(name, given, "a list of column numbers")
+    ]
     if sorted(set(numbers)) != numbers:
         raise ValueError(f"{name} must be sorted and hold each column once, got {numbers}")
     return numbers
@@ -200,14 +225,19 @@ def _columns(defaults: Sequence[Any], selected: list[int] | None) -> tuple[nodes
     numbers = list(range(len(defaults))) if selected is None else selected
     if len(numbers) != len(defaults):
         raise ValueError(
-            f"select_cols names {len(numbers)} columns and record_defaults has {len(defaults)}: give one for each"
+            f"select_cols names {len(numbers)} columns and record_defaults has {len(defaults)}: "
+            "give one for each"
         )
-    return tuple(_column(number, default) for number, default in zip(numbers, defaults, strict=True))
+    return tuple(
+        _column(number, default) for number, default in zip(numbers, defaults, strict=True)
+    )
 
 
 def _column(number: int, default: Any) -> nodes.CsvColumn:
     if isinstance(default, (type, np.dtype)):
-        return nodes.CsvColumn(number=number, dtype=_column_dtype("record_defaults", default), required=True)
+        return nodes.CsvColumn(
+            number=number, dtype=_column_dtype("record_defaults", default), required=True
+        )
     value = np.asarray(default)
     if value.size != 1 or value.ndim > 1:
         refuse(f"record_defaults[{number}]", default, "a dtype or one number or text")
@@ -220,20 +250,26 @@ def _scalar(value: np.ndarray[Any, Any]) -> Any:
 
 
 def _column_dtype(name: str, given: Any) -> np.dtype[Any]:
-    dtype = arguments.dtype(f"what {name} holds", given, _KINDS, "a dtype of integers, floats, str or bytes")
+    dtype = arguments.dtype(
+        f"what {name} holds", given, _KINDS, "a dtype of integers, floats, str or bytes"
+    )
     return np.dtype(dtype.type) if dtype.kind in "US" else dtype
 
 
 class SqlDataset(Dataset):
-    """The rows of a query, as tuples with one value for each column. It cannot be split.
+    """The rows of a query, as tuples with one value for each column. It cannot be
+    split.
 
     Args:
         driver_name: ``"sqlite"``.
-        data_source_name: name of the file of the data base. It is opened for reading only.
-        query: SQL. With an ORDER BY each iteration has the same order, which restoring an iterator relies on.
+        data_source_name: name of the file of the data base. It is opened for reading
+            only.
+        query: SQL. With an ORDER BY each iteration has the same order, which restoring
+            an iterator relies on.
         output_types: a dtype for each column; NULL becomes 0, False or an empty text.
 
-    A row whose values are not of these types raises a PipelineError in its place; the next row follows.
+    A row whose values are not of these types raises a PipelineError in its place; the
+    next row follows.
 
     >>> import os, sqlite3, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "people.db")
@@ -246,21 +282,30 @@ class SqlDataset(Dataset):
     """
 
     def __init__(
-        self, driver_name: str, data_source_name: str | os.PathLike[str], query: str, output_types: Sequence[Any]
+        self,
+        driver_name: str,
+        data_source_name: str | os.PathLike[str],
+        query: str,
+        output_types: Sequence[Any],
     ) -> None:
         if driver_name != "sqlite":
             raise InvalidArgumentError(
-                f"The database type, {driver_name}, is not supported by SqlDataset. The set of supported databases is: "
+                f"The database type, {driver_name}, is not supported by SqlDataset. The set of "
+                "supported databases is: "
                 "{'sqlite'}"
             )
         if not isinstance(query, str):
             refuse("query", query, "a str")
         if not query.strip():
             raise ValueError(f"query must not be empty, got {query!r}")
-        if isinstance(output_types, (str, type, np.dtype)) or not isinstance(output_types, Sequence):
+        if isinstance(output_types, (str, type, np.dtype)) or not isinstance(
+            output_types, Sequence
+        ):
             refuse("output_types", output_types, "a tuple with a dtype for each column")
         if not output_types:
-            raise ValueError("output_types must not be empty: it has a dtype for each column of the query")
+            raise ValueError(
+                "output_types must not be empty: it has a dtype for each column of the query"
+            )
         super().__init__(
             nodes.Sql(
                 driver_name=driver_name,
@@ -273,5 +318,7 @@ class SqlDataset(Dataset):
 
 
 def _sql_dtype(given: Any) -> np.dtype[Any]:
-    dtype = arguments.dtype("what output_types holds", given, _KINDS + "b", "a dtype of integers, floats, str or bytes")
+    dtype = arguments.dtype(
+        "what output_types holds", given, _KINDS + "b", "a dtype of integers, floats, str or bytes"
+    )
     return dtype if dtype.kind == "b" else _column_dtype("output_types", dtype)

@@ -1,6 +1,8 @@
-"""What ``iter(dataset)`` gives: an iterator that can be saved, and restored in another run of the program.
+"""What ``iter(dataset)`` gives: an iterator that can be saved, and restored in another
+run of the program.
 
-How each operation says where it is lies in ``iterators``; states of tasks in the service are the worker's.
+How each operation says where it is lies in ``iterators``; states of tasks in the
+service are the worker's.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ class DatasetIterator:
     Args:
         node: the pipeline; use ``iter(dataset)`` instead.
         context: seeds and number of this iterator.
-        fingerprint: gives the pipeline's fingerprint; asked when a state is taken or loaded.
+        fingerprint: gives the pipeline's fingerprint; asked when a state is taken or
+            loaded.
 
     >>> from zmqdata.dataset import Dataset
     >>> dataset = Dataset.range(100).shuffle(10).batch(2)
@@ -82,15 +85,28 @@ class DatasetIterator:
     >>> next(first).tolist() == next(second).tolist()
     True
 
-    One thread uses it at a time: several that share one take turns with a lock of their own.
+    One thread uses it at a time: several that share one take turns with a lock of their
+    own.
 
-    As the iterators of tf.data; ``state_dict`` and ``load_state_dict`` are named as torch names them.
+    As the iterators of tf.data; ``state_dict`` and ``load_state_dict`` are named as
+    torch names them.
     """
 
-    # As a slot, __next__ is the running executor's own: no Python frame lies between it and the loop.
-    __slots__ = ("__next__", "__weakref__", "_at_close", "_context", "_executor", "_fingerprint", "_node")
+    # As a slot, __next__ is the running executor's own: no Python frame lies between it
+    # and the loop.
+    __slots__ = (
+        "__next__",
+        "__weakref__",
+        "_at_close",
+        "_context",
+        "_executor",
+        "_fingerprint",
+        "_node",
+    )
 
-    def __init__(self, node: Node, context: Context, fingerprint: Callable[[], Fingerprint]) -> None:
+    def __init__(
+        self, node: Node, context: Context, fingerprint: Callable[[], Fingerprint]
+    ) -> None:
         self._node = node
         self._fingerprint = fingerprint
         self._run(context)
@@ -115,7 +131,9 @@ class DatasetIterator:
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """What the last operation's executor offers besides, such as the statistics of a service's iterator."""
+        """What the last operation's executor offers besides, such as the statistics of
+        a service's iterator.
+        """
         if name in DatasetIterator.__slots__ or name in ("state", "__setstate__"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._executor, name)
@@ -127,19 +145,21 @@ class DatasetIterator:
         >>> int(iter(Dataset.range(3)).get_next())
         0
 
-        As ``tf.data.Iterator.get_next``, which raises OutOfRangeError at the end; here it is StopIteration.
+        As ``tf.data.Iterator.get_next``, which raises OutOfRangeError at the end; here
+        it is StopIteration.
         """
         return self.__next__()
 
     @property
     def quarantine(self) -> list[Any]:
-        """What ``map(on_error="skip")`` left out: number, node, error, traceback and split of each. The newest 1000.
+        """What ``map(on_error="skip")`` left out: number, node, error, traceback and
+        split of each. The newest 1000.
 
         A state has the newest 100 of them, which are there again when it is loaded.
 
-        Of what workers of the service leave out, the elements are here that brought them down
-        (``distribute(on_poison="skip")``). Those that raised an exception there are in the workers' logs and in
-        ``zmqdata status --worker``.
+        Of what workers of the service leave out, the elements are here that brought
+        them down (``distribute(on_poison="skip")``). Those that raised an exception
+        there are in the workers' logs and in ``zmqdata status --worker``.
 
         >>> from zmqdata.dataset import Dataset
         >>> iterator = iter(Dataset.range(3).map(lambda x: 1 // int(x - 1), on_error="skip"))
@@ -151,7 +171,8 @@ class DatasetIterator:
         return list(self._context.quarantine)
 
     def close(self) -> None:
-        """Give back threads and files; it has ended then. Idempotent; also done when the iterator is collected.
+        """Give back threads and files; it has ended then. Idempotent; also done when
+        the iterator is collected.
 
         The state that it had can still be taken.
         """
@@ -161,10 +182,12 @@ class DatasetIterator:
         self._executor.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is, as plain values that msgpack takes: positions, numbers and seeds rather than elements.
+        """Where it is, as plain values that msgpack takes: positions, numbers and seeds
+        rather than elements.
 
         Returns:
-            A dict for ``load_state_dict`` of an iterator over an equal pipeline, here or in another program.
+            A dict for ``load_state_dict`` of an iterator over an equal pipeline, here
+            or in another program.
 
         Raises:
             DataServiceError: an operation cannot say where it is.
@@ -174,7 +197,8 @@ class DatasetIterator:
         >>> iterator.state_dict()["position"]
         1
 
-        Ours; tf.data has ``tf.train.Checkpoint(iterator)``, which keeps the elements of buffers.
+        Ours; tf.data has ``tf.train.Checkpoint(iterator)``, which keeps the elements of
+        buffers.
         """
         position = self._executor.state() if self._at_close is None else self._at_close[0]
         if holds_no_state(position):
@@ -193,24 +217,28 @@ class DatasetIterator:
         return msgspec.structs.asdict(saved) | {"quarantine": msgspec.to_builtins(saved.quarantine)}
 
     def load_state_dict(self, state: dict[str, Any], *, strict: bool = True) -> None:
-        """Go on where ``state_dict`` was called. What this iterator did before is forgotten.
+        """Go on where ``state_dict`` was called. What this iterator did before is
+        forgotten.
 
         Args:
             state: what ``state_dict`` returned.
-            strict: refuse the state of another pipeline. A pipeline whose functions have other code is warned about
-                only. With False, the state is loaded whatever the pipeline is: right if you know that the positions
-                mean the same, as for another ``prefetch`` size.
+            strict: refuse the state of another pipeline. A pipeline whose functions
+                have other code is warned about only. With False, the state is loaded
+                whatever the pipeline is: right if you know that the positions mean the
+                same, as for another ``prefetch`` size.
 
         Raises:
-            FailedPreconditionError: the state belongs to another pipeline; the text shows the difference.
+            FailedPreconditionError: the state belongs to another pipeline; the text
+                shows the difference.
             InvalidArgumentError: it is no such state, or of a newer version.
             DataLossError: the state of a distributed dataset is damaged.
-            PipelineError: a function that makes nested datasets or groups is called again for those that were being
-                read, and fails now.
-            DataServiceError: the service refuses it. Where that takes it longer to find out than a few seconds, each
-                ``next`` raises it instead.
+            PipelineError: a function that makes nested datasets or groups is called
+                again for those that were being read, and fails now.
+            DataServiceError: the service refuses it. Where that takes it longer to find
+                out than a few seconds, each ``next`` raises it instead.
 
-        Where the state itself is wrong the iterator goes on as it was; after a refusal ``next`` raises that, too.
+        Where the state itself is wrong the iterator goes on as it was; after a refusal
+        ``next`` raises that, too.
 
         Ours.
         """
@@ -234,7 +262,8 @@ class DatasetIterator:
             raise
         before.close()
         if restoring.checks:
-            # Operations may have nothing to ask the service for, and would hide that it has refused to go on.
+            # Operations may have nothing to ask the service for, and would hide that it
+            # has refused to go on.
             self.__next__ = chain(self._executor, _LastLook(restoring)).__next__
 
     def _load(self, context: Context, saved: SavedState) -> None:
@@ -244,7 +273,8 @@ class DatasetIterator:
             raise
         except UNFIT as error:
             raise InvalidArgumentError(
-                f"the state does not fit the operations of this pipeline ({type(error).__name__}: {error}). It was "
+                f"the state does not fit the operations of this pipeline ({type(error).__name__}: "
+                f"{error}). It was "
                 f"taken from\n{difference(saved.pipeline, parameter_lines(self._node))}"
             ) from error
 
@@ -257,13 +287,16 @@ class DatasetIterator:
             if saved.pipeline == parameter_lines(self._node):
                 compared += "\nThe operations are the same; the content of arrays or other parameters differs."
             raise FailedPreconditionError(
-                "this state belongs to another pipeline (- is in the state only, + in this pipeline only):\n"
-                f"{compared}\nLoad it with the pipeline that it was saved with, or, if positions mean the same in "
+                "this state belongs to another pipeline (- is in the state only, + in this "
+                "pipeline only):\n"
+                f"{compared}\nLoad it with the pipeline that it was saved with, or, if positions "
+                "mean the same in "
                 f"both, with strict=False{_SAME_THERE if shipped_in(self._node) else ''}"
             )
         if then.code != now.code:
             warnings.warn(
-                "the code of a function in this pipeline has changed since the state was saved (or the Python "
+                "the code of a function in this pipeline has changed since the state was saved (or "
+                "the Python "
                 "version): what follows may differ from what would have followed then",
                 stacklevel=3,
             )
@@ -307,10 +340,13 @@ class DatasetIterator:
         try:
             content = Path(file_path(path)).read_bytes()
         except FileNotFoundError:
-            raise NotFoundError(f"there is no iterator state at {os.fspath(path)}; save(path) writes one") from None
+            raise NotFoundError(
+                f"there is no iterator state at {os.fspath(path)}; save(path) writes one"
+            ) from None
         except IsADirectoryError:
             raise InvalidArgumentError(
-                f"{os.fspath(path)} is a folder, expected the file that save(path) wrote; a dataset that was saved is "
+                f"{os.fspath(path)} is a folder, expected the file that save(path) wrote; a "
+                "dataset that was saved is "
                 "read by Dataset.load(path)"
             ) from None
         self.load_state_dict(_payload(content, os.fspath(path)), strict=strict)
@@ -325,7 +361,9 @@ def _refuse(name: str, text: str) -> Any:
 
 
 class _LastLook:
-    """Stands behind the last element of a pipeline that was restored: an end that is none is raised, each time."""
+    """Stands behind the last element of a pipeline that was restored: an end that is
+    none is raised, each time.
+    """
 
     def __init__(self, restoring: Restoring) -> None:
         self._restoring = restoring
@@ -344,10 +382,13 @@ def _checked(state: Any) -> SavedState:
         saved = msgspec.convert(state, SavedState)
     except msgspec.ValidationError as error:
         raise InvalidArgumentError(
-            f"a state must be a dict that state_dict() returned, got a {type(state).__name__}: {error}"
+            f"a state must be a dict that state_dict() returned, got a {type(state).__name__}: "
+            f"{error}"
         ) from None
     if saved.version > VERSION:
-        raise InvalidArgumentError(f"the state has version {saved.version}, this zmqdata reads up to {VERSION}")
+        raise InvalidArgumentError(
+            f"the state has version {saved.version}, this zmqdata reads up to {VERSION}"
+        )
     return saved
 
 
@@ -367,12 +408,18 @@ def _write_atomically(path: Path, content: bytes) -> None:
 def _payload(content: bytes, path: str) -> Any:
     start = len(_MAGIC) + 5
     if not content.startswith(_MAGIC) or len(content) < start:
-        raise DataLossError(f"{path} is no iterator state: it does not begin as one. Was it written by save(path)?")
+        raise DataLossError(
+            f"{path} is no iterator state: it does not begin as one. Was it written by save(path)?"
+        )
     if content[len(_MAGIC)] > VERSION:
-        raise InvalidArgumentError(f"{path} has version {content[len(_MAGIC)]}, this zmqdata reads up to {VERSION}")
+        raise InvalidArgumentError(
+            f"{path} has version {content[len(_MAGIC)]}, this zmqdata reads up to {VERSION}"
+        )
     check, payload = content[start - 4 : start], content[start:]
     if zlib.crc32(payload).to_bytes(4, "big") != check:
-        raise DataLossError(f"{path} is damaged: its checksum does not fit its content. Restore an older state")
+        raise DataLossError(
+            f"{path} is damaged: its checksum does not fit its content. Restore an older state"
+        )
     return decoded(payload, path)
 
 
@@ -385,4 +432,6 @@ def decoded(payload: bytes, path: str) -> Any:
     try:
         return msgspec.msgpack.decode(payload)
     except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError, ValueError) as error:
-        raise DataLossError(f"{path} is damaged: its content is no state ({error}). Restore an older one") from None
+        raise DataLossError(
+            f"{path} is damaged: its content is no state ({error}). Restore an older one"
+        ) from None

@@ -10,7 +10,9 @@ from zmqdata.iterators import mixed_seed
 
 
 class _Seeds:
-    """Where local iterators get their seeds from: the operating system, until a seed was set."""
+    """Where local iterators get their seeds from: the operating system, until a seed
+    was set.
+    """
 
     def __init__(self) -> None:
         self.seed: int | None = None
@@ -21,17 +23,21 @@ class _Seeds:
         self.seed, self.fixed, self.count = seed, mixed_seed(seed), itertools.count()
 
     def next(self) -> int:
-        return secrets.randbits(63) if self.seed is None else mixed_seed(self.seed, next(self.count))
+        return (
+            secrets.randbits(63) if self.seed is None else mixed_seed(self.seed, next(self.count))
+        )
 
 
 _seeds = _Seeds()
 
 
 def set_random_seed(seed: int) -> None:
-    """Make what local iteration draws (shuffles without a seed of their own) the same in each run of the program.
+    """Make what local iteration draws (shuffles without a seed of their own) the same
+    in each run of the program.
 
     Args:
-        seed: at least 0. The iterators that are made from now on get seeds that follow from it and their number.
+        seed: at least 0. The iterators that are made from now on get seeds that follow
+            from it and their number.
 
     Raises:
         TypeError, ValueError: it is no such number.
@@ -41,14 +47,16 @@ def set_random_seed(seed: int) -> None:
     >>> set_random_seed(7); first == list(Dataset.range(10).shuffle(10))
     True
 
-    As ``tf.random.set_seed``, for datasets only. In the service, seeds of the dispatcher decide instead, but
-    for ``distribute(..., deterministic=True)``.
+    As ``tf.random.set_seed``, for datasets only. In the service, seeds of the
+    dispatcher decide instead, but for ``distribute(..., deterministic=True)``.
     """
     _seeds.set(at_least("seed", seed, 0))
 
 
 def given_seed() -> int:
-    """A seed that follows from the one that was set, if any: the same in each run of the program."""
+    """A seed that follows from the one that was set, if any: the same in each run of
+    the program.
+    """
     return 0 if _seeds.seed is None else _seeds.fixed
 
 

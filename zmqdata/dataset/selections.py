@@ -1,4 +1,6 @@
-"""The methods of ``Dataset`` that pass elements on or not, and those about all of it. A part of ``surface``."""
+"""The methods of ``Dataset`` that pass elements on or not, and those about all of it. A
+part of ``surface``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import at_least, call_site, flag, function, integer, numbers, optional_seed, refuse
+from zmqdata.dataset.arguments import (
+    at_least,
+    call_site,
+    flag,
+    function,
+    integer,
+    numbers,
+    optional_seed,
+    refuse,
+)
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec, map_structure
 from zmqdata.errors import InvalidArgumentError
@@ -25,8 +36,8 @@ class Selections(DatasetMethods[D]):
 
         Args:
             num_shards: into how many parts the dataset is divided.
-            index: which part, from 0. With ``SHARD_HINT`` as ``num_shards`` the service fills in both, under
-                ``ShardingPolicy.HINT``, whatever is given here.
+            index: which part, from 0. With ``SHARD_HINT`` as ``num_shards`` the service
+                fills in both, under ``ShardingPolicy.HINT``, whatever is given here.
 
         Raises:
             InvalidArgumentError: there is no shard of this index.
@@ -43,14 +54,17 @@ class Selections(DatasetMethods[D]):
         count = at_least("num_shards", num_shards, 1)
         if not 0 <= place < count:
             hint = ". SHARD_HINT is meant for num_shards" if place == SHARD_HINT else ""
-            raise InvalidArgumentError(f"Index must be between 0 and {count - 1} (currently index = {place}){hint}.")
+            raise InvalidArgumentError(
+                f"Index must be between 0 and {count - 1} (currently index = {place}){hint}."
+            )
         return self._then(nodes.Shard, num_shards=count, index=place)
 
     def take_while(self, predicate: Callable[..., Any]) -> D:
         """The elements before the first one for which a function returns false.
 
         Args:
-            predicate: gets a plain tuple as its arguments, anything else as one; returns one bool.
+            predicate: gets a plain tuple as its arguments, anything else as one;
+                returns one bool.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(10).take_while(lambda x: x < 3)]
@@ -61,13 +75,15 @@ class Selections(DatasetMethods[D]):
         return self._then(nodes.TakeWhile, predicate=function("predicate", predicate))
 
     def unique(self) -> D:
-        """Each element once, at its first place. Elements are one array or scalar of integers or text.
+        """Each element once, at its first place. Elements are one array or scalar of
+        integers or text.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.from_tensor_slices([1, 37, 2, 37, 2, 1]).unique()]
         [1, 37, 2]
 
-        As ``tf.data.Dataset.unique``. In the service it looks at the elements of a worker only.
+        As ``tf.data.Dataset.unique``. In the service it looks at the elements of a
+        worker only.
         """
         return self._then(nodes.Unique)
 
@@ -75,9 +91,10 @@ class Selections(DatasetMethods[D]):
         """Map with a running state: ``state, output = scan_func(state, element)``.
 
         Args:
-            initial_state: the first state, any nesting. Of arrays, numbers and texts it makes small iterator states.
-            scan_func: gets the state and the element, each as one argument; returns the next state, nested like the
-                first, and an element.
+            initial_state: the first state, any nesting. Of arrays, numbers and texts it
+                makes small iterator states.
+            scan_func: gets the state and the element, each as one argument; returns the
+                next state, nested like the first, and an element.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(5).scan(0, lambda total, x: (total + x, total + x))]
@@ -89,7 +106,8 @@ class Selections(DatasetMethods[D]):
         return self._then(nodes.Scan, initial_state=as_element(initial_state), function=fold)
 
     def ignore_errors(self, log_warning: bool = False) -> D:
-        """Leave out the elements that a function failed on, or that a file is too damaged to give.
+        """Leave out the elements that a function failed on, or that a file is too
+        damaged to give.
 
         Args:
             log_warning: write each of them to the log ``zmqdata``.
@@ -98,17 +116,20 @@ class Selections(DatasetMethods[D]):
         >>> list(Dataset.range(3).map(lambda x: 6 // int(x)).ignore_errors())
         [6, 3]
 
-        As ``tf.data.Dataset.ignore_errors``, which swallows all other errors, too. On the service,
-        what failed once fails again when another worker goes on, so that no element comes twice; what did not fail is
-        called for again, and ends the job if it fails for good.
+        As ``tf.data.Dataset.ignore_errors``, which swallows all other errors, too. On
+        the service, what failed once fails again when another worker goes on, so that
+        no element comes twice; what did not fail is called for again, and ends the job
+        if it fails for good.
         """
         return self._then(nodes.IgnoreErrors, log_warning=flag("log_warning", log_warning))
 
     def assert_cardinality(self, expected_cardinality: int) -> D:
-        """The same elements, which must be this many: iterating fails with the first too much or when they end early.
+        """The same elements, which must be this many: iterating fails with the first
+        too much or when they end early.
 
         Args:
-            expected_cardinality: a number, or ``INFINITE_CARDINALITY``. From now on the cardinality of the dataset.
+            expected_cardinality: a number, or ``INFINITE_CARDINALITY``. From now on the
+                cardinality of the dataset.
 
         Raises:
             FailedPreconditionError: while iterating, when the number is another.
@@ -117,37 +138,47 @@ class Selections(DatasetMethods[D]):
         >>> len(Dataset.range(6).filter(lambda x: x < 2).assert_cardinality(2))
         2
 
-        As ``tf.data.experimental.assert_cardinality``. It sees what a worker sees: do not split such a dataset.
+        As ``tf.data.experimental.assert_cardinality``. It sees what a worker sees: do
+        not split such a dataset.
         """
         expected = at_least("expected_cardinality", expected_cardinality, INFINITE_CARDINALITY)
         return self._then(nodes.AssertCardinality, expected=expected)
 
     def pad_to_cardinality(self, cardinality: int, mask_key: str = "valid") -> D:
-        """Append elements of zeros up to a number, and mark which elements are true ones.
+        """Append elements of zeros up to a number, and mark which elements are true
+        ones.
 
         Args:
-            cardinality: how many elements there shall be, at least as many as there are.
-            mask_key: under which key each element, a dict, gets a bool: whether it is a true one.
+            cardinality: how many elements there shall be, at least as many as there
+                are.
+            mask_key: under which key each element, a dict, gets a bool: whether it is a
+                true one.
 
         >>> from zmqdata.dataset import Dataset
         >>> [x["valid"] for x in Dataset.from_tensor_slices({"a": [1, 2]}).pad_to_cardinality(3)]
         [True, True, False]
 
-        As ``tf.data.experimental.pad_to_cardinality``. Functions are run once to find the element_spec.
+        As ``tf.data.experimental.pad_to_cardinality``. Functions are run once to find
+        the element_spec.
         """
         wanted, count = at_least("cardinality", cardinality, 0), self._node.cardinality
         if not isinstance(mask_key, str):
             refuse("mask_key", mask_key, "a str")
         if count < 0:
             raise ValueError(
-                f"pad_to_cardinality() needs a dataset of known cardinality, this one has {count} (-1 infinite, -2 "
+                f"pad_to_cardinality() needs a dataset of known cardinality, this one has {count} "
+                "(-1 infinite, -2 "
                 "unknown): limit it with take(n), or state the number with assert_cardinality(n)"
             )
         if count > wanted:
-            raise ValueError(f"pad_to_cardinality() got a dataset of {count} elements, expected at most {wanted}")
+            raise ValueError(
+                f"pad_to_cardinality() got a dataset of {count} elements, expected at most {wanted}"
+            )
         spec = infer_spec(self._node)
         if not isinstance(spec, dict):
-            raise ValueError(f"pad_to_cardinality() needs elements that are dicts, these are {spec}; see map()")
+            raise ValueError(
+                f"pad_to_cardinality() needs elements that are dicts, these are {spec}; see map()"
+            )
         site, output_spec = call_site(), {**spec, mask_key: TensorSpec((), np.bool_)}
         mark = MarkValid(mask_key)
         marked = nodes.Map(inputs=(self._node,), function=mark, output_spec=output_spec, site=site)
@@ -162,12 +193,15 @@ class Selections(DatasetMethods[D]):
         initial_dist: Sequence[float] | None = None,
         seed: int | None = None,
     ) -> D:
-        """Leave out elements at random, so that the classes come with given probabilities. Yields (class, element).
+        """Leave out elements at random, so that the classes come with given
+        probabilities. Yields (class, element).
 
         Args:
-            class_func: from an element to its class, an integer from 0 to the number of classes.
+            class_func: from an element to its class, an integer from 0 to the number of
+                classes.
             target_dist: the wanted probability of each class.
-            initial_dist: the probability of each class as it is; None: estimated while running.
+            initial_dist: the probability of each class as it is; None: estimated while
+                running.
             seed: fixes the draws.
 
         >>> from zmqdata.dataset import Dataset
@@ -175,18 +209,25 @@ class Selections(DatasetMethods[D]):
         >>> [int(x) for _, x in ds]
         [0, 2, 4, 6, 8]
 
-        As ``tf.data.Dataset.rejection_resample``, in one pass: an element comes once at most.
+        As ``tf.data.Dataset.rejection_resample``, in one pass: an element comes once at
+        most.
         """
         target = _distribution("target_dist", target_dist)
         initial = None if initial_dist is None else _distribution("initial_dist", initial_dist)
         if initial is not None and len(initial) != len(target):
-            raise ValueError(f"initial_dist has {len(initial)} classes, expected {len(target)}, as many as target_dist")
+            raise ValueError(
+                f"initial_dist has {len(initial)} classes, expected {len(target)}, as many as "
+                "target_dist"
+            )
         made = function("class_func", class_func)
         drawn = optional_seed(seed)
-        return self._then(nodes.RejectionResample, function=made, target=target, initial=initial, seed=drawn)
+        return self._then(
+            nodes.RejectionResample, function=made, target=target, initial=initial, seed=drawn
+        )
 
     def with_options(self, options: Options) -> D:
-        """The same elements, with options set for the whole pipeline. Those that are set later win, with a warning.
+        """The same elements, with options set for the whole pipeline. Those that are
+        set later win, with a warning.
 
         Args:
             options: see ``Options`` for which there are and what they do.
@@ -205,7 +246,8 @@ class Selections(DatasetMethods[D]):
         return self._then(nodes.WithOptions, settings=options.settings)
 
     def options(self) -> Options:
-        """The options of the pipeline: those of all its parts. Changing what comes back changes no dataset.
+        """The options of the pipeline: those of all its parts. Changing what comes back
+        changes no dataset.
 
         >>> from zmqdata.dataset import Dataset
         >>> Dataset.range(3).options()
@@ -232,12 +274,15 @@ class Selections(DatasetMethods[D]):
             for element in iterator:
                 for _ in iterator:
                     raise InvalidArgumentError(
-                        f"Dataset had more than one element: {self._node.label}. Take one with take(1)"
+                        f"Dataset had more than one element: {self._node.label}. Take one with "
+                        "take(1)"
                     )
                 return element
         finally:
             iterator.close()
-        raise InvalidArgumentError(f"Dataset was empty: {self._node.label} yielded nothing, expected one element")
+        raise InvalidArgumentError(
+            f"Dataset was empty: {self._node.label} yielded nothing, expected one element"
+        )
 
     def at(self, index: int) -> Any:
         """One element by its number, without running all before it.
@@ -247,7 +292,8 @@ class Selections(DatasetMethods[D]):
 
         Raises:
             IndexError: there is no such element.
-            UnimplementedError: an operation of the pipeline knows its elements in order only; the text names it.
+            UnimplementedError: an operation of the pipeline knows its elements in order
+                only; the text names it.
 
         >>> from zmqdata.dataset import Dataset
         >>> Dataset.range(1000).map(lambda x: x * x).batch(3).at(4)
@@ -257,8 +303,16 @@ class Selections(DatasetMethods[D]):
         """
         number, count = integer("index", index), self._node.cardinality
         if number < 0 or 0 <= count <= number:
-            limit = f"0 to {count - 1}" if count > 0 else "none, the dataset is empty" if count == 0 else "0 upwards"
-            raise IndexError(f"at() got {number} for {self._node.label}, whose elements have the numbers {limit}")
+            limit = (
+                f"0 to {count - 1}"
+                if count > 0
+                else "none, the dataset is empty"
+                if count == 0
+                else "0 upwards"
+            )
+            raise IndexError(
+                f"at() got {number} for {self._node.label}, whose elements have the numbers {limit}"
+            )
         return element_at(self._node, number)
 
 
@@ -276,7 +330,8 @@ class MarkValid:
 def _zeros(spec: TensorSpec) -> Any:
     if spec.shape is None or None in spec.shape:
         raise ValueError(
-            f"pad_to_cardinality() makes elements of zeros, and needs a shape for them; {spec} has none: give all "
+            f"pad_to_cardinality() makes elements of zeros, and needs a shape for them; {spec} has "
+            "none: give all "
             "elements one shape with map(), and say so with map(..., output_spec=)"
         )
     return np.zeros(tuple(length or 0 for length in spec.shape), spec.dtype)[()]

@@ -1,4 +1,6 @@
-"""The constructors of ``Dataset`` from Python objects and random numbers. A part of the class in ``surface``."""
+"""The constructors of ``Dataset`` from Python objects and random numbers. A part of the
+class in ``surface``.
+"""
 
 from __future__ import annotations
 
@@ -20,27 +22,36 @@ class Sequences(DatasetMethods[D]):
         """Random integers from 0 to 2**32, exclusive, as np.int64, without end.
 
         Args:
-            seed: fixes them; None: drawn for this program, or by ``set_random_seed``, or by the service's task.
-            rerandomize_each_iteration: whether each iteration and repetition has numbers of its own; None is False.
+            seed: fixes them; None: drawn for this program, or by ``set_random_seed``,
+                or by the service's task.
+            rerandomize_each_iteration: whether each iteration and repetition has
+                numbers of its own; None is False.
 
         >>> from zmqdata.dataset import Dataset
         >>> numbers = Dataset.random(seed=4).take(3)
         >>> list(numbers) == list(numbers), len(set(numbers))
         (True, 3)
 
-        As ``tf.data.Dataset.random``; the numbers themselves are ours. In the service a number is a split.
+        As ``tf.data.Dataset.random``; the numbers themselves are ours. In the service a
+        number is a split.
         """
         anew = rerandomize_each_iteration
         anew = False if anew is None else flag("rerandomize_each_iteration", anew)
-        return cls._wrap(nodes.Random(seed=optional_seed(seed), rerandomize_each_iteration=anew, site=call_site()))
+        return cls._wrap(
+            nodes.Random(
+                seed=optional_seed(seed), rerandomize_each_iteration=anew, site=call_site()
+            )
+        )
 
     @classmethod
     def from_list(cls, elements: list[Any]) -> D:
-        """A dataset of the elements of a list, which are not joined to arrays as ``from_tensor_slices`` does.
+        """A dataset of the elements of a list, which are not joined to arrays as
+        ``from_tensor_slices`` does.
 
         Args:
-            elements: at least one; all of the same nesting and dtypes, of any shapes. They are not copied here: change
-                them no more. What is handed out are copies.
+            elements: at least one; all of the same nesting and dtypes, of any shapes.
+                They are not copied here: change them no more. What is handed out are
+                copies.
 
         Raises:
             TypeError: it is no list, or the elements differ in nesting or dtype.
@@ -55,22 +66,28 @@ class Sequences(DatasetMethods[D]):
         if not isinstance(elements, list):
             raise TypeError(f"`elements` must be a list, got a {type(elements).__name__}")
         if not elements:
-            raise ValueError("`elements` must not be empty: its elements tell what the dataset's look like")
+            raise ValueError(
+                "`elements` must not be empty: its elements tell what the dataset's look like"
+            )
         kept = tuple(map(as_element, elements))
         spec = spec_of(kept[0])
         for place, element in enumerate(kept):
             try:
                 spec = merge_specs(spec, spec_of(element))
             except TypeError as error:
-                raise TypeError(f"`elements` must be alike, and elements[{place}] differs: {error}") from None
+                raise TypeError(
+                    f"`elements` must be alike, and elements[{place}] differs: {error}"
+                ) from None
         return cls._wrap(nodes.FromList(sequence=kept, elements_spec=spec, site=call_site()))
 
     @classmethod
     def from_iterable(cls, make_iterable: Callable[[], Iterable[Any]] | Iterable[Any]) -> D:
-        """A dataset of what can be iterated over again and again. It is one split: a single worker runs all of it.
+        """A dataset of what can be iterated over again and again. It is one split: a
+        single worker runs all of it.
 
         Args:
-            make_iterable: anything that ``iter`` begins anew each time, or a function that returns an iterable.
+            make_iterable: anything that ``iter`` begins anew each time, or a function
+                that returns an iterable.
 
         Raises:
             TypeError: it is an iterator or a generator, which can be run only once.
@@ -87,7 +104,8 @@ class Sequences(DatasetMethods[D]):
             refuse("make_iterable", make_iterable, "an iterable or a function that returns one")
         elif iter(make_iterable) is make_iterable:
             raise TypeError(
-                f"from_iterable() got a {type(make_iterable).__name__}, which can be run only once: give the iterable "
+                f"from_iterable() got a {type(make_iterable).__name__}, which can be run only "
+                "once: give the iterable "
                 "itself, or the function that makes it, without calling it"
             )
         else:
@@ -96,16 +114,25 @@ class Sequences(DatasetMethods[D]):
 
     @classmethod
     def from_source(
-        cls, seq: Any, *, shuffle: bool = False, seed: int | None = None, reshuffle_each_iteration: bool = True
+        cls,
+        seq: Any,
+        *,
+        shuffle: bool = False,
+        seed: int | None = None,
+        reshuffle_each_iteration: bool = True,
     ) -> D:
-        """A dataset of ``seq[0]`` to ``seq[len(seq) - 1]``: a map-style dataset, a list, an array or memory map.
+        """A dataset of ``seq[0]`` to ``seq[len(seq) - 1]``: a map-style dataset, a
+        list, an array or memory map.
 
         Args:
-            seq: anything with ``__len__`` and ``__getitem__``. It is not copied here: change it no more. Arrays and
-                tensors that it returns are copied, lists become arrays.
+            seq: anything with ``__len__`` and ``__getitem__``. It is not copied here:
+                change it no more. Arrays and tensors that it returns are copied, lists
+                become arrays.
             shuffle: read it in a random order of all elements, which takes no memory.
-            seed: fixes the orders; None: drawn for each iterator, or by ``set_random_seed``.
-            reshuffle_each_iteration: whether each iteration and repetition has an order of its own.
+            seed: fixes the orders; None: drawn for each iterator, or by
+                ``set_random_seed``.
+            reshuffle_each_iteration: whether each iteration and repetition has an order
+                of its own.
 
         Raises:
             TypeError: it lacks one of both methods.
@@ -116,13 +143,24 @@ class Sequences(DatasetMethods[D]):
         >>> sorted(letters), list(letters) == list(letters)
         (['a', 'b', 'c', 'd', 'e', 'f'], False)
 
-        Ours. A split is an index: in the service the workers read different parts of one and the same order.
+        Ours. A split is an index: in the service the workers read different parts of
+        one and the same order.
         """
         if not (hasattr(seq, "__len__") and hasattr(seq, "__getitem__")) or isinstance(seq, dict):
-            refuse("seq", seq, "something with __len__ and __getitem__(index), such as a map-style dataset or a list")
-        shuffled, anew = flag("shuffle", shuffle), flag("reshuffle_each_iteration", reshuffle_each_iteration)
+            refuse(
+                "seq",
+                seq,
+                "something with __len__ and __getitem__(index), such as a map-style dataset or a "
+                "list",
+            )
+        shuffled, anew = (
+            flag("shuffle", shuffle),
+            flag("reshuffle_each_iteration", reshuffle_each_iteration),
+        )
         if seed is not None and not shuffled:
-            raise ValueError(f"from_source() got seed {seed} without shuffle=True, where nothing is random")
+            raise ValueError(
+                f"from_source() got seed {seed} without shuffle=True, where nothing is random"
+            )
         return cls._wrap(
             nodes.FromSource(
                 sequence=seq,

@@ -1,4 +1,6 @@
-"""The constructors of ``Dataset``: where elements come from, and zip. A part of the class in ``surface``."""
+"""The constructors of ``Dataset``: where elements come from, and zip. A part of the
+class in ``surface``.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ class Sources(DatasetMethods[D]):
         """The integers from start to stop, exclusive.
 
         Args:
-            args: ``stop``, or ``start, stop``, or ``start, stop, step``, as for Python's ``range``.
+            args: ``stop``, or ``start, stop``, or ``start, stop, step``, as for
+                Python's ``range``.
             output_type: the numpy dtype of the elements.
 
         >>> from zmqdata.dataset import Dataset
@@ -47,22 +50,32 @@ class Sources(DatasetMethods[D]):
         As ``tf.data.Dataset.range``.
         """
         if not 1 <= len(args) <= 3:
-            raise ValueError(f"range() takes stop, or start and stop, or start, stop and step; got {len(args)} numbers")
+            raise ValueError(
+                f"range() takes stop, or start and stop, or start, stop and step; got {len(args)} "
+                "numbers"
+            )
         numbers = [integer("range()'s argument", number) for number in args]
         start, stop, step = [0, *numbers, 1] if len(args) == 1 else [*numbers, 1][:3]
         if step == 0:
-            raise ValueError("range() got step 0, expected a step up or down: the range would never end")
+            raise ValueError(
+                "range() got step 0, expected a step up or down: the range would never end"
+            )
         if max(map(abs, (start, stop, step))) > 2**62:
-            raise ValueError(f"range() got {args}, expected numbers of at most 2**62: elements are of 64 bits")
+            raise ValueError(
+                f"range() got {args}, expected numbers of at most 2**62: elements are of 64 bits"
+            )
         kind = dtype("output_type of range()", output_type, "iuf", "an integer or float dtype")
-        return cls._wrap(nodes.Range(start=start, stop=stop, step=step, dtype=kind.name, site=call_site()))
+        return cls._wrap(
+            nodes.Range(start=start, stop=stop, step=step, dtype=kind.name, site=call_site())
+        )
 
     @classmethod
     def from_tensors(cls, tensors: Any) -> D:
         """A dataset of one element.
 
         Args:
-            tensors: the element, any nesting of arrays, numbers and texts. It is not copied here: change it no more.
+            tensors: the element, any nesting of arrays, numbers and texts. It is not
+                copied here: change it no more.
 
         >>> from zmqdata.dataset import Dataset
         >>> list(Dataset.from_tensors({"x": [1, 2]}))
@@ -77,8 +90,9 @@ class Sources(DatasetMethods[D]):
         """A dataset of the rows of arrays.
 
         Args:
-            tensors: an array, list or ragged tensor, or a nesting of them, all of the same length n > 0 or 0 in their
-                first axis. They are not copied here: change them no more.
+            tensors: an array, list or ragged tensor, or a nesting of them, all of the
+                same length n > 0 or 0 in their first axis. They are not copied here:
+                change them no more.
 
         Raises:
             ValueError: the lengths differ, or a leaf has no axis.
@@ -93,8 +107,15 @@ class Sources(DatasetMethods[D]):
         leaves = optree.tree_leaves(arrays, none_is_leaf=True)
         lengths = sorted({len(leaf) for leaf in leaves})
         if len(lengths) != 1:
-            came = f"arrays of the lengths {lengths}" if lengths else f"{tensors!r}, which holds no array"
-            raise ValueError(f"from_tensor_slices() got {came}, expected the same length in the first axis of all")
+            came = (
+                f"arrays of the lengths {lengths}"
+                if lengths
+                else f"{tensors!r}, which holds no array"
+            )
+            raise ValueError(
+                f"from_tensor_slices() got {came}, expected the same length in the first axis of "
+                "all"
+            )
         return cls._wrap(nodes.TensorSlices(tensors=arrays, site=call_site()))
 
     @classmethod
@@ -106,15 +127,18 @@ class Sources(DatasetMethods[D]):
         args: Iterable[Any] | None = None,
         output_signature: Any = None,
     ) -> D:
-        """A dataset of what a generator yields. It is one split: a single worker runs all of it.
+        """A dataset of what a generator yields. It is one split: a single worker runs
+        all of it.
 
         Args:
-            generator: called anew for each iteration, with ``args``; returns an iterable. A generator function, not a
-                generator that runs already.
-            output_types: the dtype of each leaf, as tf.data had it before ``output_signature``.
+            generator: called anew for each iteration, with ``args``; returns an
+                iterable. A generator function, not a generator that runs already.
+            output_types: the dtype of each leaf, as tf.data had it before
+                ``output_signature``.
             output_shapes: with them, the shape of each leaf; None: any.
             args: its arguments, handed over as they are.
-            output_signature: spec of the elements; each is then converted and checked. None: found by running one.
+            output_signature: spec of the elements; each is then converted and checked.
+                None: found by running one.
 
         >>> from zmqdata.dataset import Dataset
         >>> def count(stop):
@@ -122,17 +146,26 @@ class Sources(DatasetMethods[D]):
         >>> list(Dataset.from_generator(count, args=(3,)))
         [0, 1, 2]
 
-        As ``tf.data.Dataset.from_generator``. Restoring an iterator runs the generator again up to its place.
+        As ``tf.data.Dataset.from_generator``. Restoring an iterator runs the generator
+        again up to its place.
         """
         if not callable(generator):
             raise TypeError(
-                f"`generator` must be a Python callable that returns an iterable, got a {type(generator).__name__}. "
-                "Give the function that makes it, without calling it: what it returns can be run only once"
+                "`generator` must be a Python callable that returns an iterable, got a "
+                f"{type(generator).__name__}. "
+                "Give the function that makes it, without calling it: what it returns can be run "
+                "only once"
             )
-        given = tuple(several("args", () if args is None else args, "a tuple with the arguments of the generator"))
+        given = tuple(
+            several(
+                "args", () if args is None else args, "a tuple with the arguments of the generator"
+            )
+        )
         signature = generator_spec(output_types, output_shapes, output_signature)
         return cls._wrap(
-            nodes.FromGenerator(generator=generator, args=given, output_signature=signature, site=call_site())
+            nodes.FromGenerator(
+                generator=generator, args=given, output_signature=signature, site=call_site()
+            )
         )
 
     @classmethod
@@ -142,34 +175,44 @@ class Sources(DatasetMethods[D]):
         shuffle: bool | None = None,
         seed: int | None = None,
     ) -> D:
-        """A dataset of the names of the files that match, as absolute paths of type str.
+        """A dataset of the names of the files that match, as absolute paths of type
+        str.
 
         Args:
-            file_pattern: a name or glob pattern (``**`` for any depth of folders), or several. Relative ones are taken
-                from the present folder, now.
-            shuffle: whether each repetition has an order of its own; None is True. Without, they come sorted.
+            file_pattern: a name or glob pattern (``**`` for any depth of folders), or
+                several. Relative ones are taken from the present folder, now.
+            shuffle: whether each repetition has an order of its own; None is True.
+                Without, they come sorted.
             seed: fixes the orders.
 
         Raises:
-            NotFoundError: nothing matches. The files are listed anew for each repetition.
+            NotFoundError: nothing matches. The files are listed anew for each
+                repetition.
 
         >>> import zmqdata.dataset
         >>> from zmqdata.dataset import Dataset
         >>> list(Dataset.list_files(zmqdata.dataset.__file__)) == [zmqdata.dataset.__file__]
         True
 
-        As ``tf.data.Dataset.list_files``, except that tf.data lists once, when the dataset is made.
+        As ``tf.data.Dataset.list_files``, except that tf.data lists once, when the
+        dataset is made.
         """
         given = [file_pattern] if isinstance(file_pattern, (str, os.PathLike)) else file_pattern
-        patterns = tuple(map(absolute_path, several("file_pattern", given, "a file name, a pattern, or several")))
+        patterns = tuple(
+            map(absolute_path, several("file_pattern", given, "a file name, a pattern, or several"))
+        )
         if not matching_files(patterns):
             raise NotFoundError(
-                f"No files matched pattern: {', '.join(map(repr, patterns)) or 'none was given'}, looked for from the "
-                f"folder {os.getcwd()!r}. Check the spelling; relative patterns start from that folder"
+                f"No files matched pattern: {', '.join(map(repr, patterns)) or 'none was given'}, "
+                "looked for from the "
+                f"folder {os.getcwd()!r}. Check the spelling; relative patterns start from that "
+                "folder"
             )
         shuffled = True if shuffle is None else flag("shuffle", shuffle)
         return cls._wrap(
-            nodes.ListFiles(patterns=patterns, shuffle=shuffled, seed=optional_seed(seed), site=call_site())
+            nodes.ListFiles(
+                patterns=patterns, shuffle=shuffled, seed=optional_seed(seed), site=call_site()
+            )
         )
 
     @classmethod
@@ -177,18 +220,21 @@ class Sources(DatasetMethods[D]):
         """Join one element of each dataset; ends with the shortest.
 
         Args:
-            args: datasets, or one nesting of datasets in tuples and dicts, which the elements then have.
+            args: datasets, or one nesting of datasets in tuples and dicts, which the
+                elements then have.
             datasets: the same as one nesting, as in older code.
 
         >>> from zmqdata.dataset import Dataset
         >>> [(int(a), int(b)) for a, b in Dataset.zip(Dataset.range(3), Dataset.range(5, 7))]
         [(0, 5), (1, 6)]
 
-        As ``tf.data.Dataset.zip``. In the service, what is paired with what depends on who pulled which splits.
+        As ``tf.data.Dataset.zip``. In the service, what is paired with what depends on
+        who pulled which splits.
         """
         if bool(args) == (datasets is not None):
             raise TypeError(
-                "zip() takes datasets as its arguments, or one nesting of them as datasets=; not both, not none"
+                "zip() takes datasets as its arguments, or one nesting of them as datasets=; not "
+                "both, not none"
             )
         nesting: Any = datasets if datasets is not None else args[0] if len(args) == 1 else args
         leaves, treespec = optree.tree_flatten(nesting, none_is_leaf=True)

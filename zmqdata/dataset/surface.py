@@ -1,5 +1,5 @@
-"""``Dataset`` and ``TextLineDataset``: running and describing pipelines. Their other methods are in ``sources``,
-``batches`` and ``transforms``.
+"""``Dataset`` and ``TextLineDataset``: running and describing pipelines. Their other
+methods are in ``sources``, ``batches`` and ``transforms``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY, map_structure
 from zmqdata.iterators import Context, infer_spec
 from zmqdata.pipelines import Fingerprint, fingerprint
 
-# Not in the dataset: what it holds beside its node would be part of the fingerprint of a function that uses it.
+# Not in the dataset: what it holds beside its node would be part of the fingerprint of
+# a function that uses it.
 _fingerprints: WeakKeyDictionary[Dataset, Fingerprint] = WeakKeyDictionary()
 
 
@@ -53,10 +54,12 @@ class Dataset(
     Sequences["Dataset"],
     Storage["Dataset"],
 ):
-    """A description of a pipeline: where elements come from and what happens to them. Immutable and cheap.
+    """A description of a pipeline: where elements come from and what happens to them.
+    Immutable and cheap.
 
-    Each method returns a new dataset; nothing runs before it is iterated over. Elements are numpy arrays and scalars,
-    ragged tensors or any Python object, nested in dicts, tuples and namedtuples; a list in an element becomes an array.
+    Each method returns a new dataset; nothing runs before it is iterated over. Elements
+    are numpy arrays and scalars, ragged tensors or any Python object, nested in dicts,
+    tuples and namedtuples; a list in an element becomes an array.
 
     Args:
         node: the last operation; use the static methods instead.
@@ -69,7 +72,10 @@ class Dataset(
 
     def __init__(self, node: nodes.Node) -> None:
         if not isinstance(node, nodes.Node):
-            raise TypeError(f"Dataset() takes a node, got a {type(node).__name__}; use Dataset.from_tensor_slices(...)")
+            raise TypeError(
+                f"Dataset() takes a node, got a {type(node).__name__}; use "
+                "Dataset.from_tensor_slices(...)"
+            )
         self._node = node
         self._spec: tuple[Any] | None = None
         self._iterations = 0
@@ -86,12 +92,15 @@ class Dataset(
     def __iter__(self) -> DatasetIterator:
         """An iterator over the elements, run in this process."""
         options = nodes.options_of(self._node)
-        context = Context(seed=next_seed(), fixed_seed=fixed_seed(), iteration=self._iterations, options=options)
+        context = Context(
+            seed=next_seed(), fixed_seed=fixed_seed(), iteration=self._iterations, options=options
+        )
         self._iterations += 1
         return DatasetIterator(self._node, context, self.fingerprint)
 
     def fingerprint(self) -> Fingerprint:
-        """Two hashes of the pipeline, equal in every run of the same script: of its structure, and of its code.
+        """Two hashes of the pipeline, equal in every run of the same script: of its
+        structure, and of its code.
 
         Found once, as the content of all arrays has a part in it.
 
@@ -108,7 +117,8 @@ class Dataset(
         return True
 
     def cardinality(self) -> int:
-        """The number of elements, ``INFINITE_CARDINALITY`` (-1) or ``UNKNOWN_CARDINALITY`` (-2).
+        """The number of elements, ``INFINITE_CARDINALITY`` (-1) or
+        ``UNKNOWN_CARDINALITY`` (-2).
 
         >>> Dataset.range(7).batch(2).cardinality()
         4
@@ -124,11 +134,15 @@ class Dataset(
             return count
         if count == INFINITE_CARDINALITY:
             raise TypeError("The dataset is infinite and has no len(): limit it with take(n)")
-        raise TypeError("The dataset length is unknown before it has run: count with reduce(0, lambda n, _: n + 1)")
+        raise TypeError(
+            "The dataset length is unknown before it has run: count with reduce(0, lambda n, _: n "
+            "+ 1)"
+        )
 
     @property
     def element_spec(self) -> Any:
-        """Shape and dtype of each leaf, in the nesting of the elements. Found once, by running an element if it must.
+        """Shape and dtype of each leaf, in the nesting of the elements. Found once, by
+        running an element if it must.
 
         >>> Dataset.range(3).enumerate().element_spec
         (TensorSpec(shape=(), dtype=int64), TensorSpec(shape=(), dtype=int64))
@@ -141,7 +155,8 @@ class Dataset(
         return self._spec[0]
 
     def __repr__(self) -> str:
-        """The pipeline as a tree, the last operation on top, each with what its elements look like.
+        """The pipeline as a tree, the last operation on top, each with what its
+        elements look like.
 
         >>> Dataset.range(6).take(3)  # doctest: +ELLIPSIS
         take(3) at ...: int64
@@ -151,7 +166,8 @@ class Dataset(
             return draw(self._node)
 
     def describe(self) -> Description:
-        """As ``repr``, with how many elements come, how sources are split, what restoring costs, and the state's size.
+        """As ``repr``, with how many elements come, how sources are split, what
+        restoring costs, and the state's size.
 
         >>> print(Dataset.range(6).shuffle(3).describe().splitlines()[-1])
         state: about 36 bytes
@@ -162,7 +178,8 @@ class Dataset(
             return describe(self._node)
 
     def profile(self, seconds: float = 5.0) -> Profile:
-        """Run the pipeline for some seconds, or to its end, print what each operation took, and what to do about it.
+        """Run the pipeline for some seconds, or to its end, print what each operation
+        took, and what to do about it.
 
         Args:
             seconds: how long at most.
@@ -184,7 +201,8 @@ class Dataset(
         return found
 
     def apply(self, transformation_func: Callable[[Dataset], Dataset]) -> Dataset:
-        """What a function makes of this dataset, for example ``zmqdata.distribute(...)``.
+        """What a function makes of this dataset, for example
+        ``zmqdata.distribute(...)``.
 
         Raises:
             TypeError: it returned no dataset.
@@ -203,7 +221,8 @@ class Dataset(
         return result
 
     def reduce(self, initial_state: Any, reduce_func: Callable[[Any, Any], Any]) -> Any:
-        """Run the whole dataset and fold it: ``state = reduce_func(state, element)`` for each element.
+        """Run the whole dataset and fold it: ``state = reduce_func(state, element)``
+        for each element.
 
         Args:
             initial_state: the first state, returned as it is when there is no element.
@@ -224,7 +243,8 @@ class Dataset(
         return state
 
     def as_numpy_iterator(self) -> Iterator[Any]:
-        """The elements with Python numbers made numpy ones. Text, bytes and other objects stay as they are.
+        """The elements with Python numbers made numpy ones. Text, bytes and other
+        objects stay as they are.
 
         >>> list(Dataset.range(2).map(int).as_numpy_iterator())
         [np.int64(0), np.int64(1)]
@@ -238,8 +258,12 @@ def _as_numpy(leaf: Any) -> Any:
     return np.asarray(leaf)[()] if isinstance(leaf, (bool, int, float, complex)) else leaf
 
 
-def opened_files(filenames: Any, num_parallel_reads: int | None, opened: Callable[[Any], Dataset]) -> nodes.Node | None:
-    """A node that opens each file by a function; None where names that are known are read one after the other."""
+def opened_files(
+    filenames: Any, num_parallel_reads: int | None, opened: Callable[[Any], Dataset]
+) -> nodes.Node | None:
+    """A node that opens each file by a function; None where names that are known are
+    read one after the other.
+    """
     if num_parallel_reads is None:
         if not isinstance(filenames, Dataset):
             return None
@@ -265,8 +289,9 @@ class TextLineDataset(Dataset):
         filenames: a name, several, or a dataset of names, read in this order.
         compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
         buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
-        num_parallel_reads: how many files are read at a time, on threads, a line of each in turn; AUTOTUNE: 16, on as
-            many threads as there are cores. None: one after the other.
+        num_parallel_reads: how many files are read at a time, on threads, a line of
+            each in turn; AUTOTUNE: 16, on as many threads as there are cores. None: one
+            after the other.
 
     >>> import zmqdata.dataset
     >>> "class TextLineDataset(Dataset):" in list(TextLineDataset(zmqdata.dataset.surface.__file__))
@@ -287,6 +312,9 @@ class TextLineDataset(Dataset):
         super().__init__(
             opened_files(filenames, num_parallel_reads, opened)
             or nodes.TextLines(
-                filenames=file_names(filenames), compression_type=packed, buffer_size=size, site=call_site()
+                filenames=file_names(filenames),
+                compression_type=packed,
+                buffer_size=size,
+                site=call_site(),
             )
         )

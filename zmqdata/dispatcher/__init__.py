@@ -1,1 +1,3 @@
-"""The dispatcher's sockets, clock and files, around ``zmqdata.core.dispatcher.decider``. Nothing is imported here."""
+"""The dispatcher's sockets, clock and files, around
+``zmqdata.core.dispatcher.decider``. Nothing is imported here.
+"""

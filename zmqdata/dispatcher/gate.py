@@ -1,4 +1,6 @@
-"""What waits for the journal: whatever could reveal a fact that is not written yet. No file and no thread in here."""
+"""What waits for the journal: whatever could reveal a fact that is not written yet. No
+file and no thread in here.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,16 @@ from zmqdata.updates import Update
 REVEAL_NOTHING = (m.Probe, m.WorkerHeartbeatAnswered)
 """Messages in which no fact shows: they need not wait."""
 NO_SECRET = (c.LogLine, c.FindFiles, c.StorePipeline)
-"""Commands that nobody else hears of. A pipeline is stored before the fact that it is."""
+"""Commands that nobody else hears of. A pipeline is stored before the fact that it is.
+"""
 
 
 class Gate:
-    """Holds back the commands of a turn until its facts, and those of all turns before it, are written.
+    """Holds back the commands of a turn until its facts, and those of all turns before
+    it, are written.
 
-    Turns are numbered from 1; what may be carried out comes out in the order in which it was decided.
+    Turns are numbered from 1; what may be carried out comes out in the order in which
+    it was decided.
 
     Example:
         >>> from zmqdata.updates import CloseTaskListUpdate
@@ -44,7 +49,8 @@ class Gate:
         """Takes the commands of one turn of the core.
 
         Returns:
-            What may be carried out now; and the facts to write as turn ``turn``, after that.
+            What may be carried out now; and the facts to write as turn ``turn``, after
+            that.
         """
         commands = list(commands)
         updates = tuple(command.update for command in commands if isinstance(command, c.Commit))

@@ -1,4 +1,6 @@
-"""The journal on disk: a locked folder, one file, and the thread that writes it. Its format is ``zmqdata.journal``."""
+"""The journal on disk: a locked folder, one file, and the thread that writes it. Its
+format is ``zmqdata.journal``.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,14 @@ FRESH = "journal.new"
 PATIENCE = 60.0
 PAUSE = 0.1
 LEAST_GROWTH = 4 << 20
-"""A journal is not replaced by a snapshot before it grew by so many bytes, and by the size of its last snapshot."""
+"""A journal is not replaced by a snapshot before it grew by so many bytes, and by the
+size of its last snapshot.
+"""
 
 
 class WorkDirLock:
-    """Makes a work folder the only one's who holds it. The system lets go of it when its process dies.
+    """Makes a work folder the only one's who holds it. The system lets go of it when
+    its process dies.
 
     Args:
         work_dir: the folder, which is made if it is not there.
@@ -44,33 +49,44 @@ class WorkDirLock:
     def __init__(self, work_dir: Path) -> None:
         with _named(work_dir):
             make_private(work_dir)
-            self._descriptor = os.open(work_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor = os.open(
+                work_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = _holder(os.pread(self._descriptor, 4096, 0))
             os.close(self._descriptor)
             raise FailedPreconditionError(
-                f"work_dir {work_dir} is in use by another dispatcher: {holder}. Stop that one first (SIGTERM: one "
+                f"work_dir {work_dir} is in use by another dispatcher: {holder}. Stop that one "
+                "first (SIGTERM: one "
                 "that is killed may be started again), or give this one a folder of its own"
             ) from None
         _held.add(self)
         try:
             with _named(work_dir):
                 os.ftruncate(self._descriptor, 0)
-                os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+                os.pwrite(
+                    self._descriptor,
+                    json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(),
+                    0,
+                )
         except OSError:
             self.close()
             raise
 
     def close(self) -> None:
-        """Lets go of the folder. The file stays: who removed it could remove another's."""
+        """Lets go of the folder. The file stays: who removed it could remove
+        another's.
+        """
         _held.discard(self)
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
 
     def abandon(self) -> None:
-        """Closes a forked child's copy, as a child that kept it would hold the folder after its parent's death."""
+        """Closes a forked child's copy, as a child that kept it would hold the folder
+        after its parent's death.
+        """
         os.close(self._descriptor)
 
 
@@ -134,7 +150,8 @@ class JournalFile:
         return read_journal(content, str(self.path), apply)
 
     def begin(self, snapshot: Sequence[Update]) -> None:
-        """Replaces the file, and any torn end of it, by one that begins with a snapshot: all of it, or nothing.
+        """Replaces the file, and any torn end of it, by one that begins with a
+        snapshot: all of it, or nothing.
 
         Raises:
             OSError: it cannot be written; the file is what it was.
@@ -142,7 +159,9 @@ class JournalFile:
         self._encoder = JournalEncoder(secrets.randbits(32))
         content = self._encoder.begin(snapshot)
         fresh = self._folder / FRESH
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600
+        )
         try:
             _write(descriptor, content, fresh)
             os.fsync(descriptor)
@@ -156,10 +175,12 @@ class JournalFile:
         self._size = self._snapshot_size = len(content)
 
     def append(self, turns: Sequence[Sequence[Update]]) -> None:
-        """Writes turns behind the others, and waits until they are on the disk: once for all of them.
+        """Writes turns behind the others, and waits until they are on the disk: once
+        for all of them.
 
         Raises:
-            OSError: they may be, or may not be, on the disk; nothing may be written any more.
+            OSError: they may be, or may not be, on the disk; nothing may be written any
+                more.
         """
         assert self._descriptor is not None
         content = b"".join(map(self._encoder.turn, turns))
@@ -201,9 +222,11 @@ Job = Callable[[], object]
 
 
 def patiently(job: Job) -> None:
-    """Does something that opens files. While others have all that there may be, it is tried again.
+    """Does something that opens files. While others have all that there may be, it is
+    tried again.
 
-    Strangers may have them, as connections; but none of them has one for longer than a handshake may take.
+    Strangers may have them, as connections; but none of them has one for longer than a
+    handshake may take.
 
     Raises:
         OSError: there were none for long, or something else is wrong.
@@ -220,15 +243,19 @@ def patiently(job: Job) -> None:
 
 
 class JournalWriter:
-    """Writes turns in a thread of its own; those that come while it writes are written together.
+    """Writes turns in a thread of its own; those that come while it writes are written
+    together.
 
     Args:
         file: the journal, begun.
         written: called in the thread with the number of the last turn that is written.
-        failed: called in the thread, once, when it cannot be written; nothing is written after that.
+        failed: called in the thread, once, when it cannot be written; nothing is
+            written after that.
     """
 
-    def __init__(self, file: JournalFile, written: Callable[[int], None], failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, file: JournalFile, written: Callable[[int], None], failed: Callable[[Exception], None]
+    ) -> None:
         self._file = file
         self._written = written
         self._failed = failed
@@ -283,7 +310,9 @@ class JournalWriter:
 
     def _write_next(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._turns or self._stopping or self._snapshot is not None)
+            self._changed.wait_for(
+                lambda: self._turns or self._stopping or self._snapshot is not None
+            )
             turns, self._turns = self._turns, []
             before, self._before = self._before, []
             snapshot, self._snapshot = self._snapshot, None
@@ -300,4 +329,3 @@ class JournalWriter:
         if turns:
             self._written(turns[-1][0])
         return True
-

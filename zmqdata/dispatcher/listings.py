@@ -1,4 +1,6 @@
-"""Lists files in processes of their own: nobody waits for a file system that hangs, or a pattern that has no end."""
+"""Lists files in processes of their own: nobody waits for a file system that hangs, or
+a pattern that has no end.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,13 @@ class Listings:
 
     Args:
         report: takes what was found. Called from any thread.
-        is_wanted: whether an iteration still waits for its files. Called from any thread.
+        is_wanted: whether an iteration still waits for its files. Called from any
+            thread.
     """
 
-    def __init__(self, report: Callable[[FilesListed], None], is_wanted: Callable[[int], bool]) -> None:
+    def __init__(
+        self, report: Callable[[FilesListed], None], is_wanted: Callable[[int], bool]
+    ) -> None:
         self._report = report
         self._is_wanted = is_wanted
         self._closed = False
@@ -43,7 +48,9 @@ class Listings:
         key = (command.iteration, command.source, command.repetition)
         try:
             names = self._found(command)
-            "".join(names).encode()  # a name that is no text can be neither sent nor written to the journal
+            "".join(
+                names
+            ).encode()  # a name that is no text can be neither sent nor written to the journal
             self._report(FilesListed(*key, names))
         except Exception as error:  # whatever a file system says, the client must hear it
             self._report(FilesListed(*key, (), str(error)))
@@ -59,7 +66,9 @@ class Listings:
             text=True,
         )
         asked: str | None = json.dumps(command.files.patterns)
-        while not self._closed and self._is_wanted(command.iteration) and time.monotonic() < deadline:
+        while (
+            not self._closed and self._is_wanted(command.iteration) and time.monotonic() < deadline
+        ):
             with suppress(subprocess.TimeoutExpired):
                 found, complaint = process.communicate(asked, timeout=LOOK)
                 if process.returncode:
@@ -67,11 +76,15 @@ class Listings:
                 return tuple(json.loads(found))
             asked = None
         process.kill()
-        with suppress(subprocess.TimeoutExpired):  # where a file system hangs, not even that may end it
+        with suppress(
+            subprocess.TimeoutExpired
+        ):  # where a file system hangs, not even that may end it
             process.wait(LOOK)
         raise TimeoutError(
-            f"the files of {', '.join(command.files.patterns)} were not listed within {PATIENCE:g} s: does a file "
-            "system hang, or does a pattern go through a whole disk? Name folders that are smaller, without `**`"
+            f"the files of {', '.join(command.files.patterns)} were not listed within {PATIENCE:g} "
+            "s: does a file "
+            "system hang, or does a pattern go through a whole disk? Name folders that are "
+            "smaller, without `**`"
         )
 
     def close(self) -> None:

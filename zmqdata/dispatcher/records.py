@@ -1,4 +1,6 @@
-"""What a dispatcher with a work folder writes down before it says it: core, gate and journal together. No socket."""
+"""What a dispatcher with a work folder writes down before it says it: core, gate and
+journal together. No socket.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ class Records:
         store: where its pipelines are.
         carry_out: does one command.
         post: has a call run in the loop's thread.
-        failed: called in another thread when the journal cannot be written; everybody must end then.
+        failed: called in another thread when the journal cannot be written; everybody
+            must end then.
     """
 
     def __init__(
@@ -60,7 +63,9 @@ class Records:
         self._failed = failed
         self._gate = Gate()
         self._file = JournalFile(work_dir)
-        self._writer = JournalWriter(self._file, lambda turn: post(lambda: self._written(turn)), self._cannot_write)
+        self._writer = JournalWriter(
+            self._file, lambda turn: post(lambda: self._written(turn)), self._cannot_write
+        )
         self._waiting_since: float | None = None
         self._facts: list[Update] = []
         self._first: list[Callable[[], object]] = []
@@ -91,14 +96,19 @@ class Records:
         needed = {name: digests_of(one) for name, one in self._core.state.datasets.items()}
         missing = self._store.missing(chain.from_iterable(needed.values()))
         if missing:
-            names = ", ".join(name for name, digests in needed.items() if not digests.isdisjoint(missing))
+            names = ", ".join(
+                name for name, digests in needed.items() if not digests.isdisjoint(missing)
+            )
             raise DataLossError(
-                f"{self._file.path} names datasets whose pipelines are gone from the work folder: {names}. Restore the "
+                f"{self._file.path} names datasets whose pipelines are gone from the work folder: "
+                f"{names}. Restore the "
                 "folder from a copy, or start with another work_dir: jobs then begin anew"
             )
 
     def obey(self, commands: list[object]) -> None:
-        """Carries out what may be carried out at once of a turn, and has its facts written for the rest."""
+        """Carries out what may be carried out at once of a turn, and has its facts
+        written for the rest.
+        """
         now, updates = self._gate.admit(commands)
         try:
             for command in now:
@@ -111,12 +121,16 @@ class Records:
                 # What else this turn of the loop brings is written together with them.
                 self._post(self._write)
             self._facts += updates
-            datasets = [one.description for one in updates if isinstance(one, u.RegisterDatasetUpdate)]
+            datasets = [
+                one.description for one in updates if isinstance(one, u.RegisterDatasetUpdate)
+            ]
             digests = set().union(*map(digests_of, datasets))
             self._first += [partial(self._store.sync, digest) for digest in digests]
 
     def _write(self) -> None:
-        """Has what was decided since the last time written: one record, and one wait for the disk at most."""
+        """Has what was decided since the last time written: one record, and one wait
+        for the disk at most.
+        """
         if not self._facts:
             return
         if self._waiting_since is None:
@@ -145,14 +159,22 @@ class Records:
         waited = time.monotonic() - self._waiting_since
         if waited >= SLOW:
             self._waiting_since += SLOW
-            log.warning("%s is not written for %.0f s by now, and everybody waits for it", self._file.path, waited)
+            log.warning(
+                "%s is not written for %.0f s by now, and everybody waits for it",
+                self._file.path,
+                waited,
+            )
 
     def _cannot_write(self, error: Exception) -> None:
         reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         place = getattr(error, "filename", None) or self._file.path.parent
         text = f"{place} can not be written ({reason}), so the dispatcher stops"
         log.critical("%s", text)
-        self._failed(UnavailableError(f"{text}. Free or repair the disk and start it again: it goes on from there."))
+        self._failed(
+            UnavailableError(
+                f"{text}. Free or repair the disk and start it again: it goes on from there."
+            )
+        )
 
     def close(self) -> None:
         """Writes what is left and closes the file."""

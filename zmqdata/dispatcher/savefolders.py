@@ -1,6 +1,8 @@
-"""The dispatcher's files of saves: folders are made, chunks get their final names, markers are written. And checked.
+"""The dispatcher's files of saves: folders are made, chunks get their final names,
+markers are written. And checked.
 
-Which chunk counts is decided by ``core.dispatcher.saving``; what a name means is for ``manifests``.
+Which chunk counts is decided by ``core.dispatcher.saving``; what a name means is for
+``manifests``.
 """
 
 from __future__ import annotations
@@ -82,7 +84,10 @@ def prepare_save(command: s.PrepareSave) -> s.SavePrepared:
         return s.SavePrepared(command.path, command.run, InvalidArgumentError.__name__, objection)
     spec = None if command.spec is None else b64encode(command.spec).decode()
     try:
-        begin_save(command.path, SaveDescription(command.run, command.compression, spec, command.cardinality))
+        begin_save(
+            command.path,
+            SaveDescription(command.run, command.compression, spec, command.cardinality),
+        )
     except DataServiceError as error:
         return s.SavePrepared(command.path, command.run, type(error).__name__, str(error))
     except Exception as error:  # whatever a file system says, the user must hear it
@@ -94,12 +99,15 @@ def prepare_save(command: s.PrepareSave) -> s.SavePrepared:
 def _objection(path: str) -> str:
     """Why nothing can be saved to a path, whatever is there."""
     if "::" in path:
-        # Some file systems of fsspec that stand on others open what a client names as a template, or an archive.
+        # Some file systems of fsspec that stand on others open what a client names as a
+        # template, or an archive.
         return f"A save goes to one file system, and {path} names several: name the folder without '::'"
     if path.startswith("memory://"):
         return (
-            f"A save goes where dispatcher and workers find each other's files, and what is written to {path} only "
-            "the process finds that wrote it: name a folder, or a URL of something that all of them reach"
+            "A save goes where dispatcher and workers find each other's files, and what is "
+            f"written to {path} only "
+            "the process finds that wrote it: name a folder, or a URL of something that all of "
+            "them reach"
         )
     return ""
 
@@ -108,8 +116,12 @@ def publish_chunk(command: s.PublishChunk) -> s.ChunkPublished:
     """Gives a chunk its final name, if it has not got it."""
     try:
         _publish(files_of(command.path), command.path, command.chunk)
-    except Exception as error:  # whatever a file system says, it is the end of this save and not of the dispatcher
-        return s.ChunkPublished(command.iteration, command.chunk, str(error) or type(error).__name__)
+    except (
+        Exception
+    ) as error:  # whatever a file system says, it is the end of this save and not of the dispatcher
+        return s.ChunkPublished(
+            command.iteration, command.chunk, str(error) or type(error).__name__
+        )
     return s.ChunkPublished(command.iteration, command.chunk)
 
 
@@ -130,11 +142,16 @@ def _publish(files: FileSystem, path: str, chunk: s.SaveChunk) -> None:
 
 
 def write_marker(command: s.FinishSave) -> s.SaveFinished:
-    """Ends a save: with a manifest and ``DONE``, or with ``ERROR``. What others save in the same place is theirs."""
+    """Ends a save: with a manifest and ``DONE``, or with ``ERROR``. What others save in
+    the same place is theirs.
+    """
     try:
         failed = _failure_of(command)
         if _is_anothers(command.path, command.run):
-            log.error("%s has no marker of the save that ended: another save has the folder now", command.path)
+            log.error(
+                "%s has no marker of the save that ended: another save has the folder now",
+                command.path,
+            )
         elif failed is not None:
             fail_save(command.path, failed)
         else:
@@ -153,7 +170,9 @@ def _is_anothers(path: str, run: str) -> bool:
 
 
 def _failure_of(command: s.FinishSave) -> SaveError | None:
-    """Why a save has failed; None where it has not. What counts must still be there: anybody may remove files."""
+    """Why a save has failed; None where it has not. What counts must still be there:
+    anybody may remove files.
+    """
     if command.error:
         return SaveError(command.error, command.text, command.failure.hex())
     try:
@@ -167,21 +186,27 @@ def _failure_of(command: s.FinishSave) -> SaveError | None:
     if not missing:
         return None
     text = (
-        f"Found missing chunk {chunk_path(command.path, missing[0])}, and {len(missing) - 1} more: what the save had "
-        "written was removed while it ran. Save again to another path, and leave its folder alone until it is done"
+        f"Found missing chunk {chunk_path(command.path, missing[0])}, and {len(missing) - 1} more: "
+        "what the save had "
+        "written was removed while it ran. Save again to another path, and leave its folder alone "
+        "until it is done"
     )
     log.error("the save to %s failed: %s", command.path, text)
     return SaveError(DataLossError.__name__, text)
 
 
 def _manifest(command: s.FinishSave) -> Manifest:
-    chunks = [Chunk(f"{CHUNKS}/{name_of(one)}", one.stop - one.first, one.size) for one in command.chunks]
+    chunks = [
+        Chunk(f"{CHUNKS}/{name_of(one)}", one.stop - one.first, one.size) for one in command.chunks
+    ]
     specs = tuple(b64encode(spec).decode() for spec in command.specs)
     return Manifest(command.run, command.compression, None, tuple(chunks), specs, splittable=True)
 
 
 def check_save(command: s.CheckSave) -> s.SaveChecked:
-    """Holds the folder of a running save against what the dispatcher knows, and publishes what was not."""
+    """Holds the folder of a running save against what the dispatcher knows, and
+    publishes what was not.
+    """
     try:
         return s.SaveChecked(command.iteration, _check(command))
     except DataServiceError as error:
@@ -191,17 +216,23 @@ def check_save(command: s.CheckSave) -> s.SaveChecked:
 
 
 def _check(command: s.CheckSave) -> int:
-    """How many streams there is room for. Raises DataLossError: something is missing, or there that nobody wrote."""
+    """How many streams there is room for. Raises DataLossError: something is missing,
+    or there that nobody wrote.
+    """
     files = files_of(command.path)
     description = read_save(command.path)
     if description is None or description.run != command.run:
         there = "nothing" if description is None else "another save"
-        raise DataLossError(f"Found conflict: there is {there} in {command.path}, where a save is running")
+        raise DataLossError(
+            f"Found conflict: there is {there} in {command.path}, where a save is running"
+        )
     streams = [parse_stream(name) for name in files.names(f"{command.path}/{STREAMS}")]
     known = {name_of(chunk) for chunk in command.chunks}
     for chunk_name in committed_chunks(files, command.path):
         if chunk_name not in known:
-            raise DataLossError(f"Found conflict: {command.path} has {chunk_name}, which was never committed")
+            raise DataLossError(
+                f"Found conflict: {command.path} has {chunk_name}, which was never committed"
+            )
     for chunk in command.chunks:
         _publish(files, command.path, chunk)
     return max(streams, default=-1) + 1

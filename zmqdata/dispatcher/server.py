@@ -1,4 +1,6 @@
-"""The dispatcher's shell: its ROUTER, its clock, its files. All decisions are ``core.dispatcher.decider``'s."""
+"""The dispatcher's shell: its ROUTER, its clock, its files. All decisions are
+``core.dispatcher.decider``'s.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,12 @@ from zmqdata.printable import printable
 from zmqdata.storage.files import whole_path
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
-from zmqdata.transport.addresses import announced_address, bind_endpoint, host_addresses, is_loopback
+from zmqdata.transport.addresses import (
+    announced_address,
+    bind_endpoint,
+    host_addresses,
+    is_loopback,
+)
 from zmqdata.transport.entrance import Entrance
 from zmqdata.transport.keychoice import key_for
 from zmqdata.transport.lifecycle import Server
@@ -58,10 +65,14 @@ from zmqdata.transport.rejects import Rejects
 log = logging.getLogger(__name__)
 
 GATHER = 0.002
-"""Seconds by which an answer may be later where thousands of peers speak, for a fifth less of a core."""
+"""Seconds by which an answer may be later where thousands of peers speak, for a fifth
+less of a core.
+"""
 LEAST_SILENCE_MS = 1_500
 NOTICING_MS = 2_600
-"""Until somebody looks for who is silent, and then until something is to be sent to who is not connected any more."""
+"""Until somebody looks for who is silent, and then until something is to be sent to who
+is not connected any more.
+"""
 
 
 class DispatcherShell:
@@ -77,13 +88,17 @@ class DispatcherShell:
         OSError: an address cannot be listened on, or a file not be read or written.
     """
 
-    def __init__(self, config: DispatcherConfig, failed: Callable[[UnavailableError], None]) -> None:
+    def __init__(
+        self, config: DispatcherConfig, failed: Callable[[UnavailableError], None]
+    ) -> None:
         with ExitStack() as self._closing:
             self._open(config, failed)
             self._closing = self._closing.pop_all()
 
     def _open(self, config: DispatcherConfig, failed: Callable[[UnavailableError], None]) -> None:
-        """Makes everything; what was made is closed in the opposite order, also when something cannot be made."""
+        """Makes everything; what was made is closed in the opposite order, also when
+        something cannot be made.
+        """
         closing = self._closing.callback
         if config.work_dir is not None:
             closing(WorkDirLock(Path(config.work_dir)).close)
@@ -103,7 +118,9 @@ class DispatcherShell:
         closing(self.access.close)
         endpoint = bind_endpoint(config.host, config.port)
         limits = (silence_of(config), config.max_message_bytes)
-        self._entrance = Entrance(self.context, self.loop, endpoint, *limits, key, self.rejects, self._receive)
+        self._entrance = Entrance(
+            self.context, self.loop, endpoint, *limits, key, self.rejects, self._receive
+        )
         closing(self._entrance.close)
         port = split_address(self._entrance.bound.partition("://")[2])[1]
         self.target = f"tcp://{announced_address(config.host, None, None, port)}"
@@ -120,9 +137,12 @@ class DispatcherShell:
         self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)
         self._saves = SaveFolders(self._report_soon)
         closing(self._saves.close)
-        self._listings = Listings(self._report_soon, lambda iteration: iteration in self.core.state.iterations)
+        self._listings = Listings(
+            self._report_soon, lambda iteration: iteration in self.core.state.iterations
+        )
         closing(self._listings.close)
-        # One thread for all parts: pieces are written in their order, and the loop never waits for a disk.
+        # One thread for all parts: pieces are written in their order, and the loop
+        # never waits for a disk.
         self._parts = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-parts")
         closing(self._parts.shutdown, wait=True, cancel_futures=True)
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
@@ -145,13 +165,20 @@ class DispatcherShell:
         self.records: Records | None = None
         if config.work_dir is not None and config.fault_tolerant_mode:
             self.records = Records(
-                Path(config.work_dir), self.core, self.store, self._obey, self.loop.post, partial(self._fail, failed)
+                Path(config.work_dir),
+                self.core,
+                self.store,
+                self._obey,
+                self.loop.post,
+                partial(self._fail, failed),
             )
             closing(self.records.close)
             self.records.take_up(time.monotonic())
 
     def say_goodbye(self) -> None:
-        """Nothing to say: peers go on without a dispatcher and wait for the next one."""
+        """Nothing to say: peers go on without a dispatcher and wait for the next
+        one.
+        """
 
     def close(self) -> None:
         """Frees sockets and threads; the loop has ended."""
@@ -206,10 +233,15 @@ class DispatcherShell:
             self._send(c.Send(peer, m.RequestRefused(name, "InvalidArgumentError", long)))
         elif isinstance(message, m.RegisterDataset) and not _is_sound(message):
             text = "The packed pipeline is missing, or its bytes are not what its digest says: altered on its way?"
-            self._send(c.Send(peer, m.RequestRefused(message.request, "InvalidArgumentError", text)))
+            self._send(
+                c.Send(peer, m.RequestRefused(message.request, "InvalidArgumentError", text))
+            )
         elif isinstance(message, m.RequestStatus):
-            # What the status shows may not be written yet. Whoever looks at it knows that it is of the moment.
-            status = status_of(self.core, time.monotonic(), self.target, self.config, self.rejects.counts)
+            # What the status shows may not be written yet. Whoever looks at it knows
+            # that it is of the moment.
+            status = status_of(
+                self.core, time.monotonic(), self.target, self.config, self.rejects.counts
+            )
             self._send(c.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))
         elif isinstance(message, m.RequestAudit):
             self._send(c.Send(peer, self._audit(message)))
@@ -220,8 +252,12 @@ class DispatcherShell:
     def _drop(self, frames: Sequence[zmq.Frame], reason: str) -> None:
         self._entrance.drop(frames, "the dispatcher's socket", reason)
 
-    def _refuse(self, peer: bytes, frames: Sequence[zmq.Frame], message: m.Message, objection: str) -> None:
-        """Tells a peer that its key does not let it say this, where it waits for an answer."""
+    def _refuse(
+        self, peer: bytes, frames: Sequence[zmq.Frame], message: m.Message, objection: str
+    ) -> None:
+        """Tells a peer that its key does not let it say this, where it waits for an
+        answer.
+        """
         self._drop(frames, objection)
         request = m.request_of(message)[:MOST_CHARACTERS]
         if request:
@@ -250,8 +286,14 @@ class DispatcherShell:
     def _send_pipeline(self, command: c.SendPipeline) -> None:
         is_part = any(part.digest == command.digest for part in command.parts)
         pipeline = b"" if is_part else self.store.get(command.digest)
-        reason = "" if pipeline is not None else f"the dispatcher has lost the pipeline of dataset {command.dataset_id}"
-        answer = m.PipelineSent(command.dataset_id, command.digest, pipeline or b"", reason, command.parts)
+        reason = (
+            ""
+            if pipeline is not None
+            else f"the dispatcher has lost the pipeline of dataset {command.dataset_id}"
+        )
+        answer = m.PipelineSent(
+            command.dataset_id, command.digest, pipeline or b"", reason, command.parts
+        )
         self._send(c.Send(command.peer, answer))
 
     def _keep_piece(self, command: c.KeepPiece) -> None:
@@ -266,7 +308,11 @@ class DispatcherShell:
             content = self.store.read_piece(command.digest, command.offset)
             if content is None:
                 self.loop.post(lambda: self._handle(c.PartLost(command.digest)))
-            reason = "" if content is not None else "the dispatcher cannot read a part of the pipeline any more"
+            reason = (
+                ""
+                if content is not None
+                else "the dispatcher cannot read a part of the pipeline any more"
+            )
             answer = m.PieceSent(command.digest, command.offset, content or b"", reason)
             self.loop.post(lambda: self._send(c.Send(command.peer, answer)))
 
@@ -274,7 +320,9 @@ class DispatcherShell:
 
 
 def _is_sound(ask: m.RegisterDataset) -> bool:
-    """Whether a pipeline that came along is what its digest says. One that did not is one of the parts."""
+    """Whether a pipeline that came along is what its digest says. One that did not is
+    one of the parts.
+    """
     digest = ask.description.digest
     if not ask.pipeline:
         return any(part.digest == digest for part in ask.description.parts)
@@ -282,7 +330,8 @@ def _is_sound(ask: m.RegisterDataset) -> bool:
 
 
 def times_of(config: DispatcherConfig) -> DispatcherTimes:
-    """The times of a configuration, in seconds. Who never looks for jobs to collect collects none.
+    """The times of a configuration, in seconds. Who never looks for jobs to collect
+    collects none.
 
     Example:
         >>> times_of(DispatcherConfig(job_gc_check_interval_ms=-1)).gc_timeout
@@ -299,7 +348,8 @@ def times_of(config: DispatcherConfig) -> DispatcherTimes:
 
 
 def silence_of(config: DispatcherConfig) -> int:
-    """How long a connection may be silent, in milliseconds, for its worker to be lost after ``worker_timeout_ms``.
+    """How long a connection may be silent, in milliseconds, for its worker to be lost
+    after ``worker_timeout_ms``.
 
     Example:
         >>> silence_of(DispatcherConfig()), silence_of(DispatcherConfig(worker_timeout_ms=1_000))
@@ -319,9 +369,11 @@ def policy_of(config: DispatcherConfig) -> DispatcherPolicy:
 
 
 def host_aliases(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """For each host name in a list of worker addresses the numeric addresses that it stands for now.
+    """For each host name in a list of worker addresses the numeric addresses that it
+    stands for now.
 
-    Workers announce one or the other. A name that nobody knows is left out: a worker may announce the same one.
+    Workers announce one or the other. A name that nobody knows is left out: a worker
+    may announce the same one.
 
     Example:
         >>> host_aliases(["127.0.0.1:5", "::1"])
@@ -333,28 +385,37 @@ def host_aliases(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
         try:
             found[host] = tuple(dict.fromkeys(host_addresses(host)))
         except InvalidArgumentError as error:
-            log.warning("--worker-address %s matches workers that announce this very name only. %s", entry, error)
+            log.warning(
+                "--worker-address %s matches workers that announce this very name only. %s",
+                entry,
+                error,
+            )
     return found
 
 
 @dataclass(frozen=True)
 class SnapshotStream:
-    """A stream of a distributed save. ``completed``: every element of it is in a chunk that counts."""
+    """A stream of a distributed save. ``completed``: every element of it is in a chunk
+    that counts.
+    """
 
     index: int
     completed: bool
 
 
 class DispatchServer(Server[DispatcherShell]):
-    """A dispatcher in this process, in a thread of its own (tf.data's ``DispatchServer``).
+    """A dispatcher in this process, in a thread of its own (tf.data's
+    ``DispatchServer``).
 
     Args:
-        config: addresses, limits and times; None: all defaults, on a free port of this machine only.
+        config: addresses, limits and times; None: all defaults, on a free port of this
+            machine only.
         start: whether to start at once.
 
     Raises:
         TypeError: ``config`` is no ``DispatcherConfig``.
-        OSError: the address can not be listened on, or the work folder not be written; the text says why.
+        OSError: the address can not be listened on, or the work folder not be written;
+            the text says why.
         FailedPreconditionError: another dispatcher has the work folder.
         DataLossError: what the journal there holds is not what was written.
         PermissionDeniedError: the key file is that of another role.
@@ -387,7 +448,8 @@ class DispatchServer(Server[DispatcherShell]):
         threading.Thread(target=self.stop, name="zmqdata-dispatcher-end", daemon=True).start()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits until it is stopped; False when it still runs after ``timeout`` seconds.
+        """Waits until it is stopped; False when it still runs after ``timeout``
+        seconds.
 
         Raises:
             UnavailableError: it has stopped because its journal cannot be written.
@@ -399,7 +461,8 @@ class DispatchServer(Server[DispatcherShell]):
 
     @property
     def target(self) -> str:
-        """Where workers and clients find it, for example ``"tcp://127.0.0.1:5050"``; where they did, once stopped.
+        """Where workers and clients find it, for example ``"tcp://127.0.0.1:5050"``;
+        where they did, once stopped.
 
         Raises:
             RuntimeError: it was never started.
@@ -417,10 +480,12 @@ class DispatchServer(Server[DispatcherShell]):
         return 0 if shell is None else shell.core.workers.num_present
 
     def snapshot_streams(self, path: str) -> list[SnapshotStream]:
-        """The streams of the distributed save to a path; none as long as no worker has begun.
+        """The streams of the distributed save to a path; none as long as no worker has
+        begun.
 
         Raises:
-            NotFoundError: this dispatcher does not know of a save there: none was begun, or it was collected since.
+            NotFoundError: this dispatcher does not know of a save there: none was
+                begun, or it was collected since.
             TypeError: ``path`` is no text.
         """
         check_type("path", path, str)
@@ -428,8 +493,10 @@ class DispatchServer(Server[DispatcherShell]):
         passes = {} if shell is None else shell.core.state.passes.get(job_of(whole_path(path)), {})
         if not passes:
             raise NotFoundError(
-                f"This dispatcher does not know of a distributed save to {path!r}: none was begun there, or it ended "
-                "and was collected since. Check the path; zmqdata save-status reads what is in a folder"
+                f"This dispatcher does not know of a distributed save to {path!r}: none was begun "
+                "there, or it ended "
+                "and was collected since. Check the path; zmqdata save-status reads what is in a "
+                "folder"
             )
         tasks = [task for iteration in passes.values() for task in list(iteration.tasks.values())]
         return [SnapshotStream(task.index, task.settled and not task.removed) for task in tasks]

@@ -1,4 +1,6 @@
-"""How things stand at a dispatcher, as plain data for ``zmqdata status`` and for tests."""
+"""How things stand at a dispatcher, as plain data for ``zmqdata status`` and for
+tests.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,28 @@ STALLED = 60.0
 def status_of(
     core: DispatcherCore, now: float, target: str, config: DispatcherConfig, rejected: Counter[str]
 ) -> dict[str, Any]:
-    """Configuration, workers, iterations, jobs and tasks with their rates, as a JSON-compatible dict."""
+    """Configuration, workers, iterations, jobs and tasks with their rates, as a
+    JSON-compatible dict.
+    """
     iterations = list(core.state.iterations.values())
     return {
         "dispatcher": target,
         "config": asdict(config),
         "workers": [_worker(core, name, now) for name in core.hosting.facts],
-        "iterations": [_living(iteration) for iteration in iterations] + [_gone(one) for one in core.jobs.collected],
+        "iterations": [_living(iteration) for iteration in iterations]
+        + [_gone(one) for one in core.jobs.collected],
         "jobs": [_job(core, iteration) for iteration in iterations],
-        "tasks": [_task(core, task) for iteration in iterations for task in iteration.tasks.values()],
+        "tasks": [
+            _task(core, task) for iteration in iterations for task in iteration.tasks.values()
+        ],
         "rejected": dict(rejected),
     }
 
 
 def audits_of(core: DispatcherCore, job: str) -> list[dict[str, Any]]:
-    """What became of splits and elements of a job, for each of its repetitions, those included that were collected."""
+    """What became of splits and elements of a job, for each of its repetitions, those
+    included that were collected.
+    """
     gone = [one.audit for one in core.jobs.collected if one.job.name == job]
     return gone + [audit_of(iteration) for iteration in core.state.passes.get(job, {}).values()]
 
@@ -56,7 +65,9 @@ def _worker(core: DispatcherCore, name: str, now: float) -> dict[str, Any]:
 
 def _living(iteration: Iteration) -> dict[str, Any]:
     clients, finished = len(iteration.clients), iteration.finished
-    return _iteration(iteration.iteration, iteration.repetition, iteration.job, clients, finished, False)
+    return _iteration(
+        iteration.iteration, iteration.repetition, iteration.job, clients, finished, False
+    )
 
 
 def _gone(one: CollectedIteration) -> dict[str, Any]:
@@ -82,7 +93,11 @@ def _iteration(
 def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
     tasks = iteration.live_tasks
     splits = [
-        {"handed_out": cursor.next, "count": cursor.count(cursor.repetition), "repetition": cursor.repetition}
+        {
+            "handed_out": cursor.next,
+            "count": cursor.count(cursor.repetition),
+            "repetition": cursor.repetition,
+        }
         for cursor in iteration.cursors
     ]
     return {

@@ -1,4 +1,5 @@
-"""Where registered pipelines and their parts are kept by the digest of their content, on disk or in memory.
+"""Where registered pipelines and their parts are kept by the digest of their content,
+on disk or in memory.
 
 Their bytes are never opened here.
 """
@@ -21,15 +22,17 @@ from zmqdata.transport.parts import PartFolder
 log = logging.getLogger(__name__)
 
 RESERVED_BYTES = 256 << 20
-"""Of a disk, or a twentieth of a small one: who sends large pipelines does not stop a dispatcher with a journal."""
+"""Of a disk, or a twentieth of a small one: who sends large pipelines does not stop a
+dispatcher with a journal.
+"""
 
 
 class PipelineStore:
     """Packed pipelines and large parts by digest.
 
     Args:
-        work_dir: folder in which to keep them; None keeps packed pipelines in memory, and large parts in a temporary
-            folder that goes with this store.
+        work_dir: folder in which to keep them; None keeps packed pipelines in memory,
+            and large parts in a temporary folder that goes with this store.
 
     Raises:
         OSError: the folder cannot be made.
@@ -41,14 +44,19 @@ class PipelineStore:
         self._folder = None if work_dir is None else PartFolder(Path(work_dir) / "pipelines")
 
     def put(self, digest: str, pipeline: bytes) -> None:
-        """Keeps a pipeline; keeping the same one again changes nothing. Where the disk is full, memory must do."""
+        """Keeps a pipeline; keeping the same one again changes nothing. Where the disk
+        is full, memory must do.
+        """
         if self._folder is None or self._temporary is not None:
             self._memory[digest] = pipeline
             return
         try:
             self._folder.put(digest, pipeline)
         except OSError as error:
-            log.error("a pipeline is kept in memory only, as it cannot be written to the work folder: %s", error)
+            log.error(
+                "a pipeline is kept in memory only, as it cannot be written to the work folder: %s",
+                error,
+            )
             self._memory[digest] = pipeline
 
     def get(self, digest: str) -> bytes | None:
@@ -83,7 +91,9 @@ class PipelineStore:
         sync_folder(self._folder.folder)
 
     def found(self) -> tuple[list[str], dict[str, int]]:
-        """What another store has left in the folder: whole parts, and how much there is of others."""
+        """What another store has left in the folder: whole parts, and how much there is
+        of others.
+        """
         return ([], {}) if self._folder is None else (self._folder.whole(), self._folder.partial())
 
     def keep_piece(self, command: KeepPiece) -> PieceKept:
@@ -95,17 +105,27 @@ class PipelineStore:
             self._check_space()
             have = self._folder.append(command.digest, command.offset, command.content)
             if have < command.size:
-                return PieceKept(command.digest, have, broken=have != command.offset + len(command.content))
+                return PieceKept(
+                    command.digest, have, broken=have != command.offset + len(command.content)
+                )
             if self._folder.complete(command.digest):
                 return PieceKept(command.digest, have)
             return PieceKept(command.digest, 0, broken=True)
         except OSError as error:
-            return PieceKept(command.digest, 0, error=f"{error.strerror or error}: {error.filename or self._place()}")
+            return PieceKept(
+                command.digest,
+                0,
+                error=f"{error.strerror or error}: {error.filename or self._place()}",
+            )
 
     def _check_space(self) -> None:
         disk = shutil.disk_usage(self._place())
         if disk.free < min(RESERVED_BYTES, disk.total // 20):
-            raise OSError(errno.ENOSPC, f"only {disk.free} bytes are left, which the journal may need", self._place())
+            raise OSError(
+                errno.ENOSPC,
+                f"only {disk.free} bytes are left, which the journal may need",
+                self._place(),
+            )
 
     def _place(self) -> str:
         return "the temporary folder" if self._folder is None else str(self._folder.folder)

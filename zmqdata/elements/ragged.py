@@ -1,7 +1,8 @@
-"""``RaggedTensor``, rows of different lengths in one array, and ``RaggedTensorSpec``, which describes such leaves.
+"""``RaggedTensor``, rows of different lengths in one array, and ``RaggedTensorSpec``,
+which describes such leaves.
 
-Values and pure functions over them, on numpy alone. Making ragged batches out of elements belongs to ``iterators``,
-how they travel to ``blocks``.
+Values and pure functions over them, on numpy alone. Making ragged batches out of
+elements belongs to ``iterators``, how they travel to ``blocks``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from zmqdata.elements.shapes import DType, Shape, checked_dtype, checked_shape, dtype_name, shape_admits, without_width
+from zmqdata.elements.shapes import (
+    DType,
+    Shape,
+    checked_dtype,
+    checked_shape,
+    dtype_name,
+    shape_admits,
+    without_width,
+)
 
 Array: TypeAlias = "np.ndarray[Any, DType]"
 
@@ -22,13 +31,16 @@ _SHOWN = 200  # values, in a repr
 
 
 class RaggedTensor:
-    """Rows of different lengths: their values one behind the other, and where each row begins and ends.
+    """Rows of different lengths: their values one behind the other, and where each row
+    begins and ends.
 
-    Row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. Where the values are ragged in turn, so are the rows.
+    Row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. Where the values are
+    ragged in turn, so are the rows.
 
     Args:
         values: an array of at least one axis, or a ``RaggedTensor``.
-        row_splits: int64 or int32, of shape ``[rows + 1]``, from 0 to ``len(values)``, never falling.
+        row_splits: int64 or int32, of shape ``[rows + 1]``, from 0 to ``len(values)``,
+            never falling.
 
     Raises:
         TypeError: values or row_splits are of another type.
@@ -40,7 +52,8 @@ class RaggedTensor:
     >>> ragged[2], ragged.shape, len(ragged)
     (array([2, 3]), (3, None), 3)
 
-    As ``tf.RaggedTensor``, which is made with ``from_row_splits``; all axes that may be ragged count as ragged.
+    As ``tf.RaggedTensor``, which is made with ``from_row_splits``; all axes that may be
+    ragged count as ragged.
     """
 
     __slots__ = ("row_splits", "values")
@@ -61,7 +74,9 @@ class RaggedTensor:
         return made
 
     @classmethod
-    def from_row_lengths(cls, values: Any, row_lengths: Any, row_splits_dtype: Any = np.int64) -> RaggedTensor:
+    def from_row_lengths(
+        cls, values: Any, row_lengths: Any, row_splits_dtype: Any = np.int64
+    ) -> RaggedTensor:
         """Divide values into rows of these lengths.
 
         >>> RaggedTensor.from_row_lengths([1, 2, 3], [2, 0, 1]).to_list()
@@ -78,9 +93,11 @@ class RaggedTensor:
         """Stack rows.
 
         Args:
-            rows: at least one; arrays of one dtype and number of axes, or ragged tensors of one ragged rank.
+            rows: at least one; arrays of one dtype and number of axes, or ragged
+                tensors of one ragged rank.
             row_splits_dtype: int64 or int32.
-            ragged_rank: how many axes of the arrays may differ; None: the first. The axes behind must be equal.
+            ragged_rank: how many axes of the arrays may differ; None: the first. The
+                axes behind must be equal.
 
         >>> RaggedTensor.from_rows([np.array([1, 2]), np.array([3])]).to_list()
         [[1, 2], [3]]
@@ -90,7 +107,9 @@ class RaggedTensor:
         Ours; ``tf.ragged.stack`` does it for tensors.
         """
         if not len(rows):
-            raise ValueError("from_rows() got no rows, and without one there is no dtype: give at least one")
+            raise ValueError(
+                "from_rows() got no rows, and without one there is no dtype: give at least one"
+            )
         dtype = splits_dtype(row_splits_dtype)
         if all(type(row) is RaggedTensor for row in rows):
             return cls.trusted(concatenate(rows), splits_of([len(row) for row in rows], dtype))
@@ -143,11 +162,16 @@ class RaggedTensor:
         return len(self.row_splits) - 1
 
     def __getitem__(self, index: Any) -> Any:
-        """A row by its number, or several by a slice: views of the values, as numpy's are."""
+        """A row by its number, or several by a slice: views of the values, as numpy's
+        are.
+        """
         if isinstance(index, slice):
             return self._rows(*index.indices(len(self)))
         if isinstance(index, (bool, np.bool_)) or not isinstance(index, (int, np.integer)):
-            raise TypeError(f"a ragged tensor is indexed with an int or a slice of rows, got {index!r}: index the rows")
+            raise TypeError(
+                f"a ragged tensor is indexed with an int or a slice of rows, got {index!r}: index "
+                "the rows"
+            )
         number = int(index) + (len(self) if index < 0 else 0)
         if not 0 <= number < len(self):
             raise IndexError(f"row {index} of a ragged tensor with {len(self)} rows")
@@ -161,14 +185,18 @@ class RaggedTensor:
         rows = [self[number] for number in range(start, stop, step)]
         if not rows:
             return self._rows(0, 0, 1)
-        return RaggedTensor.trusted(concatenate(rows), splits_of([len(row) for row in rows], self.row_splits.dtype))
+        return RaggedTensor.trusted(
+            concatenate(rows), splits_of([len(row) for row in rows], self.row_splits.dtype)
+        )
 
     def __iter__(self) -> Iterator[Any]:
         splits, values = self.row_splits.tolist(), self.values
         return (values[start:stop] for start, stop in pairwise(splits))
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise TypeError("a ragged tensor is no array: to_tensor() pads its rows, flat_values are all its values")
+        raise TypeError(
+            "a ragged tensor is no array: to_tensor() pads its rows, flat_values are all its values"
+        )
 
     def to_list(self) -> list[Any]:
         """The rows as nested lists.
@@ -190,7 +218,11 @@ class RaggedTensor:
 
         As ``tf.RaggedTensor.to_tensor``.
         """
-        values = self.values.to_tensor(default_value) if isinstance(self.values, RaggedTensor) else self.values
+        values = (
+            self.values.to_tensor(default_value)
+            if isinstance(self.values, RaggedTensor)
+            else self.values
+        )
         lengths = self.row_lengths()
         longest = int(lengths.max()) if len(lengths) else 0
         padded = np.zeros((len(self), longest, *values.shape[1:]), values.dtype)
@@ -200,7 +232,8 @@ class RaggedTensor:
         return padded
 
     def with_flat_values(self, flat_values: Any) -> RaggedTensor:
-        """The same rows of other values, for example the result of a function of ``flat_values``.
+        """The same rows of other values, for example the result of a function of
+        ``flat_values``.
 
         >>> ragged = RaggedTensor([1, 2], [0, 0, 2])
         >>> ragged.with_flat_values(ragged.flat_values * 10).to_list()
@@ -210,7 +243,8 @@ class RaggedTensor:
         """
         inner = self.values
         return RaggedTensor(
-            inner.with_flat_values(flat_values) if isinstance(inner, RaggedTensor) else flat_values, self.row_splits
+            inner.with_flat_values(flat_values) if isinstance(inner, RaggedTensor) else flat_values,
+            self.row_splits,
         )
 
     def copy(self) -> RaggedTensor:
@@ -218,7 +252,8 @@ class RaggedTensor:
         return RaggedTensor.trusted(self.values.copy(), self.row_splits.copy())
 
     def equals(self, other: object) -> bool:
-        """Whether the other is ragged in the same way and has the same rows and dtypes; NaN equals NaN.
+        """Whether the other is ragged in the same way and has the same rows and dtypes;
+        NaN equals NaN.
 
         >>> RaggedTensor([1], [0, 1]).equals(RaggedTensor([1], [0, 1])), RaggedTensor([1], [0, 1]).equals(1)
         (True, False)
@@ -230,7 +265,9 @@ class RaggedTensor:
         mine, its = self.values, other.values
         if isinstance(mine, RaggedTensor) or isinstance(its, RaggedTensor):
             return isinstance(mine, RaggedTensor) and mine.equals(its)
-        return mine.dtype == its.dtype and np.array_equal(mine, its, equal_nan=mine.dtype.kind in "fc")
+        return mine.dtype == its.dtype and np.array_equal(
+            mine, its, equal_nan=mine.dtype.kind in "fc"
+        )
 
     def __repr__(self) -> str:
         if self.flat_values.size + len(self) > _SHOWN:
@@ -246,12 +283,23 @@ def check_splits(values: Any, splits: Array) -> None:
         ValueError: they do not go from 0 to the number of values without falling.
     """
     if values.ndim < 1:
-        raise TypeError(f"values of a ragged tensor need an axis to divide, got one value {values!r}")
+        raise TypeError(
+            f"values of a ragged tensor need an axis to divide, got one value {values!r}"
+        )
     if splits.dtype not in _SPLIT_DTYPES or splits.ndim != 1:
-        raise TypeError(f"row_splits must be int64 or int32 with one axis, got {splits.dtype} of shape {splits.shape}")
-    if not len(splits) or splits[0] != 0 or splits[-1] != len(values) or (splits[1:] < splits[:-1]).any():
+        raise TypeError(
+            f"row_splits must be int64 or int32 with one axis, got {splits.dtype} of shape "
+            f"{splits.shape}"
+        )
+    if (
+        not len(splits)
+        or splits[0] != 0
+        or splits[-1] != len(values)
+        or (splits[1:] < splits[:-1]).any()
+    ):
         raise ValueError(
-            f"row_splits must go from 0 to the number of values ({len(values)}) without falling, got {splits}; lengths "
+            f"row_splits must go from 0 to the number of values ({len(values)}) without falling, "
+            f"got {splits}; lengths "
             "of rows belong into from_row_lengths()"
         )
 
@@ -280,7 +328,8 @@ def splits_of(row_lengths: Any, dtype: DType) -> Array:
 
 
 def concatenate(parts: Sequence[Any]) -> Any:
-    """Arrays of one dtype, or ragged tensors of one ragged rank, one behind the other along the first axis.
+    """Arrays of one dtype, or ragged tensors of one ragged rank, one behind the other
+    along the first axis.
 
     >>> concatenate([RaggedTensor([1], [0, 1]), RaggedTensor([2, 3], [0, 0, 2])]).to_list()
     [[1], [], [2, 3]]
@@ -289,7 +338,8 @@ def concatenate(parts: Sequence[Any]) -> Any:
     if isinstance(first, RaggedTensor):
         if any(not isinstance(part, RaggedTensor) for part in parts):
             raise TypeError(
-                "ragged tensors cannot be joined with arrays: make all of them ragged, or pad with to_tensor()"
+                "ragged tensors cannot be joined with arrays: make all of them ragged, or pad with "
+                "to_tensor()"
             )
         lengths = np.concatenate([part.row_lengths() for part in parts])
         return RaggedTensor.trusted(
@@ -304,16 +354,22 @@ def _check_rows(arrays: Sequence[Array], ragged_rank: int) -> None:
     first = arrays[0]
     if not 1 <= ragged_rank <= first.ndim:
         raise ValueError(
-            f"ragged_rank must be between 1 and the number of axes, got {ragged_rank} for {first.ndim} axes"
+            f"ragged_rank must be between 1 and the number of axes, got {ragged_rank} for "
+            f"{first.ndim} axes"
         )
     ndim, inner = first.ndim, first.shape[ragged_rank:]
     for index, array in enumerate(arrays):
         if array.ndim != ndim or array.shape[ragged_rank:] != inner:
             raise ValueError(
-                f"row {index} has shape {array.shape} and row 0 has {first.shape}: only ragged axes may differ"
+                f"row {index} has shape {array.shape} and row 0 has {first.shape}: only ragged "
+                "axes may differ"
             )
-        if array.dtype is not first.dtype and without_width(array.dtype) != without_width(first.dtype):
-            raise TypeError(f"row {index} has dtype {array.dtype} and row 0 has {first.dtype}: use astype()")
+        if array.dtype is not first.dtype and without_width(array.dtype) != without_width(
+            first.dtype
+        ):
+            raise TypeError(
+                f"row {index} has dtype {array.dtype} and row 0 has {first.dtype}: use astype()"
+            )
 
 
 def _ragged_rows(arrays: Sequence[Array], ragged_rank: int, dtype: DType) -> RaggedTensor:
@@ -325,7 +381,9 @@ def _ragged_rows(arrays: Sequence[Array], ragged_rank: int, dtype: DType) -> Rag
 
 
 def _joined(arrays: Sequence[Array], ragged_rank: int, dtype: DType) -> RaggedTensor:
-    """The rows of all arrays, one behind the other: what lies below one more ragged axis."""
+    """The rows of all arrays, one behind the other: what lies below one more ragged
+    axis.
+    """
     inner = np.repeat([array.shape[1] for array in arrays], [len(array) for array in arrays])
     flat = [array.reshape(array.shape[0] * array.shape[1], *array.shape[2:]) for array in arrays]
     below = concatenate(flat) if ragged_rank == 1 else _joined(flat, ragged_rank - 1, dtype)
@@ -337,8 +395,8 @@ class RaggedTensorSpec:
     """Shape, dtype and ragged axes of a leaf that is a ``RaggedTensor``.
 
     Args:
-        shape: length of each axis, None for ragged ones and those that vary; ``shape=None`` where even the number of
-            axes does.
+        shape: length of each axis, None for ragged ones and those that vary;
+            ``shape=None`` where even the number of axes does.
         dtype: of the flat values.
         ragged_rank: how many axes behind the first are ragged; None: all.
         row_splits_dtype: int64 or int32.
@@ -364,14 +422,17 @@ class RaggedTensorSpec:
         wanted = checked_shape(shape)
         if ragged_rank is None:
             if wanted is None:
-                raise ValueError("a RaggedTensorSpec needs ragged_rank where the number of axes is not known")
+                raise ValueError(
+                    "a RaggedTensorSpec needs ragged_rank where the number of axes is not known"
+                )
             ragged_rank = len(wanted) - 1
         if isinstance(ragged_rank, bool) or not isinstance(ragged_rank, (int, np.integer)):
             raise TypeError(f"ragged_rank must be int or None, got {ragged_rank!r}")
         if ragged_rank < 1 or (wanted is not None and ragged_rank >= len(wanted)):
             axes = "unknown" if wanted is None else len(wanted)
             raise ValueError(
-                f"ragged_rank must be at least 1 and less than the number of axes ({axes}), got {ragged_rank}"
+                f"ragged_rank must be at least 1 and less than the number of axes ({axes}), got "
+                f"{ragged_rank}"
             )
         object.__setattr__(self, "shape", wanted)
         object.__setattr__(self, "dtype", checked_dtype(dtype))
@@ -380,7 +441,8 @@ class RaggedTensorSpec:
 
     def __repr__(self) -> str:
         return (
-            f"RaggedTensorSpec(shape={self.shape}, dtype={dtype_name(self.dtype)}, ragged_rank={self.ragged_rank}, "
+            f"RaggedTensorSpec(shape={self.shape}, dtype={dtype_name(self.dtype)}, "
+            f"ragged_rank={self.ragged_rank}, "
             f"row_splits_dtype={dtype_name(self.row_splits_dtype)})"
         )
 
@@ -394,7 +456,8 @@ class RaggedTensorSpec:
         return cls(ragged.shape, ragged.dtype, ragged.ragged_rank, ragged.row_splits.dtype)
 
     def admits(self, ragged: RaggedTensor) -> bool:
-        """Whether a ragged tensor is one of those described; a length given for a ragged axis holds for each row.
+        """Whether a ragged tensor is one of those described; a length given for a
+        ragged axis holds for each row.
 
         >>> RaggedTensorSpec((None, None), "int64").admits(RaggedTensor([1], [0, 1]))
         True
@@ -407,7 +470,9 @@ class RaggedTensorSpec:
 
 
 def _lengths(ragged: RaggedTensor, wanted: Shape) -> Shape:
-    """The shape, with the length of a ragged axis where one is wanted and all rows have it."""
+    """The shape, with the length of a ragged axis where one is wanted and all rows have
+    it.
+    """
     lengths: list[int | None] = [len(ragged)]
     level: Any = ragged
     while isinstance(level, RaggedTensor):

@@ -1,4 +1,6 @@
-"""Shapes with lengths that vary, and dtypes as specs see them. Pure functions; specs themselves are in ``specs``."""
+"""Shapes with lengths that vary, and dtypes as specs see them. Pure functions; specs
+themselves are in ``specs``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ Shape = tuple[int | None, ...]
 
 
 def checked_shape(shape: Any) -> Shape | None:
-    """A shape as a tuple: None for a length that varies, and None as a whole where even the number of axes does.
+    """A shape as a tuple: None for a length that varies, and None as a whole where even
+    the number of axes does.
 
     Raises:
         TypeError: it is no sequence.
@@ -33,7 +36,9 @@ def _axis(length: Any) -> int | None:
     if length is None:
         return None
     if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 0:
-        raise ValueError(f"a shape holds lengths of at least 0, or None for one that varies; got {length!r}")
+        raise ValueError(
+            f"a shape holds lengths of at least 0, or None for one that varies; got {length!r}"
+        )
     return int(length)
 
 
@@ -71,7 +76,9 @@ def checked_dtype(dtype: Any) -> DType:
     try:
         found: DType = np.dtype(dtype)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"dtype must be something that numpy takes for a dtype, got {dtype!r}: {error}") from None
+        raise TypeError(
+            f"dtype must be something that numpy takes for a dtype, got {dtype!r}: {error}"
+        ) from None
     if found.names == ():
         raise TypeError(f"dtype must not be that of records without fields, got {dtype!r}")
     return without_width(found)

@@ -1,10 +1,11 @@
-"""What elements look like: dtype and shape of each leaf, in the nesting of the element; and specs as bytes.
+"""What elements look like: dtype and shape of each leaf, in the nesting of the element;
+and specs as bytes.
 
-Frozen descriptions and pure functions over them. Finding the spec of a pipeline by running it belongs to
-``iterators``, and how elements travel to ``blocks``.
+Frozen descriptions and pure functions over them. Finding the spec of a pipeline by
+running it belongs to ``iterators``, and how elements travel to ``blocks``.
 
-A spec is a ``TensorSpec`` or ``RaggedTensorSpec``, or a dict, tuple, list or namedtuple of them. ``None`` in an
-element is a leaf.
+A spec is a ``TensorSpec`` or ``RaggedTensorSpec``, or a dict, tuple, list or namedtuple
+of them. ``None`` in an element is a leaf.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class TensorSpec:
     Texts have no width here: every ``<U..`` is ``str`` and every ``S..`` is ``bytes``.
 
     Args:
-        shape: length of each axis, None for a length that varies; ``shape=None`` where even the number of axes does.
+        shape: length of each axis, None for a length that varies; ``shape=None`` where
+            even the number of axes does.
         dtype: anything that numpy takes as a dtype.
 
     >>> TensorSpec((None, 28), "uint8")
@@ -87,7 +89,8 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """What a dataset in an element looks like, as ``window`` makes them: the spec of its own elements.
+    """What a dataset in an element looks like, as ``window`` makes them: the spec of
+    its own elements.
 
     Args:
         element_spec: the spec of its elements.
@@ -136,13 +139,15 @@ def check_spec(name: str, value: object) -> None:
     for leaf in optree.tree_leaves(cast(Any, value), is_leaf=is_list, none_is_leaf=True):
         if not isinstance(leaf, (TensorSpec, RaggedTensorSpec, DatasetSpec)):
             raise TypeError(
-                f"{name} must be TensorSpec(shape, dtype) for each leaf, in the nesting of the elements (dicts and "
+                f"{name} must be TensorSpec(shape, dtype) for each leaf, in the nesting of the "
+                "elements (dicts and "
                 f"tuples, no lists); got {leaf!r} of type {type(leaf).__name__}"
             )
 
 
 def map_structure(function: Callable[..., Any], structure: Any, *others: Any) -> Any:
-    """Apply a function to each leaf, lists and None included, and give the results in the same nesting.
+    """Apply a function to each leaf, lists and None included, and give the results in
+    the same nesting.
 
     >>> map_structure(len, {"a": "xyz", "b": ([1, 2],)})
     {'a': 3, 'b': (2,)}
@@ -184,12 +189,14 @@ def merge_specs(first: Any, second: Any) -> Any:
         return optree.tree_map(_merge_leaves, first, second, none_is_leaf=True)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"specs do not fit together: {first} and {second} ({error}); make nesting and dtypes equal with map()"
+            f"specs do not fit together: {first} and {second} ({error}); make nesting and dtypes "
+            "equal with map()"
         ) from None
 
 
 def specs_agree(one: Any, other: Any) -> bool:
-    """Whether an element can look like both: the same nesting and dtypes, and no axis of two different lengths.
+    """Whether an element can look like both: the same nesting and dtypes, and no axis
+    of two different lengths.
 
     >>> specs_agree(TensorSpec((None, 3), "int8"), TensorSpec((2, None), "int8"))
     True
@@ -227,9 +234,13 @@ def _merge_leaves(first: Any, second: Any) -> TensorSpec | RaggedTensorSpec | Da
     return replace_shape(first, shape)
 
 
-def replace_shape(spec: RaggedTensorSpec, shape: Shape | None, more_ragged: int = 0) -> RaggedTensorSpec:
+def replace_shape(
+    spec: RaggedTensorSpec, shape: Shape | None, more_ragged: int = 0
+) -> RaggedTensorSpec:
     """The spec of ragged tensors of another shape, and ragged rank."""
-    return RaggedTensorSpec(shape, spec.dtype, spec.ragged_rank + more_ragged, spec.row_splits_dtype)
+    return RaggedTensorSpec(
+        shape, spec.dtype, spec.ragged_rank + more_ragged, spec.row_splits_dtype
+    )
 
 
 def with_leading_axis(spec: Any, length: int | None) -> Any:
@@ -265,7 +276,8 @@ def _row_leaf(leaf: Any) -> TensorSpec | RaggedTensorSpec:
 
 
 def with_leading_length(spec: Any, length: int | None) -> Any:
-    """The spec of stacked elements of this spec, but with ``length`` rows (None: varying).
+    """The spec of stacked elements of this spec, but with ``length`` rows (None:
+    varying).
 
     >>> with_leading_length(TensorSpec((3, 2), "int8"), None)
     TensorSpec(shape=(None, 2), dtype=int8)
@@ -273,7 +285,11 @@ def with_leading_length(spec: Any, length: int | None) -> Any:
 
     def leaf_spec(leaf: Any) -> TensorSpec | RaggedTensorSpec:
         shape = None if leaf.shape is None else (length, *leaf.shape[1:])
-        return replace_shape(leaf, shape) if isinstance(leaf, RaggedTensorSpec) else TensorSpec(shape, leaf.dtype)
+        return (
+            replace_shape(leaf, shape)
+            if isinstance(leaf, RaggedTensorSpec)
+            else TensorSpec(shape, leaf.dtype)
+        )
 
     return map_structure(leaf_spec, spec)
 
@@ -289,7 +305,8 @@ def leading_length(spec: Any) -> int | None:
     return lengths[0] if lengths else None
 
 
-# ------------------------------------------------------------------------------------------------- specs as bytes
+# -------------------------------------------------------------------------------------------------
+# specs as bytes
 
 
 class _Leaf(msgspec.Struct, frozen=True, array_like=True, tag="l"):
@@ -345,18 +362,23 @@ def _describe(spec: Any) -> _Node:
     if isinstance(spec, TensorSpec):
         return _Leaf(_describe_dtype(spec.dtype), spec.shape)
     if isinstance(spec, RaggedTensorSpec):
-        return _Ragged(_describe_dtype(spec.dtype), spec.shape, spec.ragged_rank, spec.row_splits_dtype.name)
+        return _Ragged(
+            _describe_dtype(spec.dtype), spec.shape, spec.ragged_rank, spec.row_splits_dtype.name
+        )
     if isinstance(spec, DatasetSpec):
         return _Dataset(_describe(spec.element_spec))
     if isinstance(spec, dict):
         return _Dict(tuple(spec), tuple(map(_describe, spec.values())))
     if optree.is_namedtuple(spec):
         kind = type(spec)
-        return _Record(kind.__module__, kind.__qualname__, tuple(kind._fields), tuple(map(_describe, spec)))
+        return _Record(
+            kind.__module__, kind.__qualname__, tuple(kind._fields), tuple(map(_describe, spec))
+        )
     if isinstance(spec, (tuple, list)):
         return _Sequence(isinstance(spec, list), tuple(map(_describe, spec)))
     raise TypeError(
-        f"a spec is a TensorSpec, a RaggedTensorSpec, or a dict, tuple, list or namedtuple of specs; got {spec!r}"
+        "a spec is a TensorSpec, a RaggedTensorSpec, or a dict, tuple, list or namedtuple of "
+        f"specs; got {spec!r}"
     )
 
 
@@ -365,12 +387,16 @@ def _describe_dtype(dtype: np.dtype[Any]) -> Any:
         return [_describe_dtype(dtype.subdtype[0]), list(dtype.subdtype[1])]
     if dtype.names is None or dtype.fields is None:
         return dtype.str
-    fields = [[name, _describe_dtype(dtype.fields[name][0]), dtype.fields[name][1]] for name in dtype.names]
+    fields = [
+        [name, _describe_dtype(dtype.fields[name][0]), dtype.fields[name][1]]
+        for name in dtype.names
+    ]
     return {"fields": fields, "size": dtype.itemsize}
 
 
 def decode_spec(encoded: bytes) -> Any:
-    """Read what ``encode_spec`` wrote. A namedtuple whose class is not imported here becomes a dict.
+    """Read what ``encode_spec`` wrote. A namedtuple whose class is not imported here
+    becomes a dict.
 
     Raises:
         ProtocolError: these bytes are no spec.
@@ -389,7 +415,9 @@ def _rebuild(node: _Node, depth: int) -> Any:
     if isinstance(node, _Leaf):
         return TensorSpec(node.shape, _rebuild_dtype(node.dtype, 0))
     if isinstance(node, _Ragged):
-        return RaggedTensorSpec(node.shape, _rebuild_dtype(node.dtype, 0), node.ragged_rank, node.row_splits_dtype)
+        return RaggedTensorSpec(
+            node.shape, _rebuild_dtype(node.dtype, 0), node.ragged_rank, node.row_splits_dtype
+        )
     if isinstance(node, _Dataset):
         return DatasetSpec(_rebuild(node.element, depth + 1))
     children = [_rebuild(child, depth + 1) for child in node.children]
@@ -397,7 +425,9 @@ def _rebuild(node: _Node, depth: int) -> Any:
         return children if node.is_list else tuple(children)
     keys = node.keys if isinstance(node, _Dict) else node.fields
     if len(set(keys)) != len(children):
-        raise ProtocolError(f"a spec has {len(children)} children for {len(set(keys))} different keys")
+        raise ProtocolError(
+            f"a spec has {len(children)} children for {len(set(keys))} different keys"
+        )
     kind = _imported_class(node) if isinstance(node, _Record) else None
     return dict(zip(keys, children, strict=True)) if kind is None else tuple.__new__(kind, children)
 
@@ -412,11 +442,20 @@ def _rebuild_dtype(described: Any, depth: int) -> np.dtype[Any]:
         return np.dtype((_rebuild_dtype(base, depth + 1), tuple(shape)))
     names, formats, offsets = zip(*described["fields"], strict=True)
     parts = [_rebuild_dtype(part, depth + 1) for part in formats]
-    return np.dtype({"names": list(names), "formats": parts, "offsets": list(offsets), "itemsize": described["size"]})
+    return np.dtype(
+        {
+            "names": list(names),
+            "formats": parts,
+            "offsets": list(offsets),
+            "itemsize": described["size"],
+        }
+    )
 
 
 def _imported_class(node: _Record) -> Any:
-    """The namedtuple class, if its module is imported here already: nothing is imported on a peer's word."""
+    """The namedtuple class, if its module is imported here already: nothing is imported
+    on a peer's word.
+    """
     found: Any = sys.modules.get(node.module)
     for name in node.qualname.split("."):
         found = getattr(found, "__dict__", {}).get(name)

@@ -1,7 +1,8 @@
-"""Exceptions on their way between processes: described by plain values, rebuilt without unpickling anything.
+"""Exceptions on their way between processes: described by plain values, rebuilt without
+unpickling anything.
 
-A peer's words are not trusted: rebuilding imports nothing, runs no constructor that a user wrote, makes nothing that
-could end a process or a loop.
+A peer's words are not trusted: rebuilding imports nothing, runs no constructor that a
+user wrote, makes nothing that could end a process or a loop.
 """
 
 from __future__ import annotations
@@ -38,11 +39,14 @@ class RemoteError(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         # msgspec has no union of str and bytes
         if not all(isinstance(arg, _PLAIN) for arg in self.args):
-            raise ValueError("arguments of a remote exception must be str, bytes, int, float, bool or None")
+            raise ValueError(
+                "arguments of a remote exception must be str, bytes, int, float, bool or None"
+            )
 
 
 class RemoteException(RuntimeError):
-    """Stands for an exception whose class this process does not have. Its subclass shows the name.
+    """Stands for an exception whose class this process does not have. Its subclass
+    shows the name.
 
     Attributes:
         kind: module and qualified name of the class over there.
@@ -52,7 +56,8 @@ class RemoteException(RuntimeError):
 
 
 def describe_exception(error: BaseException) -> RemoteError:
-    """Describe an exception by plain values of limited size. Never fails, whatever the exception is.
+    """Describe an exception by plain values of limited size. Never fails, whatever the
+    exception is.
 
     >>> describe_exception(ValueError("bad", 3)).args
     ('bad', 3)
@@ -66,11 +71,14 @@ def describe_exception(error: BaseException) -> RemoteError:
 
 
 def rebuild_exception(remote: RemoteError) -> Exception:
-    """Make an exception again, of the same class when this process has imported it, else a ``RemoteException``.
+    """Make an exception again, of the same class when this process has imported it,
+    else a ``RemoteException``.
 
-    The class must be an ``Exception`` found among imported modules. A constructor written in Python is not called: it
-    may do anything, and rarely takes what ended up in ``args``. ``StopIteration`` and what is no ``Exception``
-    (``KeyboardInterrupt``, ``SystemExit``) are never made: raised in a training loop they would end it in silence.
+    The class must be an ``Exception`` found among imported modules. A constructor
+    written in Python is not called: it may do anything, and rarely takes what ended up
+    in ``args``. ``StopIteration`` and what is no ``Exception`` (``KeyboardInterrupt``,
+    ``SystemExit``) are never made: raised in a training loop they would end it in
+    silence.
 
     >>> rebuild_exception(RemoteError("builtins.ValueError", ("bad", 3)))
     ValueError('bad', 3)
@@ -86,7 +94,9 @@ def rebuild_exception(remote: RemoteError) -> Exception:
             if _is_native(kind, "__init__"):
                 error.__init__(*remote.args)  # type: ignore[misc]  # which __new__ alone leaves out
             str(error)
-        except Exception:  # its class wants other arguments, or cannot print itself without its constructor
+        except (
+            Exception
+        ):  # its class wants other arguments, or cannot print itself without its constructor
             return _stand_in(remote)
         if type(error) is kind:
             return error
@@ -129,7 +139,8 @@ def _formatted(error: BaseException) -> str:
 
 
 def text_of(error: BaseException, limit: int = MAX_TRACEBACK_CHARS) -> str:
-    """What an exception says, of limited length and fit for the wire, whatever its ``__str__`` does.
+    """What an exception says, of limited length and fit for the wire, whatever its
+    ``__str__`` does.
 
     >>> text_of(ValueError("bad"))
     'bad'
@@ -147,7 +158,9 @@ def _text(text: str) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    """Keep both ends: a traceback names the loop at its start and the failure at its end."""
+    """Keep both ends: a traceback names the loop at its start and the failure at its
+    end.
+    """
     if len(text) <= limit:
         return text
     mark = "\n[...]\n"
@@ -165,7 +178,9 @@ def _find_class(kind: str) -> type[Exception] | None:
 
 
 def _walk(found: object, names: list[str]) -> object:
-    """By stored attributes only: a module's ``__getattr__`` may import whatever it likes."""
+    """By stored attributes only: a module's ``__getattr__`` may import whatever it
+    likes.
+    """
     for name in names:
         found = getattr(found, "__dict__", {}).get(name)
     return found
@@ -180,7 +195,9 @@ def _accepted(found: object) -> type[Exception] | None:
 
 
 def _is_native(kind: type, method: str) -> bool:
-    """Whether the interpreter's own classes define the method, rather than somebody's Python code."""
+    """Whether the interpreter's own classes define the method, rather than somebody's
+    Python code.
+    """
     owner = next(base for base in kind.__mro__ if method in base.__dict__)
     return owner.__module__ == "builtins"
 
@@ -188,6 +205,8 @@ def _is_native(kind: type, method: str) -> bool:
 def _stand_in(remote: RemoteError) -> RemoteException:
     module, _, name = printable(remote.kind[:200]).rpartition(".")
     kind: type[RemoteException] = type(
-        name or "RemoteException", (RemoteException,), {"__module__": module or "unknown", "kind": remote.kind}
+        name or "RemoteException",
+        (RemoteException,),
+        {"__module__": module or "unknown", "kind": remote.kind},
     )
     return kind(*remote.args)

@@ -1,6 +1,8 @@
-"""What all iterators have: the interface, the context that they run in, seeds, and errors of user functions.
+"""What all iterators have: the interface, the context that they run in, seeds, and
+errors of user functions.
 
-The executors are in the other modules of this package, one class per node, registered with ``make_iterator``.
+The executors are in the other modules of this package, one class per node, registered
+with ``make_iterator``.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from zmqdata.nodes import Node, Options, source_nodes
 from zmqdata.splits import SplitProvider, turn_of
 
 NO_STATE = "zmqdata: this iterator cannot say where it is"
-"""In place of a state, by iterators that have none yet. Others may note it; who saves a state must refuse it."""
+"""In place of a state, by iterators that have none yet. Others may note it; who saves a
+state must refuse it.
+"""
 
 
 def holds_no_state(state: Any) -> bool:
@@ -43,9 +47,11 @@ def holds_no_state(state: Any) -> bool:
 
 
 class Bookmark(ABC):
-    """In place of a state that is costly to work out: whoever saves it asks for its ``plain`` values.
+    """In place of a state that is costly to work out: whoever saves it asks for its
+    ``plain`` values.
 
-    A bookmark is light and may be noted as often as wanted; while it is alive it can be asked.
+    A bookmark is light and may be noted as often as wanted; while it is alive it can be
+    asked.
     """
 
     @abstractmethod
@@ -70,7 +76,8 @@ def plain_state(state: Any) -> Any:
 
 
 def is_end(error: BaseException) -> bool:
-    """Whether an iterator that raises this has no further elements; else it stands for one of them.
+    """Whether an iterator that raises this has no further elements; else it stands for
+    one of them.
 
     >>> is_end(StopIteration()), is_end(PipelineError("the function failed"))
     (True, False)
@@ -85,8 +92,8 @@ class PassedOver(Exception):
 class ElementIterator(ABC):
     """Runs a node: yields its elements, can say where it is, and can go on from there.
 
-    Once ended it raises ``StopIteration`` for ever. After a ``PipelineError`` the next call goes on with the following
-    element.
+    Once ended it raises ``StopIteration`` for ever. After a ``PipelineError`` the next
+    call goes on with the following element.
 
     Attributes:
         begun: how many parts, as files, a source has begun.
@@ -96,7 +103,9 @@ class ElementIterator(ABC):
 
     @property
     def in_part(self) -> bool:
-        """Of a source: whether the part that it has begun last goes on; what fails then fails alone."""
+        """Of a source: whether the part that it has begun last goes on; what fails then
+        fails alone.
+        """
         return True
 
     def __iter__(self) -> ElementIterator:
@@ -108,17 +117,23 @@ class ElementIterator(ABC):
 
     @abstractmethod
     def state(self) -> Any:
-        """Where it is, as numbers, texts, bytes, lists and None: ``restore`` of an equal iterator continues here."""
+        """Where it is, as numbers, texts, bytes, lists and None: ``restore`` of an
+        equal iterator continues here.
+        """
 
     @abstractmethod
     def restore(self, state: Any) -> None:
-        """Continue where ``state`` was taken. To be called on a new iterator of the same node and context."""
+        """Continue where ``state`` was taken. To be called on a new iterator of the
+        same node and context.
+        """
 
     def pass_part(self, ahead: int) -> None:
-        """Of a source: leaves out the rest of a part, which failed before, without reading it.
+        """Of a source: leaves out the rest of a part, which failed before, without
+        reading it.
 
         Args:
-            ahead: which one: 0 the one that is being read, 1 the next one, if this one gives nothing more, and so on.
+            ahead: which one: 0 the one that is being read, 1 the next one, if this one
+                gives nothing more, and so on.
 
         Raises:
             PassedOver: it was left out.
@@ -126,10 +141,11 @@ class ElementIterator(ABC):
         raise PassedOver(ahead)
 
     def current_split(self) -> tuple[int, int] | None:
-        """First and last index (exclusive) of the split that the last element came from, of a batch its last row.
+        """First and last index (exclusive) of the split that the last element came
+        from, of a batch its last row.
 
-        None where nobody knows: without a provider, and behind what holds elements back, runs ahead, or reads several
-        sources at a time.
+        None where nobody knows: without a provider, and behind what holds elements
+        back, runs ahead, or reads several sources at a time.
         """
         return None
 
@@ -138,19 +154,26 @@ class ElementIterator(ABC):
 
 
 class Stackable(ElementIterator):
-    """An iterator whose elements lie in memory already and can be had many at a time."""
+    """An iterator whose elements lie in memory already and can be had many at a
+    time.
+    """
 
     @abstractmethod
     def next_stacked(self, count: int) -> tuple[int, Any]:
-        """At least one and up to ``count`` elements, stacked as ``batch`` would: their number, and they."""
+        """At least one and up to ``count`` elements, stacked as ``batch`` would: their
+        number, and they.
+        """
 
     def next_rows(self, count: int) -> list[Any]:
-        """At least one and up to ``count`` elements, as ``next`` would give them one by one."""
+        """At least one and up to ``count`` elements, as ``next`` would give them one by
+        one.
+        """
         return rows_of(*self.next_stacked(count))
 
 
 def rows_of(count: int, stacked: Any) -> list[Any]:
-    """The elements that were stacked; arrays share memory with nothing but their neighbours' rows.
+    """The elements that were stacked; arrays share memory with nothing but their
+    neighbours' rows.
 
     >>> rows_of(2, {"x": np.zeros((2, 1)), "y": (np.ones((2, 1)),)})
     [{'x': array([0.]), 'y': (array([1.]),)}, {'x': array([0.]), 'y': (array([1.]),)}]
@@ -177,18 +200,23 @@ UNFIT = (
     TypeError,
     ValueError,
 )
-"""What ``ElementIterator.restore`` raises, beside its own errors, of what is no state of such an iterator."""
+"""What ``ElementIterator.restore`` raises, beside its own errors, of what is no state
+of such an iterator.
+"""
 
 
 class Restoring:
-    """What iterators of the service that are about to be restored have to do with the one in whose place they come.
+    """What iterators of the service that are about to be restored have to do with the
+    one in whose place they come.
 
     Args:
-        give_way: ends that one. Nobody begins a job anew while somebody reads it, not even we ourselves.
+        give_way: ends that one. Nobody begins a job anew while somebody reads it, not
+            even we ourselves.
 
     Attributes:
         gave_way: whether it has come to that.
-        checks: wait until it is known whether there is anything to go on with, and raise why not.
+        checks: wait until it is known whether there is anything to go on with, and
+            raise why not.
     """
 
     def __init__(self, give_way: Callable[[], None]) -> None:
@@ -205,26 +233,33 @@ class Restoring:
 
 @dataclass(frozen=True)
 class Context:
-    """What a pipeline runs in. With the same context, the same elements come in the same order.
+    """What a pipeline runs in. With the same context, the same elements come in the
+    same order.
 
     Attributes:
         seed: of the task, or of one local iterator.
-        repetition: how often the pipeline, or the part under a ``repeat``, has been through.
-        providers: where the sources get their splits from, left to right; None: each source reads all of itself.
-        iteration: counts the iterators made of one dataset, or the repetitions of a job, so that fixed seeds reshuffle
-            for each of them.
-        fixed_seed: of what stays the same in all iterations (shuffle without reshuffle_each_iteration).
-        shared_seed: takes the place of both where all tasks of an iteration must draw the same, because they read parts
-            of one whole; None: there are no others.
+        repetition: how often the pipeline, or the part under a ``repeat``, has been
+            through.
+        providers: where the sources get their splits from, left to right; None: each
+            source reads all of itself.
+        iteration: counts the iterators made of one dataset, or the repetitions of a
+            job, so that fixed seeds reshuffle for each of them.
+        fixed_seed: of what stays the same in all iterations (shuffle without
+            reshuffle_each_iteration).
+        shared_seed: takes the place of both where all tasks of an iteration must draw
+            the same, because they read parts of one whole; None: there are no others.
         path: the place of the node in the tree.
         options: of the pipeline as a whole, see ``zmqdata.nodes.options_of``.
-        quarantine: where operations note the elements that they left out; the newest 1000.
+        quarantine: where operations note the elements that they left out; the newest
+            1000.
         watch: where they note which element they are at; None: nobody wants to know.
-        deciding: where operations write down which elements they leave out, and which not; None: nobody will make them
-            again.
+        deciding: where operations write down which elements they leave out, and which
+            not; None: nobody will make them again.
         forgiving: whether an operation further on leaves out what fails.
-        restoring: None, unless iterators are made in order to be restored: those of the service do not begin then.
-        nest: the place of the dataset of which this one was made by a function of an element; "": of none.
+        restoring: None, unless iterators are made in order to be restored: those of the
+            service do not begin then.
+        nest: the place of the dataset of which this one was made by a function of an
+            element; "": of none.
     """
 
     seed: int = 0
@@ -235,7 +270,9 @@ class Context:
     shared_seed: int | None = None
     path: tuple[int, ...] = ()
     options: Options = field(default_factory=Options)
-    quarantine: deque[Any] = field(default_factory=lambda: deque(maxlen=1000), compare=False, repr=False)
+    quarantine: deque[Any] = field(
+        default_factory=lambda: deque(maxlen=1000), compare=False, repr=False
+    )
     watch: Watch | None = field(default=None, compare=False, repr=False)
     nest: str = ""
     restoring: Restoring | None = field(default=None, compare=False, repr=False)
@@ -244,12 +281,15 @@ class Context:
 
     @property
     def forgives(self) -> bool:
-        """Whether what fails has to fail again when somebody makes the elements again."""
+        """Whether what fails has to fail again when somebody makes the elements
+        again.
+        """
         return self.forgiving and self.deciding is not None
 
     @property
     def place(self) -> str:
-        """The place of the node in words: the same in every attempt of a task, and of no other node.
+        """The place of the node in words: the same in every attempt of a task, and of
+        no other node.
 
         >>> Context(path=(0, 1)).place, Context(path=(0,)).nested(7).place, Context(path=(0,)).repeated(2).place
         ('/0.1', '/0[7]/', '/0 in repetition 2')
@@ -259,7 +299,9 @@ class Context:
 
     @property
     def turn(self) -> int:
-        """The repetition over all iterations: what a reshuffling node mixes into its seed."""
+        """The repetition over all iterations: what a reshuffling node mixes into its
+        seed.
+        """
         return turn_of(self.iteration, self.repetition)
 
     def provider(self) -> SplitProvider | None:
@@ -272,7 +314,8 @@ class Context:
             return None
         if len(self.providers) != 1:
             raise FailedPreconditionError(
-                f"a source needs one split provider and got {len(self.providers)}: the number of providers must be the "
+                f"a source needs one split provider and got {len(self.providers)}: the number of "
+                "providers must be the "
                 "number of sources of the pipeline, see zmqdata.nodes.split_sources"
             )
         return self.providers[0]
@@ -282,15 +325,23 @@ class Context:
         providers = self.providers
         if providers is not None and len(node.inputs) > 1:
             first = sum(len(source_nodes(before)) for before in node.inputs[:index])
-            last = len(providers) if index == len(node.inputs) - 1 else first + len(source_nodes(node.inputs[index]))
+            last = (
+                len(providers)
+                if index == len(node.inputs) - 1
+                else first + len(source_nodes(node.inputs[index]))
+            )
             providers = providers[first:last]
         return replace(self, providers=providers, path=(*self.path, index))
 
     def nested(self, number: int) -> Context:
-        """The context of the dataset that a function made of element ``number``: it reads all of its sources."""
+        """The context of the dataset that a function made of element ``number``: it
+        reads all of its sources.
+        """
         place = (*self.path, number)
         seeds = mixed_seed(self.seed, *place), mixed_seed(self.fixed_seed, *place)
-        inside = replace(self, nest=f"{self.place}[{number}]", path=(), shared_seed=None, providers=None)
+        inside = replace(
+            self, nest=f"{self.place}[{number}]", path=(), shared_seed=None, providers=None
+        )
         return replace(inside, seed=seeds[0], fixed_seed=seeds[1])
 
     def repeated(self, repetition: int) -> Context:
@@ -312,15 +363,17 @@ def mixed_seed(*parts: int) -> int:
 def make_iterator(node: Node, context: Context) -> ElementIterator:
     """An iterator that runs a node, at its beginning.
 
-    A new kind of node is made runnable from anywhere with ``@make_iterator.register(TheNode)`` on a class or function
-    that takes ``(node, context)``.
+    A new kind of node is made runnable from anywhere with
+    ``@make_iterator.register(TheNode)`` on a class or function that takes
+    ``(node, context)``.
 
     >>> from zmqdata.nodes import Range
     >>> [int(number) for number in make_iterator(Range(start=0, stop=3), Context())]
     [0, 1, 2]
     """
     raise TypeError(
-        f"there is no iterator for a {type(node).__name__}: register one with make_iterator.register, and import the "
+        f"there is no iterator for a {type(node).__name__}: register one with "
+        "make_iterator.register, and import the "
         "module that does so"
     )
 
@@ -330,7 +383,9 @@ def failure(node: Node, error: BaseException) -> PipelineError | DataLossError:
     if is_loss(error):
         return loss(text_of(error))
     hint = _ARGUMENTS if _is_wrong_call(error) else ""
-    return PipelineError(f"{node.label} failed: {type(error).__name__}: {text_of(error)}{hint}", node=node.label)
+    return PipelineError(
+        f"{node.label} failed: {type(error).__name__}: {text_of(error)}{hint}", node=node.label
+    )
 
 
 _ARGUMENTS = ". An element that is a plain tuple comes as separate arguments, as lambda x, y takes; any other as one"
@@ -338,9 +393,15 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _is_wrong_call(error: BaseException) -> bool:
-    """Whether a function could not take what it was called with, and did not come to run."""
+    """Whether a function could not take what it was called with, and did not come to
+    run.
+    """
     trace = error.__traceback__
-    if not isinstance(error, TypeError) or trace is None or "positional argument" not in text_of(error):
+    if (
+        not isinstance(error, TypeError)
+        or trace is None
+        or "positional argument" not in text_of(error)
+    ):
         return False
     while trace.tb_next is not None:
         trace = trace.tb_next
@@ -363,7 +424,8 @@ FINISHED = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | f
 
 
 def as_element(value: Any) -> Any:
-    """What a user's function returned, as an element: lists become arrays, at any depth.
+    """What a user's function returned, as an element: lists become arrays, at any
+    depth.
 
     >>> as_element({"x": [1, 2], "y": 3})
     {'x': array([1, 2]), 'y': 3}
@@ -372,7 +434,11 @@ def as_element(value: Any) -> Any:
     if kind in FINISHED:
         return value
     if kind is dict:
-        return value if _all_finished(value.values()) else {key: as_element(part) for key, part in value.items()}
+        return (
+            value
+            if _all_finished(value.values())
+            else {key: as_element(part) for key, part in value.items()}
+        )
     if kind is tuple:
         return value if _all_finished(value) else tuple([as_element(part) for part in value])
     return map_structure(_list_as_array, value)
@@ -385,7 +451,8 @@ def _list_as_array(leaf: Any) -> Any:
         return np.asarray(leaf)
     except ValueError as error:
         raise ValueError(
-            f"a list whose items differ in shape makes no array ({error}): return RaggedTensor.from_rows(...), or "
+            f"a list whose items differ in shape makes no array ({error}): return "
+            "RaggedTensor.from_rows(...), or "
             "pad them; a tuple if they are several parts of an element"
         ) from None
 

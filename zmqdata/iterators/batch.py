@@ -1,4 +1,6 @@
-"""The iterator of batch, and the stacking of elements. Padding is in ``padding``, ragged rows in ``raggeds``."""
+"""The iterator of batch, and the stacking of elements. Padding is in ``padding``,
+ragged rows in ``raggeds``.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,26 @@ from zmqdata.iterators.base import Bookmark, Context, Stackable, failure, is_end
 from zmqdata.iterators.transforms import UnaryIterator
 
 Join: TypeAlias = Callable[[Sequence[Any], str, Any], Any]
-"""Makes one leaf out of those of several elements, given their place in the element and what is said about the leaf."""
+"""Makes one leaf out of those of several elements, given their place in the element and
+what is said about the leaf.
+"""
 
-_SCALARS: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
+_SCALARS: dict[type, Any] = {
+    bool: np.bool_,
+    int: np.int64,
+    float: np.float64,
+    complex: np.complex128,
+}
 
 
 @make_iterator.register(nodes.Batch)
 class BatchIterator(UnaryIterator):
     """Stacks consecutive elements; rows of a source in memory are taken together.
 
-    When an element fails, the batch that it belongs to fails, and the next one begins after it, as in tf.data. When the
-    input ends with an error, what it had given for the batch is kept: the state is that of before the batch, if it
-    costs nothing to note that.
+    When an element fails, the batch that it belongs to fails, and the next one begins
+    after it, as in tf.data. When the input ends with an error, what it had given for
+    the batch is kept: the state is that of before the batch, if it costs nothing to
+    note that.
     """
 
     def __init__(self, node: nodes.Batch, context: Context) -> None:
@@ -88,17 +98,21 @@ class BatchIterator(UnaryIterator):
         return map_structure(lambda *arrays: concatenate(arrays), *parts)
 
 
-def stack(elements: Sequence[Any], place: str = "", join: Join | None = None, guide: Any = None) -> Any:
+def stack(
+    elements: Sequence[Any], place: str = "", join: Join | None = None, guide: Any = None
+) -> Any:
     """One array for each leaf, with a row for each element.
 
     Args:
         elements: at least one, of equal nesting, dtypes and shapes.
         place: where in the element these leaves lie, for errors.
         join: what makes one leaf of several; None: ``stack_leaves``.
-        guide: what ``join`` is told of each leaf, in the nesting of the elements; None: nothing.
+        guide: what ``join`` is told of each leaf, in the nesting of the elements; None:
+            nothing.
 
     Raises:
-        InvalidArgumentError: they are not equal; the text says which element differs, how, and what to do.
+        InvalidArgumentError: they are not equal; the text says which element differs,
+            how, and what to do.
 
     >>> stack([{"x": 1, "y": (True,)}, {"x": 2, "y": (False,)}])
     {'x': array([1, 2]), 'y': (array([ True, False]),)}
@@ -107,7 +121,12 @@ def stack(elements: Sequence[Any], place: str = "", join: Join | None = None, gu
     if isinstance(first, dict):
         keys = _same_keys(elements, place)
         return {
-            key: stack([element[key] for element in elements], f"{place}[{key!r}]", join, guide and guide[key])
+            key: stack(
+                [element[key] for element in elements],
+                f"{place}[{key!r}]",
+                join,
+                guide and guide[key],
+            )
             for key in keys
         }
     if isinstance(first, tuple):
@@ -132,7 +151,9 @@ def stack_leaves(elements: Sequence[Any], place: str) -> Any:
         return _stack_arrays(elements, place)
     if kind is RaggedTensor:
         return _stack_ragged(elements, place)
-    if len(set(map(type, elements))) != 1 or issubclass(kind, (np.datetime64, np.timedelta64, np.void)):
+    if len(set(map(type, elements))) != 1 or issubclass(
+        kind, (np.datetime64, np.timedelta64, np.void)
+    ):
         _check_dtypes(elements, place)
     if issubclass(kind, (str, bytes)):
         return _stack_texts(elements, place)
@@ -140,21 +161,27 @@ def stack_leaves(elements: Sequence[Any], place: str) -> Any:
 
 
 def _check_dtypes(elements: Sequence[Any], place: str) -> None:
-    """Scalars of different types may stand together when numpy has one dtype for them, as for 1 and np.int64(1)."""
+    """Scalars of different types may stand together when numpy has one dtype for them,
+    as for 1 and np.int64(1).
+    """
     expected = np.asarray(elements[0]).dtype
     for index, element in enumerate(elements):
         array = np.asarray(element)
         both_text = array.dtype.kind in "US" and array.dtype.kind == expected.kind
         if array.shape or (array.dtype != expected and not both_text):
             came = f"a value of type {type(element).__name__}, dtype {array.dtype} and shape {array.shape}"
-            raise mixed(index, place, came, f"dtype {expected} and shape ()", _remedy(array, expected))
+            raise mixed(
+                index, place, came, f"dtype {expected} and shape ()", _remedy(array, expected)
+            )
 
 
 def _remedy(array: np.ndarray[Any, Any], expected: np.dtype[Any]) -> str:
     if array.shape:
         return "scalars for all elements, or arrays of one shape for all, in a map()"
     if "O" in (array.dtype.kind, expected.kind):
-        return "filter() out what is missing, or put a value of the same dtype in its place in a map()"
+        return (
+            "filter() out what is missing, or put a value of the same dtype in its place in a map()"
+        )
     return "one dtype for all elements, by np.float32(x) or astype() in a map()"
 
 
@@ -166,8 +193,12 @@ def _stack_scalars(elements: Sequence[Any], kind: type, place: str) -> Any:
         try:
             return np.array(elements, dtype=dtype)
         except OverflowError:
-            odd = next(index for index, value in enumerate(elements) if not -(2**63) <= value < 2**63)
-            raise mixed(odd, place, f"the int {elements[odd]}", "one of 64 bits", "np.uint64 or a float") from None
+            odd = next(
+                index for index, value in enumerate(elements) if not -(2**63) <= value < 2**63
+            )
+            raise mixed(
+                odd, place, f"the int {elements[odd]}", "one of 64 bits", "np.uint64 or a float"
+            ) from None
     objects = np.empty(len(elements), dtype=object)
     objects[:] = elements
     return objects
@@ -208,12 +239,14 @@ def _stack_arrays(elements: Sequence[Any], place: str) -> Any:
 def check_arrays(
     elements: Sequence[Any], place: str, shape: tuple[int, ...] | None = None, ragged: int = 0
 ) -> list[Any]:
-    """The elements as arrays, if they all have the dtype and number of axes of the first.
+    """The elements as arrays, if they all have the dtype and number of axes of the
+    first.
 
     Args:
         elements: the first is an array.
         place: where in the element they lie.
-        shape: what all shapes must be, behind the first ``ragged`` axes; None: anything.
+        shape: what all shapes must be, behind the first ``ragged`` axes; None:
+            anything.
         ragged: how many axes may have any length.
 
     Raises:
@@ -229,19 +262,32 @@ def check_arrays(
         if isinstance(array, np.generic):
             array = np.asarray(array)
         if not isinstance(array, np.ndarray):
-            raise mixed(index, place, f"a {type(array).__name__}", "an array", "np.asarray in a map()")
+            raise mixed(
+                index, place, f"a {type(array).__name__}", "an array", "np.asarray in a map()"
+            )
         if array.ndim != ndim or (inner is not None and array.shape[ragged:] != inner):
-            remedy = _SHAPES if array.ndim == ndim else "one number of axes, by reshape() in a map()"
-            raise mixed(index, place, f"an array of shape {array.shape}", f"shape {first.shape}", remedy)
+            remedy = (
+                _SHAPES if array.ndim == ndim else "one number of axes, by reshape() in a map()"
+            )
+            raise mixed(
+                index, place, f"an array of shape {array.shape}", f"shape {first.shape}", remedy
+            )
         text = dtype.kind in "US" and array.dtype.kind == dtype.kind
         if array.dtype != dtype and not text:
-            raise mixed(index, place, f"an array of dtype {array.dtype}", f"dtype {dtype}", "astype() in a map()")
+            raise mixed(
+                index,
+                place,
+                f"an array of dtype {array.dtype}",
+                f"dtype {dtype}",
+                "astype() in a map()",
+            )
         arrays.append(array)
     return arrays
 
 
 _SHAPES = (
-    "padded_batch() pads to one shape, ragged_batch() keeps each length, bucket_by_sequence_length() batches what is "
+    "padded_batch() pads to one shape, ragged_batch() keeps each length, "
+    "bucket_by_sequence_length() batches what is "
     "about equally long; or make one shape in a map()"
 )
 
@@ -255,24 +301,39 @@ def _stack_ragged(elements: Sequence[Any], place: str) -> RaggedTensor:
             raise mixed(index, place, f"a {type(ragged).__name__}", "a RaggedTensor", remedy)
         if _ragged_kind(ragged) != kind:
             remedy = "one dtype, ragged rank and inner shape, made in a map()"
-            raise mixed(index, place, f"a RaggedTensor {_ragged_text(ragged)}", _ragged_text(first), remedy)
+            raise mixed(
+                index, place, f"a RaggedTensor {_ragged_text(ragged)}", _ragged_text(first), remedy
+            )
     return RaggedTensor.from_rows(elements, first.row_splits.dtype)
 
 
 def _ragged_kind(ragged: RaggedTensor) -> tuple[Any, ...]:
-    return (ragged.ragged_rank, without_width(ragged.dtype), ragged.flat_values.shape[1:], ragged.row_splits.dtype)
+    return (
+        ragged.ragged_rank,
+        without_width(ragged.dtype),
+        ragged.flat_values.shape[1:],
+        ragged.row_splits.dtype,
+    )
 
 
 def _ragged_text(ragged: RaggedTensor) -> str:
-    return f"of shape {ragged.shape}, dtype {ragged.dtype} and row_splits of {ragged.row_splits.dtype}"
+    return (
+        f"of shape {ragged.shape}, dtype {ragged.dtype} and row_splits of {ragged.row_splits.dtype}"
+    )
 
 
 def _same_keys(elements: Sequence[Any], place: str) -> list[Any]:
     keys = elements[0].keys()
     for index, element in enumerate(elements):
         if not isinstance(element, dict) or element.keys() != keys:
-            came = f"the keys {list(element)}" if isinstance(element, dict) else f"a {type(element).__name__}"
-            raise mixed(index, place, came, f"the keys {list(keys)}", "one structure, made in a map()")
+            came = (
+                f"the keys {list(element)}"
+                if isinstance(element, dict)
+                else f"a {type(element).__name__}"
+            )
+            raise mixed(
+                index, place, came, f"the keys {list(keys)}", "one structure, made in a map()"
+            )
     return list(keys)
 
 
@@ -280,8 +341,16 @@ def _same_columns(elements: Sequence[Any], place: str) -> list[Any]:
     kind, length = type(elements[0]), len(elements[0])
     for index, element in enumerate(elements):
         if type(element) is not kind or len(element) != length:
-            came = f"a {type(element).__name__}" + (f" of {len(element)}" if isinstance(element, tuple) else "")
-            raise mixed(index, place, came, f"a {kind.__name__} of {length}", "one structure, made in a map()")
+            came = f"a {type(element).__name__}" + (
+                f" of {len(element)}" if isinstance(element, tuple) else ""
+            )
+            raise mixed(
+                index,
+                place,
+                came,
+                f"a {kind.__name__} of {length}",
+                "one structure, made in a map()",
+            )
     return list(zip(*elements, strict=True))
 
 
@@ -289,6 +358,7 @@ def mixed(index: int, place: str, came: str, expected: str, remedy: str) -> Inva
     """The error of an element that does not fit to the first of its batch."""
     where = f" at {place}" if place else ""
     return InvalidArgumentError(
-        f"Cannot batch tensors with different shapes, dtypes or structures: element {index} of the batch is {came}"
+        f"Cannot batch tensors with different shapes, dtypes or structures: element {index} of the "
+        f"batch is {came}"
         f"{where}, expected {expected} as in element 0. Remedy: {remedy}"
     )

@@ -1,4 +1,6 @@
-"""The iterator of a cache in memory, and the tape that it plays. Caches in files are in ``stored``."""
+"""The iterator of a cache in memory, and the tape that it plays. Caches in files are in
+``stored``.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +28,29 @@ def identity(context: Context) -> list[int]:
 def identified(context: Context, ids: list[int]) -> Context:
     """A context in which the elements come that came when the identity was taken."""
     seed, fixed_seed, repetition, iteration = ids
-    return replace(context, seed=seed, fixed_seed=fixed_seed, repetition=repetition, iteration=iteration)
+    return replace(
+        context, seed=seed, fixed_seed=fixed_seed, repetition=repetition, iteration=iteration
+    )
 
 
 def origins_of(context: Context) -> dict[tuple[int, ...], Any] | None:
-    """Where a repeat above keeps, through restoring, how the caches of a task began: see ``ResetCounter``.
+    """Where a repeat above keeps, through restoring, how the caches of a task began:
+    see ``ResetCounter``.
 
-    None where nothing is split, or nothing above repeats, so that nobody will ask a cache again.
+    None where nothing is split, or nothing above repeats, so that nobody will ask a
+    cache again.
     """
     return getattr(context.providers[0], "origins", None) if context.providers else None
 
 
 class Tape:
-    """The elements of one run of an input, as far as they were pulled, and how to pull the others again.
+    """The elements of one run of an input, as far as they were pulled, and how to pull
+    the others again.
 
     Args:
-        ids: the identity of the context of the run. Whoever pulls for the tape does so in such a context, whatever
-            repetition he is in. Not the context itself, which holds the tape's owner and so would keep both alive.
+        ids: the identity of the context of the run. Whoever pulls for the tape does so
+            in such a context, whatever repetition he is in. Not the context itself,
+            which holds the tape's owner and so would keep both alive.
         start: the state of the input at its beginning.
     """
 
@@ -88,13 +96,16 @@ def played(owner: object, number: int) -> tuple[Any] | None:
 
 
 class MemoryCacheIterator(ElementIterator):
-    """Plays a tape, and pulls from its input what is not on it. All iterators of a dataset object share one tape.
+    """Plays a tape, and pulls from its input what is not on it. All iterators of a
+    dataset object share one tape.
 
-    The state holds no elements. Restored while the tape is recorded it goes on at its place and pulls the elements
-    before it when another repetition needs them; restored later it begins at the last noted state, at most a 32nd of
-    the elements away. All that is pulled in the context of the first run, so that it comes out the same.
+    The state holds no elements. Restored while the tape is recorded it goes on at its
+    place and pulls the elements before it when another repetition needs them; restored
+    later it begins at the last noted state, at most a 32nd of the elements away. All
+    that is pulled in the context of the first run, so that it comes out the same.
 
-    With providers, which each task has its own, the tape is the task's: its worker plays what it saw.
+    With providers, which each task has its own, the tape is the task's: its worker
+    plays what it saw.
     """
 
     def __init__(self, node: nodes.Cache, context: Context) -> None:
@@ -138,7 +149,9 @@ class MemoryCacheIterator(ElementIterator):
         return copied(element)
 
     def _pull(self, number: int) -> Any:
-        source = self._input if self._at == number and self._input is not None else self._seek(number)
+        source = (
+            self._input if self._at == number and self._input is not None else self._seek(number)
+        )
         tape = self._tape
         again = number < len(tape.elements)
         while True:
@@ -184,7 +197,8 @@ class MemoryCacheIterator(ElementIterator):
 
     def _lost(self, number: int) -> FailedPreconditionError:
         return FailedPreconditionError(
-            f"the input of {self._node.label} has {number} elements now and had more when they were cached: restore on "
+            f"the input of {self._node.label} has {number} elements now and had more when they "
+            "were cached: restore on "
             "the same input only"
         )
 
@@ -194,14 +208,16 @@ class MemoryCacheIterator(ElementIterator):
             mark = (position, self._input.state())
         else:
             mark = tape.nearest(position)
-        # Where all began tells besides which decisions are needed: a later repetition pulls what is not on the tape.
+        # Where all began tells besides which decisions are needed: a later repetition
+        # pulls what is not on the tape.
         return [position, tape.length, tape.ids, *mark, tape.nearest(0)[1]]
 
     def restore(self, state: Any) -> None:
         self._position, length, ids, number, mark, *start = state
         if self._tape.ids != ids or len(self._tape.elements) < self._position:
             self.close()
-            # The input begins where it began for the tape before; its providers may have moved on since.
+            # The input begins where it began for the tape before; its providers may
+            # have moved on since.
             self._tape = self._new_tape(ids, start[0] if start else self._tape.nearest(0)[1])
         tape = self._tape
         if length is not None:

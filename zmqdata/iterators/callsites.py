@@ -1,6 +1,8 @@
-"""Noting which element a user's function is called with, and leaving out those that killed their process.
+"""Noting which element a user's function is called with, and leaving out those that
+killed their process.
 
-Only where the context has a ``Watch``, as in a worker's tasks: what runs in the user's own process notes nothing.
+Only where the context has a ``Watch``, as in a worker's tasks: what runs in the user's
+own process notes nothing.
 """
 
 from __future__ import annotations
@@ -53,11 +55,15 @@ class CallSite:
         return self._watch.alone()
 
     def heard(self, error: BaseException) -> None:
-        """A function has raised an error that is not raised any further; called while its element is noted."""
+        """A function has raised an error that is not raised any further; called while
+        its element is noted.
+        """
         self._watch.failed(error)
 
     def failure(self, node: Node, error: BaseException) -> BaseException:
-        """What to raise for what a function has raised; called while its element is noted."""
+        """What to raise for what a function has raised; called while its element is
+        noted.
+        """
         self.heard(error)
         return failure(node, error)
 
@@ -65,7 +71,13 @@ class CallSite:
         """Element ``number`` as left out, if it is to be."""
         if number not in self._poisoned:
             return None
-        return LeftOut(number, self.label, "it has killed its process several times (on_poison='skip')", "", split)
+        return LeftOut(
+            number,
+            self.label,
+            "it has killed its process several times (on_poison='skip')",
+            "",
+            split,
+        )
 
     def leaves_out(self, number: int, split: tuple[int, int] | None = None) -> bool:
         """Whether element ``number`` is left out; then it is in the quarantine."""
@@ -104,7 +116,9 @@ def call_site(node: Node, context: Context, skippable: bool = True) -> CallSite 
 
 
 def watched(node: Node, context: Context, run: Call) -> Call:
-    """The same function from number and element to outcome, noted; what is poison comes out as left out."""
+    """The same function from number and element to outcome, noted; what is poison comes
+    out as left out.
+    """
     site = call_site(node, context)
     if site is None:
         return run

@@ -1,4 +1,6 @@
-"""Running states that users' functions make, as plain values in iterator states; and integers that they return."""
+"""Running states that users' functions make, as plain values in iterator states; and
+integers that they return.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +15,33 @@ class NotPlainError(Exception):
 
 
 def to_plain(value: Any) -> Any:
-    """A nesting of arrays, numbers and texts as lists that ``from_plain`` turns back into it.
+    """A nesting of arrays, numbers and texts as lists that ``from_plain`` turns back
+    into it.
 
     Raises:
-        NotPlainError: it holds another object, or is nested in something but dicts and tuples.
+        NotPlainError: it holds another object, or is nested in something but dicts and
+            tuples.
 
     >>> from_plain(to_plain({"x": (np.arange(2), 7)}))
     {'x': (array([0, 1]), 7)}
     """
     kind = type(value)
-    if value is None or kind in (bool, float, str, bytes) or (kind is int and -(2**63) <= value < 2**63):
+    if (
+        value is None
+        or kind in (bool, float, str, bytes)
+        or (kind is int and -(2**63) <= value < 2**63)
+    ):
         return ["v", value]
     if kind is np.ndarray or isinstance(value, np.generic):
         array = np.asarray(value)
         if array.dtype.hasobject or array.dtype.names:
             raise NotPlainError(f"an array of dtype {array.dtype}")
-        return ["a" if kind is np.ndarray else "s", array.dtype.str, list(array.shape), array.tobytes()]
+        return [
+            "a" if kind is np.ndarray else "s",
+            array.dtype.str,
+            list(array.shape),
+            array.tobytes(),
+        ]
     if kind is tuple:
         return ["t", [to_plain(part) for part in value]]
     if kind is dict:
@@ -67,6 +80,7 @@ def as_index(value: Any, role: str) -> int:
         except TypeError:
             pass
     raise TypeError(
-        f"{role} must give one integer, it gave {value!r} of type {type(value).__name__}: convert it with int(), or "
+        f"{role} must give one integer, it gave {value!r} of type {type(value).__name__}: convert "
+        "it with int(), or "
         "hash what it stands for"
     )

@@ -1,4 +1,6 @@
-"""Iterators that draw or choose: sample_from_datasets, choose_from_datasets, rejection_resample, and counter."""
+"""Iterators that draw or choose: sample_from_datasets, choose_from_datasets,
+rejection_resample, and counter.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _SMOOTHING = 10  # of each class that are taken as seen before the first element
 
 @make_iterator.register(nodes.Counter)
 class CounterIterator(IndexedIterator):
-    """Counts on its own, whatever the splits are: with a provider each is the permission for one more element."""
+    """Counts on its own, whatever the splits are: with a provider each is the
+    permission for one more element.
+    """
 
     def __init__(self, node: nodes.Counter, context: Context) -> None:
         super().__init__(context, 2**62)
@@ -51,7 +55,9 @@ class CounterIterator(IndexedIterator):
 
 
 def _limits(weights: Sequence[float]) -> list[float]:
-    """Where the next number begins, with all weights put one after the other from 0 to 1."""
+    """Where the next number begins, with all weights put one after the other from 0 to
+    1.
+    """
     total = sum(weights)
     if not total > 0 or min(weights) < 0:
         raise ValueError(f"weights must be numbers of at least 0, not all 0; got {list(weights)}")
@@ -60,7 +66,9 @@ def _limits(weights: Sequence[float]) -> list[float]:
 
 @make_iterator.register(nodes.RandomChoices)
 class RandomChoicesIterator(ElementIterator):
-    """Draws; which number comes is a function of the seed and the number of the draw."""
+    """Draws; which number comes is a function of the seed and the number of the
+    draw.
+    """
 
     def __init__(self, node: nodes.RandomChoices, context: Context) -> None:
         self._draws = Draws(drawing_seed(node.seed, node.rerandomize, context))
@@ -97,7 +105,8 @@ class WeightedChoicesIterator(UnaryIterator):
             flat = np.asarray(weights, np.float64).tolist()
             if np.shape(flat) != (self._expected,):
                 raise ValueError(
-                    f"weights came in the shape {np.shape(flat)}, expected {self._expected}, one for each dataset"
+                    f"weights came in the shape {np.shape(flat)}, expected {self._expected}, one "
+                    "for each dataset"
                 )
             return bisect_right(_limits(flat), self._draws.at(count))
         except Exception as error:
@@ -113,7 +122,9 @@ class WeightedChoicesIterator(UnaryIterator):
 
 @make_iterator.register(nodes.Choose)
 class ChooseIterator(ElementIterator):
-    """Takes from the input whose number comes from the choices, which are no input: they are not split."""
+    """Takes from the input whose number comes from the choices, which are no input:
+    they are not split.
+    """
 
     def __init__(self, node: nodes.Choose, context: Context) -> None:
         self._node = node
@@ -148,7 +159,8 @@ class ChooseIterator(ElementIterator):
             number = as_index(choice, "choice_dataset")
             if not 0 <= number < len(self._inputs):
                 raise IndexError(
-                    f"choice_dataset yielded {number}, expected numbers from 0 to {len(self._inputs) - 1}: there are "
+                    f"choice_dataset yielded {number}, expected numbers from 0 to "
+                    f"{len(self._inputs) - 1}: there are "
                     f"{len(self._inputs)} datasets"
                 )
         except Exception as error:
@@ -183,7 +195,9 @@ class ChooseIterator(ElementIterator):
 
 @make_iterator.register(nodes.RejectionResample)
 class RejectionResampleIterator(UnaryIterator):
-    """Lets a part of the results through as they come, and draws for the rest whether they may pass."""
+    """Lets a part of the results through as they come, and draws for the rest whether
+    they may pass.
+    """
 
     _node: nodes.RejectionResample
 
@@ -195,7 +209,9 @@ class RejectionResampleIterator(UnaryIterator):
         self._count = 0  # of draws
         self._seen = [_SMOOTHING] * len(node.target)
         self._known = None if node.initial is None else acceptance(node.initial, node.target)
-        self._passes: bool | None = None  # the next element, without a draw of its own; None: not decided
+        self._passes: bool | None = (
+            None  # the next element, without a draw of its own; None: not decided
+        )
 
     def _draw(self) -> float:
         self._count += 1
@@ -231,7 +247,9 @@ class RejectionResampleIterator(UnaryIterator):
         self._input.restore(inner)
 
 
-def classified(node: nodes.RejectionResample, classify: Callable[[Any], Any], element: Any) -> tuple[Any, int]:
+def classified(
+    node: nodes.RejectionResample, classify: Callable[[Any], Any], element: Any
+) -> tuple[Any, int]:
     """The class of an element as the function gave it, and its number.
 
     Raises:
@@ -242,7 +260,8 @@ def classified(node: nodes.RejectionResample, classify: Callable[[Any], Any], el
         number = as_index(value, "class_func")
         if not 0 <= number < len(node.target):
             raise IndexError(
-                f"class_func gave the class {number}, expected one from 0 to {len(node.target) - 1}, as many as "
+                f"class_func gave the class {number}, expected one from 0 to "
+                f"{len(node.target) - 1}, as many as "
                 "target_dist has"
             )
     except Exception as error:
@@ -256,7 +275,10 @@ def acceptance(initial: Sequence[float], target: Sequence[float]) -> tuple[list[
     >>> acceptance([0.75, 0.25], [0.5, 0.5])
     ([0.0, 1.0], 0.6666666666666666)
     """
-    ratios = [wanted / (have or np.finfo(np.float64).tiny.item()) for have, wanted in zip(initial, target, strict=True)]
+    ratios = [
+        wanted / (have or np.finfo(np.float64).tiny.item())
+        for have, wanted in zip(initial, target, strict=True)
+    ]
     least, most = min(ratios), max(ratios)
     if least == most:
         return [1.0] * len(ratios), 1.0

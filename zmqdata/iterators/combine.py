@@ -15,13 +15,17 @@ from zmqdata.splits import SplitProvider
 
 @make_iterator.register(nodes.Zip)
 class ZipIterator(ElementIterator):
-    """Joins one element of each input. A failing element does not put the inputs out of step."""
+    """Joins one element of each input. A failing element does not put the inputs out of
+    step.
+    """
 
     def __init__(self, node: nodes.Zip, context: Context) -> None:
         self._inputs = [input_iterator(node, context, index) for index in range(len(node.inputs))]
         self._template = node.template
         # A namedtuple equals a tuple, too.
-        self._plain = type(node.template) is tuple and node.template == tuple(range(len(node.inputs)))
+        self._plain = type(node.template) is tuple and node.template == tuple(
+            range(len(node.inputs))
+        )
         self._ended = False
 
     def __next__(self) -> Any:
@@ -65,8 +69,9 @@ class ZipIterator(ElementIterator):
 class ConcatenateIterator(ElementIterator):
     """Runs its inputs one after the other; each is made when its turn comes.
 
-    With providers its state also tells where those of the inputs are whose turn has not come: a state of an iterator
-    above may hold an older one of this, from before they began.
+    With providers its state also tells where those of the inputs are whose turn has not
+    come: a state of an iterator above may hold an older one of this, from before they
+    began.
     """
 
     def __init__(self, node: nodes.Concatenate, context: Context) -> None:

@@ -1,7 +1,8 @@
-"""Threads that pull from one iterator, one at a time, and call a function with what came, all at a time.
+"""Threads that pull from one iterator, one at a time, and call a function with what
+came, all at a time.
 
-The crew knows nothing of the iterator that empties it, so that a forgotten one can be collected. What is done with
-outcomes belongs to ``parallel``.
+The crew knows nothing of the iterator that empties it, so that a forgotten one can be
+collected. What is done with outcomes belongs to ``parallel``.
 """
 
 from __future__ import annotations
@@ -24,16 +25,19 @@ _LAG = 64  # windows that calls may go on past one that does not return, out of 
 
 
 class Crew:
-    """Calls ``call(number, element)`` for each element of a source, on up to ``size`` threads.
+    """Calls ``call(number, element)`` for each element of a source, on up to ``size``
+    threads.
 
-    A thread is started when all others are busy, so that there are no more than there is work for.
+    A thread is started when all others are busy, so that there are no more than there
+    is work for.
 
     Args:
         source: nothing else may pull from it while the crew works.
         call: makes an outcome of an element; raises nothing.
         ordered: hand outcomes out in the order of the source; else as they come.
         start: the number of the first element to be pulled.
-        low: elements with lower numbers were handed out before: they are pulled and dropped.
+        low: elements with lower numbers were handed out before: they are pulled and
+            dropped.
         done: so were these.
     """
 
@@ -65,11 +69,15 @@ class Crew:
         self._hired = False  # ever
         self._working = 0
         self._calling: set[int] = set()  # the elements that threads are busy with
-        self._enough = 0  # while fewer threads than these are busy, nobody looks whether to start one
+        self._enough = (
+            0  # while fewer threads than these are busy, nobody looks whether to start one
+        )
         lost_in_forks(self)
 
     def resize(self, size: int, window: int) -> None:
-        """Work on up to ``size`` threads, with up to ``window`` elements pulled and not handed out."""
+        """Work on up to ``size`` threads, with up to ``window`` elements pulled and not
+        handed out.
+        """
         with self._changed:
             self.size, self.window, self._enough = size, window, 0
             if not any(thread.is_alive() for thread in self._threads):
@@ -77,14 +85,20 @@ class Crew:
             self._changed.notify_all()
 
     def _hire(self) -> None:
-        """Start one more thread if there may be one; as many as the system allows if those are fewer."""
+        """Start one more thread if there may be one; as many as the system allows if
+        those are fewer.
+        """
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         names = {thread.name for thread in self._threads}
-        index = next((index for index in range(self.size) if f"zmqdata-map-{index}" not in names), self.size)
+        index = next(
+            (index for index in range(self.size) if f"zmqdata-map-{index}" not in names), self.size
+        )
         self._enough = min(len(self._threads) + 1, self.size)
         if index >= self.size or self._end is not None or self._stopped:
             return
-        thread = Background(target=self._work, args=(index,), name=f"zmqdata-map-{index}", daemon=True)
+        thread = Background(
+            target=self._work, args=(index,), name=f"zmqdata-map-{index}", daemon=True
+        )
         self._working += 1
         try:
             thread.start()
@@ -139,7 +153,9 @@ class Crew:
                     self._finish(number)
                     return None
                 except BaseException as raised:  # it belongs to whoever takes the element
-                    if is_end(raised):  # to whoever takes the next one, if those up to here were handed out before
+                    if is_end(
+                        raised
+                    ):  # to whoever takes the next one, if those up to here were handed out before
                         return max(number, self.low), None, raised
                     element, error = None, raised
                     self._stopped = self._stopped or not isinstance(raised, Exception)
@@ -193,10 +209,14 @@ class Crew:
         """
         while not self._is_outcome_there():
             self._await_outcome()
-        number, outcome = (self.low, self._results.pop(self.low)) if self._ordered else self._arrived.popleft()
+        number, outcome = (
+            (self.low, self._results.pop(self.low)) if self._ordered else self._arrived.popleft()
+        )
         if outcome[1] is None or not is_end(outcome[1]):
             self._count(number)
-        if self._full and self._held() <= self.window - 1 - self.window // 4:  # waking for each would cost more
+        if (
+            self._full and self._held() <= self.window - 1 - self.window // 4
+        ):  # waking for each would cost more
             with self._changed:
                 self._changed.notify_all()
         return number, outcome
@@ -205,7 +225,8 @@ class Crew:
         if self._ordered:
             self.low = number + 1
             return
-        # Added before low grows: the threads may look in between, and drop what is in either
+        # Added before low grows: the threads may look in between, and drop what is in
+        # either
         done = self.done
         done.add(number)
         while self.low in done:
@@ -221,12 +242,16 @@ class Crew:
             return
         if self._end is not None and self._held() <= 0:
             raise StopIteration
-        # Where nobody works, nothing will come. After a fork somebody seems to, and is not there.
-        if self._working == 0 or not (arrived or any(thread.is_alive() for thread in self._threads)):
+        # Where nobody works, nothing will come. After a fork somebody seems to, and is
+        # not there.
+        if self._working == 0 or not (
+            arrived or any(thread.is_alive() for thread in self._threads)
+        ):
             if self._is_outcome_there():  # it came before the last one left
                 return
             raise FailedPreconditionError(
-                "the threads of this operation are gone: the iterator was closed, or the program forked after it was "
+                "the threads of this operation are gone: the iterator was closed, or the program "
+                "forked after it was "
                 "made. Make a new iterator, after the fork"
             )
 
@@ -238,7 +263,9 @@ class Crew:
         return self._is_outcome_there() or ended or self._working == 0
 
     def mark(self) -> tuple[int, Any]:
-        """A number up to that of the oldest element not handed out, and the source's state before it."""
+        """A number up to that of the oldest element not handed out, and the source's
+        state before it.
+        """
         while len(self._marks) > 1 and self._marks[1][0] <= self.low:
             self._marks.popleft()
         return self._marks[0]
@@ -250,7 +277,10 @@ class Crew:
 
     def unclaimed(self) -> list[Any]:
         """What was made and not handed out; nothing may work any more."""
-        return [value for value, _ in (*self._results.values(), *(outcome for _, outcome in self._arrived))]
+        return [
+            value
+            for value, _ in (*self._results.values(), *(outcome for _, outcome in self._arrived))
+        ]
 
     @property
     def is_ready(self) -> bool:
@@ -258,7 +288,9 @@ class Crew:
         return self._is_outcome_there()
 
     def stop(self) -> None:
-        """Let the threads end after the calls that they are in. The last one closes the source."""
+        """Let the threads end after the calls that they are in. The last one closes the
+        source.
+        """
         with self._changed:
             unused, self._stopped = not (self._hired or self._stopped), True
             self._changed.notify_all()
@@ -266,7 +298,9 @@ class Crew:
             self._source.close()
 
     def join(self) -> None:
-        """Wait for the threads, but not for ever: they end by themselves when the user's function returns."""
+        """Wait for the threads, but not for ever: they end by themselves when the
+        user's function returns.
+        """
         if threading.current_thread() in self._threads:
             return
         with self._changed:

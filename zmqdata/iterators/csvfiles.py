@@ -1,4 +1,6 @@
-"""The iterator over CSV files (RFC 4180), the cutting of lines into fields, and what becomes of a field."""
+"""The iterator over CSV files (RFC 4180), the cutting of lines into fields, and what
+becomes of a field.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,15 @@ _CLOSING = re.compile(rb'(?:[^"]|"")*')
 
 @make_iterator.register(nodes.Csv)
 class CsvIterator(FilesIterator):
-    """Yields a tuple for each row. A row that cannot be read is one failure, and the next row follows."""
+    """Yields a tuple for each row. A row that cannot be read is one failure, and the
+    next row follows.
+    """
 
     def __init__(self, node: nodes.Csv, context: Context) -> None:
         super().__init__(node, context)
-        self._converts = [converter(column, place, node.na_value) for place, column in enumerate(node.columns)]
+        self._converts = [
+            converter(column, place, node.na_value) for place, column in enumerate(node.columns)
+        ]
         self._delimiter = node.field_delim.encode()
         self._numbers = [column.number for column in node.columns]
         self._as_they_come = node.width == len(node.columns) and not node.excluded
@@ -35,7 +41,9 @@ class CsvIterator(FilesIterator):
             fields = split_fields(text, self._node.field_delim, self._node.use_quote_delim)
             if not self._as_they_come or len(fields) != len(self._converts):
                 fields = self._chosen(fields)
-            return tuple([convert(field) for convert, field in zip(self._converts, fields, strict=True)])
+            return tuple(
+                [convert(field) for convert, field in zip(self._converts, fields, strict=True)]
+            )
         except Exception as error:
             raise failure(self._node, error) from error
 
@@ -69,7 +77,11 @@ class CsvIterator(FilesIterator):
     def _read_row(self, file: BinaryIO) -> bytes:
         """A line, and those after it while a quoted field is open at its end."""
         line = file.readline()
-        if self._node.use_quote_delim and line.count(b'"') % 2 and _ends_quoted(line, self._delimiter):
+        if (
+            self._node.use_quote_delim
+            and line.count(b'"') % 2
+            and _ends_quoted(line, self._delimiter)
+        ):
             lines, quotes = [line], 1
             while quotes % 2:
                 line = file.readline()
@@ -87,14 +99,17 @@ class CsvIterator(FilesIterator):
         expected = node.width if node.width is not None else self._numbers[-1] + 1
         if len(kept) < expected or (node.width is not None and len(kept) > expected):
             raise InvalidArgumentError(
-                f"Expect {expected} fields but have {len(kept)} in record. Give a default for each column in "
+                f"Expect {expected} fields but have {len(kept)} in record. Give a default for each "
+                "column in "
                 "record_defaults, or choose columns with select_cols"
             )
         return [kept[number] for number in self._numbers]
 
 
 def _ends_quoted(line: bytes, delimiter: bytes) -> bool:
-    """Whether a line with an odd number of quotes ends within a quoted field; it may also just be wrong."""
+    """Whether a line with an odd number of quotes ends within a quoted field; it may
+    also just be wrong.
+    """
     at = 0
     while True:
         if line.startswith(b'"', at):
@@ -128,7 +143,9 @@ def split_fields(text: str, delimiter: str = ",", quoted: bool = True) -> list[s
             end = len(text) if end < 0 else end
             field, at = text[at:end], end
             if '"' in field:
-                raise InvalidArgumentError(f"Unquoted fields cannot have quotes inside, got {field!r}")
+                raise InvalidArgumentError(
+                    f"Unquoted fields cannot have quotes inside, got {field!r}"
+                )
         fields.append(field)
         if at >= len(text):
             return fields
@@ -141,7 +158,9 @@ def _quoted_field(text: str, start: int, delimiter: str) -> tuple[str, int]:
     while True:
         quote = text.find('"', at)
         if quote < 0:
-            raise InvalidArgumentError(f"a quoted field has no closing quote: {text[start - 1 :]!r}")
+            raise InvalidArgumentError(
+                f"a quoted field has no closing quote: {text[start - 1 :]!r}"
+            )
         if not text.startswith('"', quote + 1):
             break
         at = quote + 2
@@ -154,7 +173,8 @@ def _quoted_field(text: str, start: int, delimiter: str) -> tuple[str, int]:
 
 
 def converter(column: nodes.CsvColumn, place: int = 0, na_value: str = "") -> Convert:
-    """A function from a field's text to the value of its column, which stands at ``place`` in the element.
+    """A function from a field's text to the value of its column, which stands at
+    ``place`` in the element.
 
     >>> converter(nodes.CsvColumn(number=0, dtype=np.dtype("int8"), default=7))("5")
     np.int8(5)
@@ -167,7 +187,8 @@ def converter(column: nodes.CsvColumn, place: int = 0, na_value: str = "") -> Co
             return parse(field)
         if required:
             raise InvalidArgumentError(
-                f"Field {place} is required but missing in record! Give a default in record_defaults if it may be"
+                f"Field {place} is required but missing in record! Give a default in "
+                "record_defaults if it may be"
             )
         return default
 
@@ -193,6 +214,8 @@ def _parser(dtype: np.dtype[Any], place: int) -> Convert:
                 raise ValueError
             return make(number)
         except ValueError:
-            raise InvalidArgumentError(f"Field {place} in record is not a valid {dtype}: {field}") from None
+            raise InvalidArgumentError(
+                f"Field {place} in record is not a valid {dtype}: {field}"
+            ) from None
 
     return parse

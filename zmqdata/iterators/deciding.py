@@ -1,7 +1,9 @@
-"""Which elements an operation leaves out, written down as it goes, and followed when the task is made again.
+"""Which elements an operation leaves out, written down as it goes, and followed when
+the task is made again.
 
-An operation that passes over what fails decides for each element. Whoever makes the same task again has to decide the
-same, whatever fails this time: what lies behind an element is known by its number.
+An operation that passes over what fails decides for each element. Whoever makes the
+same task again has to decide the same, whatever fails this time: what lies behind an
+element is known by its number.
 """
 
 from __future__ import annotations
@@ -16,16 +18,24 @@ from zmqdata.decisions import Decision
 from zmqdata.errors import DataLossError, PipelineError
 
 DECIDED = "zmqdata.decided"
-"""By this a state tells that what follows it in a list is the number of the first decision that may lie behind it."""
+"""By this a state tells that what follows it in a list is the number of the first
+decision that may lie behind it.
+"""
 PAUSES = (0.1, 0.5, 2.0)
-"""Seconds before an element is called for again that could be made before, and fails now."""
+"""Seconds before an element is called for again that could be made before, and fails
+now.
+"""
 _LEVEL = re.compile(r"/([\d.]*)(?: in repetition (\d+))?(?:\[(\d+)\])?")
 _MOST_OPEN = 64
-"""Decisions, and elements left out in them, that are told again with whatever is new; then they are closed."""
+"""Decisions, and elements left out in them, that are told again with whatever is new;
+then they are closed.
+"""
 
 
 class _Run:
-    """Numbers that one operation has decided, one after the other, and nobody has been told of."""
+    """Numbers that one operation has decided, one after the other, and nobody has been
+    told of.
+    """
 
     def __init__(self, place: str, first: int) -> None:
         self.place = place
@@ -48,7 +58,9 @@ class _Known:
         return self._stops[-1] if self._stops else 0
 
     def add(self, decision: Decision) -> None:
-        """Takes one more; they come in order, but for those that say again what is known."""
+        """Takes one more; they come in order, but for those that say again what is
+        known.
+        """
         self.left_out.update(decision.left_out)
         if self._stops and decision.first <= self._stops[-1]:
             self._stops[-1] = max(self._stops[-1], decision.stop)
@@ -63,7 +75,8 @@ class _Known:
 
 
 def is_over(place: str, at: str) -> bool:
-    """Whether a place was left for good by the time that another was come to: an earlier repetition, or outer element.
+    """Whether a place was left for good by the time that another was come to: an
+    earlier repetition, or outer element.
 
     >>> is_over("/0[7]/1", "/0[8]/1"), is_over("/0[7]/1", "/0[7]/1"), is_over("/0[7]/1", "/1[8]/1")
     (True, False, False)
@@ -79,12 +92,18 @@ def is_over(place: str, at: str) -> bool:
 
 
 def _levels(place: str) -> list[tuple[str, int, int]]:
-    """Of each dataset in the other: the place of the node, its repetition, and its element that is gone into."""
-    return [(path, int(turn or 0), int(inside or -1)) for path, turn, inside in _LEVEL.findall(place)]
+    """Of each dataset in the other: the place of the node, its repetition, and its
+    element that is gone into.
+    """
+    return [
+        (path, int(turn or 0), int(inside or -1)) for path, turn, inside in _LEVEL.findall(place)
+    ]
 
 
 def loss(text: str) -> DataLossError:
-    """What is raised where an element that was there before can not be made now. It ends the task."""
+    """What is raised where an element that was there before can not be made now. It
+    ends the task.
+    """
     error = DataLossError(text)
     error.final = True
     error.is_decided = True  # type: ignore[attr-defined]  # by which operations in between know it
@@ -111,17 +130,22 @@ class Deciding:
         pause: waits for so many seconds, unless the attempt is not wanted any more.
 
     Attributes:
-        learns: whether the pipeline will be made anew within this attempt, and has to follow what it decides itself.
+        learns: whether the pipeline will be made anew within this attempt, and has to
+            follow what it decides itself.
     """
 
-    def __init__(self, first: int, past: Sequence[Decision], pause: Callable[[float], None]) -> None:
+    def __init__(
+        self, first: int, past: Sequence[Decision], pause: Callable[[float], None]
+    ) -> None:
         self.pause = pause
         self._sealed = first + len(past)
         self._open: list[Decision] = []
         self._newest: dict[str, int] = {}  # by place, where its last one is among the open ones
         self._runs: list[_Run] = []
         self._known: dict[str, _Known] = {}
-        self._ahead: dict[str, list[int]] = {}  # by place, the numbers of past decisions that it has not come through
+        self._ahead: dict[
+            str, list[int]
+        ] = {}  # by place, the numbers of past decisions that it has not come through
         self.learns = True
         for number, decision in enumerate(past, first):
             self._learn(decision)
@@ -139,11 +163,19 @@ class Deciding:
 
     def mark(self) -> list[Any]:
         """What a state says by which the decisions behind it are found."""
-        return [DECIDED, min([self._sealed, *[numbers[0] for numbers in list(self._ahead.values())]])]
+        return [
+            DECIDED,
+            min([self._sealed, *[numbers[0] for numbers in list(self._ahead.values())]]),
+        ]
 
     def leap(self, first: int) -> None:
-        """The pipeline goes on from a state that needs the decisions from this number on."""
-        behind = {place: [one for one in numbers if one >= first] for place, numbers in self._ahead.items()}
+        """The pipeline goes on from a state that needs the decisions from this number
+        on.
+        """
+        behind = {
+            place: [one for one in numbers if one >= first]
+            for place, numbers in self._ahead.items()
+        }
         self._ahead = {place: numbers for place, numbers in behind.items() if numbers}
 
     def come_to(self, place: str) -> None:
@@ -157,7 +189,8 @@ class Deciding:
         self._ahead.pop(place, None)
 
     def news(self) -> tuple[int, tuple[Decision, ...]] | None:
-        """The number of the first decision that has grown or is new, and those from it on; None when there is none.
+        """The number of the first decision that has grown or is new, and those from it
+        on; None when there is none.
 
         To be told before anything leaves that was made since.
         """
@@ -195,7 +228,9 @@ class Deciding:
         self._open.append(new)
 
     def seal(self) -> None:
-        """No decision so far grows any more: a state that is taken now needs none of them."""
+        """No decision so far grows any more: a state that is taken now needs none of
+        them.
+        """
         self._sealed += len(self._open)
         self._open, self._newest = [], {}
 
@@ -233,7 +268,9 @@ class Decider:
         """The first of these numbers that was left out before."""
         if first >= self._known_stop:
             return None
-        return next((number for number in range(first, stop) if number in self._known.left_out), None)
+        return next(
+            (number for number in range(first, stop) if number in self._known.left_out), None
+        )
 
     def was_kept(self, number: int) -> bool:
         """Whether an element was there before, and so must come."""
@@ -257,14 +294,17 @@ class Decider:
             self._deciding.come_through(self._place)
 
     def leave_out_by_itself(self, number: int) -> None:
-        """The same where elements come in any order, of which nothing is known but that this one did not come."""
+        """The same where elements come in any order, of which nothing is known but that
+        this one did not come.
+        """
         if not self.is_left_out(number):
             run = self._deciding.begin(self._place, number)
             run.left_out.append(number)
             run.stop, run.closed = number + 1, True
 
     def follow(self, number: int, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function makes of element ``number``, or raises: as it was decided before, or is decided now.
+        """What a function makes of element ``number``, or raises: as it was decided
+        before, or is decided now.
 
         Raises:
             PipelineError: it has failed before.
@@ -293,9 +333,13 @@ class Decider:
         return self._run
 
     def loss(self, number: int, error: BaseException | None) -> DataLossError:
-        """What to raise for an element that was there before and can not be made now. It ends the task."""
+        """What to raise for an element that was there before and can not be made now.
+        It ends the task.
+        """
         return loss(
-            f"element {number} that came to {self._label} could be made the first time and fails now: "
-            f"{str(error) or 'nothing more comes'}. What comes behind it has been numbered with it, so it can not be "
+            f"element {number} that came to {self._label} could be made the first time and fails "
+            "now: "
+            f"{str(error) or 'nothing more comes'}. What comes behind it has been numbered with "
+            "it, so it can not be "
             "left out now. Begin anew once it can be made, or from an older state"
         )

@@ -10,7 +10,8 @@ _DRAWS = 1024  # made at a time
 
 
 class Draws:
-    """Uniform floats from 0 to below 1, each known by its number. They stay the same in all versions of numpy.
+    """Uniform floats from 0 to below 1, each known by its number. They stay the same in
+    all versions of numpy.
 
     >>> Draws(7).at(2000) == Draws(7).at(2000), 0 <= Draws(7).at(5) < 1
     (True, True)
@@ -32,7 +33,9 @@ class Draws:
 
 
 def drawing_seed(seed: int | None, varies: bool, context: Context) -> int:
-    """What draws follow from: the user's seed or the context's, and the repetition if the draws vary with it."""
+    """What draws follow from: the user's seed or the context's, and the repetition if
+    the draws vary with it.
+    """
     turn = (context.turn,) if varies else ()
     if seed is not None:
         return mixed_seed(seed, *turn)

@@ -1,4 +1,6 @@
-"""Iterators over files: their names, the lines in them, and the base of those that read other records."""
+"""Iterators over files: their names, the lines in them, and the base of those that read
+other records.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _BUFFER = 1 << 16
 
 @make_iterator.register(nodes.ListFiles)
 class ListFilesIterator(IndexedIterator):
-    """Yields names: those that its provider hands out, or those that match now, in the order of this repetition."""
+    """Yields names: those that its provider hands out, or those that match now, in the
+    order of this repetition.
+    """
 
     def __init__(self, node: nodes.ListFiles, context: Context) -> None:
         super().__init__(context, 0)
@@ -41,7 +45,8 @@ class ListFilesIterator(IndexedIterator):
 
 
 class FilesIterator(PartsIterator):
-    """Base of the iterators that read one file after the other; splits are files, states hold the place in the file.
+    """Base of the iterators that read one file after the other; splits are files,
+    states hold the place in the file.
 
     A file that cannot be opened is the failure of one element.
     """
@@ -59,7 +64,9 @@ class FilesIterator(PartsIterator):
         self._begin_part()
         node = self._node
         try:
-            self._file = open_binary(node.filenames[self._next], node.compression_type, node.buffer_size)
+            self._file = open_binary(
+                node.filenames[self._next], node.compression_type, node.buffer_size
+            )
         except OSError as error:
             self._next += self._stride
             raise failure(node, error) from error
@@ -94,7 +101,8 @@ class FilesIterator(PartsIterator):
 class TextLinesIterator(FilesIterator):
     """Yields lines without their ends, decoded from UTF-8.
 
-    A file that cannot be opened and a line that is no UTF-8 are failures of that one element.
+    A file that cannot be opened and a line that is no UTF-8 are failures of that one
+    element.
     """
 
     def __next__(self) -> str:
@@ -115,8 +123,11 @@ class TextLinesIterator(FilesIterator):
             raise failure(self._node, error) from error
 
 
-def open_binary(filename: str, compression_type: str = "", buffer_size: int | None = None) -> BinaryIO:
-    """Open a file for reading, seen through its compression: ``""``, ``"GZIP"`` or ``"ZLIB"``.
+def open_binary(
+    filename: str, compression_type: str = "", buffer_size: int | None = None
+) -> BinaryIO:
+    """Open a file for reading, seen through its compression: ``""``, ``"GZIP"`` or
+    ``"ZLIB"``.
 
     ``buffer_size`` is in bytes; None or 0: 64 KiB.
     """

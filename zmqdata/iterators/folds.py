@@ -20,10 +20,12 @@ from zmqdata.iterators.transforms import UnaryIterator
 
 @make_iterator.register(nodes.Scan)
 class ScanIterator(UnaryIterator):
-    """Hands out the second results of a function; the first is its state for the next element.
+    """Hands out the second results of a function; the first is its state for the next
+    element.
 
-    The user's state is a part of the iterator's state if it consists of arrays, numbers and texts in dicts and tuples.
-    With anything else in it, restoring runs the function again from the first element on.
+    The user's state is a part of the iterator's state if it consists of arrays, numbers
+    and texts in dicts and tuples. With anything else in it, restoring runs the function
+    again from the first element on.
     """
 
     def __init__(self, node: nodes.Scan, context: Context) -> None:
@@ -41,13 +43,15 @@ class ScanIterator(UnaryIterator):
             result = self._function(self._state, element)
             if not isinstance(result, (tuple, list)) or len(result) != 2:
                 raise TypeError(
-                    f"scan_func must return a tuple of the new state and an element, it returned {result!r} of type "
+                    "scan_func must return a tuple of the new state and an element, it returned "
+                    f"{result!r} of type "
                     f"{type(result).__name__}"
                 )
             state, output = as_element(result[0]), as_element(result[1])
             if _structure(state) != self._structure:
                 raise TypeError(
-                    f"scan_func must return a state nested like initial_state, which is {self._structure}; it returned "
+                    "scan_func must return a state nested like initial_state, which is "
+                    f"{self._structure}; it returned "
                     f"{_structure(state)}"
                 )
         except Exception as error:
@@ -84,10 +88,12 @@ def _structure(value: Any) -> Any:
 
 @make_iterator.register(nodes.GroupByReducer)
 class GroupByReducerIterator(UnaryIterator):
-    """Folds its whole input before the first result; then hands out the results by rising keys.
+    """Folds its whole input before the first result; then hands out the results by
+    rising keys.
 
-    The users' states of all keys are a part of the iterator's state if they consist of arrays, numbers and texts in
-    dicts and tuples. With anything else in them, restoring folds again from the first element on.
+    The users' states of all keys are a part of the iterator's state if they consist of
+    arrays, numbers and texts in dicts and tuples. With anything else in them, restoring
+    folds again from the first element on.
     """
 
     def __init__(self, node: nodes.GroupByReducer, context: Context) -> None:
@@ -98,7 +104,9 @@ class GroupByReducerIterator(UnaryIterator):
         self._origin = self._input.state()
         self._pulled = 0
         self._ended = False
-        self._carried: list[Any] | None = None  # all results' states in their order, made once the input has ended
+        self._carried: list[Any] | None = (
+            None  # all results' states in their order, made once the input has ended
+        )
 
     def __next__(self) -> Any:
         while not self._ended:
@@ -121,7 +129,9 @@ class GroupByReducerIterator(UnaryIterator):
             self._pulled += 1
         try:
             key = as_index(self._key_function(element), "key_func")
-            before = self._states[key] if key in self._states else self._reducer.init_func(np.int64(key))
+            before = (
+                self._states[key] if key in self._states else self._reducer.init_func(np.int64(key))
+            )
             self._states[key] = as_element(self._reducer.reduce_func(before, element))
         except Exception as error:
             raise failure(self._node, error) from error

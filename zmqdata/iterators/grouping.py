@@ -1,7 +1,8 @@
 """Iterators that put elements together in datasets: window and group_by_window.
 
-What they hold is not kept in their states, but numbers: the elements are pulled again. How far back is the age of the
-oldest element held, which for group_by_window is that of the rarest key.
+What they hold is not kept in their states, but numbers: the elements are pulled again.
+How far back is the age of the oldest element held, which for group_by_window is that of
+the rarest key.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _MARK_EVERY = 32
 
 @make_iterator.register(nodes.Elements)
 class ElementsIterator(IndexedIterator):
-    """Yields what it was given, as copies: what is handed out belongs to the receiver."""
+    """Yields what it was given, as copies: what is handed out belongs to the
+    receiver.
+    """
 
     def __init__(self, node: nodes.Elements, context: Context) -> None:
         super().__init__(context, len(node.elements))
@@ -48,7 +51,9 @@ class _Failed:
 
 
 class _CatchingIterator(UnaryIterator):
-    """Yields failures as elements, so that those who hold elements can hold them, too."""
+    """Yields failures as elements, so that those who hold elements can hold them,
+    too.
+    """
 
     def __next__(self) -> Any:
         try:
@@ -61,11 +66,15 @@ class _CatchingIterator(UnaryIterator):
 
 @make_iterator.register(nodes.Window)
 class WindowIterator(ElementIterator):
-    """Keeps the elements that a window spans. A failing element fails every window that it is in."""
+    """Keeps the elements that a window spans. A failing element fails every window that
+    it is in.
+    """
 
     def __init__(self, node: nodes.Window, context: Context) -> None:
         self._node = node
-        self._trail = Trail(_CatchingIterator(node, context), max(_MARK_EVERY, node.reach), self._oldest)
+        self._trail = Trail(
+            _CatchingIterator(node, context), max(_MARK_EVERY, node.reach), self._oldest
+        )
         self._buffer: deque[Any] = deque()
         self._ended = False
 
@@ -110,7 +119,10 @@ class WindowIterator(ElementIterator):
         """A dataset for each leaf, in the nesting of the elements."""
         structure = optree.tree_structure(elements[0], is_leaf=is_list, none_is_leaf=True)
         columns = zip(*[structure.flatten_up_to(element) for element in elements], strict=True)
-        made = [self._node.wrap(nodes.Elements(elements=column, site=self._node.site)) for column in columns]
+        made = [
+            self._node.wrap(nodes.Elements(elements=column, site=self._node.site))
+            for column in columns
+        ]
         return structure.unflatten(made)
 
     def state(self) -> Any:
@@ -146,12 +158,16 @@ class _Opened:
 
 @make_iterator.register(nodes.GroupByWindow)
 class GroupByWindowIterator(ElementIterator):
-    """Collects elements by key; a full group becomes a dataset, which is read before the next element is pulled."""
+    """Collects elements by key; a full group becomes a dataset, which is read before
+    the next element is pulled.
+    """
 
     def __init__(self, node: nodes.GroupByWindow, context: Context) -> None:
         self._node, self._context = node, context
         self._trail = Trail(marked_input(node, context), _MARK_EVERY, self._oldest)
-        self._key_function = followed(node, context, self._trail.source, partial(call, node.key_function))
+        self._key_function = followed(
+            node, context, self._trail.source, partial(call, node.key_function)
+        )
         self._groups: dict[int, _Group] = {}
         self._opened: _Opened | None = None
         self._windows = 0  # opened so far
@@ -205,7 +221,9 @@ class GroupByWindowIterator(ElementIterator):
             return self._node.window_size
         size = as_index(self._node.window_size_function(np.int64(key)), "window_size_func")
         if size < 1:
-            raise ValueError(f"window_size_func must give a size of at least 1, it gave {size} for the key {key}")
+            raise ValueError(
+                f"window_size_func must give a size of at least 1, it gave {size} for the key {key}"
+            )
         return size
 
     def _open(self, key: int) -> None:
@@ -217,7 +235,9 @@ class GroupByWindowIterator(ElementIterator):
         dataset = self._node.wrap(nodes.Elements(elements=tuple(elements), site=self._node.site))
         try:
             inner = nested_node(self._node.function(np.int64(key), dataset), self._node)
-            self._opened = _Opened(key, numbers, dataset_iterator(inner, self._context.nested(self._windows)))
+            self._opened = _Opened(
+                key, numbers, dataset_iterator(inner, self._context.nested(self._windows))
+            )
         except Exception as error:
             raise failure(self._node, error) from error
 

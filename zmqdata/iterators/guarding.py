@@ -1,4 +1,5 @@
-"""Calling a user's function that may fail: again, or leaving the element out, with a list of what was left out.
+"""Calling a user's function that may fail: again, or leaving the element out, with a
+list of what was left out.
 
 Threads belong to ``crew``; which elements are called for, to the executors.
 """
@@ -14,15 +15,30 @@ from typing import Any, NamedTuple
 from zmqdata import nodes
 from zmqdata.errors import PipelineError
 from zmqdata.failures.exceptions import text_of
-from zmqdata.iterators.base import Context, ElementIterator, as_element, failure, is_end, make_iterator
+from zmqdata.iterators.base import (
+    Context,
+    ElementIterator,
+    as_element,
+    failure,
+    is_end,
+    make_iterator,
+)
 from zmqdata.iterators.callsites import watched
 from zmqdata.iterators.deciding import PAUSES, Decider
-from zmqdata.iterators.inputs import MarkedInput, decider_for, fault_decider, input_iterator, marked_input
+from zmqdata.iterators.inputs import (
+    MarkedInput,
+    decider_for,
+    fault_decider,
+    input_iterator,
+    marked_input,
+)
 from zmqdata.iterators.transforms import UnaryIterator
 from zmqdata.iterators.watching import LeftOut
 
 Outcome = tuple[Any, "BaseException | None"]
-"""What a call came to: an element, or an exception; a ``LeftOut`` instead of an element was skipped."""
+"""What a call came to: an element, or an exception; a ``LeftOut`` instead of an element
+was skipped.
+"""
 
 
 def skips(node: nodes.Node) -> bool:
@@ -30,12 +46,16 @@ def skips(node: nodes.Node) -> bool:
     return getattr(node, "on_error", "raise") == "skip"
 
 
-def guarded_call(node: nodes.Map, invoke: Callable[[int, Any], Any] | None = None) -> Callable[[int, Any], Outcome]:
-    """A function from the number of an element and the element to what the map makes of it. It raises nothing.
+def guarded_call(
+    node: nodes.Map, invoke: Callable[[int, Any], Any] | None = None
+) -> Callable[[int, Any], Outcome]:
+    """A function from the number of an element and the element to what the map makes of
+    it. It raises nothing.
 
     Args:
         node: the map.
-        invoke: calls the user's function, with number and element; None: the function of the map, with the element.
+        invoke: calls the user's function, with number and element; None: the function
+            of the map, with the element.
     """
     label, call_user = node.label, invoke or _plain_call(node)
     attempts = 1 + getattr(node, "retries", 0)
@@ -48,7 +68,9 @@ def guarded_call(node: nodes.Map, invoke: Callable[[int, Any], Any] | None = Non
                 return as_element(call_user(number, element)), None
             except Exception as error:
                 failed = error
-            except BaseException as error:  # it ends the pipeline, whatever the map says about errors
+            except (
+                BaseException
+            ) as error:  # it ends the pipeline, whatever the map says about errors
                 return None, error
         assert failed is not None
         raised = failure(node, failed)
@@ -78,7 +100,8 @@ class Budget:
         self._quarantine.append(left_out)
         if self._most is not None and self.spent >= self._most:
             raise PipelineError(
-                f"{raised}\n{self._most} elements were left out before, and max_errors allows no more: see "
+                f"{raised}\n{self._most} elements were left out before, and max_errors allows no "
+                "more: see "
                 "iterator.quarantine for what failed",
                 node=left_out.node,
             ) from raised.__cause__
@@ -93,7 +116,9 @@ class _Placed(NamedTuple):
 
 
 class _PlacingInput(MarkedInput):
-    """Puts to each element where it came from, as whoever calls for it may be late to ask."""
+    """Puts to each element where it came from, as whoever calls for it may be late to
+    ask.
+    """
 
     def __next__(self) -> Any:
         return _Placed(next(self._input), self._input.current_split())
@@ -111,8 +136,12 @@ def _plain_call(node: nodes.Map) -> Callable[[int, Any], Any]:
 Guarded = tuple[ElementIterator, Callable[[int, Any], Outcome], "Decider | None"]
 
 
-def guarded_source(node: nodes.Map, context: Context, invoke: Callable[[int, Any], Any] | None = None) -> Guarded:
-    """What threads pull from, what they call with it, and who decides. Elements that are left out know their split."""
+def guarded_source(
+    node: nodes.Map, context: Context, invoke: Callable[[int, Any], Any] | None = None
+) -> Guarded:
+    """What threads pull from, what they call with it, and who decides. Elements that
+    are left out know their split.
+    """
     run = watched(node, context, guarded_call(node, invoke))
     decider = _decider(node, context)
     source = input_iterator(node, context)
@@ -129,31 +158,42 @@ def guarded_source(node: nodes.Map, context: Context, invoke: Callable[[int, Any
 
 
 def _decider(node: nodes.Node, context: Context) -> Decider | None:
-    """Who decides for a node that leaves out what fails, or behind which that is done."""
+    """Who decides for a node that leaves out what fails, or behind which that is
+    done.
+    """
     return decider_for(node, context) if skips(node) else fault_decider(node, context)
 
 
 def _poisoned(context: Context) -> Collection[int]:
-    """The numbers of the elements that are left out of a node because they have killed their process."""
+    """The numbers of the elements that are left out of a node because they have killed
+    their process.
+    """
     return () if context.watch is None else context.watch.poisoned.get(context.place, ())
 
 
 def following(
-    node: nodes.Node, run: Callable[[int, Any], Outcome], decider: Decider, poisoned: Collection[int] = ()
+    node: nodes.Node,
+    run: Callable[[int, Any], Outcome],
+    decider: Decider,
+    poisoned: Collection[int] = (),
 ) -> Callable[[int, Any], Outcome]:
-    """The same function; what failed before is not called for, and what came before may not fail.
+    """The same function; what failed before is not called for, and what came before may
+    not fail.
 
     Args:
         node: the operation.
         run: makes an outcome of the number of an element and the element.
         decider: knows what failed.
-        poisoned: the numbers that ``run`` leaves out: they did not fail, whatever the node does with what fails.
+        poisoned: the numbers that ``run`` leaves out: they did not fail, whatever the
+            node does with what fails.
     """
     skipping = skips(node)
 
     def fails(outcome: Outcome) -> bool:
         value, raised = outcome
-        return isinstance(value, LeftOut) or (not skipping and isinstance(raised, Exception) and not is_end(raised))
+        return isinstance(value, LeftOut) or (
+            not skipping and isinstance(raised, Exception) and not is_end(raised)
+        )
 
     def follow(number: int, element: Any) -> Outcome:
         if decider.is_left_out(number) and (skipping or number not in poisoned):
@@ -176,10 +216,15 @@ def following(
 
 @make_iterator.register(nodes.GuardedMap)
 class GuardedMapIterator(UnaryIterator):
-    """A map in the consumer's thread that may leave elements out. Its state has two counters beside its input's."""
+    """A map in the consumer's thread that may leave elements out. Its state has two
+    counters beside its input's.
+    """
 
     def __init__(
-        self, node: nodes.GuardedMap, context: Context, invoke: Callable[[int, Any], Any] | None = None
+        self,
+        node: nodes.GuardedMap,
+        context: Context,
+        invoke: Callable[[int, Any], Any] | None = None,
     ) -> None:
         self._node = node
         self._decider = _decider(node, context)
@@ -198,7 +243,9 @@ class GuardedMapIterator(UnaryIterator):
             try:
                 element = next(self._input)
             except Exception as error:
-                if not is_end(error):  # it comes, as a failure: what came behind it keeps its number
+                if not is_end(
+                    error
+                ):  # it comes, as a failure: what came behind it keeps its number
                     self._number = number + 1
                     if decider is not None:
                         decider.keep(number)

@@ -1,4 +1,5 @@
-"""The spec of a pipeline: by the rules of its nodes, and where a function decides, by running one element.
+"""The spec of a pipeline: by the rules of its nodes, and where a function decides, by
+running one element.
 
 Rules belong to the nodes themselves.
 """
@@ -57,7 +58,8 @@ def _spec_by_running(node: nodes.Node) -> Any:
 
 
 def first_element(node: nodes.Node) -> Any:
-    """One element of a node, found without filling buffers or caches or starting threads.
+    """One element of a node, found without filling buffers or caches or starting
+    threads.
 
     Raises:
         InvalidArgumentError: it has none.
@@ -69,7 +71,8 @@ def first_element(node: nodes.Node) -> Any:
     finally:
         iterator.close()
     raise InvalidArgumentError(
-        f"the element_spec of {node.label} is found by running one element, and there is none: give it as "
+        f"the element_spec of {node.label} is found by running one element, and there is none: "
+        "give it as "
         "map(..., output_spec=) or from_generator(..., output_signature=)"
     )
 
@@ -94,6 +97,7 @@ def nested_node(result: Any, node: nodes.Node) -> nodes.Node:
     if isinstance(inner, nodes.Node):
         return inner
     raise TypeError(
-        f"the function of {node.operation} must return a Dataset, it returned a {type(result).__name__}: wrap it, for "
+        f"the function of {node.operation} must return a Dataset, it returned a "
+        f"{type(result).__name__}: wrap it, for "
         "example with Dataset.from_tensor_slices(...), or use map()"
     )

@@ -1,8 +1,10 @@
-"""The inputs of operations: plain, or such that the same fails when a task is made again (``deciding``).
+"""The inputs of operations: plain, or such that the same fails when a task is made
+again (``deciding``).
 
-An operation that decides has a marked input: its state says which decisions lie behind it. Below ``ignore_errors`` all
-inputs are marked, as everything that fails there is decided where it fails: what operations in between make of a fault
-would be other elements if it did not come again.
+An operation that decides has a marked input: its state says which decisions lie behind
+it. Below ``ignore_errors`` all inputs are marked, as everything that fails there is
+decided where it fails: what operations in between make of a fault would be other
+elements if it did not come again.
 """
 
 from __future__ import annotations
@@ -18,17 +20,24 @@ from zmqdata.nodes import Node
 
 
 def decider_for(node: Node, context: Context) -> Decider | None:
-    """Who decides for a node that may pass over elements; None where nobody makes them again."""
-    return None if context.deciding is None else Decider(node.label, context.place, context.deciding)
+    """Who decides for a node that may pass over elements; None where nobody makes them
+    again.
+    """
+    return (
+        None if context.deciding is None else Decider(node.label, context.place, context.deciding)
+    )
 
 
 def fault_decider(node: Node, context: Context) -> Decider | None:
-    """Who decides for a node that raises what is left out further on; None where nothing is, or nobody follows."""
+    """Who decides for a node that raises what is left out further on; None where
+    nothing is, or nobody follows.
+    """
     return decider_for(node, context) if context.forgives else None
 
 
 class MarkedInput(ElementIterator):
-    """An input whose state says besides which decisions lie behind it. Whatever holds back what came, has such a state.
+    """An input whose state says besides which decisions lie behind it. Whatever holds
+    back what came, has such a state.
 
     Attributes:
         number: how many came so far. One that fails counts, too.
@@ -49,7 +58,8 @@ class MarkedInput(ElementIterator):
         return element
 
     def state(self) -> Any:
-        # In this order: what is decided in between lies behind the state, or is needed for nothing.
+        # In this order: what is decided in between lies behind the state, or is needed
+        # for nothing.
         return [self._deciding.mark(), self.number, self._input.state()]
 
     def restore(self, state: Any) -> None:
@@ -69,11 +79,13 @@ FAR_AHEAD, ALONE, KEPT = SLOTS - 3, SLOTS - 2, SLOTS - 1
 
 
 class FollowedSource(ElementIterator):
-    """A source that fails where it failed before, and nowhere else: a fault of a disk need not come again.
+    """A source that fails where it failed before, and nowhere else: a fault of a disk
+    need not come again.
 
-    How element ``n`` failed is told by the number from ``SLOTS * n`` on: the first ones stand for a part (a file) that
-    ended with it, and how many parts ahead that was begun; then come those that were too far ahead to be told, an
-    element that failed alone, and one that came.
+    How element ``n`` failed is told by the number from ``SLOTS * n`` on: the first ones
+    stand for a part (a file) that ended with it, and how many parts ahead that was
+    begun; then come those that were too far ahead to be told, an element that failed
+    alone, and one that came.
     """
 
     def __init__(self, source: ElementIterator, decider: Decider) -> None:
@@ -98,7 +110,9 @@ class FollowedSource(ElementIterator):
             if decider.was_kept(first + KEPT):
                 raise decider.loss(self._number, error) from error
             self._number += 1
-            decider.leave_out(first + (ALONE if source.in_part else min(source.begun - begun, FAR_AHEAD)))
+            decider.leave_out(
+                first + (ALONE if source.in_part else min(source.begun - begun, FAR_AHEAD))
+            )
             raise
         self._number += 1
         decider.keep(first + KEPT)
@@ -140,7 +154,9 @@ class FollowedSource(ElementIterator):
 
 
 def dataset_iterator(node: Node, context: Context) -> ElementIterator:
-    """An iterator over a node from which somebody reads: an input, or a dataset that a function made of an element."""
+    """An iterator over a node from which somebody reads: an input, or a dataset that a
+    function made of an element.
+    """
     iterator = make_iterator(node, context)
     if not context.forgives:
         return iterator
@@ -156,12 +172,17 @@ def input_iterator(node: Node, context: Context, index: int = 0) -> ElementItera
 
 
 def marked_input(node: Node, context: Context) -> ElementIterator:
-    """The input of an operation that decides, or of whose elements datasets are made in which others do.
+    """The input of an operation that decides, or of whose elements datasets are made in
+    which others do.
 
     It is marked where somebody may make its elements again.
     """
     source, deciding = input_iterator(node, context), context.deciding
-    return source if deciding is None or isinstance(source, MarkedInput) else MarkedInput(source, deciding)
+    return (
+        source
+        if deciding is None or isinstance(source, MarkedInput)
+        else MarkedInput(source, deciding)
+    )
 
 
 def forgiving_input(node: Node, context: Context) -> ElementIterator:
@@ -169,8 +190,11 @@ def forgiving_input(node: Node, context: Context) -> ElementIterator:
     return marked_input(node, replace(context, forgiving=True))
 
 
-def followed(node: Node, context: Context, source: ElementIterator, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is called with what has just come from an input: it fails for what it failed for before.
+def followed(
+    node: Node, context: Context, source: ElementIterator, function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A function that is called with what has just come from an input: it fails for
+    what it failed for before.
 
     Args:
         node: whose function it is.

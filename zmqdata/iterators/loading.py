@@ -1,4 +1,6 @@
-"""Iterators over what ``save`` and ``distributed_save`` wrote: all of it, the chunks of a task, or as it grows."""
+"""Iterators over what ``save`` and ``distributed_save`` wrote: all of it, the chunks of
+a task, or as it grows.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,11 @@ def opened(node: nodes.Load) -> ChunkReader:
 @make_iterator.register(nodes.Load)
 def make_load_iterator(node: nodes.Load, context: Context) -> ElementIterator:
     """An iterator over all chunks, or over those that a task is given."""
-    return LoadIterator(node, context) if context.providers is None else LoadPartIterator(node, context)
+    return (
+        LoadIterator(node, context)
+        if context.providers is None
+        else LoadPartIterator(node, context)
+    )
 
 
 class LoadIterator(ElementIterator):
@@ -120,7 +126,8 @@ class LoadPartIterator(IndexedIterator):
         position, place = state
         super().restore(position)
         if place is not None:
-            # At the beginning of a range its number alone does not tell that it was entered.
+            # At the beginning of a range its number alone does not tell that it was
+            # entered.
             self._open().restore(place)
 
     def close(self) -> None:
@@ -131,9 +138,11 @@ class LoadPartIterator(IndexedIterator):
 
 @make_iterator.register(nodes.LoadGrowing)
 class LoadGrowingIterator(ElementIterator):
-    """Reads chunks of a distributed save as they come to count, and waits for more until it has ended.
+    """Reads chunks of a distributed save as they come to count, and waits for more
+    until it has ended.
 
-    Its state holds the names of the chunks that it has begun: the order is that in which they were seen.
+    Its state holds the names of the chunks that it has begun: the order is that in
+    which they were seen.
     """
 
     def __init__(self, node: nodes.LoadGrowing, context: Context) -> None:
@@ -162,7 +171,11 @@ class LoadGrowingIterator(ElementIterator):
             raise raised(error)
         self._check_run()
         seen = set(self._names)
-        fresh = [name for name in committed_chunks(files_of(self._node.path), self._node.path) if str(name) not in seen]
+        fresh = [
+            name
+            for name in committed_chunks(files_of(self._node.path), self._node.path)
+            if str(name) not in seen
+        ]
         self._names += map(str, fresh)
         self._reader.add(self._chunk(str(name), name.elements) for name in fresh)
         if self._ended:
@@ -173,7 +186,8 @@ class LoadGrowingIterator(ElementIterator):
         description = read_save(self._node.path)
         if description is None or description.run != self._node.run:
             raise FailedPreconditionError(
-                f"{self._node.label}: something else was saved there since load() was called. Call it again"
+                f"{self._node.label}: something else was saved there since load() was called. Call "
+                "it again"
             )
 
     def _check_complete(self) -> None:
@@ -200,7 +214,9 @@ class LoadGrowingIterator(ElementIterator):
 
 
 def raised(error: SaveError) -> Exception:
-    """The error that keeps a save from being read, as whoever waits for its elements gets it."""
+    """The error that keeps a save from being read, as whoever waits for its elements
+    gets it.
+    """
     return decode_failure(bytes.fromhex(error.failure)) if error.failure else error_of(error)
 
 
@@ -220,7 +236,9 @@ class SaveWait:
         """Waits once."""
         if self._waited >= self._said:
             self._said *= 2
-            log.warning("waiting for %s in %s for %.0f s (wait=True)", what, self._path, self._waited)
+            log.warning(
+                "waiting for %s in %s for %.0f s (wait=True)", what, self._path, self._waited
+            )
         self._sleep(self._pause)
         self._waited += self._pause
         self._pause = min(self._pause * 2, MOST_PAUSE)

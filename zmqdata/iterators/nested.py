@@ -1,6 +1,8 @@
-"""Iterators over datasets that a user's function makes of each element: flat_map and interleave.
+"""Iterators over datasets that a user's function makes of each element: flat_map and
+interleave.
 
-What the function made is not kept in states: the outer element is pulled again and the function called again.
+What the function made is not kept in states: the outer element is pulled again and the
+function called again.
 """
 
 from __future__ import annotations
@@ -87,14 +89,19 @@ class FlatMapIterator(ElementIterator):
 
     def state(self) -> Any:
         opened = self._opened
-        return [self._trail.state(), None if opened is None else [opened.number, opened.iterator.state()]]
+        return [
+            self._trail.state(),
+            None if opened is None else [opened.number, opened.iterator.state()],
+        ]
 
     def restore(self, state: Any) -> None:
         trail, opened = state
         number, inner = opened or (-1, None)
         found = self._trail.restore(trail, (number,))
         if opened:
-            self._opened = open_nested(self._node, self._context, number, found[number], self._decider)
+            self._opened = open_nested(
+                self._node, self._context, number, found[number], self._decider
+            )
             self._opened.iterator.restore(inner)
 
     def current_split(self) -> tuple[int, int] | None:
@@ -108,7 +115,9 @@ class FlatMapIterator(ElementIterator):
 
 @make_iterator.register(nodes.Interleave)
 class InterleaveIterator(ElementIterator):
-    """Reads several nested datasets in turn. A place whose dataset ended gets a new one when its turn comes again."""
+    """Reads several nested datasets in turn. A place whose dataset ended gets a new one
+    when its turn comes again.
+    """
 
     def __init__(self, node: nodes.Interleave, context: Context) -> None:
         self._node, self._context = node, context
@@ -136,7 +145,10 @@ class InterleaveIterator(ElementIterator):
         return opened
 
     def _oldest(self) -> int:
-        return min((place.number for place in self._places if place is not None), default=self._trail.pulled)
+        return min(
+            (place.number for place in self._places if place is not None),
+            default=self._trail.pulled,
+        )
 
     def __next__(self) -> Any:
         while True:
@@ -159,7 +171,9 @@ class InterleaveIterator(ElementIterator):
             return element
 
     def _fill(self) -> None:
-        """Open a dataset in the place whose turn it is; without any left, go to the next place that has one."""
+        """Open a dataset in the place whose turn it is; without any left, go to the
+        next place that has one.
+        """
         if self._input_ended:
             if not any(self._places):
                 raise StopIteration
@@ -178,7 +192,10 @@ class InterleaveIterator(ElementIterator):
         self._taken = 0
 
     def state(self) -> Any:
-        places = [None if place is None else [place.number, place.iterator.state()] for place in self._places]
+        places = [
+            None if place is None else [place.number, place.iterator.state()]
+            for place in self._places
+        ]
         return [self._trail.state(), places, self._turn, self._taken, self._input_ended]
 
     def restore(self, state: Any) -> None:

@@ -1,4 +1,6 @@
-"""The iterators of padded_batch and bucket_by_sequence_length, and the padding of leaves."""
+"""The iterators of padded_batch and bucket_by_sequence_length, and the padding of
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from zmqdata.nodes import Padding, known_spec, padding_plan
 
 @make_iterator.register(nodes.PaddedBatch)
 class PaddedBatchIterator(BatchIterator):
-    """Stacks consecutive elements, padded. A batch that fails is given up, and the next one begins after it."""
+    """Stacks consecutive elements, padded. A batch that fails is given up, and the next
+    one begins after it.
+    """
 
     def __init__(self, node: nodes.PaddedBatch, context: Context) -> None:
         super().__init__(node, context)
@@ -33,13 +37,17 @@ class PaddedBatchIterator(BatchIterator):
         return pad_stack(elements, self._shapes, self._values)
 
 
-def pad_stack(elements: Sequence[Any], padded_shapes: Any = None, padding_values: Any = None) -> Any:
+def pad_stack(
+    elements: Sequence[Any], padded_shapes: Any = None, padding_values: Any = None
+) -> Any:
     """Stack elements whose arrays may differ in shape.
 
     Args:
         elements: at least one, of equal nesting, dtypes and numbers of axes.
-        padded_shapes: for each leaf a shape to pad to, None for axes as long as the longest; None: all axes so.
-        padding_values: for each leaf what to pad with, or one for all; None: 0, or the empty text.
+        padded_shapes: for each leaf a shape to pad to, None for axes as long as the
+            longest; None: all axes so.
+        padding_values: for each leaf what to pad with, or one for all; None: 0, or the
+            empty text.
 
     Raises:
         InvalidArgumentError: they do not fit together, or not into the shapes.
@@ -57,7 +65,8 @@ def pad_leaves(elements: Sequence[Any], place: str, padding: Padding | None) -> 
     """One array of the values of one leaf, padded.
 
     Raises:
-        InvalidArgumentError: a value has another number of axes, another dtype, or is larger than the shape.
+        InvalidArgumentError: a value has another number of axes, another dtype, or is
+            larger than the shape.
 
     >>> pad_leaves([np.zeros((1, 2)), np.ones((2, 1))], "", None).shape
     (2, 2, 2)
@@ -65,7 +74,13 @@ def pad_leaves(elements: Sequence[Any], place: str, padding: Padding | None) -> 
     wanted, value = padding or (None, None)
     first = elements[0]
     if isinstance(first, RaggedTensor):
-        raise mixed(0, place, "a RaggedTensor", "an array", "batch() stacks ragged tensors, to_tensor() pads them")
+        raise mixed(
+            0,
+            place,
+            "a RaggedTensor",
+            "an array",
+            "batch() stacks ragged tensors, to_tensor() pads them",
+        )
     if wanted is not None and len(wanted) != getattr(first, "ndim", 0):
         _refuse_rank(first, place, wanted)
     if not isinstance(first, np.ndarray) or not first.ndim:
@@ -79,8 +94,10 @@ def pad_leaves(elements: Sequence[Any], place: str, padding: Padding | None) -> 
 
 def _refuse_rank(first: Any, place: str, wanted: Shape) -> NoReturn:
     raise InvalidArgumentError(
-        f"All elements in a batch must have the same rank as the padded shape: element 0 of the batch"
-        f"{f' at {place}' if place else ''} has shape {getattr(first, 'shape', ())}, its padded shape is {wanted}. "
+        "All elements in a batch must have the same rank as the padded shape: element 0 of the "
+        "batch"
+        f"{f' at {place}' if place else ''} has shape {getattr(first, 'shape', ())}, its padded "
+        f"shape is {wanted}. "
         "Give one length, or None, for each axis in padded_shapes"
     )
 
@@ -89,12 +106,16 @@ def _shape_for_all(arrays: Sequence[Any], place: str, wanted: Shape | None) -> t
     longest = tuple(map(max, zip(*[array.shape for array in arrays], strict=True)))
     if wanted is None:
         return longest
-    shape = tuple(have if want is None else want for want, have in zip(wanted, longest, strict=True))
+    shape = tuple(
+        have if want is None else want for want, have in zip(wanted, longest, strict=True)
+    )
     for index, array in enumerate(arrays):
         if any(have > want for have, want in zip(array.shape, shape, strict=True)):
             raise InvalidArgumentError(
-                f"Attempted to pad to a smaller size than the input element: element {index} of the batch"
-                f"{f' at {place}' if place else ''} has shape {array.shape}, its padded shape is {wanted}. Cut it in a "
+                f"Attempted to pad to a smaller size than the input element: element {index} of "
+                "the batch"
+                f"{f' at {place}' if place else ''} has shape {array.shape}, its padded shape is "
+                f"{wanted}. Cut it in a "
                 "map(), filter() it out, or give a larger length, or None, in padded_shapes"
             )
     return shape
@@ -104,7 +125,9 @@ def _padded(arrays: Sequence[Any], shape: tuple[int, ...], value: Any, place: st
     dtype = arrays[0].dtype
     filler = None if value is None else filler_of(value, dtype, place)
     if dtype.kind in "US":  # wide enough for all of them
-        dtype = np.result_type(*[array.dtype for array in arrays], *([] if filler is None else [filler.dtype]))
+        dtype = np.result_type(
+            *[array.dtype for array in arrays], *([] if filler is None else [filler.dtype])
+        )
     padded: Any = np.zeros((len(arrays), *shape), dtype)
     if filler is not None:
         padded[...] = filler
@@ -137,27 +160,36 @@ def filler_of(value: Any, dtype: Any, place: str = "") -> Any:
             pass
     raise InvalidArgumentError(
         f"padding value {value!r} is none of dtype {dtype_name(dtype)}"
-        f"{f', which the leaf at {place} has' if place else ''}: padding_values take one value for each leaf, or one "
+        f"{f', which the leaf at {place} has' if place else ''}: padding_values take one value for "
+        "each leaf, or one "
         "that fits all"
     )
 
 
 @make_iterator.register(nodes.BucketBySequenceLength)
 class BucketIterator(ElementIterator):
-    """Collects elements by their length. At the end, batches that are not full come in the order of the buckets.
+    """Collects elements by their length. At the end, batches that are not full come in
+    the order of the buckets.
 
-    The state holds the numbers of the elements in the buckets, not the elements. Restoring pulls them again, from the
-    oldest one on: an element of a rare length makes that long.
+    The state holds the numbers of the elements in the buckets, not the elements.
+    Restoring pulls them again, from the oldest one on: an element of a rare length
+    makes that long.
     """
 
     def __init__(self, node: nodes.BucketBySequenceLength, context: Context) -> None:
         self._node = node
         self._numbers: list[list[int]] = [[] for _ in node.batch_sizes]
         self._buckets: list[list[Any]] = [[] for _ in node.batch_sizes]
-        self._trail = Trail(input_iterator(node, context), max(16, sum(node.batch_sizes)), self._oldest)
+        self._trail = Trail(
+            input_iterator(node, context), max(16, sum(node.batch_sizes)), self._oldest
+        )
         self._length = followed(node, context, self._trail.source, node.length_function)
         self._boundaries = node.boundaries
-        self._known = known_spec(node.input) if node.pad_to_bucket_boundary and node.padded_shapes is None else None
+        self._known = (
+            known_spec(node.input)
+            if node.pad_to_bucket_boundary and node.padded_shapes is None
+            else None
+        )
         self._ended = False
 
     def _oldest(self) -> int:
@@ -186,11 +218,15 @@ class BucketIterator(ElementIterator):
     def _bucket_of(self, element: Any) -> int:
         try:
             length = self._length(*element) if type(element) is tuple else self._length(element)
-            bucket = bisect_right(self._boundaries, length if type(length) is int else as_length(length))
+            bucket = bisect_right(
+                self._boundaries, length if type(length) is int else as_length(length)
+            )
             if bucket == len(self._boundaries) and self._node.pad_to_bucket_boundary:
                 raise InvalidArgumentError(
-                    f"When pad_to_bucket_boundary=True, elements must have length < max(bucket_boundaries), which is "
-                    f"{self._node.boundaries[-1]}; got one of length {length}. Add a boundary, or filter() it out"
+                    "When pad_to_bucket_boundary=True, elements must have length < "
+                    "max(bucket_boundaries), which is "
+                    f"{self._node.boundaries[-1]}; got one of length {length}. Add a boundary, or "
+                    "filter() it out"
                 )
             return bucket
         except Exception as error:
@@ -211,7 +247,9 @@ class BucketIterator(ElementIterator):
             raise failure(node, error) from error
 
     def _shapes_within(self, element: Any, length: int) -> Any:
-        """The shapes to pad to, with the length of the bucket for the axes that vary."""
+        """The shapes to pad to, with the length of the bucket for the axes that
+        vary.
+        """
 
         def leaf_shape(padding: Padding, leaf: Any, spec: Any) -> Any:
             if padding.shape is not None:
@@ -224,17 +262,28 @@ class BucketIterator(ElementIterator):
 
         plan = padding_plan(element, self._node.padded_shapes, None)
         known = map_structure(lambda _: None, element) if self._known is None else self._known
-        return map_structure(lambda leaf, padding, spec: leaf_shape(padding, leaf, spec), element, plan, known)
+        return map_structure(
+            lambda leaf, padding, spec: leaf_shape(padding, leaf, spec), element, plan, known
+        )
 
     def state(self) -> Any:
         trail = self._trail.state()
         held = [[number - trail[0] for number in numbers] for numbers in self._numbers]
-        return [trail, {str(bucket): offsets for bucket, offsets in enumerate(held) if offsets}, self._ended]
+        return [
+            trail,
+            {str(bucket): offsets for bucket, offsets in enumerate(held) if offsets},
+            self._ended,
+        ]
 
     def restore(self, state: Any) -> None:
         trail, held, self._ended = state
-        wanted = {int(bucket): [trail[0] + offset for offset in offsets] for bucket, offsets in held.items()}
-        found = self._trail.restore(trail, {number for numbers in wanted.values() for number in numbers})
+        wanted = {
+            int(bucket): [trail[0] + offset for offset in offsets]
+            for bucket, offsets in held.items()
+        }
+        found = self._trail.restore(
+            trail, {number for numbers in wanted.values() for number in numbers}
+        )
         for bucket, numbers in wanted.items():
             self._numbers[bucket] = numbers
             self._buckets[bucket] = [found[number] for number in numbers]
@@ -255,5 +304,11 @@ def as_length(value: Any) -> int:
     array = np.asarray(value)
     if array.shape == () and array.dtype.kind in "iu":
         return int(array)
-    came = f"an array of shape {array.shape} and dtype {array.dtype}" if isinstance(value, np.ndarray) else repr(value)
-    raise TypeError(f"element_length_func returns one integer, this one returned {came}: use len() or .shape[0]")
+    came = (
+        f"an array of shape {array.shape} and dtype {array.dtype}"
+        if isinstance(value, np.ndarray)
+        else repr(value)
+    )
+    raise TypeError(
+        f"element_length_func returns one integer, this one returned {came}: use len() or .shape[0]"
+    )

@@ -1,4 +1,6 @@
-"""Iterators that call a user's function on several threads: map. What it shares with interleave is here, too."""
+"""Iterators that call a user's function on several threads: map. What it shares with
+interleave is here, too.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,13 @@ _LOOK_EVERY = 16  # elements after which the size of one is looked at
 
 
 class ParallelIterator(ElementIterator):
-    """Takes what a crew of threads made of a source. The threads start with the first element asked for.
+    """Takes what a crew of threads made of a source. The threads start with the first
+    element asked for.
 
-    Its state is a state of the input from before the oldest element not handed out, and the numbers of those that have
-    been since. Restoring pulls at most some 32 elements for nothing, and calls again for what was under way. Nothing
-    waits when the state is taken.
+    Its state is a state of the input from before the oldest element not handed out, and
+    the numbers of those that have been since. Restoring pulls at most some 32 elements
+    for nothing, and calls again for what was under way. Nothing waits when the state is
+    taken.
     """
 
     def __init__(
@@ -48,7 +52,10 @@ class ParallelIterator(ElementIterator):
             self._calls = within_pool(self._calls, context)
         self._most_bytes = tuning.ram_budget or RAM_BUDGET
         self._budget = Budget(node, context)
-        self._begin: list[Any] = [0, None]  # the number of the first element to pull, and the state before it
+        self._begin: list[Any] = [
+            0,
+            None,
+        ]  # the number of the first element to pull, and the state before it
         self._low = 0
         self._done: list[int] = []
         self._crew: Crew | None = None
@@ -81,7 +88,9 @@ class ParallelIterator(ElementIterator):
                 crew.stop()
             raise raised
 
-    def _decide(self, decider: Decider, number: int, value: Any, raised: BaseException | None) -> None:
+    def _decide(
+        self, decider: Decider, number: int, value: Any, raised: BaseException | None
+    ) -> None:
         if raised is not None and (is_end(raised) or not isinstance(raised, Exception)):
             return
         if isinstance(value, LeftOut) or (raised is not None and not self._skips):
@@ -93,7 +102,9 @@ class ParallelIterator(ElementIterator):
     def _start(self) -> Crew:
         if self._begin[1] is None:
             self._begin[1] = self._source.state()
-        self._crew = Crew(self._source, self._call, self._ordered, self._begin[0], self._low, self._done)
+        self._crew = Crew(
+            self._source, self._call, self._ordered, self._begin[0], self._low, self._done
+        )
         weakref.finalize(self, self._crew.stop)
         if self._ended:  # close() came in between, and may not have seen the crew
             self._crew.stop()
@@ -138,7 +149,9 @@ class ParallelIterator(ElementIterator):
 
 @make_iterator.register(nodes.ParallelMap)
 class ParallelMapIterator(ParallelIterator):
-    """A map whose function is called on several threads. State and restoring as for ``ParallelIterator``."""
+    """A map whose function is called on several threads. State and restoring as for
+    ``ParallelIterator``.
+    """
 
     def __init__(self, node: nodes.ParallelMap, context: Context) -> None:
         source, call, decider = guarded_source(node, context)
@@ -146,12 +159,15 @@ class ParallelMapIterator(ParallelIterator):
 
 
 def cores_for(context: Context) -> int:
-    """How many threads an AUTOTUNE may have: the options' cpu_budget, or as many as there are cores."""
+    """How many threads an AUTOTUNE may have: the options' cpu_budget, or as many as
+    there are cores.
+    """
     return within_pool(context.options.autotune.cpu_budget or os.cpu_count() or 1, context)
 
 
 def within_pool(calls: int, context: Context) -> int:
-    """As many calls at a time as an operation was told to make and the options' private_threadpool_size allows.
+    """As many calls at a time as an operation was told to make and the options'
+    private_threadpool_size allows.
 
     >>> within_pool(8, Context(options=nodes.Options([("threading.private_threadpool_size", 3)])))
     3

@@ -67,12 +67,16 @@ class _Opening(ParallelIterator):
 
 
 def _opener(
-    node: nodes.ParallelInterleave, context: Context, gate: threading.Semaphore, restoring: threading.Event
+    node: nodes.ParallelInterleave,
+    context: Context,
+    gate: threading.Semaphore,
+    restoring: threading.Event,
 ) -> Callable[..., Outcome]:
-    """Opens a dataset and begins to read it. Knows nothing of the iterator, which may be forgotten.
+    """Opens a dataset and begins to read it. Knows nothing of the iterator, which may
+    be forgotten.
 
-    It is not read while ``restoring`` is set: it may be one that is opened anew at its place, and what is decided in it
-    is decided once.
+    It is not read while ``restoring`` is set: it may be one that is opened anew at its
+    place, and what is decided in it is decided once.
     """
 
     def open_ahead(number: int, element: Any) -> Outcome:
@@ -88,16 +92,20 @@ def _opener(
     return open_ahead
 
 
-def _ahead(node: nodes.ParallelInterleave, source: ElementIterator, gate: threading.Semaphore) -> PrefetchIterator:
+def _ahead(
+    node: nodes.ParallelInterleave, source: ElementIterator, gate: threading.Semaphore
+) -> PrefetchIterator:
     return PrefetchIterator(_Gated(source, gate), max(_AHEAD, node.block_length))
 
 
 @make_iterator.register(nodes.ParallelInterleave)
 class ParallelInterleaveIterator(InterleaveIterator):
-    """Reads several nested datasets in turn, each of which runs ahead on a thread of its own.
+    """Reads several nested datasets in turn, each of which runs ahead on a thread of
+    its own.
 
-    The order is that of ``InterleaveIterator``; if it may be any, whichever dataset has an element is taken. Its state
-    is as there, plus what each dataset has handed out since a state of its own; datasets opened ahead are not in it.
+    The order is that of ``InterleaveIterator``; if it may be any, whichever dataset has
+    an element is taken. Its state is as there, plus what each dataset has handed out
+    since a state of its own; datasets opened ahead are not in it.
     """
 
     _node: nodes.ParallelInterleave
@@ -105,7 +113,9 @@ class ParallelInterleaveIterator(InterleaveIterator):
     def __init__(self, node: nodes.ParallelInterleave, context: Context) -> None:
         calls = node.num_parallel_calls
         self._restoring = threading.Event()
-        self._gate = threading.Semaphore(cores_for(context) if calls == AUTOTUNE else within_pool(calls, context))
+        self._gate = threading.Semaphore(
+            cores_for(context) if calls == AUTOTUNE else within_pool(calls, context)
+        )
         super().__init__(node, context)
         self._any_order = not keeps_order(node, context)
 
@@ -114,7 +124,9 @@ class ParallelInterleaveIterator(InterleaveIterator):
         opener, decider = _opener(node, context, self._gate, self._restoring), self._decider
         if decider is not None:
             opener = following(node, opener, decider)
-        self._opening = _Opening(marked_input(node, context), opener, node, context, decider=decider)
+        self._opening = _Opening(
+            marked_input(node, context), opener, node, context, decider=decider
+        )
         return self._opening
 
     def _open(self, number: int, element: Any) -> Opened:
@@ -138,7 +150,9 @@ class ParallelInterleaveIterator(InterleaveIterator):
         return Opened(number, again, element.node)
 
     def _choose_turn(self) -> None:
-        """Give the turn to a place that has an element, or that can be filled; wait until there is one."""
+        """Give the turn to a place that has an element, or that can be filled; wait
+        until there is one.
+        """
         self._opening.start()
         pause = threading.Event()
         places = self._places

@@ -28,16 +28,21 @@ _JOIN_WITHIN = 2.0  # seconds that close() waits for a user's function that is r
 
 
 Entry = tuple[Any, "BaseException | None", Any]
-"""An element, or the exception in its place; and the input's state from before it, for every 32nd one, else None."""
+"""An element, or the exception in its place; and the input's state from before it, for
+every 32nd one, else None.
+"""
 
 
 class _Pump:
-    """A thread that pulls from an iterator into a bounded buffer. It knows nothing of the iterator that empties it.
+    """A thread that pulls from an iterator into a bounded buffer. It knows nothing of
+    the iterator that empties it.
 
-    Where pulls are so quick that changing threads costs more, it is left to rest, and the consumer pulls for itself.
+    Where pulls are so quick that changing threads costs more, it is left to rest, and
+    the consumer pulls for itself.
 
     Attributes:
-        mark: the input's state from before an element that was handed out, or will be next.
+        mark: the input's state from before an element that was handed out, or will be
+            next.
         since: how many elements were handed out since.
     """
 
@@ -48,8 +53,13 @@ class _Pump:
         self._buffer: deque[Entry] = deque()
         self._changed = threading.Condition()
         self._turn = threading.Lock()  # whoever has it pulls
-        self._pulled = self._due = 0  # a state of the input is due before the element of that number
-        self._noted = (perf_counter(), 0)  # when the last such state was noted, and before which element
+        self._pulled = self._due = (
+            0  # a state of the input is due before the element of that number
+        )
+        self._noted = (
+            perf_counter(),
+            0,
+        )  # when the last such state was noted, and before which element
         self._timing = True  # each pull
         self._weighed, self._seconds = 0, 0.0  # pulls, and what they took
         self._worth = True  # that the thread works
@@ -75,7 +85,9 @@ class _Pump:
         self._source.close()
 
     def get(self) -> Any:
-        """The next element; waits for it, and raises what failed in its place, or StopIteration."""
+        """The next element; waits for it, and raises what failed in its place, or
+        StopIteration.
+        """
         buffer = self._buffer
         while not buffer:
             if self._worth:
@@ -122,16 +134,21 @@ class _Pump:
 
     def _await_entry(self) -> None:
         arrived = False
-        if self._changed.acquire(timeout=_LOOK_AFTER):  # a thread may have had it that was lost in a fork
+        if self._changed.acquire(
+            timeout=_LOOK_AFTER
+        ):  # a thread may have had it that was lost in a fork
             try:
                 self._empty = True
-                arrived = self._changed.wait_for(lambda: bool(self._buffer) or self._stopped, _LOOK_AFTER)
+                arrived = self._changed.wait_for(
+                    lambda: bool(self._buffer) or self._stopped, _LOOK_AFTER
+                )
                 self._empty = False
             finally:
                 self._changed.release()
         if not self._buffer and (self._stopped or not (arrived or self._thread.is_alive())):
             raise FailedPreconditionError(
-                "the thread of this prefetch is gone: the iterator was closed, or the program forked after it was "
+                "the thread of this prefetch is gone: the iterator was closed, or the program "
+                "forked after it was "
                 "made. Make a new iterator, after the fork"
             )
 
@@ -159,9 +176,11 @@ class _Pump:
             self._seconds += perf_counter() - begin
 
     def _note(self) -> Any:
-        """The input's state before the next element; it is looked at what pulling takes, too.
+        """The input's state before the next element; it is looked at what pulling
+        takes, too.
 
-        As long as pulls and all that happens between them take no longer than pulls may, they are not timed one by one.
+        As long as pulls and all that happens between them take no longer than pulls
+        may, they are not timed one by one.
         """
         now, before = (perf_counter(), self._pulled), self._noted
         spent, pulls, self._noted = now[0] - before[0], now[1] - before[1], now
@@ -218,7 +237,9 @@ class _Pump:
         return (self._worth or self._asked) and len(self._buffer) < self._size.most
 
     def disown(self) -> None:
-        """After a fork, in the child, where the thread is not, and may have had these locks."""
+        """After a fork, in the child, where the thread is not, and may have had these
+        locks.
+        """
         self._changed, self._starting = threading.Condition(), threading.Lock()
 
     def stop(self) -> None:
@@ -227,7 +248,9 @@ class _Pump:
         self._wake()
 
     def join(self) -> None:
-        """Wait for the thread, but not for ever: it ends by itself when the user's function returns."""
+        """Wait for the thread, but not for ever: it ends by itself when the user's
+        function returns.
+        """
         with self._starting:
             started = self._started
         if started and threading.current_thread() is not self._thread:
@@ -242,14 +265,18 @@ def make_prefetch_iterator(node: nodes.Prefetch, context: Context) -> ElementIte
         return source
     tuning = context.options.autotune
     if node.buffer_size != AUTOTUNE or tuning.enabled is False:
-        return PrefetchIterator(source, UNTUNED_SIZE if node.buffer_size == AUTOTUNE else node.buffer_size)
+        return PrefetchIterator(
+            source, UNTUNED_SIZE if node.buffer_size == AUTOTUNE else node.buffer_size
+        )
     return PrefetchIterator(source, TunedSize(tuning.ram_budget or RAM_BUDGET))
 
 
 class PrefetchIterator(ElementIterator):
-    """Takes from a buffer that a thread fills. The thread starts with the first element asked for.
+    """Takes from a buffer that a thread fills. The thread starts with the first element
+    asked for.
 
-    Its state is a state of the input from before the last element handed out, and how many have been since.
+    Its state is a state of the input from before the last element handed out, and how
+    many have been since.
     """
 
     def __init__(self, source: ElementIterator, size: int | BufferSize) -> None:

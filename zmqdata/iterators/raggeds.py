@@ -17,16 +17,19 @@ from zmqdata.nodes import known_spec, ragged_axes
 
 @make_iterator.register(nodes.RaggedBatch)
 class RaggedBatchIterator(BatchIterator):
-    """Stacks consecutive elements; the arrays whose shape may vary become ragged tensors.
+    """Stacks consecutive elements; the arrays whose shape may vary become ragged
+    tensors.
 
-    Which ones follows from the spec of its input, where that is known without running anything; else it is all arrays,
-    with all of their axes.
+    Which ones follows from the spec of its input, where that is known without running
+    anything; else it is all arrays, with all of their axes.
     """
 
     def __init__(self, node: nodes.RaggedBatch, context: Context) -> None:
         super().__init__(node, context)
         known = known_spec(node.input)
-        self._ranks = None if known is None else map_structure(lambda leaf: ragged_axes(leaf, True), known)
+        self._ranks = (
+            None if known is None else map_structure(lambda leaf: ragged_axes(leaf, True), known)
+        )
         self._stackable = self._stackable if known is not None and _is_dense(self._ranks) else None
         self._dtype = np.dtype(node.row_splits_dtype)
 
@@ -38,7 +41,9 @@ class RaggedBatchIterator(BatchIterator):
         if not isinstance(first, np.ndarray) or not first.ndim or rank == 0:
             return stack_leaves(elements, place)
         ragged = first.ndim if rank is None else min(rank, first.ndim)
-        return RaggedTensor.from_rows(check_arrays(elements, place, first.shape, ragged), self._dtype, ragged)
+        return RaggedTensor.from_rows(
+            check_arrays(elements, place, first.shape, ragged), self._dtype, ragged
+        )
 
 
 def _is_dense(ranks: Any) -> bool:

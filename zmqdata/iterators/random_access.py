@@ -1,4 +1,6 @@
-"""One element by its number, where the operations of a pipeline allow it without running all before it."""
+"""One element by its number, where the operations of a pipeline allow it without
+running all before it.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ from zmqdata.matching import matching_files
 def element_at(node: nodes.Node, index: int) -> Any:
     """Element ``index`` of a node.
 
-    A node is made accessible from anywhere with ``@element_at.register`` on a function of ``(node, index)``, whose
-    index is one that the node has, by its cardinality.
+    A node is made accessible from anywhere with ``@element_at.register`` on a function
+    of ``(node, index)``, whose index is one that the node has, by its cardinality.
 
     Raises:
         UnimplementedError: the operation cannot.
@@ -45,7 +47,8 @@ def _refusal(node: nodes.Node, index: int, reason: str = "") -> UnimplementedErr
     if reason:
         return UnimplementedError(f"{text}element {index}{reason}")
     return UnimplementedError(
-        f"{text}element {index} without running all before it. Call at() before it in the pipeline, or iterate, with "
+        f"{text}element {index} without running all before it. Call at() before it in the "
+        "pipeline, or iterate, with "
         f"skip({index})"
     )
 
@@ -81,7 +84,11 @@ def _(node: nodes.FromSource, index: int) -> Any:
 @element_at.register
 def _(node: nodes.Random, index: int) -> Any:
     if node.seed is None or node.rerandomize_each_iteration:
-        raise _refusal(node, index, ", as each iteration draws anew: give it a seed and no rerandomize_each_iteration")
+        raise _refusal(
+            node,
+            index,
+            ", as each iteration draws anew: give it a seed and no rerandomize_each_iteration",
+        )
     return _from_place(node, index)
 
 
@@ -95,7 +102,11 @@ def _from_place(node: nodes.Node, index: int) -> Any:
 @element_at.register
 def _(node: nodes.ListFiles, index: int) -> Any:
     if node.shuffle:
-        raise _refusal(node, index, ", as each repetition has an order of its own: list_files(..., shuffle=False)")
+        raise _refusal(
+            node,
+            index,
+            ", as each repetition has an order of its own: list_files(..., shuffle=False)",
+        )
     return matching_files(node.patterns)[index]
 
 
@@ -130,7 +141,9 @@ def _(node: nodes.GuardedMap, index: int) -> Any:
     return _called_for(node, index)
 
 
-def _called_for(node: nodes.GuardedMap, index: int, invoke: Callable[[int, Any], Any] | None = None) -> Any:
+def _called_for(
+    node: nodes.GuardedMap, index: int, invoke: Callable[[int, Any], Any] | None = None
+) -> Any:
     value, raised = guarded_call(node, invoke)(index, element_at(node.input, index))
     if raised is not None:
         raise raised
@@ -154,7 +167,11 @@ def _(node: nodes.RandomMap, index: int) -> Any:
 
 def _refuse_new_draws(node: nodes.RandomMap | GuardedRandomNode, index: int) -> None:
     if node.seed is None or node.rerandomize_each_iteration:
-        raise _refusal(node, index, ", as each iteration draws anew: give a seed, and rerandomize_each_iteration=False")
+        raise _refusal(
+            node,
+            index,
+            ", as each iteration draws anew: give a seed, and rerandomize_each_iteration=False",
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -168,7 +185,9 @@ class _Fetched(nodes.Elements):
 
 
 def _run_on(node: nodes.Unary, elements: list[Any], state: Any = None, number: int = 0) -> Any:
-    """What a node makes of elements of its input, from ``state`` on: result ``number``."""
+    """What a node makes of elements of its input, from ``state`` on: result
+    ``number``.
+    """
     source = _Fetched(elements=tuple(elements), original=node.input, site=node.site)
     iterator = make_iterator(replace(node, inputs=(source,)), Context())
     if state is not None:
@@ -199,7 +218,11 @@ def _(node: nodes.Unbatch, index: int) -> Any:
     spec = nodes.known_spec(node.input)
     rows = None if spec is None else leading_length(spec)
     if not rows:
-        raise _refusal(node, index, ", as batches may differ in length: batch(n, drop_remainder=True) makes them equal")
+        raise _refusal(
+            node,
+            index,
+            ", as batches may differ in length: batch(n, drop_remainder=True) makes them equal",
+        )
     batch, row = divmod(index, rows)
     return _run_on(node, [element_at(node.input, batch)], number=row)
 
@@ -223,7 +246,8 @@ def _(node: nodes.AssertCardinality, index: int) -> Any:
     count = node.input.cardinality
     if 0 <= count <= index:
         raise FailedPreconditionError(
-            f"{node.label} promises element {index}, and its input has {count} elements: state the right number"
+            f"{node.label} promises element {index}, and its input has {count} elements: state the "
+            "right number"
         )
     return element_at(node.input, index)
 

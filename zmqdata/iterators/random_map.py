@@ -21,17 +21,22 @@ GuardedRandomNode = nodes.GuardedRandomMap | nodes.ParallelRandomMap
 class _Stream:
     """One generator, put to another place of one counter-based stream for each element.
 
-    Making a generator for each would cost twenty times as much. Word 2 of the counter is the number of the element; an
-    element may draw 2**128 times.
+    Making a generator for each would cost twenty times as much. Word 2 of the counter
+    is the number of the element; an element may draw 2**128 times.
     """
 
     def __init__(self, seed: int) -> None:
         self._bits = np.random.Philox(key=seed)
         self._generator = np.random.Generator(self._bits)
-        # Lists, as numpy reads the state item by item, which takes three times as long from arrays.
+        # Lists, as numpy reads the state item by item, which takes three times as long
+        # from arrays.
         key = self._bits.state["state"]["key"].tolist()
         self._counter = [0, 0, 0, 0]
-        self._place: Any = {**self._bits.state, "buffer": [0] * 4, "state": {"counter": self._counter, "key": key}}
+        self._place: Any = {
+            **self._bits.state,
+            "buffer": [0] * 4,
+            "state": {"counter": self._counter, "key": key},
+        }
 
     def at(self, number: int) -> np.random.Generator:
         """The generator for element ``number``; valid until the next call."""
@@ -42,7 +47,9 @@ class _Stream:
 
 @make_iterator.register(nodes.RandomMap)
 class RandomMapIterator(CountingIterator):
-    """Calls a function with each element and a generator. Its state is the number of the next element."""
+    """Calls a function with each element and a generator. Its state is the number of
+    the next element.
+    """
 
     def __init__(self, node: nodes.RandomMap, context: Context) -> None:
         super().__init__(node, context, 0)
@@ -59,7 +66,9 @@ class RandomMapIterator(CountingIterator):
             self._count = number + 1
             if site is None:
                 return self._call(number, element)
-            if number not in site.special or not site.leaves_out(number, self._input.current_split()):
+            if number not in site.special or not site.leaves_out(
+                number, self._input.current_split()
+            ):
                 return site.call(number, self._call, number, element)
 
     def _call(self, number: int, element: Any) -> Any:
@@ -70,12 +79,18 @@ class RandomMapIterator(CountingIterator):
 
     def _drawn(self, number: int, element: Any) -> Any:
         generator = self._at(number)
-        return self._function(*element, generator) if type(element) is tuple else self._function(element, generator)
+        return (
+            self._function(*element, generator)
+            if type(element) is tuple
+            else self._function(element, generator)
+        )
 
 
 @make_iterator.register(nodes.GuardedRandomMap)
 class GuardedRandomMapIterator(GuardedMapIterator):
-    """The same, with elements that may be left out or called for again. State as for ``GuardedMapIterator``."""
+    """The same, with elements that may be left out or called for again. State as for
+    ``GuardedMapIterator``.
+    """
 
     def __init__(self, node: nodes.GuardedRandomMap, context: Context) -> None:
         super().__init__(node, context, drawing_call(node, map_seed(node, context)))
@@ -86,17 +101,23 @@ class ParallelRandomMapIterator(ParallelIterator):
     """The same on several threads. State and restoring as for ``ParallelIterator``."""
 
     def __init__(self, node: nodes.ParallelRandomMap, context: Context) -> None:
-        source, call, decider = guarded_source(node, context, drawing_call(node, map_seed(node, context)))
+        source, call, decider = guarded_source(
+            node, context, drawing_call(node, map_seed(node, context))
+        )
         super().__init__(source, call, node, context, keeps_order(node, context), decider)
 
 
 def drawing_call(node: GuardedRandomNode, seed: int) -> Callable[[int, Any], Any]:
-    """A function from the number of an element and the element to what the user's function returns.
+    """A function from the number of an element and the element to what the user's
+    function returns.
 
-    Called again for the same element, it draws the same. Any number of threads may call it at the same time.
+    Called again for the same element, it draws the same. Any number of threads may call
+    it at the same time.
     """
     function = node.function
-    idle: list[_Stream] = []  # one for each call under way; taken and put back at once, which needs no lock
+    idle: list[
+        _Stream
+    ] = []  # one for each call under way; taken and put back at once, which needs no lock
 
     def call_user(number: int, element: Any) -> Any:
         try:
@@ -113,7 +134,9 @@ def drawing_call(node: GuardedRandomNode, seed: int) -> Callable[[int, Any], Any
 
 
 def map_seed(node: nodes.RandomMap | GuardedRandomNode, context: Context) -> int:
-    """What the draws follow from beside the number: the user's seed or the context's, and the repetition."""
+    """What the draws follow from beside the number: the user's seed or the context's,
+    and the repetition.
+    """
     turn = (context.turn,) if node.rerandomize_each_iteration else ()
     if node.seed is not None:
         return mixed_seed(node.seed, *turn)

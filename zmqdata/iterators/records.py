@@ -1,4 +1,6 @@
-"""Iterators over files of records that are no lines: TFRecord files, and records of fixed length."""
+"""Iterators over files of records that are no lines: TFRecord files, and records of
+fixed length.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def _damaged(node: nodes.Files, filename: str, offset: int, reason: object) -> D
 
 @make_iterator.register(nodes.TFRecords)
 class TFRecordsIterator(FilesIterator):
-    """Yields the bytes of records. A damaged one is one failure, and the rest of its file is left out."""
+    """Yields the bytes of records. A damaged one is one failure, and the rest of its
+    file is left out.
+    """
 
     def __next__(self) -> bytes:
         while True:
@@ -40,20 +44,28 @@ class TFRecordsIterator(FilesIterator):
 
 @make_iterator.register(nodes.FixedLengthRecords)
 class FixedLengthRecordsIterator(FilesIterator):
-    """Yields pieces of a file. Where the footer of a compressed file begins is known by reading ahead."""
+    """Yields pieces of a file. Where the footer of a compressed file begins is known by
+    reading ahead.
+    """
 
     def __init__(self, node: nodes.FixedLengthRecords, context: Context) -> None:
         super().__init__(node, context)
         self._size = node.record_bytes
         self._footer = node.footer_bytes
-        self._ahead = b""  # of a compressed file: what comes next and may be footer; begins at _offset
+        self._ahead = (
+            b""  # of a compressed file: what comes next and may be footer; begins at _offset
+        )
         self._end = 0  # of a plain file: where its footer begins
 
     def __next__(self) -> bytes:
         while True:
             file = self._file or self._open()
             try:
-                record = self._read_packed(file) if self._node.compression_type else self._read_plain(file)
+                record = (
+                    self._read_packed(file)
+                    if self._node.compression_type
+                    else self._read_plain(file)
+                )
             except (DataLossError, EOFError, zlib.error, OSError) as error:
                 name, offset = self._node.filenames[self._next], self._offset
                 self._end_part()
@@ -87,8 +99,10 @@ class FixedLengthRecordsIterator(FilesIterator):
         between = self._end - node.header_bytes
         self._end_part()
         raise DataLossError(
-            f"{node.label}: Excess bytes of {name}: {between} bytes lie between header ({node.header_bytes}) and "
-            f"footer ({node.footer_bytes}), which are no whole number of records of {self._size} bytes"
+            f"{node.label}: Excess bytes of {name}: {between} bytes lie between header "
+            f"({node.header_bytes}) and "
+            f"footer ({node.footer_bytes}), which are no whole number of records of {self._size} "
+            "bytes"
         )
 
     def _read_plain(self, file: BinaryIO) -> bytes | None:
@@ -106,7 +120,8 @@ class FixedLengthRecordsIterator(FilesIterator):
             return None
         if len(self._ahead) < wanted:
             raise DataLossError(
-                f"Excess bytes: {len(self._ahead)} are left for a record of {self._size} and a footer of {self._footer}"
+                f"Excess bytes: {len(self._ahead)} are left for a record of {self._size} and a "
+                f"footer of {self._footer}"
             )
         record, self._ahead = self._ahead[: self._size], self._ahead[self._size :]
         return record

@@ -11,17 +11,22 @@ from zmqdata.iterators.inputs import input_iterator
 from zmqdata.splits import Split, SplitProvider
 
 _ENDLESS = 1 << 16
-"""For how many repetitions each one around an endless repeat has room: further on two of them have one number."""
+"""For how many repetitions each one around an endless repeat has room: further on two
+of them have one number.
+"""
 
 
 class ResetCounter:
-    """A split provider whose state also tells how often it was reset since it was last asked for a split.
+    """A split provider whose state also tells how often it was reset since it was last
+    asked for a split.
 
-    A provider's own state counts the entries of its ledger, in which a reset leaves no trace before the next split.
+    A provider's own state counts the entries of its ledger, in which a reset leaves no
+    trace before the next split.
 
     Attributes:
-        origins: for the caches that began with this provider, by their path: the identity of the context of their first
-            run, and the state of their input then. Later repetitions need it, and the providers have moved on by then.
+        origins: for the caches that began with this provider, by their path: the
+            identity of the context of their first run, and the state of their input
+            then. Later repetitions need it, and the providers have moved on by then.
     """
 
     def __init__(self, provider: SplitProvider) -> None:
@@ -50,7 +55,9 @@ class ResetCounter:
 
 
 def _counting(providers: tuple[SplitProvider, ...] | None) -> tuple[ResetCounter, ...]:
-    return tuple(one if isinstance(one, ResetCounter) else ResetCounter(one) for one in providers or ())
+    return tuple(
+        one if isinstance(one, ResetCounter) else ResetCounter(one) for one in providers or ()
+    )
 
 
 def _refills(node: nodes.Node) -> bool:
@@ -61,15 +68,17 @@ def _refills(node: nodes.Node) -> bool:
 class RepeatIterator(ElementIterator):
     """Runs its input again and again, each time for another repetition.
 
-    With providers it asks them for the splits of the next repetition, and goes on when it got none: others did. So it
-    does over a job of the service, which others may have read. Else an input that yielded nothing in a whole pass ends
-    the matter.
+    With providers it asks them for the splits of the next repetition, and goes on when
+    it got none: others did. So it does over a job of the service, which others may have
+    read. Else an input that yielded nothing in a whole pass ends the matter.
     """
 
     def __init__(self, node: nodes.Repeat, context: Context) -> None:
         self._node = node
         self._providers = _counting(context.providers)
-        self._context = context if context.providers is None else replace(context, providers=self._providers)
+        self._context = (
+            context if context.providers is None else replace(context, providers=self._providers)
+        )
         self._done = 0
         self._found = False
         self._input = self._make_input()
@@ -107,9 +116,11 @@ class RepeatIterator(ElementIterator):
     def state(self) -> Any:
         if self._done == self._node.count:
             return [self._done, self._found, None, None]
-        # Inputs that have ended or not begun say nothing of their providers, which are in this repetition all the same.
+        # Inputs that have ended or not begun say nothing of their providers, which are
+        # in this repetition all the same.
         providers = [
-            [one.state(), [[list(path), origin] for path, origin in one.origins.items()]] for one in self._providers
+            [one.state(), [[list(path), origin] for path, origin in one.origins.items()]]
+            for one in self._providers
         ]
         return [self._done, self._found, self._input.state(), providers]
 

@@ -1,4 +1,6 @@
-"""Iterators that pass elements on or not, one by one: shard, take_while, unique, ignore_errors, assert_cardinality."""
+"""Iterators that pass elements on or not, one by one: shard, take_while, unique,
+ignore_errors, assert_cardinality.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.elements.specs import INFINITE_CARDINALITY
-from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, PipelineError
+from zmqdata.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    PipelineError,
+)
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
 from zmqdata.iterators.inputs import decider_for, followed, forgiving_input, input_iterator
 from zmqdata.iterators.transforms import UnaryIterator, as_bool
@@ -24,7 +31,8 @@ _CHUNK = 4096  # bytes of digests that are put together, so that states share th
 def unfilled_hint(node: nodes.Shard) -> FailedPreconditionError:
     """What reading a shard comes to whose number and index nobody has filled in."""
     return FailedPreconditionError(
-        f"{node.label} is filled in by the service in ShardingPolicy.HINT processing mode only: distribute the "
+        f"{node.label} is filled in by the service in ShardingPolicy.HINT processing mode only: "
+        "distribute the "
         "dataset with that policy, or give shard() the number of shards and the index of this one"
     )
 
@@ -32,15 +40,19 @@ def unfilled_hint(node: nodes.Shard) -> FailedPreconditionError:
 def too_few_files(node: nodes.Node, count: int, num_shards: int) -> InvalidArgumentError:
     """What sharding by file comes to when there are fewer files than shards."""
     return InvalidArgumentError(
-        f"{node.label} has {count} file{'s' * (count != 1)}, not enough for the required {num_shards} shards/workers. "
-        "Divide what is in them among more files, use fewer workers, or distribute the dataset with "
+        f"{node.label} has {count} file{'s' * (count != 1)}, not enough for the required "
+        f"{num_shards} shards/workers. "
+        "Divide what is in them among more files, use fewer workers, or distribute the dataset "
+        "with "
         "ShardingPolicy.DATA or DYNAMIC"
     )
 
 
 @make_iterator.register(nodes.Shard)
 class ShardIterator(UnaryIterator):
-    """Counts the positions of its input; one that fails has a position, too, so that all shards count alike."""
+    """Counts the positions of its input; one that fails has a position, too, so that
+    all shards count alike.
+    """
 
     def __init__(self, node: nodes.Shard, context: Context) -> None:
         super().__init__(node, context)
@@ -66,11 +78,16 @@ class ShardIterator(UnaryIterator):
 
 @make_iterator.register(nodes.StaticShard)
 class StaticShardIterator(ShardIterator):
-    """One worker's shard. Of names of files it pulls one for each shard before it hands out its own, to count them."""
+    """One worker's shard. Of names of files it pulls one for each shard before it hands
+    out its own, to count them.
+    """
 
     def __init__(self, node: nodes.StaticShard, context: Context) -> None:
-        # What lies under the shards is run by all workers alike, or they would not be parts of one whole.
-        same = context if node.seed is None else replace(context, seed=node.seed, fixed_seed=node.seed)
+        # What lies under the shards is run by all workers alike, or they would not be
+        # parts of one whole.
+        same = (
+            context if node.seed is None else replace(context, seed=node.seed, fixed_seed=node.seed)
+        )
         super().__init__(node, same)
         self._shard = node
         self._counted = 0 if node.of_files else node.num_shards
@@ -107,7 +124,9 @@ class StaticShardIterator(ShardIterator):
 
     def _count_others(self) -> None:
         while self._counted < self._num_shards:
-            with contextlib.suppress(DataLossError, PipelineError):  # raised in the shard that it belongs to
+            with contextlib.suppress(
+                DataLossError, PipelineError
+            ):  # raised in the shard that it belongs to
                 self._count()
 
     def state(self) -> Any:
@@ -159,7 +178,8 @@ class TakeWhileIterator(EndingIterator):
 class UniqueIterator(UnaryIterator):
     """Remembers what came.
 
-    Its state holds 16 bytes for each distinct element, the number itself or a digest: nothing smaller would do.
+    Its state holds 16 bytes for each distinct element, the number itself or a digest:
+    nothing smaller would do.
     """
 
     def __init__(self, node: nodes.Unique, context: Context) -> None:
@@ -210,7 +230,9 @@ def identity(element: Any) -> bytes:
     if isinstance(element, (int, np.integer)):
         return int(element).to_bytes(16, "little", signed=True)
     if isinstance(element, str):
-        return hashlib.blake2b(element.encode("utf-8", "surrogatepass"), digest_size=16, key=b"str").digest()
+        return hashlib.blake2b(
+            element.encode("utf-8", "surrogatepass"), digest_size=16, key=b"str"
+        ).digest()
     if isinstance(element, bytes):
         return hashlib.blake2b(element, digest_size=16, key=b"bytes").digest()
     if isinstance(element, (np.ndarray, np.bool_)) and np.asarray(element).dtype.kind in "biuUS":
@@ -220,16 +242,22 @@ def identity(element: Any) -> bytes:
         content = repr(array.tolist()).encode() if array.dtype.kind in "US" else array.tobytes()
         key = f"{array.dtype.kind}{array.shape}".encode()
         return hashlib.blake2b(key + b"\0" + content, digest_size=16, key=b"array").digest()
-    kind = f"an array of dtype {element.dtype}" if isinstance(element, np.ndarray) else f"a {type(element).__name__}"
+    kind = (
+        f"an array of dtype {element.dtype}"
+        if isinstance(element, np.ndarray)
+        else f"a {type(element).__name__}"
+    )
     raise TypeError(
-        f"unique() tells integers and texts apart, in elements that are one array or scalar; it got {kind}. Make such "
+        "unique() tells integers and texts apart, in elements that are one array or scalar; it "
+        f"got {kind}. Make such "
         "an element with map(), for example a key, or a float in text"
     )
 
 
 @make_iterator.register(nodes.IgnoreErrors)
 class IgnoreErrorsIterator(UnaryIterator):
-    """Passes over elements that a user's function or damage to a file made fail; other errors concern all elements.
+    """Passes over elements that a user's function or damage to a file made fail; other
+    errors concern all elements.
 
     Its state has their number beside that of its input.
     """
@@ -302,7 +330,8 @@ class AssertCardinalityIterator(EndingIterator):
 
     def _refusal(self, came: str) -> FailedPreconditionError:
         return FailedPreconditionError(
-            f"Input dataset was expected to contain {_elements(self._expected)} but contained {came}: "
+            f"Input dataset was expected to contain {_elements(self._expected)} but contained "
+            f"{came}: "
             f"{self._node.label}. Where the dataset is split, each worker sees a part of it only"
         )
 

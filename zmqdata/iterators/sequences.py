@@ -1,4 +1,6 @@
-"""Iterators over Python objects with a length, over iterables, and over random numbers; and the permutation."""
+"""Iterators over Python objects with a length, over iterables, and over random numbers;
+and the permutation.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,17 @@ from zmqdata.iterators.base import Context, as_element, failure, make_iterator, 
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.sources import GeneratorIterator, IndexedIterator
 
-_GROUP = 1024  # numbers made at a time; which ones is a function of the seed and the number of the group
+_GROUP = (
+    1024  # numbers made at a time; which ones is a function of the seed and the number of the group
+)
 _ROUNDS = 8
 
 
 @make_iterator.register(nodes.Random)
 class RandomIterator(IndexedIterator):
-    """Number ``i`` is a function of the seed and ``i``, so that its state is a place and splits are places."""
+    """Number ``i`` is a function of the seed and ``i``, so that its state is a place
+    and splits are places.
+    """
 
     def __init__(self, node: nodes.Random, context: Context) -> None:
         super().__init__(context, 2**62)
@@ -43,10 +49,12 @@ class RandomIterator(IndexedIterator):
 
 
 def shared_seed(seed: int | None, varies: bool, context: Context) -> int:
-    """What the draws follow from of a source whose splits are places in them: all tasks of an iteration draw the same.
+    """What the draws follow from of a source whose splits are places in them: all tasks
+    of an iteration draw the same.
 
     Args:
-        seed: the user's, which counts alone; else the context's and the node's place do.
+        seed: the user's, which counts alone; else the context's and the node's place
+            do.
         varies: whether each repetition draws anew.
         context: that of the source.
     """
@@ -54,14 +62,18 @@ def shared_seed(seed: int | None, varies: bool, context: Context) -> int:
     if seed is not None:
         return mixed_seed(seed, *turn)
     alone = context.seed if varies else context.fixed_seed
-    return mixed_seed(alone if context.shared_seed is None else context.shared_seed, *context.path, *turn)
+    return mixed_seed(
+        alone if context.shared_seed is None else context.shared_seed, *context.path, *turn
+    )
 
 
 @make_iterator.register(nodes.FromSource)
 class SequenceIterator(IndexedIterator):
-    """Yields ``sequence[i]``, arrays in it as copies: the sequence may keep them. Splits are ranges of places.
+    """Yields ``sequence[i]``, arrays in it as copies: the sequence may keep them.
+    Splits are ranges of places.
 
-    With shuffle, what is at a place follows from a permutation, which is the same for all who read parts of it.
+    With shuffle, what is at a place follows from a permutation, which is the same for
+    all who read parts of it.
     """
 
     def __init__(self, node: nodes.FromSource, context: Context) -> None:
@@ -70,17 +82,22 @@ class SequenceIterator(IndexedIterator):
         self._node, self._context = node, context
         self._sequence = node.sequence
         self._site = call_site(node, context)
-        self._permutation = self._permuted(context) if node.shuffle and context.providers is None else None
+        self._permutation = (
+            self._permuted(context) if node.shuffle and context.providers is None else None
+        )
 
     def _permuted(self, context: Context) -> Permutation:
         node = self._node
-        return Permutation(len(self._sequence), shared_seed(node.seed, node.reshuffle_each_iteration, context))
+        return Permutation(
+            len(self._sequence), shared_seed(node.seed, node.reshuffle_each_iteration, context)
+        )
 
     def _advance(self) -> None:
         before = self._repetition
         super()._advance()
         if self._node.shuffle and (self._permutation is None or self._repetition != before):
-            # Not this context's repetition: under zip and repeat, tasks may count theirs differently.
+            # Not this context's repetition: under zip and repeat, tasks may count
+            # theirs differently.
             self._permutation = self._permuted(self._context.repeated(self._repetition))
 
     def __next__(self) -> Any:
@@ -98,14 +115,20 @@ class SequenceIterator(IndexedIterator):
 
     def _item(self, index: int) -> Any:
         try:
-            return owned(self._sequence[index if self._permutation is None else self._permutation[index]])
-        except Exception as error:  # IndexError and StopIteration included: the length promised an element
+            return owned(
+                self._sequence[index if self._permutation is None else self._permutation[index]]
+            )
+        except (
+            Exception
+        ) as error:  # IndexError and StopIteration included: the length promised an element
             raise failure(self._node, error) from error
 
 
 @make_iterator.register(nodes.FromIterable)
 class IterableIterator(GeneratorIterator):
-    """Runs an iterable once, as one split; arrays come as copies. Restoring runs it again up to its place."""
+    """Runs an iterable once, as one split; arrays come as copies. Restoring runs it
+    again up to its place.
+    """
 
     def __next__(self) -> Any:
         value = self._pull()
@@ -133,14 +156,16 @@ def _owned_leaf(leaf: Any) -> Any:
         return leaf.copy()
     if isinstance(leaf, np.generic) or not hasattr(leaf, "__array__"):
         return leaf
-    return np.array(leaf) if isinstance(leaf, np.ndarray) else np.array(leaf)[()]  # a tensor of another library
+    return (
+        np.array(leaf) if isinstance(leaf, np.ndarray) else np.array(leaf)[()]
+    )  # a tensor of another library
 
 
 class Permutation:
     """A permutation of ``range(count)`` that follows from a seed, in constant memory.
 
-    A Feistel network permutes the smallest square that holds them all; whoever lands outside of the range goes through
-    it again until he is inside.
+    A Feistel network permutes the smallest square that holds them all; whoever lands
+    outside of the range goes through it again until he is inside.
 
     >>> order = Permutation(5, seed=1)
     >>> sorted(order[place] for place in range(5))
@@ -158,11 +183,15 @@ class Permutation:
     def __getitem__(self, place: int) -> int:
         first = place - place % _GROUP
         if first != self._first:
-            self._group = self._permuted(np.arange(first, min(first + _GROUP, self._count), dtype=np.uint64)).tolist()
+            self._group = self._permuted(
+                np.arange(first, min(first + _GROUP, self._count), dtype=np.uint64)
+            ).tolist()
             self._first = first
         return self._group[place - first]
 
-    def _permuted(self, places: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    def _permuted(
+        self, places: np.ndarray[Any, np.dtype[np.uint64]]
+    ) -> np.ndarray[Any, np.dtype[np.uint64]]:
         found = self._through(places)
         while True:
             outside = np.flatnonzero(found >= self._count)
@@ -170,7 +199,9 @@ class Permutation:
                 return found
             found[outside] = self._through(found[outside])
 
-    def _through(self, numbers: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    def _through(
+        self, numbers: np.ndarray[Any, np.dtype[np.uint64]]
+    ) -> np.ndarray[Any, np.dtype[np.uint64]]:
         side, half = self._side, np.uint64(32)
         left, right = numbers // side, numbers % side
         for key in self._keys:

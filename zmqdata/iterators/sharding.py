@@ -1,7 +1,9 @@
-"""Static sharding: the pipeline that one of n workers runs, as a rewritten tree of nodes (tf.data's auto-shard rules).
+"""Static sharding: the pipeline that one of n workers runs, as a rewritten tree of
+nodes (tf.data's auto-shard rules).
 
-``shard_statically`` is all there is to call. Reading the shards belongs to ``iterators.selections``, which worker has
-which index to ``core.dispatcher.worker_addresses``, splits of DYNAMIC iterations to ``core.ledger``.
+``shard_statically`` is all there is to call. Reading the shards belongs to
+``iterators.selections``, which worker has which index to
+``core.dispatcher.worker_addresses``, splits of DYNAMIC iterations to ``core.ledger``.
 """
 
 from __future__ import annotations
@@ -40,37 +42,44 @@ _PASSED = (
     nodes.WithOptions,
     nodes.Zip,
 )
-"""The operations that FILE looks through on its way to the readers: tf.data's, and ours that are like them."""
+"""The operations that FILE looks through on its way to the readers: tf.data's, and ours
+that are like them.
+"""
 _BUFFER = 10_000  # names, where all are to be shuffled, and there is no end of them
 
 
 def shard_statically(
     node: nodes.Node, policy: str, num_workers: int, index: int, seed: int | None = None
 ) -> nodes.Node:
-    """The pipeline that worker ``index`` of ``num_workers`` runs under a sharding policy.
+    """The pipeline that worker ``index`` of ``num_workers`` runs under a sharding
+    policy.
 
     Args:
         node: the whole pipeline.
         policy: the name of a ``ShardingPolicy``. OFF and DYNAMIC change nothing.
         num_workers: how many workers share the pipeline, from 1.
         index: which of them this one is, from 0.
-        seed: one for all workers. What lies under a shard runs with it, so that random orders there are the same for
-            all of them and shards are parts of one whole; None: with that of the task, which must be equal then.
+        seed: one for all workers. What lies under a shard runs with it, so that random
+            orders there are the same for all of them and shards are parts of one whole;
+            None: with that of the task, which must be equal then.
 
     Returns:
-        The rewritten pipeline. Run by each of the workers, its elements are, taken together, those of the whole.
+        The rewritten pipeline. Run by each of the workers, its elements are, taken
+        together, those of the whole.
 
     Raises:
-        NotFoundError: FILE finds no files to share: a source that is none of files, or an operation that it cannot
-            look through.
-        InvalidArgumentError: there are fewer files than workers, or no such worker. Where the names of the files are
-            not known yet, reading them raises it.
+        NotFoundError: FILE finds no files to share: a source that is none of files, or
+            an operation that it cannot look through.
+        InvalidArgumentError: there are fewer files than workers, or no such worker.
+            Where the names of the files are not known yet, reading them raises it.
         FailedPreconditionError: there is a ``SHARD_HINT``, and the policy is not HINT.
-        PipelineError: the function of a flat_map or interleave fails for its first element, see below.
+        PipelineError: the function of a flat_map or interleave fails for its first
+            element, see below.
 
-    Whether FILE shards the input of a flat_map or interleave depends on whether its function opens files. As functions
-    are plain Python, it is called with the first element, once more than for reading it, and the dataset that it
-    returns is looked at.
+    Whether FILE shards the input of a flat_map or interleave depends on whether its
+    function opens files. As functions are plain Python, it is called with the first
+    element, once more than for reading it, and the dataset that it returns is looked
+    at.
 
     >>> lines = nodes.TextLines(filenames=("a.txt", "b.txt", "c.txt"))
     >>> shard_statically(lines, "FILE", num_workers=2, index=0).argument
@@ -78,11 +87,14 @@ def shard_statically(
     >>> shard_statically(nodes.Range(start=0, stop=9), "DATA", num_workers=2, index=1).label
     'shard(2, 1)'
 
-    The rules are tf.data's (``ShardingPolicy`` of its service); what differs is on the page of differences.
+    The rules are tf.data's (``ShardingPolicy`` of its service); what differs is on the
+    page of differences.
     """
     if policy not in _UNSHARDED and policy not in _REWRITES:
         known = ", ".join((*_UNSHARDED, *_REWRITES))
-        raise InvalidArgumentError(f"There is no sharding policy {policy!r}; expected one of {known}")
+        raise InvalidArgumentError(
+            f"There is no sharding policy {policy!r}; expected one of {known}"
+        )
     if policy != "HINT":
         _refuse_hints(node)
     if policy in _UNSHARDED:
@@ -101,7 +113,9 @@ def _refuse_hints(node: nodes.Node) -> None:
 
 
 def _below(node: nodes.Node) -> tuple[nodes.Node, ...]:
-    """The nodes that it takes elements from; its choices, too, which are no input as they are never split."""
+    """The nodes that it takes elements from; its choices, too, which are no input as
+    they are never split.
+    """
     return (*node.inputs, node.choices) if isinstance(node, nodes.Choose) else node.inputs
 
 
@@ -118,7 +132,9 @@ def _tree(node: nodes.Node) -> Iterator[nodes.Node]:
 
 
 def _rebuilt(node: nodes.Node, change: Callable[[nodes.Node], nodes.Node]) -> nodes.Node:
-    """The tree with a change made to each of its nodes, sources first; what is reached on two paths stays one node."""
+    """The tree with a change made to each of its nodes, sources first; what is reached
+    on two paths stays one node.
+    """
     made: dict[int, nodes.Node] = {}
 
     def rebuild(inner: nodes.Node) -> nodes.Node:
@@ -165,7 +181,11 @@ class _Part:
         def unshuffled(node: nodes.Node) -> nodes.Node:
             if isinstance(node, nodes.ListFiles) and node.shuffle:
                 sorted_names = replace(node, shuffle=False, seed=None)
-                shuffles.append(nodes.Shuffle(inputs=(sorted_names,), buffer_size=None, seed=node.seed, site=node.site))
+                shuffles.append(
+                    nodes.Shuffle(
+                        inputs=(sorted_names,), buffer_size=None, seed=node.seed, site=node.site
+                    )
+                )
                 return sorted_names
             if isinstance(node, nodes.Shuffle):
                 shuffles.append(node)
@@ -176,7 +196,9 @@ class _Part:
         return _shuffled_as(shuffles[0], shard) if shuffles else shard
 
     def over(self, node: nodes.Node, below: tuple[nodes.Node, ...]) -> nodes.Node:
-        """The node above what has become a part. What it keeps in files is a part, too, and has its own place."""
+        """The node above what has become a part. What it keeps in files is a part, too,
+        and has its own place.
+        """
         above = _over(node, below)
         place = f"{self.index}-of-{self.num_workers}"
         if above is node:
@@ -189,23 +211,34 @@ class _Part:
 
 
 def _in_order(node: nodes.Node) -> nodes.Node:
-    """The node without the freedom to hand out elements as they get ready: all workers must count the same ones."""
-    if isinstance(node, (nodes.ParallelMap, nodes.ParallelInterleave)) and node.deterministic is not True:
+    """The node without the freedom to hand out elements as they get ready: all workers
+    must count the same ones.
+    """
+    if (
+        isinstance(node, (nodes.ParallelMap, nodes.ParallelInterleave))
+        and node.deterministic is not True
+    ):
         return replace(node, deterministic=True)
     return node
 
 
 def _shuffled_as(shuffle: nodes.Shuffle, shard: nodes.StaticShard) -> nodes.Shuffle:
-    """A shard, shuffled as the names were. Where they repeat for ever, a buffer for all holds as many as there are."""
+    """A shard, shuffled as the names were. Where they repeat for ever, a buffer for all
+    holds as many as there are.
+    """
     size = shuffle.buffer_size
-    if size is None and any(isinstance(node, nodes.Repeat) and node.count < 0 for node in _tree(shard)):
+    if size is None and any(
+        isinstance(node, nodes.Repeat) and node.count < 0 for node in _tree(shard)
+    ):
         count = shuffle.input.cardinality
         size = count if count > 0 else _BUFFER
     return replace(shuffle, inputs=(shard,), buffer_size=size)
 
 
 def _by_data(node: nodes.Node, part: _Part) -> nodes.Node:
-    """A shard of whole elements, at the very end. A prefetch that ends the pipeline prefetches the shard."""
+    """A shard of whole elements, at the very end. A prefetch that ends the pipeline
+    prefetches the shard.
+    """
     if isinstance(node, (nodes.Prefetch, nodes.WithOptions)):
         return part.over(node, (_by_data(node.input, part),))
     return part.of(node)
@@ -218,7 +251,8 @@ def _by_file(node: nodes.Node, part: _Part) -> nodes.Node:
         return _ByFile(part).rewritten(node)
     except _Unshardable as reason:
         raise NotFoundError(
-            f"{reason}. Distribute the dataset with ShardingPolicy.DATA, FILE_OR_DATA or DYNAMIC, or let it begin with "
+            f"{reason}. Distribute the dataset with ShardingPolicy.DATA, FILE_OR_DATA or DYNAMIC, "
+            "or let it begin with "
             "files, as in list_files(...).interleave(TFRecordDataset)"
         ) from None
 
@@ -235,7 +269,9 @@ class _Unshardable(Exception):
 
 
 class _ByFile:
-    """Goes from the end of a pipeline up to its readers, and gives each a part of its files."""
+    """Goes from the end of a pipeline up to its readers, and gives each a part of its
+    files.
+    """
 
     def __init__(self, part: _Part) -> None:
         self._part = part
@@ -243,7 +279,9 @@ class _ByFile:
         self._short: InvalidArgumentError | None = None
 
     def rewritten(self, node: nodes.Node) -> nodes.Node:
-        """The whole pipeline for one worker. That a reader is short of files counts only if all sources are readers."""
+        """The whole pipeline for one worker. That a reader is short of files counts
+        only if all sources are readers.
+        """
         made = self(node)
         if self._short is not None:
             raise self._short
@@ -260,13 +298,17 @@ class _ByFile:
         if isinstance(node, _READERS):
             return self._reader(node)
         if not node.inputs:
-            raise _Unshardable(f"Found an unshardable source dataset: {node.label} reads no files that could be shared")
+            raise _Unshardable(
+                f"Found an unshardable source dataset: {node.label} reads no files that could be "
+                "shared"
+            )
         if isinstance(node, nodes.FlatMap) and _opens_files(node):
             return self._part.over(node, (self._part.of_names(node.input),))
         if isinstance(node, _PASSED):
             return self._part.over(node, tuple(map(self, node.inputs)))
         raise _Unshardable(
-            f"Did not find a shardable source, walked to {node.label}, whose elements depend on more than one file"
+            f"Did not find a shardable source, walked to {node.label}, whose elements depend on "
+            "more than one file"
         )
 
     def _reader(self, node: nodes.TextLines | nodes.Files) -> nodes.Node:
@@ -290,7 +332,9 @@ class _ByHint:
         return self._made[key]
 
     def _fill(self, node: nodes.Node, opener: nodes.FlatMap | None) -> nodes.Node:
-        """``opener``: the nearest node above that makes datasets of what comes from here, maybe of files."""
+        """``opener``: the nearest node above that makes datasets of what comes from
+        here, maybe of files.
+        """
         nearest = node if isinstance(node, nodes.FlatMap) else opener
         filled = self._part.over(node, tuple(self(below, nearest) for below in _below(node)))
         if not isinstance(node, nodes.Shard) or not node.is_hint:
@@ -300,7 +344,8 @@ class _ByHint:
 
 
 def _opens_files(node: nodes.FlatMap) -> bool:
-    """Whether the datasets that its function makes read files, as far as the first one shows.
+    """Whether the datasets that its function makes read files, as far as the first one
+    shows.
 
     Without a first one it is so, too: a part of nothing is nothing.
     """
@@ -319,7 +364,9 @@ def _reads_files(node: nodes.Node) -> bool:
 
 
 def _first_dataset(node: nodes.FlatMap) -> nodes.Node | None:
-    """The first of the datasets that its function makes, not read; None if there is none."""
+    """The first of the datasets that its function makes, not read; None if there is
+    none.
+    """
     try:
         element = first_element(node.input)
     except InvalidArgumentError:

@@ -28,20 +28,26 @@ _Places = np.ndarray[Any, np.dtype[np.uint64]]
 class ShuffleIterator(ElementIterator):
     """Keeps a buffer full and draws from it.
 
-    The state holds the numbers of the elements in the buffer (4 bytes each), not the elements. So that those can be
-    pulled again at a bounded cost, none becomes older than about 5 buffers: a hand goes round over the places, one
-    step per draw, and what it finds older than 4 buffers is handed out instead of what was drawn.
+    The state holds the numbers of the elements in the buffer (4 bytes each), not the
+    elements. So that those can be pulled again at a bounded cost, none becomes older
+    than about 5 buffers: a hand goes round over the places, one step per draw, and what
+    it finds older than 4 buffers is handed out instead of what was drawn.
 
-    Between two draws one place of the buffer is free, the last: the element that is pulled first belongs there. The
-    places of up to 1024 draws are planned at once, and it is noted at once which numbers the buffer has after them.
+    Between two draws one place of the buffer is free, the last: the element that is
+    pulled first belongs there. The places of up to 1024 draws are planned at once, and
+    it is noted at once which numbers the buffer has after them.
     """
 
     def __init__(self, node: nodes.Shuffle, context: Context) -> None:
         self._size = node.buffer_size or sys.maxsize
-        self._trail = Trail(input_iterator(node, context), max(self._size, _MARK_EVERY), self._oldest)
+        self._trail = Trail(
+            input_iterator(node, context), max(self._size, _MARK_EVERY), self._oldest
+        )
         self._seed = order_seed(node, context)
         self._buffer: list[Any] = []
-        self._numbers = array("I")  # of the elements in the buffer before the first draw of the plan, modulo 2**32
+        self._numbers = array(
+            "I"
+        )  # of the elements in the buffer before the first draw of the plan, modulo 2**32
         self._first = 0  # the number of the element that is pulled for that draw
         self._drawn = 0  # the number of that draw
         self._plan: list[int] = []
@@ -81,7 +87,9 @@ class ShuffleIterator(ElementIterator):
     # --- planning
 
     def _make_plan(self) -> int:
-        """Decide on the next draws, for which the buffer is filled. Returns the place of the first."""
+        """Decide on the next draws, for which the buffer is filled. Returns the place
+        of the first.
+        """
         self._drop_plan()
         if not self._ended:
             self._fill()
@@ -89,10 +97,17 @@ class ShuffleIterator(ElementIterator):
             raise StopIteration
         group, begin = divmod(self._drawn, _DRAWS)
         if group != self._random_of:
-            # Raw output of the bit generator: numpy promises that it stays the same in all of its versions.
+            # Raw output of the bit generator: numpy promises that it stays the same in
+            # all of its versions.
             self._random = np.random.PCG64([self._seed, group]).random_raw(_DRAWS)
             self._random_of = group
-        plan = self._rest_of_places if self._ended else self._few_places if self._size < _FEW else self._places
+        plan = (
+            self._rest_of_places
+            if self._ended
+            else self._few_places
+            if self._size < _FEW
+            else self._places
+        )
         self._plan = plan(begin).tolist()
         return self._plan[0]
 
@@ -112,29 +127,46 @@ class ShuffleIterator(ElementIterator):
         self._first = trail.pulled
 
     def _note_filled(self, stop: int) -> None:
-        """Note the numbers, which are below ``stop``, of the elements that came into the buffer one after the other."""
+        """Note the numbers, which are below ``stop``, of the elements that came into
+        the buffer one after the other.
+        """
         new = np.arange(stop - len(self._buffer) + len(self._numbers), stop)
         self._numbers.frombytes(new.astype(np.uint32).tobytes())
 
     def _places(self, begin: int) -> _Places:
-        """Where the elements of the next draws lie. What comes in during a plan does not become old in it."""
+        """Where the elements of the next draws lie. What comes in during a plan does
+        not become old in it.
+        """
         size, old = self._size, _OLDEST * self._size
         places = self._random[begin : begin + old] % np.uint64(size)
         if self._first + len(places) <= old:
             return places
         steps = np.arange(len(places))
         hands = (self._drawn + steps) % size
-        ages = _ages(np.frombuffer(self._numbers, np.uint32).take(hands, mode="clip"), self._first) + steps + 1
+        ages = (
+            _ages(np.frombuffer(self._numbers, np.uint32).take(hands, mode="clip"), self._first)
+            + steps
+            + 1
+        )
         for step in np.flatnonzero((ages > old) & (hands < size - 1)).tolist():
             if not (places[:step] == hands[step]).any():
                 places[step] = hands[step]
         return places
 
     def _few_places(self, begin: int) -> _Places:
-        """The same for a buffer so small that looking at each of its elements takes less time."""
-        size, old, pulled, hand = self._size, _OLDEST * self._size, self._first, self._drawn % self._size
+        """The same for a buffer so small that looking at each of its elements takes
+        less time.
+        """
+        size, old, pulled, hand = (
+            self._size,
+            _OLDEST * self._size,
+            self._first,
+            self._drawn % self._size,
+        )
         places: list[int] = (self._random[begin:] % np.uint64(size)).tolist()
-        numbers = [pulled - age for age in _ages(np.frombuffer(self._numbers, np.uint32), pulled).tolist()] + [pulled]
+        numbers = [
+            pulled - age for age in _ages(np.frombuffer(self._numbers, np.uint32), pulled).tolist()
+        ] + [pulled]
         for step, place in enumerate(places):
             numbers[-1] = pulled
             pulled += 1
@@ -170,7 +202,9 @@ class ShuffleIterator(ElementIterator):
         places = np.array(made)
         came = (self._first + np.arange(step)).astype(np.uint32)
         kept = places < len(numbers)
-        np.frombuffer(numbers, np.uint32)[places[kept]] = came[kept]  # of several at a place, the last stays
+        np.frombuffer(numbers, np.uint32)[places[kept]] = came[
+            kept
+        ]  # of several at a place, the last stays
         self._first += step
 
     # --- states
@@ -205,7 +239,9 @@ def _ages(numbers: _Numbers, pulled: int) -> np.ndarray[Any, np.dtype[np.int64]]
 
 
 def order_seed(node: nodes.Shuffle, context: Context) -> int:
-    """What the order follows from: the user's seed or the context's, and the repetition if each has its own."""
+    """What the order follows from: the user's seed or the context's, and the repetition
+    if each has its own.
+    """
     turn = (context.turn,) if node.reshuffle_each_iteration else ()
     if node.seed is not None:
         return mixed_seed(node.seed, *turn)

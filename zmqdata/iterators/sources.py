@@ -1,4 +1,6 @@
-"""Iterators over sources that lie in memory, and over generators. Files are in ``files``."""
+"""Iterators over sources that lie in memory, and over generators. Files are in
+``files``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ import numpy as np
 from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import map_structure
-from zmqdata.iterators.base import Context, ElementIterator, PassedOver, Stackable, as_element, failure, make_iterator
+from zmqdata.iterators.base import (
+    Context,
+    ElementIterator,
+    PassedOver,
+    Stackable,
+    as_element,
+    failure,
+    make_iterator,
+)
 from zmqdata.iterators.callsites import call_site
 
 
@@ -36,10 +46,11 @@ AHEAD = 256
 
 
 class IndexedIterator(ElementIterator):
-    """Base of the sources whose splits are indices: all of them, or the ranges that a provider hands out.
+    """Base of the sources whose splits are indices: all of them, or the ranges that a
+    provider hands out.
 
-    A subclass reads ``_next`` while it is below ``_stop``, and calls ``_advance`` when it is not. From one index to the
-    next it goes by ``_stride``.
+    A subclass reads ``_next`` while it is below ``_stop``, and calls ``_advance`` when
+    it is not. From one index to the next it goes by ``_stride``.
     """
 
     _is_within = False  # whether ``_next`` is what it is reading, rather than what comes next
@@ -55,7 +66,9 @@ class IndexedIterator(ElementIterator):
         self._repetition = context.repetition
 
     def _advance(self) -> None:
-        """Go to the next range of indices, or raise StopIteration. Only a provider has more than one."""
+        """Go to the next range of indices, or raise StopIteration. Only a provider has
+        more than one.
+        """
         if self._provider is None:
             raise StopIteration
         ledger = self._provider.state()
@@ -106,7 +119,8 @@ class IndexedIterator(ElementIterator):
 
 
 class PartsIterator(IndexedIterator):
-    """Base of the sources that read one part after the other, as files. What fails may end a part.
+    """Base of the sources that read one part after the other, as files. What fails may
+    end a part.
 
     A subclass calls ``_begin_part`` when it goes on to the next one.
     """
@@ -140,7 +154,9 @@ class PartsIterator(IndexedIterator):
 
 @make_iterator.register(nodes.Range)
 class RangeIterator(IndexedIterator, Stackable):
-    """Counts. Numbers are made some at a time, which takes half as long; those in ``_ready`` do not count as read."""
+    """Counts. Numbers are made some at a time, which takes half as long; those in
+    ``_ready`` do not count as read.
+    """
 
     def __init__(self, node: nodes.Range, context: Context) -> None:
         self._ready: Iterator[Any] = iter(())
@@ -172,7 +188,9 @@ class RangeIterator(IndexedIterator, Stackable):
 
 @make_iterator.register(nodes.Tensors)
 class TensorsIterator(IndexedIterator):
-    """Yields one structure once, as a copy: what is handed out belongs to the receiver."""
+    """Yields one structure once, as a copy: what is handed out belongs to the
+    receiver.
+    """
 
     def __init__(self, node: nodes.Tensors, context: Context) -> None:
         super().__init__(context, 1)
@@ -211,7 +229,9 @@ class TensorSlicesIterator(IndexedIterator, Stackable):
 
 
 def _row_getter(tensors: Any) -> Callable[[int], Any]:
-    """A function from a row number to that row of each array, in the nesting of the structure."""
+    """A function from a row number to that row of each array, in the nesting of the
+    structure.
+    """
     if isinstance(tensors, np.ndarray):
         if tensors.ndim == 1 and tensors.dtype.names is None:
             return tensors.__getitem__
@@ -230,7 +250,9 @@ def _row_getter(tensors: Any) -> Callable[[int], Any]:
 
 @make_iterator.register(nodes.FromGenerator)
 class GeneratorIterator(PartsIterator):
-    """Runs a generator once, as one split. Its state is a count: restoring runs it again up to there."""
+    """Runs a generator once, as one split. Its state is a count: restoring runs it
+    again up to there.
+    """
 
     def __init__(self, node: nodes.FromGenerator, context: Context) -> None:
         super().__init__(context, 1)
@@ -243,8 +265,13 @@ class GeneratorIterator(PartsIterator):
         value = self._pull()
         try:
             element = conform(value, self._node.output_signature)
-            # A generator may fill the same array again and again: what it yielded before must not change with it.
-            return element if isinstance(element, (int, float, str, np.generic)) else map_structure(_own, element)
+            # A generator may fill the same array again and again: what it yielded
+            # before must not change with it.
+            return (
+                element
+                if isinstance(element, (int, float, str, np.generic))
+                else map_structure(_own, element)
+            )
         except Exception as error:
             raise failure(self._node, error) from error
 
@@ -254,7 +281,8 @@ class GeneratorIterator(PartsIterator):
             made: Any = self._node.generator(*self._node.args)
             if not isinstance(made, Iterable) and not hasattr(made, "__getitem__"):
                 raise TypeError(
-                    f"it must return an iterable, it returned {made!r} of type {type(made).__name__}: yield the "
+                    f"it must return an iterable, it returned {made!r} of type "
+                    f"{type(made).__name__}: yield the "
                     "elements, or return a list of them"
                 )
             self._values = iter(made)
@@ -268,7 +296,11 @@ class GeneratorIterator(PartsIterator):
                 self._open()
             assert self._values is not None
             try:
-                value = next(self._values) if self._site is None else self._site.call(self._count, next, self._values)
+                value = (
+                    next(self._values)
+                    if self._site is None
+                    else self._site.call(self._count, next, self._values)
+                )
             except StopIteration:
                 self._end_part()
                 continue
@@ -303,7 +335,8 @@ class GeneratorIterator(PartsIterator):
 
 
 def conform(value: Any, signature: Any) -> Any:
-    """A yielded value as the element that the signature promises, lists and Python numbers converted.
+    """A yielded value as the element that the signature promises, lists and Python
+    numbers converted.
 
     Raises:
         TypeError: it differs in nesting, shape or dtype; the text shows both.
@@ -314,7 +347,8 @@ def conform(value: Any, signature: Any) -> Any:
         return map_structure(_conform_leaf, signature, value)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"yielded {value!r}, but output_signature is {signature}: {error}. Change the signature (None for a length "
+            f"yielded {value!r}, but output_signature is {signature}: {error}. Change the "
+            "signature (None for a length "
             "that varies) or convert the value in the generator"
         ) from None
 
@@ -326,7 +360,13 @@ def _conform_leaf(spec: Any, leaf: Any) -> Any:
         return leaf
     if spec.dtype.kind in "OUS" and not isinstance(leaf, (list, np.ndarray)):
         return leaf
-    array = np.asarray(leaf) if isinstance(leaf, (np.ndarray, np.generic)) else np.asarray(leaf, spec.dtype)
+    array = (
+        np.asarray(leaf)
+        if isinstance(leaf, (np.ndarray, np.generic))
+        else np.asarray(leaf, spec.dtype)
+    )
     if not spec.admits(array.shape, array.dtype):
-        raise TypeError(f"came an array of shape {array.shape} and dtype {array.dtype}, expected {spec}")
+        raise TypeError(
+            f"came an array of shape {array.shape} and dtype {array.dtype}, expected {spec}"
+        )
     return array[()] if array.ndim == 0 else array

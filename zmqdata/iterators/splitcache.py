@@ -1,6 +1,8 @@
-"""Which iterator a cache has, and the file cache of a pipeline that is split: a folder that goes with its task.
+"""Which iterator a cache has, and the file cache of a pipeline that is split: a folder
+that goes with its task.
 
-The writing and reading is that of ``stored``, whose files belong to everybody who reads the dataset.
+The writing and reading is that of ``stored``, whose files belong to everybody who reads
+the dataset.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class TaskFolder:
 
     Args:
         parent: the folder of the cache.
-        owner: what lives as long as the task: the folder is removed when nobody has it any more.
+        owner: what lives as long as the task: the folder is removed when nobody has it
+            any more.
 
     Attributes:
         path: of the folder; until it is claimed one that never exists.
@@ -52,7 +55,9 @@ class TaskFolder:
             taken = set(glob.glob(os.path.join(glob.escape(self._parent), PREFIX + "*")))
             for other in taken:
                 self._remove_unheld(other)
-            names = (os.path.join(self._parent, f"{PREFIX}{number}") for number in itertools.count())
+            names = (
+                os.path.join(self._parent, f"{PREFIX}{number}") for number in itertools.count()
+            )
             self.path = next(name for name in names if name not in taken)
             os.mkdir(self.path)
             held = _open_lock(self.path)
@@ -60,7 +65,10 @@ class TaskFolder:
             self._held.append((self.path, held))
 
     def _remove_unheld(self, folder: str) -> None:
-        with suppress(OSError), _open_lock(folder) as lock:  # held, or removed by its own task at this moment
+        with (
+            suppress(OSError),
+            _open_lock(folder) as lock,
+        ):  # held, or removed by its own task at this moment
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -79,10 +87,11 @@ _folders: MutableMapping[object, dict[tuple[int, ...], TaskFolder]] = WeakKeyDic
 
 
 class SplitCacheIterator(FileCacheIterator):
-    """Plays what its own task saw, as a memory cache does: the files of other tasks hold other elements.
+    """Plays what its own task saw, as a memory cache does: the files of other tasks
+    hold other elements.
 
-    Its folder is not there after the task, nor where another worker goes on with it; that one pulls again what was in
-    it, from the splits that were pulled then.
+    Its folder is not there after the task, nor where another worker goes on with it;
+    that one pulls again what was in it, from the splits that were pulled then.
     """
 
     def __init__(self, node: nodes.Cache, context: Context) -> None:
@@ -113,9 +122,13 @@ class SplitCacheIterator(FileCacheIterator):
 
 @make_iterator.register(nodes.Cache)
 def make_cache_iterator(node: nodes.Cache, context: Context) -> ElementIterator:
-    """An iterator over a cache in memory or in files; over its input where a task has nobody to replay it for."""
+    """An iterator over a cache in memory or in files; over its input where a task has
+    nobody to replay it for.
+    """
     if context.providers and origins_of(context) is None:
         return input_iterator(node, context)
     if not node.filename:
         return MemoryCacheIterator(node, context)
-    return SplitCacheIterator(node, context) if context.providers else FileCacheIterator(node, context)
+    return (
+        SplitCacheIterator(node, context) if context.providers else FileCacheIterator(node, context)
+    )

@@ -20,7 +20,8 @@ _KINDS: dict[str, Any] = {"U": (str,), "S": (bytes, str), "f": (float, int)}
 
 @make_iterator.register(nodes.Sql)
 class SqlIterator(IndexedIterator):
-    """Yields rows as tuples. Its state is a count: restoring runs the query again and leaves out as many rows.
+    """Yields rows as tuples. Its state is a count: restoring runs the query again and
+    leaves out as many rows.
 
     Whether that gives the same rows again is up to the query: give it an ORDER BY.
     """
@@ -36,7 +37,9 @@ class SqlIterator(IndexedIterator):
     def __next__(self) -> tuple[Any, ...]:
         row = self._pull()
         try:
-            return tuple([convert(value) for convert, value in zip(self._converts, row, strict=True)])
+            return tuple(
+                [convert(value) for convert, value in zip(self._converts, row, strict=True)]
+            )
         except Exception as error:
             raise failure(self._node, error) from error
 
@@ -60,12 +63,15 @@ class SqlIterator(IndexedIterator):
         try:
             self._connection = sqlite3.connect(address, uri=True, check_same_thread=False)
         except sqlite3.OperationalError as error:
-            raise NotFoundError(f"{self._node.data_source_name}: {error}. Check the path of the data base") from error
+            raise NotFoundError(
+                f"{self._node.data_source_name}: {error}. Check the path of the data base"
+            ) from error
         self._rows = self._connection.execute(self._node.query)
         columns = len(self._rows.description or ())
         if columns != len(self._converts):
             raise InvalidArgumentError(
-                f"The number of columns in query ({columns}) must match the number of columns in output_types "
+                f"The number of columns in query ({columns}) must match the number of columns in "
+                "output_types "
                 f"({len(self._converts)})"
             )
         return self._rows
@@ -86,7 +92,8 @@ class SqlIterator(IndexedIterator):
                 self._pull()
             except StopIteration:
                 raise FailedPreconditionError(
-                    f"{self._node.label} gives {done} rows now and gave {count} or more when the state was taken: "
+                    f"{self._node.label} gives {done} rows now and gave {count} or more when the "
+                    "state was taken: "
                     "restore on the same data base only"
                 ) from None
 
@@ -97,7 +104,8 @@ class SqlIterator(IndexedIterator):
 
 
 def converter(dtype: np.dtype[Any], place: int = 0) -> Callable[[Any], Any]:
-    """A function from what sqlite gives to the value of a column; NULL becomes 0 or an empty text.
+    """A function from what sqlite gives to the value of a column; NULL becomes 0 or an
+    empty text.
 
     >>> converter(np.dtype("int32"))(None), converter(np.dtype(str))("a")
     (np.int32(0), 'a')
@@ -110,9 +118,12 @@ def converter(dtype: np.dtype[Any], place: int = 0) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         if value is None:
             return empty
-        if not isinstance(value, allowed) or not (limits is None or limits.min <= value <= limits.max):
+        if not isinstance(value, allowed) or not (
+            limits is None or limits.min <= value <= limits.max
+        ):
             raise InvalidArgumentError(
-                f"column {place} came as {value!r} of type {type(value).__name__}, expected {dtype}: change "
+                f"column {place} came as {value!r} of type {type(value).__name__}, expected "
+                f"{dtype}: change "
                 "output_types, or CAST in the query"
             )
         return make(value)

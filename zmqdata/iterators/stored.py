@@ -1,4 +1,6 @@
-"""Iterators that write elements into files: snapshots, and caches with a file name. The files are ``chunks``."""
+"""Iterators that write elements into files: snapshots, and caches with a file name. The
+files are ``chunks``.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,32 @@ from typing import Any, TextIO
 from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.specs import merge_specs, spec_of
-from zmqdata.errors import AlreadyExistsError, DataServiceError, FailedPreconditionError, NotFoundError
+from zmqdata.errors import (
+    AlreadyExistsError,
+    DataServiceError,
+    FailedPreconditionError,
+    NotFoundError,
+)
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
 from zmqdata.iterators.cache import identified, identity, played
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.storage.chunks import CHUNK_BYTES, ChunkReader, ChunkWriter
-from zmqdata.storage.manifests import Chunk, Manifest, read_manifest, remove_chunks, spec_text, write_manifest
+from zmqdata.storage.manifests import (
+    Chunk,
+    Manifest,
+    read_manifest,
+    remove_chunks,
+    spec_text,
+    write_manifest,
+)
 
 LOCK = "lockfile"
 
 
 def lock_folder(folder: str) -> TextIO | None:
-    """Make a folder, and hold it for writing until the file is closed or this process ends; None if another does."""
+    """Make a folder, and hold it for writing until the file is closed or this process
+    ends; None if another does.
+    """
     os.makedirs(folder, exist_ok=True)
     file = open(os.path.join(folder, LOCK), "a+", encoding="utf-8")  # noqa: SIM115 - open for as long as it is held
     try:
@@ -37,7 +53,8 @@ def lock_folder(folder: str) -> TextIO | None:
 
 
 class _Recorder:
-    """Writes what an input yields into a folder, and makes it the folder's content at the end.
+    """Writes what an input yields into a folder, and makes it the folder's content at
+    the end.
 
     Args:
         lock: what holds the folder.
@@ -45,7 +62,9 @@ class _Recorder:
         at: where to go on in a chunk of this run: ``(elements, bytes)``.
     """
 
-    def __init__(self, folder: str, lock: TextIO, run: str, compression: str | None, at: tuple[int, int]) -> None:
+    def __init__(
+        self, folder: str, lock: TextIO, run: str, compression: str | None, at: tuple[int, int]
+    ) -> None:
         self._folder, self._lock, self._run, self._compression = folder, lock, run, compression
         name = chunk_name(run)
         remove_chunks(folder, {name})
@@ -70,12 +89,15 @@ def chunk_name(run: str) -> str:
 
 
 class FileCacheIterator(ElementIterator):
-    """Writes its input's elements into a folder while it hands them out, or reads them if they are complete there.
+    """Writes its input's elements into a folder while it hands them out, or reads them
+    if they are complete there.
 
-    A state while it writes holds a state of the input from before the block that is being collected: restored, it goes
-    on with the file as it was then, on the same machine also after a crash. Where the file is gone, or is being written
-    by somebody else, it runs its input again; a complete one of another run is left alone. The state holds no elements.
-    An element that cannot be stored fails, and ends the writing: those after it are handed out as they come.
+    A state while it writes holds a state of the input from before the block that is
+    being collected: restored, it goes on with the file as it was then, on the same
+    machine also after a crash. Where the file is gone, or is being written by somebody
+    else, it runs its input again; a complete one of another run is left alone. The
+    state holds no elements. An element that cannot be stored fails, and ends the
+    writing: those after it are handed out as they come.
     """
 
     compression: str | None = None
@@ -143,9 +165,12 @@ class FileCacheIterator(ElementIterator):
         elif not self.shares:
             path = os.path.join(self._folder, LOCK)
             raise AlreadyExistsError(
-                f"{self._node.label}: There appears to be a concurrent caching iterator running: {path!r} is held by "
-                f"{_content(path)}. Let it end, or close() it, or give each reader a file name of its own; in the "
-                "service, run one worker on each machine, or let cache() keep the elements in memory"
+                f"{self._node.label}: There appears to be a concurrent caching iterator running: "
+                f"{path!r} is held by "
+                f"{_content(path)}. Let it end, or close() it, or give each reader a file name of "
+                "its own; in the "
+                "service, run one worker on each machine, or let cache() keep the elements in "
+                "memory"
             )
 
     def _record(self) -> Any:
@@ -168,7 +193,10 @@ class FileCacheIterator(ElementIterator):
                 self._recorder = None
                 raise failure(self._node, error) from error
             if recorder.writer.pending == 0:
-                self._mark, self._since = [recorder.writer.elements, recorder.writer.nbytes, self._input.state()], 0
+                self._mark, self._since = (
+                    [recorder.writer.elements, recorder.writer.nbytes, self._input.state()],
+                    0,
+                )
         return element
 
     def _finish(self) -> None:
@@ -236,7 +264,8 @@ class FileCacheIterator(ElementIterator):
             self._record()
         except StopIteration:
             raise FailedPreconditionError(
-                f"the input of {self._node.label} has fewer elements than when the state was taken: restore on the "
+                f"the input of {self._node.label} has fewer elements than when the state was "
+                "taken: restore on the "
                 "same input only"
             ) from None
         except DataServiceError as error:
@@ -257,7 +286,9 @@ def _content(path: str) -> str:
 
 
 def kept_element(node: nodes.Cache, index: int) -> tuple[Any] | None:
-    """Element ``index`` as a cache plays it in this process or has it in its folder; None where it has not yet."""
+    """Element ``index`` as a cache plays it in this process or has it in its folder;
+    None where it has not yet.
+    """
     if not node.filename:
         return played(node, index)
     try:
@@ -276,7 +307,9 @@ def kept_element(node: nodes.Cache, index: int) -> tuple[Any] | None:
 
 @make_iterator.register(nodes.Snapshot)
 class SnapshotIterator(FileCacheIterator):
-    """As a cache in files; while somebody else writes the snapshot, it hands its input's elements on."""
+    """As a cache in files; while somebody else writes the snapshot, it hands its
+    input's elements on.
+    """
 
     shares = True
 
@@ -285,16 +318,21 @@ class SnapshotIterator(FileCacheIterator):
         self.compression = node.compression
 
 
-def save_elements(elements: Iterator[Any], folder: str, run: str, compression: str | None, spec: Any) -> None:
+def save_elements(
+    elements: Iterator[Any], folder: str, run: str, compression: str | None, spec: Any
+) -> None:
     """Write all elements into a folder, in place of what was saved there.
 
     Raises:
         AlreadyExistsError: somebody else is writing there.
-        TypeError: an element holds something that cannot be stored, or elements differ in nesting or dtype.
+        TypeError: an element holds something that cannot be stored, or elements differ
+            in nesting or dtype.
     """
     lock = lock_folder(folder)
     if lock is None:
-        raise AlreadyExistsError(f"somebody else is saving into {folder!r}: let him end, or choose another path")
+        raise AlreadyExistsError(
+            f"somebody else is saving into {folder!r}: let him end, or choose another path"
+        )
     with lock:
         chunks: list[Chunk] = []
         try:
@@ -309,7 +347,9 @@ def save_elements(elements: Iterator[Any], folder: str, run: str, compression: s
 def _write_chunks(
     elements: Iterator[Any], prefix: str, compression: str | None, spec: Any, chunks: list[Chunk]
 ) -> Any:
-    """Write all elements and list the chunks. Returns the spec that admits all of them."""
+    """Write all elements and list the chunks. Returns the spec that admits all of
+    them.
+    """
     writer: ChunkWriter | None = None
     try:
         for element in elements:

@@ -1,7 +1,8 @@
-"""Where to pull again from: states of an input from before the elements that an iterator still holds.
+"""Where to pull again from: states of an input from before the elements that an
+iterator still holds.
 
-For the iterators that hold elements or what they made of them (shuffle, flat_map, interleave). Their own states keep
-numbers only; restoring pulls the elements again.
+For the iterators that hold elements or what they made of them (shuffle, flat_map,
+interleave). Their own states keep numbers only; restoring pulls the elements again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _MOST_MARKS = 64
 
 
 class Again(dict[int, Any]):
-    """Elements that were pulled again, by their numbers. One that is asked for and failed could be made before."""
+    """Elements that were pulled again, by their numbers. One that is asked for and
+    failed could be made before.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,19 +30,23 @@ class Again(dict[int, Any]):
     def __missing__(self, number: int) -> Any:
         error = self.failed.get(number)
         raise FailedPreconditionError(
-            f"element {number} of the input could be made when the state was taken, and fails now: {error}. Restore on "
+            f"element {number} of the input could be made when the state was taken, and fails now: "
+            f"{error}. Restore on "
             "the same input only"
         ) from error
 
 
 class Trail:
-    """Pulls from an input, numbers what comes, and notes the input's state every now and then.
+    """Pulls from an input, numbers what comes, and notes the input's state every now
+    and then.
 
     Args:
         source: the input; nothing else may pull from it.
-        every: how many pulls lie between two noted states. Fewer make states costlier to take, more to restore.
-        oldest: the number of the oldest element still held; asked when a state is noted. A method is referred to
-            weakly: its object holds the trail, and what both hold (files, locks) must go with their last user.
+        every: how many pulls lie between two noted states. Fewer make states costlier
+            to take, more to restore.
+        oldest: the number of the oldest element still held; asked when a state is
+            noted. A method is referred to weakly: its object holds the trail, and what
+            both hold (files, locks) must go with their last user.
     """
 
     def __init__(self, source: ElementIterator, every: int, oldest: Callable[[], int]) -> None:
@@ -47,10 +54,14 @@ class Trail:
         self._next = source.__next__  # called as it is, which is quicker than next(source)
         self.pulled = 0
         self._every = every
-        self._oldest_reference = WeakMethod(oldest) if isinstance(oldest, MethodType) else lambda: oldest
+        self._oldest_reference = (
+            WeakMethod(oldest) if isinstance(oldest, MethodType) else lambda: oldest
+        )
         self._due = 0
         self._marks: list[tuple[int, Any]] = []
-        self._restored: int | None = None  # while what is held is pulled again, which nobody else knows of yet
+        self._restored: int | None = (
+            None  # while what is held is pulled again, which nobody else knows of yet
+        )
 
     def _oldest(self) -> int:
         if self._restored is not None:
@@ -59,7 +70,9 @@ class Trail:
         return oldest() if oldest is not None else self.pulled
 
     def pull(self) -> Any:
-        """The next element, which gets the number that ``pulled`` was. A failing element counts, too, the end not."""
+        """The next element, which gets the number that ``pulled`` was. A failing
+        element counts, too, the end not.
+        """
         number = self.pulled
         if number >= self._due:
             self._mark(number)
@@ -83,7 +96,9 @@ class Trail:
             del self._marks[0]
 
     def state(self) -> list[Any]:
-        """From where to pull everything that is held again: ``[number, state before it, pulled]``."""
+        """From where to pull everything that is held again:
+        ``[number, state before it, pulled]``.
+        """
         oldest = self._oldest()
         if oldest >= self.pulled or not self._marks:
             return [self.pulled, self.source.state(), self.pulled]
@@ -91,7 +106,9 @@ class Trail:
         return [*self._marks[0], self.pulled]
 
     def restore(self, saved: list[Any], wanted: Collection[int]) -> dict[int, Any]:
-        """Go where ``state`` was taken. Returns the elements with the wanted numbers, pulled again."""
+        """Go where ``state`` was taken. Returns the elements with the wanted numbers,
+        pulled again.
+        """
         first, inner, pulled = saved
         self.source.restore(inner)
         self.pulled = self._due = self._restored = first
@@ -109,7 +126,8 @@ class Trail:
                 element = self.pull()
             except StopIteration:
                 raise FailedPreconditionError(
-                    f"the input has {number} elements now and had {pulled} or more when the state was taken: restore "
+                    f"the input has {number} elements now and had {pulled} or more when the state "
+                    "was taken: restore "
                     "on the same input only"
                 ) from None
             except Exception as error:

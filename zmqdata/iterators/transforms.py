@@ -1,4 +1,5 @@
-"""Iterators with one input that need nothing but a counter: map, filter, take, skip, enumerate.
+"""Iterators with one input that need nothing but a counter: map, filter, take, skip,
+enumerate.
 
 Map and filter are registered in ``watched``, which has the ones for workers.
 """
@@ -10,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.iterators.base import FINISHED, Context, ElementIterator, as_element, failure, make_iterator
+from zmqdata.iterators.base import (
+    FINISHED,
+    Context,
+    ElementIterator,
+    as_element,
+    failure,
+    make_iterator,
+)
 from zmqdata.iterators.inputs import followed, input_iterator
 
 
@@ -60,7 +68,11 @@ class FilterIterator(UnaryIterator):
     def __next__(self) -> Any:
         for element in self._input:
             try:
-                kept = self._predicate(*element) if type(element) is tuple else self._predicate(element)
+                kept = (
+                    self._predicate(*element)
+                    if type(element) is tuple
+                    else self._predicate(element)
+                )
                 if kept is not True and kept is not False:
                     kept = as_bool(kept)
             except Exception as error:
@@ -83,9 +95,14 @@ def as_bool(value: Any) -> bool:
         return bool(value)
     if isinstance(value, np.ndarray) and value.shape == () and value.dtype == np.bool_:
         return bool(value)
-    came = f"an array of shape {value.shape} and dtype {value.dtype}" if isinstance(value, np.ndarray) else repr(value)
+    came = (
+        f"an array of shape {value.shape} and dtype {value.dtype}"
+        if isinstance(value, np.ndarray)
+        else repr(value)
+    )
     raise TypeError(
-        f"a predicate returns one bool, this one returned {came}: compare it with something, or use .all() or .any()"
+        f"a predicate returns one bool, this one returned {came}: compare it with something, or "
+        "use .all() or .any()"
     )
 
 
@@ -121,7 +138,9 @@ class TakeIterator(CountingIterator):
 
 @make_iterator.register(nodes.Skip)
 class SkipIterator(CountingIterator):
-    """Counts down the elements still to be skipped; below zero it is empty, and reads nothing."""
+    """Counts down the elements still to be skipped; below zero it is empty, and reads
+    nothing.
+    """
 
     def __init__(self, node: nodes.Skip, context: Context) -> None:
         super().__init__(node, context, node.count)

@@ -1,4 +1,5 @@
-"""How many threads and elements ahead an AUTOTUNE gets: measured while running. The time is handed in.
+"""How many threads and elements ahead an AUTOTUNE gets: measured while running. The
+time is handed in.
 
 The threads themselves belong to ``crew`` and ``prefetch``.
 """
@@ -24,7 +25,8 @@ _LOOK_EVERY = 16  # elements after which the size of one is looked at
 
 
 class Tuner:
-    """Climbs: takes more threads for as long as elements come faster, then stays; begins again when the load changes.
+    """Climbs: takes more threads for as long as elements come faster, then stays;
+    begins again when the load changes.
 
     Args:
         most: the largest number of threads.
@@ -101,9 +103,11 @@ class BufferSize:
 
 
 class TunedSize(BufferSize):
-    """A number that doubles when the consumer finds nothing in a buffer that was full before.
+    """A number that doubles when the consumer finds nothing in a buffer that was full
+    before.
 
-    A buffer that never was full would not be fuller if it were larger, and one that never is empty is large enough.
+    A buffer that never was full would not be fuller if it were larger, and one that
+    never is empty is large enough.
 
     Args:
         most_bytes: what the elements may take.

@@ -1,4 +1,6 @@
-"""The iterators that take batches apart: unbatch, rebatch and map_batches; and the rows of a batch."""
+"""The iterators that take batches apart: unbatch, rebatch and map_batches; and the rows
+of a batch.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,23 @@ from zmqdata.elements.ragged import RaggedTensor, concatenate
 from zmqdata.elements.shapes import without_width
 from zmqdata.elements.specs import map_structure
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators.base import Context, ElementIterator, as_element, call, failure, make_iterator
+from zmqdata.iterators.base import (
+    Context,
+    ElementIterator,
+    as_element,
+    call,
+    failure,
+    make_iterator,
+)
 from zmqdata.iterators.batch import BatchIterator
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.trail import Trail
 
 _MARK_EVERY = 16
 COPY_BELOW = 16 * 1024
-"""Rows of fewer bytes are copied out of their batch, so that keeping one does not keep the batch."""
+"""Rows of fewer bytes are copied out of their batch, so that keeping one does not keep
+the batch.
+"""
 
 
 def row_count(batch: Any) -> int:
@@ -42,10 +53,13 @@ def row_count(batch: Any) -> int:
     if len(found) == 1:
         return found.pop()
     if not counts:
-        raise InvalidArgumentError(f"cannot take {batch!r} apart: there is no array in it. Make one in a map()")
+        raise InvalidArgumentError(
+            f"cannot take {batch!r} apart: there is no array in it. Make one in a map()"
+        )
     came = ", ".join(f"the array at {place} has {count}" for place, count in counts.items())
     raise InvalidArgumentError(
-        f"cannot take a batch apart whose arrays have different numbers of rows: {came}. Make them equal in a map()"
+        f"cannot take a batch apart whose arrays have different numbers of rows: {came}. Make them "
+        "equal in a map()"
     )
 
 
@@ -60,13 +74,16 @@ def _collect_counts(part: Any, place: str, counts: dict[str, int]) -> None:
         counts[place or "element"] = len(part)
     else:
         raise InvalidArgumentError(
-            f"cannot take a batch apart in which {place or 'the element'} has no axis: came a {type(part).__name__} "
-            f"{part!r}, expected an array of one axis or more. Leave it out, or give it rows, in a map()"
+            f"cannot take a batch apart in which {place or 'the element'} has no axis: came a "
+            f"{type(part).__name__} "
+            f"{part!r}, expected an array of one axis or more. Leave it out, or give it rows, in a "
+            "map()"
         )
 
 
 def rows(batch: Any, start: int = 0) -> Iterator[Any]:
-    """The rows of a batch from one on, in the nesting of the batch. They belong to whoever takes them.
+    """The rows of a batch from one on, in the nesting of the batch. They belong to
+    whoever takes them.
 
     >>> list(rows((np.array([1, 2]), {"y": np.array([3, 4])}), 1))
     [(np.int64(2), {'y': np.int64(4)})]
@@ -118,7 +135,8 @@ def joined(parts: Sequence[Any]) -> Any:
         return map_structure(_joined_leaves, *parts)
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            f"Cannot batch tensors with different shapes, dtypes or structures: batches that follow each other differ "
+            "Cannot batch tensors with different shapes, dtypes or structures: batches that "
+            "follow each other differ "
             f"({error}). Make them equal in a map()"
         ) from None
 
@@ -131,7 +149,8 @@ def _joined_leaves(*leaves: Any) -> Any:
 
 
 class RowsIterator(ElementIterator):
-    """Base of the iterators that hold one batch of their input, and how many of its rows were taken.
+    """Base of the iterators that hold one batch of their input, and how many of its
+    rows were taken.
 
     The state holds the number of that batch; restoring pulls up to 16 batches again.
     """
@@ -185,9 +204,13 @@ class RowsIterator(ElementIterator):
 
 @make_iterator.register(nodes.Unbatch)
 class UnbatchIterator(RowsIterator):
-    """Yields the rows of each element. An element that cannot be taken apart fails once, and the next one follows."""
+    """Yields the rows of each element. An element that cannot be taken apart fails
+    once, and the next one follows.
+    """
 
-    def __init__(self, node: nodes.Unary, context: Context, source: ElementIterator | None = None) -> None:
+    def __init__(
+        self, node: nodes.Unary, context: Context, source: ElementIterator | None = None
+    ) -> None:
         super().__init__(node, source or input_iterator(node, context))
         self._rows: Iterator[Any] = iter(())
 
@@ -206,7 +229,9 @@ class UnbatchIterator(RowsIterator):
 
 @make_iterator.register(nodes.Rebatch)
 class RebatchIterator(RowsIterator):
-    """Cuts and joins batches. When its input fails, the batch in the making is given up, as in batch."""
+    """Cuts and joins batches. When its input fails, the batch in the making is given
+    up, as in batch.
+    """
 
     def __init__(self, node: nodes.Rebatch, context: Context) -> None:
         super().__init__(node, input_iterator(node, context))
@@ -215,7 +240,9 @@ class RebatchIterator(RowsIterator):
         self._ended = False
 
     def _holds(self) -> bool:
-        return super()._holds() or (0 in self._sizes and self._batch is not None)  # of which an empty batch is cut
+        return super()._holds() or (
+            0 in self._sizes and self._batch is not None
+        )  # of which an empty batch is cut
 
     def __next__(self) -> Any:
         if self._ended:
@@ -276,7 +303,8 @@ class _MappedBatches(BatchIterator):
             found = row_count(result)
             if found != count:
                 raise InvalidArgumentError(
-                    f"the function of map_batches returned {found} rows for a batch of {count}: return one row for "
+                    f"the function of map_batches returned {found} rows for a batch of {count}: "
+                    "return one row for "
                     "each, or use batch().map().unbatch(), where their number may change"
                 )
             return result
@@ -288,8 +316,8 @@ class _MappedBatches(BatchIterator):
 class MapBatchesIterator(UnbatchIterator):
     """Yields the rows of what a function makes of each batch.
 
-    The state holds no results: restoring calls the function again, for up to 16 batches. When it fails, its whole batch
-    is given up.
+    The state holds no results: restoring calls the function again, for up to 16
+    batches. When it fails, its whole batch is given up.
     """
 
     def __init__(self, node: nodes.MapBatches, context: Context) -> None:

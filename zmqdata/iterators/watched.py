@@ -1,6 +1,8 @@
-"""map and filter where somebody watches: as in ``transforms``, with the number of each element noted during its call.
+"""map and filter where somebody watches: as in ``transforms``, with the number of each
+element noted during its call.
 
-They are apart so that what nobody watches costs nothing more. Their state has the number beside the input's.
+They are apart so that what nobody watches costs nothing more. Their state has the
+number beside the input's.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class WatchedMapIterator(WatchedIterator):
             self._cells[self._at] = IDLE
 
     def _next_special(self, number: int, element: Any) -> Any:
-        """What comes of an element that killed its process, or may have, or of the next one if it is left out."""
+        """What comes of an element that killed its process, or may have, or of the next
+        one if it is left out.
+        """
         while number in self._special:
             if not self._site.leaves_out(number, self._input.current_split()):
                 with self._site.alone():
@@ -62,7 +66,9 @@ class WatchedMapIterator(WatchedIterator):
     def _call(self, number: int, element: Any) -> Any:
         self._cells[self._at] = number
         try:
-            return as_element(self._function(*element) if type(element) is tuple else self._function(element))
+            return as_element(
+                self._function(*element) if type(element) is tuple else self._function(element)
+            )
         except Exception as error:
             raise self._site.failure(self._node, error) from error
         finally:
@@ -111,4 +117,8 @@ def _map(node: nodes.Map, context: Context) -> ElementIterator:
 @make_iterator.register(nodes.Filter)
 def _filter(node: nodes.Filter, context: Context) -> ElementIterator:
     watch = context.watch
-    return FilterIterator(node, context) if watch is None else WatchedFilterIterator(node, context, watch)
+    return (
+        FilterIterator(node, context)
+        if watch is None
+        else WatchedFilterIterator(node, context, watch)
+    )

@@ -1,6 +1,8 @@
-"""What a pipeline that is watched has: slots to note the number of the element at which a user's function is.
+"""What a pipeline that is watched has: slots to note the number of the element at which
+a user's function is.
 
-A process that dies leaves the notes behind. Where they are kept is the watch's affair, noting that of ``callsites``.
+A process that dies leaves the notes behind. Where they are kept is the watch's affair,
+noting that of ``callsites``.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ class LeftOut:
         node: the operation, and the place in the user's code that made it.
         error: the exception's class and text, or that it killed its process.
         traceback: as Python prints it; empty where there was no exception.
-        split: first and last index (exclusive) of the split that it came from, where a service hands out splits; of a
-            batch, that of its last row. None behind operations that hold elements back or run ahead (shuffle,
-            interleave, prefetch, a parallel map, windows and groups, a cache) or read several sources at a time.
+        split: first and last index (exclusive) of the split that it came from, where a
+            service hands out splits; of a batch, that of its last row. None behind
+            operations that hold elements back or run ahead (shuffle, interleave,
+            prefetch, a parallel map, windows and groups, a cache) or read several
+            sources at a time.
     """
 
     number: int
@@ -47,7 +51,9 @@ class Watch(Protocol):
 
     @property
     def poisoned(self) -> Mapping[str, Collection[int]]:
-        """The numbers of elements that killed their process, by the place of the node that they came to."""
+        """The numbers of elements that killed their process, by the place of the node
+        that they came to.
+        """
 
     @property
     def suspects(self) -> Mapping[str, Collection[int]]:
@@ -60,7 +66,11 @@ class Watch(Protocol):
         """The slot may be used for something else."""
 
     def alone(self) -> AbstractContextManager[object]:
-        """Held while a suspect is called for, so that no two are called for at a time."""
+        """Held while a suspect is called for, so that no two are called for at a
+        time.
+        """
 
     def failed(self, error: BaseException) -> None:
-        """Hears what a call has raised, while its element is noted. It may end the process for a lack of memory."""
+        """Hears what a call has raised, while its element is noted. It may end the
+        process for a lack of memory.
+        """

@@ -1,13 +1,16 @@
-"""Every message that travels between processes, as a frozen struct. Descriptions only: no behaviour lives here.
+"""Every message that travels between processes, as a frozen struct. Descriptions only:
+no behaviour lives here.
 
-``clients`` and ``workers`` hold the talk with the dispatcher, ``links`` that of clients with workers, ``parts`` what
-several messages carry, ``checkpoints`` what a client keeps to open an iteration again. Each docstring says who sends
-the message, when, and what the receiver must do. Asks are verb + noun (``RequestSplits``), reports noun + participle
-(``SplitsAssigned``). ``docs/protocol.md`` says the same for other implementers. Every ask may be repeated: a receiver
-answers a repeated ask the same way.
+``clients`` and ``workers`` hold the talk with the dispatcher, ``links`` that of clients
+with workers, ``parts`` what several messages carry, ``checkpoints`` what a client keeps
+to open an iteration again. Each docstring says who sends the message, when, and what
+the receiver must do. Asks are verb + noun (``RequestSplits``), reports noun +
+participle (``SplitsAssigned``). ``docs/protocol.md`` says the same for other
+implementers. Every ask may be repeated: a receiver answers a repeated ask the same way.
 
-Names: a worker and a client name themselves with a random id that is never used again; datasets, jobs, iterations and
-tasks are numbered by the dispatcher. Ranges of elements are half-open pairs ``(first, stop)``.
+Names: a worker and a client name themselves with a random id that is never used again;
+datasets, jobs, iterations and tasks are numbered by the dispatcher. Ranges of elements
+are half-open pairs ``(first, stop)``.
 """
 
 from __future__ import annotations
@@ -185,14 +188,19 @@ ToWorker = (
     | CloseLink
     | RequestStatus
 )
-SAYS: dict[str, Any] = {"client": FromClient | OpenLink | Grant | CloseLink, "worker": FromWorker, "dispatcher": ()}
-"""What the holder of a role's key may say to a server. Dispatchers connect to nobody."""
+SAYS: dict[str, Any] = {
+    "client": FromClient | OpenLink | Grant | CloseLink,
+    "worker": FromWorker,
+    "dispatcher": (),
+}
+"""What the holder of a role's key may say to a server. Dispatchers connect to nobody.
+"""
 OnLink = Block | EndOfTask | Lineage
 
 
-
 def request_of(message: Message) -> str:
-    """The name under which whoever sent an ask waits for its answer; "" where it waits for none.
+    """The name under which whoever sent an ask waits for its answer; "" where it waits
+    for none.
 
     >>> request_of(RequestStatus("request")), request_of(Probe())
     ('request', '')

@@ -1,4 +1,6 @@
-"""How messages look to whoever prints them: without secrets, and without the content of pipelines and elements."""
+"""How messages look to whoever prints them: without secrets, and without the content of
+pipelines and elements.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Discreet(Struct, frozen=True):
     """
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={_shown(name, getattr(self, name))}" for name in self.__struct_fields__)
+        shown = ", ".join(
+            f"{name}={_shown(name, getattr(self, name))}" for name in self.__struct_fields__
+        )
         return f"{type(self).__name__}({shown})"
 
 

@@ -13,11 +13,15 @@ from zmqdata.messages.discreet import Discreet
 from zmqdata.splits import Split, SplitSource
 
 PROTOCOL_VERSION = 1
-"""Major version of the protocol. Peers of another version are refused; unknown fields of the same version ignored."""
+"""Major version of the protocol. Peers of another version are refused; unknown fields
+of the same version ignored.
+"""
 
 MOST_NUMBER = 1 << 53
 Number = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
-"""A count, or the number of something: sums of thousands of them are still numbers that everybody can write down."""
+"""A count, or the number of something: sums of thousands of them are still numbers that
+everybody can write down.
+"""
 Ranges = tuple[tuple[Number, Number], ...]
 """Sorted, disjoint, half-open ranges of element numbers."""
 
@@ -33,7 +37,9 @@ PIECE_BYTES = 2 << 20
 MOST_PIECE_BYTES = 16 << 20
 """Longer pieces are refused."""
 MOST_WHOLE_BYTES = 32 << 10
-"""A packed pipeline longer than this travels as a part, in pieces: no dispatcher refuses messages of this size."""
+"""A packed pipeline longer than this travels as a part, in pieces: no dispatcher
+refuses messages of this size.
+"""
 
 
 def is_digest(text: str) -> bool:
@@ -42,7 +48,9 @@ def is_digest(text: str) -> bool:
 
 
 class Part(Discreet, frozen=True):
-    """A piece of a pipeline's content: the SHA-256 of its bytes, in 64 hexadecimal characters, and their number."""
+    """A piece of a pipeline's content: the SHA-256 of its bytes, in 64 hexadecimal
+    characters, and their number.
+    """
 
     digest: str
     size: int
@@ -51,10 +59,12 @@ class Part(Discreet, frozen=True):
 class DatasetDescription(Discreet, frozen=True):
     """What the dispatcher and clients need to know of a pipeline without opening it.
 
-    ``sources`` holds one entry per source in left-to-right order, or is None with the reason in ``unsplittable``.
-    ``element_spec`` is the encoded spec, or None when unknown. ``python`` is the client's interpreter version.
-    ``digest`` is that of the packed pipeline, which names its ``parts``: large arrays and shipped code, stored and sent
-    apart from it. It is a part itself where it is too large to go along with ``RegisterDataset``.
+    ``sources`` holds one entry per source in left-to-right order, or is None with the
+    reason in ``unsplittable``. ``element_spec`` is the encoded spec, or None when
+    unknown. ``python`` is the client's interpreter version. ``digest`` is that of the
+    packed pipeline, which names its ``parts``: large arrays and shipped code, stored
+    and sent apart from it. It is a part itself where it is too large to go along with
+    ``RegisterDataset``.
     """
 
     digest: str
@@ -70,26 +80,32 @@ class DatasetDescription(Discreet, frozen=True):
 
 
 class SaveParameters(Discreet, frozen=True):
-    """Where the elements of a job go that nobody reads: ``distributed_save``. ``run`` tells this save from others."""
+    """Where the elements of a job go that nobody reads: ``distributed_save``. ``run``
+    tells this save from others.
+    """
 
     path: str
     run: str
 
 
 class JobParameters(Discreet, frozen=True):
-    """What defines a job. A second client that opens the same name must bring equal parameters.
+    """What defines a job. A second client that opens the same name must bring equal
+    parameters.
 
-    ``cache``: every trainer reads all, out of a window that workers keep. ``by_reference``: all clients are in the
-    processes of their workers and take elements as they are. ``finite``: what becomes of a last round that
-    is not full ("drop" or "pad"), where a coordinated job may end. Not compared: ``block_elements``, most elements in a
-    block, where the job's first client wants few on their way; ``consumer_timeout``, seconds that the others of a
-    coordinated job wait for one that is missing, and ``task_timeout``, the longest that a call of a user's function may
-    take. ``save``: workers write the elements to files, and no client reads it.
-    ``num_tasks``: the order is promised: there are so many tasks, whoever hosts them, each has every so many-th split,
-    and consumers take from them in turn; all that is random follows from ``seed`` then. ``on_poison``: what
-    becomes of an element that kills its process again and again, "fail" or "skip". ``fingerprint``: the content that
-    the client knows under ``dataset_id``, which must be what the dispatcher has there; not compared with other
-    clients'.
+    ``cache``: every trainer reads all, out of a window that workers keep.
+    ``by_reference``: all clients are in the processes of their workers and take
+    elements as they are. ``finite``: what becomes of a last round that is not full
+    ("drop" or "pad"), where a coordinated job may end. Not compared:
+    ``block_elements``, most elements in a block, where the job's first client wants few
+    on their way; ``consumer_timeout``, seconds that the others of a coordinated job
+    wait for one that is missing, and ``task_timeout``, the longest that a call of a
+    user's function may take. ``save``: workers write the elements to files, and no
+    client reads it. ``num_tasks``: the order is promised: there are so many tasks,
+    whoever hosts them, each has every so many-th split, and consumers take from them in
+    turn; all that is random follows from ``seed`` then. ``on_poison``: what becomes of
+    an element that kills its process again and again, "fail" or "skip".
+    ``fingerprint``: the content that the client knows under ``dataset_id``, which must
+    be what the dispatcher has there; not compared with other clients'.
     """
 
     name: str
@@ -113,14 +129,18 @@ class JobParameters(Discreet, frozen=True):
 
 
 class Reader(Discreet, frozen=True):
-    """As whom a client reads: one of the numbered consumers of a coordinated job, or a trainer that shares a cache."""
+    """As whom a client reads: one of the numbered consumers of a coordinated job, or a
+    trainer that shares a cache.
+    """
 
     consumer_index: int | None = None
     trainer_id: str = ""
 
 
 class TaskPlace(Discreet, frozen=True):
-    """Where a client finds a task, number ``index`` of its iteration. ``worker == ""``: between two hosts, wait."""
+    """Where a client finds a task, number ``index`` of its iteration. ``worker == ""``:
+    between two hosts, wait.
+    """
 
     task: int
     attempt: int
@@ -130,7 +150,8 @@ class TaskPlace(Discreet, frozen=True):
 
 
 class View(Discreet, frozen=True):
-    """From ``first_step`` on, each step is one round of one of these tasks, in turn; until the next view begins.
+    """From ``first_step`` on, each step is one round of one of these tasks, in turn;
+    until the next view begins.
 
     ``tasks``: the number of each, and its round at its first step.
     """
@@ -140,11 +161,14 @@ class View(Discreet, frozen=True):
 
 
 class Plan(Discreet, frozen=True):
-    """Which steps the consumers of a coordinated job may read, and what they consist of.
+    """Which steps the consumers of a coordinated job may read, and what they consist
+    of.
 
-    Steps below ``horizon`` may be read; what they are never changes. ``totals``: the rounds of the tasks that have come
-    to their end. ``missing``: the consumers that nobody is at present, which the others wait for. ``end``: the step
-    before which everything lies, once that is known. ``indices``: which tasks of the iteration those in views are.
+    Steps below ``horizon`` may be read; what they are never changes. ``totals``: the
+    rounds of the tasks that have come to their end. ``missing``: the consumers that
+    nobody is at present, which the others wait for. ``end``: the step before which
+    everything lies, once that is known. ``indices``: which tasks of the iteration those
+    in views are.
     """
 
     views: tuple[View, ...]
@@ -156,10 +180,11 @@ class Plan(Discreet, frozen=True):
 
 
 class LeftOutElement(Discreet, frozen=True, array_like=True):
-    """An element that a node of a task leaves out, as it has brought its worker down: ``error`` says how.
+    """An element that a node of a task leaves out, as it has brought its worker down:
+    ``error`` says how.
 
-    ``number`` counts what came to the node, which errors call ``label``; ``split`` is the last one that the task had
-    begun.
+    ``number`` counts what came to the node, which errors call ``label``; ``split`` is
+    the last one that the task had begun.
     """
 
     task: int
@@ -170,11 +195,14 @@ class LeftOutElement(Discreet, frozen=True, array_like=True):
 
 
 class TaskList(Discreet, frozen=True):
-    """All tasks of an iteration that may still give elements. ``closed``: no task will be added any more.
+    """All tasks of an iteration that may still give elements. ``closed``: no task will
+    be added any more.
 
-    A list replaces the one before; a lower version than the last one seen is out of date and ignored. In coordinated
-    jobs it has a ``plan``, in others the ids of all clients that read the iteration. ``left_out``: by all tasks of the
-    iteration, for the reader's quarantine. ``ticket``: what a reader shows workers, which give elements to nobody else.
+    A list replaces the one before; a lower version than the last one seen is out of
+    date and ignored. In coordinated jobs it has a ``plan``, in others the ids of all
+    clients that read the iteration. ``left_out``: by all tasks of the iteration, for
+    the reader's quarantine. ``ticket``: what a reader shows workers, which give
+    elements to nobody else.
     """
 
     version: int
@@ -187,10 +215,12 @@ class TaskList(Discreet, frozen=True):
 
 
 class TaskState(Discreet, frozen=True, array_like=True):
-    """A place in a task: with ``content`` its pipeline goes on where it makes element (or round) ``number`` next.
+    """A place in a task: with ``content`` its pipeline goes on where it makes element
+    (or round) ``number`` next.
 
-    ``needs``: per source, the first entry of the ledger that must be there for that; ``decisions``: the first decision.
-    What is in ``content`` is the worker's affair: what the pipeline's iterator says of itself, in msgpack.
+    ``needs``: per source, the first entry of the ledger that must be there for that;
+    ``decisions``: the first decision. What is in ``content`` is the worker's affair:
+    what the pipeline's iterator says of itself, in msgpack.
     """
 
     number: int
@@ -202,18 +232,23 @@ class TaskState(Discreet, frozen=True, array_like=True):
 class TaskDefinition(Discreet, frozen=True):
     """What a worker needs to host a task: its lineage.
 
-    ``ledger`` holds the splits handed out so far, per source, without the first ``bases`` entries of each, which nobody
-    needs any more; ``skip`` the ranges of elements that consumers have already, which are made again but not sent.
-    ``states``, oldest first: the pipeline goes on from one of them as soon as all before its number is in ``skip``,
-    from the beginning on. ``decisions``, from number ``first_decision`` on, say which elements its operations have left
-    out, and which not: it must be the same this time. ``shard`` of ``num_shards`` is the task's static part, where
-    there are any. ``num_consumers``, ``finite``, ``cache`` and ``by_reference`` are the job's; ``passed``: how many
-    rounds each numbered consumer has behind it. What is random follows from ``seed``, or from ``iteration_seed`` where
-    all tasks of the iteration must draw the same, or from a seed in the pipeline together with ``repetition``, the
-    repetition of the job. ``save_path``: where the worker writes what the task makes, as stream number ``stream``;
-    empty: it sends it to clients. So many of its elements from the first one on were ``delivered``. ``poisoned`` are
-    the elements that nodes leave out, ``suspects`` those at which a process died and that are called for one at a time.
-    ``task_timeout`` is the job's. Only those get elements of it who show the ``ticket`` with their link.
+    ``ledger`` holds the splits handed out so far, per source, without the first
+    ``bases`` entries of each, which nobody needs any more; ``skip`` the ranges of
+    elements that consumers have already, which are made again but not sent. ``states``,
+    oldest first: the pipeline goes on from one of them as soon as all before its number
+    is in ``skip``, from the beginning on. ``decisions``, from number ``first_decision``
+    on, say which elements its operations have left out, and which not: it must be the
+    same this time. ``shard`` of ``num_shards`` is the task's static part, where there
+    are any. ``num_consumers``, ``finite``, ``cache`` and ``by_reference`` are the
+    job's; ``passed``: how many rounds each numbered consumer has behind it. What is
+    random follows from ``seed``, or from ``iteration_seed`` where all tasks of the
+    iteration must draw the same, or from a seed in the pipeline together with
+    ``repetition``, the repetition of the job. ``save_path``: where the worker writes
+    what the task makes, as stream number ``stream``; empty: it sends it to clients. So
+    many of its elements from the first one on were ``delivered``. ``poisoned`` are the
+    elements that nodes leave out, ``suspects`` those at which a process died and that
+    are called for one at a time. ``task_timeout`` is the job's. Only those get elements
+    of it who show the ``ticket`` with their link.
     """
 
     task: int
@@ -250,10 +285,12 @@ class TaskDefinition(Discreet, frozen=True):
 
 
 class Lease(Discreet, frozen=True):
-    """For how many ``seconds`` after a client has said what is answered it may hand out what it holds.
+    """For how many ``seconds`` after a client has said what is answered it may hand out
+    what it holds.
 
-    ``alone``: nobody else reads, so it needs no further answer, as long as it is not itself kept from running.
-    ``free``: what it holds is nobody else's, and may be handed out at any time; it only has to be heard of so often.
+    ``alone``: nobody else reads, so it needs no further answer, as long as it is not
+    itself kept from running. ``free``: what it holds is nobody else's, and may be
+    handed out at any time; it only has to be heard of so often.
     """
 
     seconds: float
@@ -262,15 +299,19 @@ class Lease(Discreet, frozen=True):
 
 
 class TaskReport(Discreet, frozen=True):
-    """What a worker says of a task it hosts: elements produced, total once known, seconds without progress.
+    """What a worker says of a task it hosts: elements produced, total once known,
+    seconds without progress.
 
-    ``incomplete``: a client that is gone was handed elements that it did not report, and the worker has forgotten
-    them; the dispatcher begins a new attempt, which makes them again. ``skipped``: elements that each trainer of a
-    shared cache was too slow for. ``dropped``: elements at its end that were too few for a round. ``failure``: why the
-    task as a whole can not run, in the form of ``Block.failure``; it has no end then. ``busy``: the seconds
-    for which it has been in one call of a user's function, or has made one element, and ``crumb``: which. ``left_out``:
-    elements that could not be made, and were left out as the pipeline wants it, known at the end. ``compressed``: what
-    its blocks are compressed with and how much that saves, for people.
+    ``incomplete``: a client that is gone was handed elements that it did not report,
+    and the worker has forgotten them; the dispatcher begins a new attempt, which makes
+    them again. ``skipped``: elements that each trainer of a shared cache was too slow
+    for. ``dropped``: elements at its end that were too few for a round. ``failure``:
+    why the task as a whole can not run, in the form of ``Block.failure``; it has no end
+    then. ``busy``: the seconds for which it has been in one call of a user's function,
+    or has made one element, and ``crumb``: which. ``left_out``: elements that could not
+    be made, and were left out as the pipeline wants it, known at the end.
+    ``compressed``: what its blocks are compressed with and how much that saves, for
+    people.
     """
 
     task: int
@@ -289,11 +330,13 @@ class TaskReport(Discreet, frozen=True):
 
 
 class StreamGrant(Discreet, frozen=True):
-    """Absolute permission on one stream, counted from its beginning under this link's client.
+    """Absolute permission on one stream, counted from its beginning under this link's
+    client.
 
-    ``elements``/``bytes``: the stream may send through this many. ``handed_out``: so many elements, in the order
-    sent, have reached the training loop and may be forgotten. ``reported``: so many the dispatcher has counted.
-    ``first``: the round with which the stream of a numbered consumer begins.
+    ``elements``/``bytes``: the stream may send through this many. ``handed_out``: so
+    many elements, in the order sent, have reached the training loop and may be
+    forgotten. ``reported``: so many the dispatcher has counted. ``first``: the round
+    with which the stream of a numbered consumer begins.
     """
 
     task: int

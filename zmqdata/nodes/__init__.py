@@ -1,9 +1,12 @@
-"""The operations of a pipeline as frozen descriptions: one class per operation, each holding its inputs.
+"""The operations of a pipeline as frozen descriptions: one class per operation, each
+holding its inputs.
 
-A node says what to do, how many elements come out, how its source is split, and what its elements look like where that
-follows from its inputs. Running belongs to ``iterators``, the surface and the checks of arguments to ``dataset``.
+A node says what to do, how many elements come out, how its source is split, and what
+its elements look like where that follows from its inputs. Running belongs to
+``iterators``, the surface and the checks of arguments to ``dataset``.
 
-A new source from outside of this package is a subclass of ``Node`` and an executor registered with ``make_iterator``.
+A new source from outside of this package is a subclass of ``Node`` and an executor
+registered with ``make_iterator``.
 """
 
 from __future__ import annotations
@@ -31,7 +34,13 @@ from zmqdata.nodes.mapping import (
     ParallelRandomMap,
     RandomMap,
 )
-from zmqdata.nodes.options import AutoShardPolicy, ExternalStatePolicy, Options, WithOptions, options_of
+from zmqdata.nodes.options import (
+    AutoShardPolicy,
+    ExternalStatePolicy,
+    Options,
+    WithOptions,
+    options_of,
+)
 from zmqdata.nodes.records import Csv, CsvColumn, Files, FixedLengthRecords, Sql, TFRecords
 from zmqdata.nodes.selections import (
     SHARD_HINT,

@@ -1,4 +1,5 @@
-"""What all nodes have: inputs, the user's line of code, a label, cardinality, splits and spec.
+"""What all nodes have: inputs, the user's line of code, a label, cardinality, splits
+and spec.
 
 The operations themselves are in ``sources``, ``transforms`` and ``combinations``.
 """
@@ -15,7 +16,8 @@ from zmqdata.splits import SplitSource
 
 
 class ByIdentity:
-    """Put before ``Node`` where arrays and the like have no single answer to whether they are equal.
+    """Put before ``Node`` where arrays and the like have no single answer to whether
+    they are equal.
 
     Each such node is equal to itself only.
     """
@@ -26,7 +28,8 @@ class ByIdentity:
 
 AT_ITS_PLACE = "goes on at its place"
 NOTHING_AGAIN = "does nothing again"
-"""What restoring costs where it costs nothing: of a source, and of what has an input."""
+"""What restoring costs where it costs nothing: of a source, and of what has an input.
+"""
 
 FILE_AGAIN = "opens its file again; a compressed one is unpacked up to the place"
 """What restoring costs where a file is read."""
@@ -41,7 +44,8 @@ class Node:
 
     Attributes:
         inputs: the nodes whose elements it takes, left to right; none for a source.
-        site: ``"train.py:12"``, the place in the user's code that made it, or "". Not part of what it is.
+        site: ``"train.py:12"``, the place in the user's code that made it, or "". Not
+            part of what it is.
     """
 
     inputs: tuple[Node, ...] = ()
@@ -50,20 +54,30 @@ class Node:
     operation: ClassVar[str] = ""
     """What the method of ``Dataset`` is called."""
     restoring: ClassVar[str] = ""
-    """What an iterator does when it is restored, for ``describe``: a verb and what it costs. "" is not stated."""
+    """What an iterator does when it is restored, for ``describe``: a verb and what it
+    costs. "" is not stated.
+    """
     own_state: ClassVar[int] = 8
-    """About how many bytes it adds to the state of an iterator, where ``state_bytes`` does not say more."""
+    """About how many bytes it adds to the state of an iterator, where ``state_bytes``
+    does not say more.
+    """
     state_growth: ClassVar[str] = ""
-    """What its state grows with beyond ``state_bytes``, such as "16 bytes for each distinct element"."""
+    """What its state grows with beyond ``state_bytes``, such as "16 bytes for each
+    distinct element".
+    """
 
     characteristics: ClassVar[Any] = None
-    """By name, what tells it from a node for which a state does not fit; None: all of its parameters."""
+    """By name, what tells it from a node for which a state does not fit; None: all of
+    its parameters.
+    """
 
     is_source: ClassVar[bool] = False
     """Whether it counts as one source for splitting, although it has inputs."""
 
     refills: ClassVar[bool] = False
-    """Whether a pass that gave nothing says nothing about the next one, because others take from it too."""
+    """Whether a pass that gave nothing says nothing about the next one, because others
+    take from it too.
+    """
 
     @property
     def label(self) -> str:
@@ -88,7 +102,9 @@ class Node:
 
     @property
     def apart(self) -> tuple[Node, ...]:
-        """Nodes that it runs beside its inputs. They are not split: each worker runs all of them."""
+        """Nodes that it runs beside its inputs. They are not split: each worker runs
+        all of them.
+        """
         return ()
 
     @property
@@ -104,7 +120,8 @@ class Node:
             UnimplementedError: the source cannot be split.
         """
         raise UnimplementedError(
-            f"Cannot create split providers for dataset of type {type(self).__name__}: {self.label} must be read as a "
+            f"Cannot create split providers for dataset of type {type(self).__name__}: "
+            f"{self.label} must be read as a "
             "whole. Distribute it with ShardingPolicy.OFF, where each worker reads all of it"
         )
 
@@ -116,7 +133,8 @@ class Node:
 def split_sources(node: Node) -> list[SplitSource]:
     """The sources that need a split provider, left to right.
 
-    Nested datasets (made by the functions of flat_map and interleave) and the indices of enumerate need none.
+    Nested datasets (made by the functions of flat_map and interleave) and the indices
+    of enumerate need none.
 
     Raises:
         UnimplementedError: one of the sources cannot be split.

@@ -1,4 +1,5 @@
-"""The nodes that make batches with padding or ragged leaves, and those that take batches apart.
+"""The nodes that make batches with padding or ragged leaves, and those that take
+batches apart.
 
 ``Batch`` itself is in ``transforms``. Running all of them belongs to ``iterators``.
 """
@@ -28,7 +29,9 @@ from zmqdata.nodes.transforms import Batch, Unary
 
 
 class Padding(NamedTuple):
-    """What becomes of one leaf: the shape to pad to (None: the longest in the batch), and with what (None: zeros)."""
+    """What becomes of one leaf: the shape to pad to (None: the longest in the batch),
+    and with what (None: zeros).
+    """
 
     shape: Shape | None = None
     value: Any = None
@@ -57,11 +60,14 @@ def _for_each_leaf(name: str, structure: Any, given: Any) -> Any:
     if given is None or (name == "padding_values" and not isinstance(given, (dict, tuple))):
         return map_structure(lambda _: given, structure)
     try:
-        return map_structure(lambda _, one: _shape(one) if name == "padded_shapes" else one, structure, given)
+        return map_structure(
+            lambda _, one: _shape(one) if name == "padded_shapes" else one, structure, given
+        )
     except (TypeError, ValueError) as error:
         nesting = map_structure(lambda _: "*", structure)
         raise InvalidArgumentError(
-            f"{name} must have the nesting of the elements, which is {nesting}; got {given!r} ({error}). Give one for "
+            f"{name} must have the nesting of the elements, which is {nesting}; got {given!r} "
+            f"({error}). Give one for "
             "each leaf"
         ) from None
 
@@ -80,7 +86,8 @@ def padded_spec(spec: Any, known: Any, padded_shapes: Any, length: int | None) -
 
     Args:
         spec: of the elements.
-        known: the same if it follows by rule, else None; then all lengths are those of one element.
+        known: the same if it follows by rule, else None; then all lengths are those of
+            one element.
         padded_shapes: as given by the user.
         length: None where it varies.
 
@@ -132,7 +139,8 @@ class RaggedBatch(Batch):
 
 
 def ragged_axes(spec: Any, by_rule: bool) -> int:
-    """How many axes of a leaf become ragged: through the last that may vary; without a rule each of them may.
+    """How many axes of a leaf become ragged: through the last that may vary; without a
+    rule each of them may.
 
     >>> [ragged_axes(TensorSpec(shape), True) for shape in ((None, 3), (5, 3), (5, None))]
     [1, 0, 2]
@@ -160,7 +168,8 @@ class Unbatch(Unary):
 
 
 def row_count(node: Node) -> int:
-    """How many rows all elements of a node have together, or UNKNOWN_CARDINALITY or INFINITE_CARDINALITY.
+    """How many rows all elements of a node have together, or UNKNOWN_CARDINALITY or
+    INFINITE_CARDINALITY.
 
     >>> from zmqdata.nodes import Range
     >>> row_count(Batch(inputs=(Range(start=0, stop=7),), batch_size=2, drop_remainder=True))
@@ -215,7 +224,8 @@ class BucketBySequenceLength(Unary):
     """Batches of elements of about the same length.
 
     Attributes:
-        boundaries: bucket ``i`` holds lengths below ``boundaries[i]``, the last one all others.
+        boundaries: bucket ``i`` holds lengths below ``boundaries[i]``, the last one all
+            others.
         batch_sizes: one for each bucket.
     """
 
@@ -228,7 +238,9 @@ class BucketBySequenceLength(Unary):
     no_padding: bool = False
     drop_remainder: bool = False
     operation: ClassVar[str] = "bucket_by_sequence_length"
-    restoring: ClassVar[str] = "pulls again from the oldest element that waits, which a rare length makes long ago"
+    restoring: ClassVar[str] = (
+        "pulls again from the oldest element that waits, which a rare length makes long ago"
+    )
 
     @property
     def argument(self) -> str:
@@ -253,7 +265,9 @@ class BucketBySequenceLength(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class MapBatches(Batch):
-    """The rows of what a function makes of batches of ``batch_size`` elements; as many as went in."""
+    """The rows of what a function makes of batches of ``batch_size`` elements; as many
+    as went in.
+    """
 
     function: Callable[..., Any]
     output_spec: Any = None

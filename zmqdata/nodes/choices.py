@@ -1,4 +1,6 @@
-"""The nodes that take from several inputs by choice, and the endless sources. Running them belongs to ``iterators``."""
+"""The nodes that take from several inputs by choice, and the endless sources. Running
+them belongs to ``iterators``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec, merge_specs
+from zmqdata.elements.specs import (
+    INFINITE_CARDINALITY,
+    UNKNOWN_CARDINALITY,
+    TensorSpec,
+    merge_specs,
+)
 from zmqdata.nodes.base import AT_ITS_PLACE, NOTHING_AGAIN, Infer, Node
 from zmqdata.nodes.transforms import Unary
 from zmqdata.splits import IndexSplits, SplitSource
@@ -16,7 +23,9 @@ from zmqdata.splits import IndexSplits, SplitSource
 
 @dataclass(frozen=True, kw_only=True)
 class Counter(Node):
-    """``start``, ``start + step`` and so on, without end; each iterator counts for itself."""
+    """``start``, ``start + step`` and so on, without end; each iterator counts for
+    itself.
+    """
 
     start: Any = 0
     step: Any = 1
@@ -60,7 +69,9 @@ class RandomChoices(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedChoices(Unary):
-    """A number from 0 on for each element of its input, which holds the weights for this draw."""
+    """A number from 0 on for each element of its input, which holds the weights for
+    this draw.
+    """
 
     count: int
     seed: int | None = None
@@ -77,8 +88,10 @@ class Choose(Node):
     """From its inputs, one element at a time, the one that ``choices`` names.
 
     Attributes:
-        choices: yields the number of an input. It is no input of its own: it is not split, each worker runs all of it.
-        stop_on_empty: ends when the chosen input has ended; else that choice is passed over.
+        choices: yields the number of an input. It is no input of its own: it is not
+            split, each worker runs all of it.
+        stop_on_empty: ends when the chosen input has ended; else that choice is passed
+            over.
         name: the operation in the user's code.
     """
 
@@ -90,7 +103,9 @@ class Choose(Node):
 
     @property
     def label(self) -> str:
-        return f"{self.name}({len(self.inputs)} datasets)" + (f" at {self.site}" if self.site else "")
+        return f"{self.name}({len(self.inputs)} datasets)" + (
+            f" at {self.site}" if self.site else ""
+        )
 
     @property
     def apart(self) -> tuple[Node, ...]:

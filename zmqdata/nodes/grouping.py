@@ -1,4 +1,6 @@
-"""The nodes that put elements together in datasets or running states. Running them belongs to ``iterators``."""
+"""The nodes that put elements together in datasets or running states. Running them
+belongs to ``iterators``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,13 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, ClassVar
 
-from zmqdata.elements.specs import UNKNOWN_CARDINALITY, DatasetSpec, map_structure, merge_specs, spec_of
+from zmqdata.elements.specs import (
+    UNKNOWN_CARDINALITY,
+    DatasetSpec,
+    map_structure,
+    merge_specs,
+    spec_of,
+)
 from zmqdata.nodes.base import AT_ITS_PLACE, Infer, Node, function_name
 from zmqdata.nodes.transforms import Unary
 
@@ -17,13 +25,16 @@ Wrap = Callable[[Node], Any]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Elements(Node):
-    """Elements that an iterator holds: the source of the datasets that window and group_by_window make."""
+    """Elements that an iterator holds: the source of the datasets that window and
+    group_by_window make.
+    """
 
     elements: tuple[Any, ...] = field(repr=False)
     operation: ClassVar[str] = "elements"
     restoring: ClassVar[str] = AT_ITS_PLACE
 
-    # Arrays have no single answer to whether they are equal: each node is equal to itself only.
+    # Arrays have no single answer to whether they are equal: each node is equal to
+    # itself only.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -41,7 +52,9 @@ class Elements(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Window(Unary):
-    """Datasets of ``size`` elements that lie ``stride`` apart, each beginning ``shift`` after the one before."""
+    """Datasets of ``size`` elements that lie ``stride`` apart, each beginning ``shift``
+    after the one before.
+    """
 
     size: int
     shift: int
@@ -75,7 +88,8 @@ class Window(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupByWindow(Unary):
-    """The elements of the datasets that a function makes of each full group of elements of the same key.
+    """The elements of the datasets that a function makes of each full group of elements
+    of the same key.
 
     Attributes:
         window_size: when a group is full; None: ``window_size_function(key)`` tells.
@@ -87,7 +101,9 @@ class GroupByWindow(Unary):
     window_size_function: Callable[[Any], Any] | None = None
     wrap: Wrap = field(repr=False)
     operation: ClassVar[str] = "group_by_window"
-    restoring: ClassVar[str] = "pulls again from the oldest element that waits, which a rare key makes long ago"
+    restoring: ClassVar[str] = (
+        "pulls again from the oldest element that waits, which a rare key makes long ago"
+    )
     own_state: ClassVar[int] = 24
     state_growth: ClassVar[str] = "16 bytes for each key and 4 for each element that waits"
 
@@ -125,7 +141,9 @@ class Reducer:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not callable(value):
-                raise TypeError(f"{name} must be callable, got {value!r} of type {type(value).__name__}")
+                raise TypeError(
+                    f"{name} must be callable, got {value!r} of type {type(value).__name__}"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +153,9 @@ class GroupByReducer(Unary):
     key_function: Callable[..., Any]
     reducer: Reducer
     operation: ClassVar[str] = "group_by_reducer"
-    restoring: ClassVar[str] = "does nothing again, but folds all again if states are no arrays, numbers and texts"
+    restoring: ClassVar[str] = (
+        "does nothing again, but folds all again if states are no arrays, numbers and texts"
+    )
     own_state: ClassVar[int] = 8
     state_growth: ClassVar[str] = "what is carried for each key"
 

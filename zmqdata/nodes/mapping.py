@@ -13,7 +13,9 @@ from zmqdata.nodes.transforms import Interleave, Map, Unary
 
 @dataclass(frozen=True, kw_only=True)
 class RandomMap(Unary):
-    """A function of each element and a random generator that follows from seed, repetition and number."""
+    """A function of each element and a random generator that follows from seed,
+    repetition and number.
+    """
 
     function: Callable[..., Any]
     seed: int | None = None
@@ -55,7 +57,9 @@ class GuardedMap(Map):
 
 @dataclass(frozen=True, kw_only=True)
 class GuardedRandomMap(GuardedMap):
-    """A random map that calls again, with the same draws, or leaves elements out; attributes as both have them."""
+    """A random map that calls again, with the same draws, or leaves elements out;
+    attributes as both have them.
+    """
 
     seed: int | None = None
     rerandomize_each_iteration: bool = True
@@ -68,7 +72,8 @@ class ParallelMap(GuardedMap):
 
     Attributes:
         num_parallel_calls: how many; AUTOTUNE leaves it to zmqdata.
-        deterministic: in the order of the input; False: as the calls return. None: what the options say.
+        deterministic: in the order of the input; False: as the calls return. None: what
+            the options say.
     """
 
     num_parallel_calls: int
@@ -83,7 +88,9 @@ class ParallelMap(GuardedMap):
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelRandomMap(ParallelMap):
-    """A random map on several threads; attributes as ``RandomMap`` and ``ParallelMap``."""
+    """A random map on several threads; attributes as ``RandomMap`` and
+    ``ParallelMap``.
+    """
 
     seed: int | None = None
     rerandomize_each_iteration: bool = True
@@ -92,11 +99,15 @@ class ParallelRandomMap(ParallelMap):
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelInterleave(Interleave):
-    """An interleave whose datasets are read ahead on several threads; attributes as ``ParallelMap``."""
+    """An interleave whose datasets are read ahead on several threads; attributes as
+    ``ParallelMap``.
+    """
 
     num_parallel_calls: int
     deterministic: bool | None = None
-    restoring: ClassVar[str] = "opens up to 32 datasets again, and pulls up to 32 elements of each again"
+    restoring: ClassVar[str] = (
+        "opens up to 32 datasets again, and pulls up to 32 elements of each again"
+    )
 
     @property
     def is_deterministic(self) -> bool:

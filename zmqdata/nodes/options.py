@@ -1,4 +1,6 @@
-"""``Options`` of a pipeline, and the node that sets them. Who follows an option is said at the option."""
+"""``Options`` of a pipeline, and the node that sets them. Who follows an option is said
+at the option.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ Settings = tuple[tuple[str, Any], ...]
 
 
 class ExternalStatePolicy(enum.Enum):
-    """What to do about state outside of a pipeline when it is shipped. As in tf.data."""
+    """What to do about state outside of a pipeline when it is shipped. As in
+    tf.data.
+    """
 
     WARN = 0
     IGNORE = 1
@@ -67,7 +71,9 @@ _GROUPS = frozenset(name.partition(".")[0] for name in _KNOWN if "." in name)
 
 
 class OptionGroup:
-    """The options under one name, as ``options.autotune`` has: read and set as attributes; None is not set."""
+    """The options under one name, as ``options.autotune`` has: read and set as
+    attributes; None is not set.
+    """
 
     def __init__(self, settings: dict[str, Any], prefix: str = "") -> None:
         object.__setattr__(self, "_settings", settings)
@@ -93,32 +99,40 @@ class OptionGroup:
             return
         if not fits(value):
             raise TypeError(
-                f"the option {full} must be {expected} or None, got {value!r} of type {type(value).__name__}"
+                f"the option {full} must be {expected} or None, got {value!r} of type "
+                f"{type(value).__name__}"
             )
         self._settings[full] = value
 
     def _known(self, full: str) -> tuple[str, Callable[[Any], bool]]:
         if full not in _KNOWN:
             raise AttributeError(
-                f"there is no option {full}. The options that have an effect here are {', '.join(_KNOWN)}; leave out "
+                f"there is no option {full}. The options that have an effect here are "
+                f"{', '.join(_KNOWN)}; leave out "
                 "the others of tf.data, they concern TensorFlow's runtime"
             )
         return _KNOWN[full]
 
 
 class Options(OptionGroup):
-    """What holds for a pipeline as a whole; given to it by ``with_options``. What is None is not set.
+    """What holds for a pipeline as a whole; given to it by ``with_options``. What is
+    None is not set.
 
     Attributes:
-        deterministic: whether parallel operations that were not told otherwise keep the order; not set: they do.
-        autotune.enabled: whether AUTOTUNE changes numbers while running; not set: it does.
-        autotune.ram_budget: bytes that each operation with AUTOTUNE may hold in elements ahead; not set: 512 MiB.
+        deterministic: whether parallel operations that were not told otherwise keep the
+            order; not set: they do.
+        autotune.enabled: whether AUTOTUNE changes numbers while running; not set: it
+            does.
+        autotune.ram_budget: bytes that each operation with AUTOTUNE may hold in
+            elements ahead; not set: 512 MiB.
         autotune.cpu_budget: threads that AUTOTUNE may use.
-        threading.private_threadpool_size: how many calls each parallel map and interleave may make at a time, however
-            many it was told to; 0: as many as there are cores.
+        threading.private_threadpool_size: how many calls each parallel map and
+            interleave may make at a time, however many it was told to; 0: as many as
+            there are cores.
         dataset_name: a name for whoever watches.
         experimental_external_state_policy: an ``ExternalStatePolicy``, kept as it is.
-        experimental_distribute.auto_shard_policy: an ``AutoShardPolicy``, kept as it is.
+        experimental_distribute.auto_shard_policy: an ``AutoShardPolicy``, kept as it
+            is.
 
     >>> options = Options()
     >>> options.deterministic = False
@@ -126,7 +140,8 @@ class Options(OptionGroup):
     >>> options
     Options(autotune.ram_budget=1073741824, deterministic=False)
 
-    As ``tf.data.Options``. Setting an option of tf.data that has no meaning here is an AttributeError.
+    As ``tf.data.Options``. Setting an option of tf.data that has no meaning here is an
+    AttributeError.
     """
 
     def __init__(self, settings: Iterable[tuple[str, Any]] = ()) -> None:
@@ -147,7 +162,10 @@ class Options(OptionGroup):
         for name, value in later.settings:
             if self._settings.get(name, value) != value:
                 before = self._settings[name]
-                warnings.warn(f"Changing the value of option {name} from {before!r} to {value!r}.", stacklevel=3)
+                warnings.warn(
+                    f"Changing the value of option {name} from {before!r} to {value!r}.",
+                    stacklevel=3,
+                )
         return Options({**self._settings, **later._settings}.items())
 
     def __eq__(self, other: object) -> bool:
@@ -185,7 +203,9 @@ def options_of(node: Node) -> Options:
     Options(deterministic=False)
     """
     options, seen = Options(), set[int]()
-    waiting = [(node, False)]  # a node, and whether its inputs are done; without recursion, as pipelines may be long
+    waiting = [
+        (node, False)
+    ]  # a node, and whether its inputs are done; without recursion, as pipelines may be long
     while waiting:
         current, is_ready = waiting.pop()
         if is_ready:

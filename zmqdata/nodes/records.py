@@ -1,4 +1,6 @@
-"""The sources that read records from files and data bases. Reading them belongs to ``iterators``."""
+"""The sources that read records from files and data bases. Reading them belongs to
+``iterators``.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class Files(Node):
 
     @property
     def argument(self) -> str:
-        return ", ".join(map(repr, self.filenames[:1])) + (", ..." if len(self.filenames) > 1 else "")
+        return ", ".join(map(repr, self.filenames[:1])) + (
+            ", ..." if len(self.filenames) > 1 else ""
+        )
 
     @property
     def split_source(self) -> SplitSource:
@@ -55,16 +59,20 @@ class FixedLengthRecords(Files):
 
 
 def whole_only(node: Node, kind: str) -> UnimplementedError:
-    """What asking for the splits of a source comes to that has none; ``kind`` is what tf.data calls it."""
+    """What asking for the splits of a source comes to that has none; ``kind`` is what
+    tf.data calls it.
+    """
     return UnimplementedError(
-        f"Cannot create split providers for dataset of type {kind}: {node.label} must be read as a whole. Distribute "
+        f"Cannot create split providers for dataset of type {kind}: {node.label} must be read as a "
+        "whole. Distribute "
         "it with ShardingPolicy.OFF, where each worker reads all of it"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CsvColumn:
-    """One column that is read: its number in the file, what it becomes, and what stands in for a missing value.
+    """One column that is read: its number in the file, what it becomes, and what stands
+    in for a missing value.
 
     Attributes:
         required: whether a missing value is an error; ``default`` is not used then.

@@ -1,4 +1,6 @@
-"""The nodes with one input that pass elements on or not, one by one. Running them belongs to ``iterators``."""
+"""The nodes with one input that pass elements on or not, one by one. Running them
+belongs to ``iterators``.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,16 @@ from zmqdata.nodes.base import NOTHING_AGAIN, Infer, function_name
 from zmqdata.nodes.transforms import Unary
 
 SHARD_HINT = -1
-"""In the place of both arguments of ``shard``: the number of workers and the index of this one, where the service says
-so."""
+"""In the place of both arguments of ``shard``: the number of workers and the index of
+this one, where the service says so.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard(Unary):
-    """Every ``num_shards``-th element, from number ``index`` on; ``SHARD_HINT`` for both leaves it to the service."""
+    """Every ``num_shards``-th element, from number ``index`` on; ``SHARD_HINT`` for
+    both leaves it to the service.
+    """
 
     num_shards: int
     index: int
@@ -46,11 +51,14 @@ class Shard(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class StaticShard(Shard):
-    """The shard of one worker, which the service puts into a pipeline under a static sharding policy.
+    """The shard of one worker, which the service puts into a pipeline under a static
+    sharding policy.
 
     Attributes:
-        of_files: whether its elements are names of files, of which each shard must get one at least.
-        seed: of all that lies under it, so that random orders there are the same for all shards; None: the task's.
+        of_files: whether its elements are names of files, of which each shard must get
+            one at least.
+        seed: of all that lies under it, so that random orders there are the same for
+            all shards; None: the task's.
     """
 
     of_files: bool = False
@@ -90,14 +98,19 @@ class Unique(Unary):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scan(Unary):
-    """The second results of a function of a running state and the element; the first is the next state."""
+    """The second results of a function of a running state and the element; the first is
+    the next state.
+    """
 
     initial_state: Any = field(repr=False)
     function: Callable[..., Any]
     operation: ClassVar[str] = "scan"
-    restoring: ClassVar[str] = "does nothing again, but runs all again if its state is no arrays, numbers and texts"
+    restoring: ClassVar[str] = (
+        "does nothing again, but runs all again if its state is no arrays, numbers and texts"
+    )
 
-    # Arrays have no single answer to whether they are equal: each node is equal to itself only.
+    # Arrays have no single answer to whether they are equal: each node is equal to
+    # itself only.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -148,11 +161,13 @@ class AssertCardinality(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class RejectionResample(Unary):
-    """Pairs of class and element, of which as many are left out as it takes to get the target distribution.
+    """Pairs of class and element, of which as many are left out as it takes to get the
+    target distribution.
 
     Attributes:
         target: the wanted probability of each class.
-        initial: the probability of each class in the input; None: estimated while running.
+        initial: the probability of each class in the input; None: estimated while
+            running.
     """
 
     function: Callable[..., Any]
@@ -173,7 +188,9 @@ class RejectionResample(Unary):
     @property
     def cardinality(self) -> int:
         count = self.input.cardinality
-        return count if self.keeps_all or count in (0, INFINITE_CARDINALITY) else UNKNOWN_CARDINALITY
+        return (
+            count if self.keeps_all or count in (0, INFINITE_CARDINALITY) else UNKNOWN_CARDINALITY
+        )
 
     @property
     def keeps_all(self) -> bool:

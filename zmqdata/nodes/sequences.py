@@ -1,4 +1,6 @@
-"""The sources made of Python objects and of random numbers. Reading them belongs to ``iterators``."""
+"""The sources made of Python objects and of random numbers. Reading them belongs to
+``iterators``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from zmqdata.splits import IndexSplits, SplitSource
 
 @dataclass(frozen=True, kw_only=True)
 class Random(Node):
-    """Random integers below 2**32, without end. A split is an index: no two workers draw the same number."""
+    """Random integers below 2**32, without end. A split is an index: no two workers
+    draw the same number.
+    """
 
     seed: int | None = None
     rerandomize_each_iteration: bool = False

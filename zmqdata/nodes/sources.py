@@ -1,4 +1,6 @@
-"""The nodes without inputs: where elements come from. Reading them belongs to ``iterators``."""
+"""The nodes without inputs: where elements come from. Reading them belongs to
+``iterators``.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ class Range(Node):
 
     @property
     def argument(self) -> str:
-        return f"{self.start}, {self.stop}, {self.step}" if (self.start, self.step) != (0, 1) else str(self.stop)
+        return (
+            f"{self.start}, {self.stop}, {self.step}"
+            if (self.start, self.step) != (0, 1)
+            else str(self.stop)
+        )
 
     @property
     def cardinality(self) -> int:
@@ -107,7 +113,9 @@ class FromGenerator(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class ListFiles(Node):
-    """The names of the files that match absolute patterns, listed anew for each repetition."""
+    """The names of the files that match absolute patterns, listed anew for each
+    repetition.
+    """
 
     patterns: tuple[str, ...]
     shuffle: bool
@@ -144,7 +152,9 @@ class TextLines(Node):
 
     @property
     def argument(self) -> str:
-        return ", ".join(map(repr, self.filenames[:1])) + (", ..." if len(self.filenames) > 1 else "")
+        return ", ".join(map(repr, self.filenames[:1])) + (
+            ", ..." if len(self.filenames) > 1 else ""
+        )
 
     @property
     def split_source(self) -> SplitSource:

@@ -1,4 +1,6 @@
-"""The operations that keep elements, in memory or in files. Running them belongs to ``iterators``."""
+"""The operations that keep elements, in memory or in files. Running them belongs to
+``iterators``.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,15 @@ from zmqdata.splits import IndexSplits, SplitSource
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cache(ByIdentity, Unary):
-    """The elements of its input, which runs once: in memory, or with a file name in the folder of that name."""
+    """The elements of its input, which runs once: in memory, or with a file name in the
+    folder of that name.
+    """
 
     filename: str = ""
     operation: ClassVar[str] = "cache"
-    restoring: ClassVar[str] = "pulls up to a 32nd of the elements again; all of them if its file is gone"
+    restoring: ClassVar[str] = (
+        "pulls up to a 32nd of the elements again; all of them if its file is gone"
+    )
     own_state: ClassVar[int] = 64
 
     @property
@@ -35,7 +41,9 @@ class Cache(ByIdentity, Unary):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Snapshot(ByIdentity, Unary):
-    """As a cache in files, one for each pipeline whose fingerprint differs. It is read as a whole."""
+    """As a cache in files, one for each pipeline whose fingerprint differs. It is read
+    as a whole.
+    """
 
     path: str
     pipeline: str
@@ -57,7 +65,8 @@ class Snapshot(ByIdentity, Unary):
     @property
     def split_source(self) -> SplitSource:
         raise UnimplementedError(
-            f"Splitting is not implemented for snapshot datasets: {self.label} must be read as a whole. Distribute it "
+            f"Splitting is not implemented for snapshot datasets: {self.label} must be read as a "
+            "whole. Distribute it "
             "with ShardingPolicy.OFF, or take the snapshot away"
         )
 
@@ -69,7 +78,8 @@ class Load(Node):
     Attributes:
         run: tells whether something else was saved there since.
         elements_spec: None where it is not known.
-        chunks: the number of chunks that several tasks may share; None: only one may read them.
+        chunks: the number of chunks that several tasks may share; None: only one may
+            read them.
     """
 
     path: str
@@ -127,8 +137,10 @@ class LoadGrowing(Node):
     @property
     def split_source(self) -> SplitSource:
         raise UnimplementedError(
-            f"Splitting is not implemented for a save that is still being written: {self.label} must be read as a "
-            "whole. Distribute it with ShardingPolicy.OFF, or call load() again once the save is done"
+            f"Splitting is not implemented for a save that is still being written: {self.label} "
+            "must be read as a "
+            "whole. Distribute it with ShardingPolicy.OFF, or call load() again once the save is "
+            "done"
         )
 
     def spec(self, infer: Infer) -> Any:

@@ -8,13 +8,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec, with_leading_axis
+from zmqdata.elements.specs import (
+    INFINITE_CARDINALITY,
+    UNKNOWN_CARDINALITY,
+    TensorSpec,
+    with_leading_axis,
+)
 from zmqdata.nodes.base import NOTHING_AGAIN, Infer, Node, function_name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unary(Node):
-    """An operation with one input whose elements and number it keeps, unless a subclass says otherwise."""
+    """An operation with one input whose elements and number it keeps, unless a subclass
+    says otherwise.
+    """
 
     @property
     def input(self) -> Node:
@@ -66,13 +73,17 @@ class Filter(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class FlatMap(Unary):
-    """The elements of the datasets that a function makes of each element, one dataset after the other."""
+    """The elements of the datasets that a function makes of each element, one dataset
+    after the other.
+    """
 
     function: Callable[..., Any]
     operation: ClassVar[str] = "flat_map"
     own_state: ClassVar[int] = 16
     state_growth: ClassVar[str] = "that of the dataset being read"
-    restoring: ClassVar[str] = "pulls up to 16 elements again, and calls the function for those being read"
+    restoring: ClassVar[str] = (
+        "pulls up to 16 elements again, and calls the function for those being read"
+    )
 
     @property
     def argument(self) -> str:
@@ -88,7 +99,9 @@ class FlatMap(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class Interleave(FlatMap):
-    """As FlatMap, from ``cycle_length`` datasets in turn, ``block_length`` elements at a time."""
+    """As FlatMap, from ``cycle_length`` datasets in turn, ``block_length`` elements at
+    a time.
+    """
 
     cycle_length: int
     block_length: int = 1
@@ -122,7 +135,9 @@ class Batch(Unary):
         return count // self.batch_size if self.drop_remainder else -(-count // self.batch_size)
 
     def spec(self, infer: Infer) -> Any:
-        return with_leading_axis(infer(self.input), self.batch_size if self.drop_remainder else None)
+        return with_leading_axis(
+            infer(self.input), self.batch_size if self.drop_remainder else None
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +239,9 @@ class Enumerate(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class Prefetch(Unary):
-    """Prepares up to ``buffer_size`` elements ahead, in a thread; AUTOTUNE leaves the number to zmqdata."""
+    """Prepares up to ``buffer_size`` elements ahead, in a thread; AUTOTUNE leaves the
+    number to zmqdata.
+    """
 
     buffer_size: int
     operation: ClassVar[str] = "prefetch"

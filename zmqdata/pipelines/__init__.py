@@ -1,8 +1,10 @@
-"""Shipping pipelines: packed by clients, carried unopened by the dispatcher, opened by workers.
+"""Shipping pipelines: packed by clients, carried unopened by the dispatcher, opened by
+workers.
 
-The public names of the package; what runs is in ``packing`` (bytes and back), ``pickler`` (the only module that imports
-dill), ``unsendable`` (what may not travel) and ``fingerprints`` (what makes two pipelines the same). Importing this
-package does not import dill.
+The public names of the package; what runs is in ``packing`` (bytes and back),
+``pickler`` (the only module that imports dill), ``unsendable`` (what may not travel)
+and ``fingerprints`` (what makes two pipelines the same). Importing this package does
+not import dill.
 """
 
 from __future__ import annotations

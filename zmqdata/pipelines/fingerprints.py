@@ -1,8 +1,10 @@
-"""What makes two pipelines the same: a fingerprint that is equal in every run of the same script.
+"""What makes two pipelines the same: a fingerprint that is equal in every run of the
+same script.
 
-Nothing is pickled here. Pickles differ from run to run (order of sets, identity of strings); a fingerprint hashes what
-a pipeline is: operations, parameters, content of arrays, bytecode of functions. Line numbers, file names,
-addresses and the seed of string hashing have no part in it.
+Nothing is pickled here. Pickles differ from run to run (order of sets, identity of
+strings); a fingerprint hashes what a pipeline is: operations, parameters, content of
+arrays, bytecode of functions. Line numbers, file names, addresses and the seed of
+string hashing have no part in it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _NOT_PARAMETERS = frozenset({"inputs", "site", "label"})
 
 
 def nodes_in_order(node: Any) -> list[Any]:
-    """The nodes that lead to this one, inputs before their consumers, each once, itself last.
+    """The nodes that lead to this one, inputs before their consumers, each once, itself
+    last.
 
     Without recursion: a pipeline may be thousands of operations long.
     """
@@ -47,7 +50,8 @@ def nodes_in_order(node: Any) -> list[Any]:
 
 
 def fingerprint(node: Any) -> Fingerprint:
-    """Hash a pipeline, equally in every process, run and machine with the same Python minor version.
+    """Hash a pipeline, equally in every process, run and machine with the same Python
+    minor version.
 
     Args:
         node: the last node of a pipeline, or any value.
@@ -68,7 +72,9 @@ def _write_pipeline(node: Any, scribe: _Scribe) -> None:
     order = nodes_in_order(node)
     number = {id(item): i for i, item in enumerate(order)}
     for item in order:
-        scribe.write("node", _name(type(item)), *(str(number[id(source)]) for source in _inputs(item)))
+        scribe.write(
+            "node", _name(type(item)), *(str(number[id(source)]) for source in _inputs(item))
+        )
         for name, value in sorted(_fields(item)):
             scribe.write("field", name)
             scribe.add(value)
@@ -94,11 +100,14 @@ def _fields(node: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _name(named: Any) -> str:
-    return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}".replace("__mp_main__", "__main__")
+    return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}".replace(
+        "__mp_main__", "__main__"
+    )
 
 
 class _Scribe:
-    """Writes values into two hashes; whatever is reached through a function goes into the second.
+    """Writes values into two hashes; whatever is reached through a function goes into
+    the second.
 
     What is said of the functions alone goes into a third.
     """
@@ -108,18 +117,23 @@ class _Scribe:
         self.code = hashlib.sha256()
         self.functions = hashlib.sha256()
         self.in_code: bool = outer.in_code if outer else False
-        # Functions, classes and objects by identity, with their number, kept alive so that no identity is used twice.
-        # Apart for each hash: code must not change the numbers in the structure. Plain values have no identity: whether
-        # two equal strings are one object differs from run to run.
+        # Functions, classes and objects by identity, with their number, kept alive so
+        # that no identity is used twice. Apart for each hash: code must not change the
+        # numbers in the structure. Plain values have no identity: whether two equal
+        # strings are one object differs from run to run.
         self.known: dict[bool, dict[int, tuple[int, Any]]] = (
-            {mode: dict(known) for mode, known in outer.known.items()} if outer else {True: {}, False: {}}
+            {mode: dict(known) for mode, known in outer.known.items()}
+            if outer
+            else {True: {}, False: {}}
         )
         self.inside: list[int] = list(outer.inside) if outer else []
         self.contents: dict[int, tuple[Any, bytes]] = outer.contents if outer else {}
 
     def result(self) -> Fingerprint:
         """What has been written so far."""
-        return Fingerprint(*(one.hexdigest()[:32] for one in (self.structure, self.code, self.functions)))
+        return Fingerprint(
+            *(one.hexdigest()[:32] for one in (self.structure, self.code, self.functions))
+        )
 
     def write(self, *texts: str | bytes) -> None:
         """Texts with their lengths, so that no two sequences of them look the same."""
@@ -145,7 +159,9 @@ class _Scribe:
             self.add(value)
 
     def add_set(self, kind: str, values: Iterable[Any]) -> None:
-        """Values in the order of their own hashes: that of a set changes with PYTHONHASHSEED."""
+        """Values in the order of their own hashes: that of a set changes with
+        PYTHONHASHSEED.
+        """
         parts = sorted(map(self._apart, values), key=_Scribe._digest)
         self.write(kind, str(len(parts)))
         for part in parts:
@@ -154,7 +170,11 @@ class _Scribe:
     def add_mapping(self, kind: str, items: Mapping[Any, Any]) -> None:
         """Keys in such an order, each with its value."""
         self.write(kind, str(len(items)))
-        if len(items) > _MANY and set(map(type, items)) <= {str} and set(map(type, items.values())) <= _ATOMS:
+        if (
+            len(items) > _MANY
+            and set(map(type, items)) <= {str}
+            and set(map(type, items.values())) <= _ATOMS
+        ):
             self.write(marshal.dumps(sorted(items.items()), 1))
             return
         for part, value in sorted(
@@ -193,7 +213,9 @@ class _Scribe:
         self.in_code = outer
 
     def content(self, array: np.ndarray[Any, Any]) -> bytes:
-        """Hash of an array's elements, computed once however many functions use the array."""
+        """Hash of an array's elements, computed once however many functions use the
+        array.
+        """
         if id(array) not in self.contents:
             octets = np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.size else b""
             self.contents[id(array)] = (array, hashlib.sha256(octets).digest())
@@ -214,7 +236,9 @@ def _write_object(value: Any, scribe: _Scribe) -> None:
     if _has_inputs(value):  # also a pipeline inside of another one, as in flat_map
         _write_pipeline(value, scribe)
         return
-    if _has_inputs(getattr(value, "node", None)):  # a dataset that a function uses: how often it was read is no part
+    if _has_inputs(
+        getattr(value, "node", None)
+    ):  # a dataset that a function uses: how often it was read is no part
         scribe.write("dataset")
         _write_pipeline(value.node, scribe)
         return
@@ -239,8 +263,11 @@ def _write_reduced(value: Any, scribe: _Scribe) -> None:
     if isinstance(reduced, str):
         scribe.write(reduced)
         return
-    # What makes it is a function of its class, named already; items of containers come as iterators
-    scribe.add_all("reduced", [list(part) if isinstance(part, Iterator) else part for part in reduced[1:5]])
+    # What makes it is a function of its class, named already; items of containers come
+    # as iterators
+    scribe.add_all(
+        "reduced", [list(part) if isinstance(part, Iterator) else part for part in reduced[1:5]]
+    )
 
 
 @_add.register(type(None))
@@ -276,7 +303,8 @@ def _(value: enum.Enum, scribe: _Scribe) -> None:
 @_add.register(tuple)
 def _(value: list[Any] | tuple[Any, ...], scribe: _Scribe) -> None:
     if len(value) > _MANY and set(map(type, value)) <= _ATOMS:
-        # Version 1 has no references: equal values give equal bytes. A loop over a million names would take seconds
+        # Version 1 has no references: equal values give equal bytes. A loop over a
+        # million names would take seconds
         scribe.write(type(value).__name__, marshal.dumps(list(value), 1))
     else:
         scribe.add_all(type(value).__name__, value)
@@ -369,7 +397,13 @@ def _(value: type, scribe: _Scribe) -> None:
 
 @_add.register
 def _(value: types.CodeType, scribe: _Scribe) -> None:
-    scribe.write("code", value.co_name, value.co_code, getattr(value, "co_exceptiontable", b""), str(value.co_flags))
+    scribe.write(
+        "code",
+        value.co_name,
+        value.co_code,
+        getattr(value, "co_exceptiontable", b""),
+        str(value.co_flags),
+    )
     scribe.write(str((value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount)))
     for names in (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars):
         scribe.write("names", *names)
@@ -380,7 +414,10 @@ def _bare(thing: Any) -> bytes:
     """Hash of what can be called, without the values that it holds."""
     apart = _Scribe()
     apart.in_code = True
-    apart.write(_name(thing if hasattr(thing, "__qualname__") else type(thing)), str(getattr(thing, "__name__", "")))
+    apart.write(
+        _name(thing if hasattr(thing, "__qualname__") else type(thing)),
+        str(getattr(thing, "__name__", "")),
+    )
     if isinstance(thing, types.FunctionType):
         apart.add(thing.__code__)
     return apart.code.digest()
@@ -407,12 +444,16 @@ def _write_class(kind: type, scribe: _Scribe) -> None:
     scribe.write(_name(kind))
     if kind.__module__ in _SCRIPT_MODULES or "<locals>" in kind.__qualname__:
         scribe.add_all("bases", kind.__bases__)
-        scribe.add_mapping("body", {name: held for name, held in vars(kind).items() if _counts(name, held)})
+        scribe.add_mapping(
+            "body", {name: held for name, held in vars(kind).items() if _counts(name, held)}
+        )
 
 
 def _counts(name: str, held: Any) -> bool:
     """Leave out what a class holds for the interpreter only."""
-    return name not in _CLASS_NOISE and not isinstance(held, (types.GetSetDescriptorType, types.MemberDescriptorType))
+    return name not in _CLASS_NOISE and not isinstance(
+        held, (types.GetSetDescriptorType, types.MemberDescriptorType)
+    )
 
 
 _CLASS_NOISE = frozenset(
@@ -437,7 +478,9 @@ def _contents(cell: types.CellType) -> Any:
 
 
 def _used_names(code: types.CodeType) -> list[str]:
-    """Names that may be globals, of this code and the code inside it. Too many (attributes) rather than too few."""
+    """Names that may be globals, of this code and the code inside it. Too many
+    (attributes) rather than too few.
+    """
     names = set(code.co_names)
     for const in code.co_consts:
         if isinstance(const, types.CodeType):

@@ -1,8 +1,10 @@
-"""Classes that travel by value, opened where they came from: there a class is the very same object that it was.
+"""Classes that travel by value, opened where they came from: there a class is the very
+same object that it was.
 
-The pickle is the same for every worker; only its reading differs. A pickle of protocol 5 numbers what it makes, so that
-the process that has written it knows which numbers its classes have, and puts them there instead of making others.
-No class is kept alive by this. Like ``pickler``, which imports dill, this module is imported when it is needed.
+The pickle is the same for every worker; only its reading differs. A pickle of protocol
+5 numbers what it makes, so that the process that has written it knows which numbers its
+classes have, and puts them there instead of making others. No class is kept alive by
+this. Like ``pickler``, which imports dill, this module is imported when it is needed.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def remember(digest: str, classes: Mapping[int, type]) -> None:
 
 
 def classes_of(digest: str) -> dict[int, type]:
-    """Those that were remembered and are still there; none for a pipeline of another process."""
+    """Those that were remembered and are still there; none for a pipeline of another
+    process.
+    """
     found = ((number, one()) for number, one in _known.get(digest, {}).items())
     return {number: kind for number, kind in found if kind is not None}
 
@@ -57,7 +61,11 @@ class HomeUnpickler(ShippedFirst, pickle._Unpickler):
     """
 
     def __init__(
-        self, file: io.BytesIO, buffers: Iterable[Any], shipment: Shipment | None, classes: Mapping[int, type]
+        self,
+        file: io.BytesIO,
+        buffers: Iterable[Any],
+        shipment: Shipment | None,
+        classes: Mapping[int, type],
     ) -> None:
         super().__init__(file, buffers=buffers)
         self.memo: dict[int, Any]
@@ -67,11 +75,15 @@ class HomeUnpickler(ShippedFirst, pickle._Unpickler):
         self._own = set(map(id, classes.values()))
 
     def find_class(self, module: str, name: str) -> Any:
-        """What any worker would find; dill has a name of its own for the type of None."""
+        """What any worker would find; dill has a name of its own for the type of
+        None.
+        """
         return type(None) if module == "__builtin__" else super().find_class(module, name)
 
     def load_reduce(self) -> None:
-        """Makes what is no class of ours, and leaves those that are ours as they are."""
+        """Makes what is no class of ours, and leaves those that are ours as they
+        are.
+        """
         stack = self.stack
         arguments = stack.pop()
         # A class is numbered as soon as it is made, and its arguments were just before
@@ -84,16 +96,23 @@ class HomeUnpickler(ShippedFirst, pickle._Unpickler):
             stack[-1] = stack[-1](*arguments)
 
     def _is_ours(self, target: object) -> bool:
-        """A class of ours, or a member of an enumeration that is one: both have all that is to be set."""
-        return id(target) in self._own or (isinstance(target, enum.Enum) and id(type(target)) in self._own)
+        """A class of ours, or a member of an enumeration that is one: both have all
+        that is to be set.
+        """
+        return id(target) in self._own or (
+            isinstance(target, enum.Enum) and id(type(target)) in self._own
+        )
 
 
 _steps: dict[int, Any] = {**pickle._Unpickler.dispatch, pickle.REDUCE[0]: HomeUnpickler.load_reduce}
 HomeUnpickler.dispatch = _steps
 
 
-def open_pickle(payload: bytes, buffers: Iterable[Any], shipment: Shipment | None, digest: str) -> Any:
-    """What the pickle of a pipeline holds, with the classes of this process where it is from here.
+def open_pickle(
+    payload: bytes, buffers: Iterable[Any], shipment: Shipment | None, digest: str
+) -> Any:
+    """What the pickle of a pipeline holds, with the classes of this process where it is
+    from here.
 
     Args:
         payload: the pickle.

@@ -1,15 +1,19 @@
-"""The pickler of pipelines: dill's, with the script's functions by value and an eye on what must not travel.
+"""The pickler of pipelines: dill's, with the script's functions by value and an eye on
+what must not travel.
 
-The only module that imports dill. It must not be imported by the dispatcher or by a consumer; ``pipelines`` imports it
-when a client packs and when a worker opens. dill's global settings and tables are read, never changed.
+The only module that imports dill. It must not be imported by the dispatcher or by a
+consumer; ``pipelines`` imports it when a client packs and when a worker opens. dill's
+global settings and tables are read, never changed.
 
 Where it differs from ``dill.dumps(recurse=True)``, and why:
 
-* a function takes along exactly the global names that its bytecode uses, once for all functions of a script, so that
-  mutual recursion works, ``global`` is shared, and a name of the script is not taken for one of an imported module;
+* a function takes along exactly the global names that its bytecode uses, once for all
+  functions of a script, so that mutual recursion works, ``global`` is shared, and a
+  name of the script is not taken for one of an imported module;
 * modules travel by name, never with their contents;
 * locks, files, sockets and the like are refused instead of being silently made anew;
-* numpy arrays go through protocol 5: large ones apart from the stream, others into it without a copy in between.
+* numpy arrays go through protocol 5: large ones apart from the stream, others into it
+  without a copy in between.
 """
 
 from __future__ import annotations
@@ -43,7 +47,9 @@ _MANY = 1000
 LARGE = 1 << 20
 """Buffers from this many bytes on are kept apart from the stream."""
 MOST_APART = 256
-_GLOBAL_OPCODES = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_GLOBAL_OPCODES = frozenset(
+    {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+)
 
 _DEFINED_IN_BODY = (types.FunctionType, property, classmethod, staticmethod)
 _OF_MEMBER = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
@@ -67,7 +73,8 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
     """Pickles one value into a file with protocol 5.
 
     Attributes:
-        modules: top-level names of the modules that the pickle refers to and that a worker may lack.
+        modules: top-level names of the modules that the pickle refers to and that a
+            worker may lack.
         apart: copies of large buffers, which the unpickler must be given in this order.
         classes: what went by value, by the number that it has in the pickle.
     """
@@ -87,7 +94,9 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         self._unfilled: list[tuple[list[object], types.FunctionType]] = []
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
-        """Save one object, watching what it is. Past dill's own ``save``: that one registers numpy's types globally."""
+        """Save one object, watching what it is. Past dill's own ``save``: that one
+        registers numpy's types globally.
+        """
         if type(obj) in _ATOMS or id(obj) in self.memo:
             pickle._Pickler.save(self, obj, save_persistent_id)  # type: ignore[attr-defined]  # not public
             return
@@ -121,7 +130,9 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
             self.modules.add(top)
 
     def note_class(self, kind: type) -> None:
-        """Remember which number a class has that went by value. Nameless ones of Python (``None``'s) are everywhere."""
+        """Remember which number a class has that went by value. Nameless ones of Python
+        (``None``'s) are everywhere.
+        """
         if kind not in _dill._typemap and id(kind) in self.memo:
             self.classes[self.memo[id(kind)][0]] = kind
 
@@ -131,15 +142,18 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         self.write(pickle.POP)
 
     def save_function(self, function: types.FunctionType) -> None:
-        """Make the function empty first and fill it after: whatever it holds may refer back to it."""
-        names = self._globals.setdefault(
-            id(function.__globals__), _named_globals(function)
-        )
+        """Make the function empty first and fill it after: whatever it holds may refer
+        back to it.
+        """
+        names = self._globals.setdefault(id(function.__globals__), _named_globals(function))
         cells = function.__closure__ or ()
         self._cells.update(map(id, cells))
-        # What decorators left (abstract, for example) is read when a class is made, before its methods are filled
+        # What decorators left (abstract, for example) is read when a class is made,
+        # before its methods are filled
         marks = {mark: value for mark, value in vars(function).items() if type(value) in _ATOMS}
-        self.save_reduce(new_function, (function.__code__, names, function.__name__, cells, marks), obj=function)
+        self.save_reduce(
+            new_function, (function.__code__, names, function.__name__, cells, marks), obj=function
+        )
         if self._open_classes:
             self._unfilled.append((list(self._trail), function))
         else:
@@ -157,7 +171,9 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
             self._trail = outer
 
     def save_enum(self, kind: enum.EnumMeta) -> None:
-        """Save an enumeration: members first, since each refers to its class; what its body defines after."""
+        """Save an enumeration: members first, since each refers to its class; what its
+        body defines after.
+        """
         members: dict[str, Any] = dict(kind.__members__)
         values = [(name, member._value_) for name, member in members.items()]
         names = (kind.__name__, kind.__qualname__, kind.__module__)
@@ -166,7 +182,9 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
             if name not in members and name != "__new__" and isinstance(held, _DEFINED_IN_BODY):
                 self.save_call(setattr, kind, name, held)
         for member in members.values():
-            self.save_call(set_state, member, {k: v for k, v in vars(member).items() if k not in _OF_MEMBER})
+            self.save_call(
+                set_state, member, {k: v for k, v in vars(member).items() if k not in _OF_MEMBER}
+            )
 
     def save_cell(self, cell: types.CellType) -> None:
         """Save a cell empty; the function that owns it fills it."""
@@ -198,7 +216,9 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         self.save_call(setattr, cell, "cell_contents", value)
 
     def _save_submodules(self, module: types.ModuleType, code: types.CodeType) -> None:
-        """``xml.etree.ElementTree.parse`` names only ``xml``, but needs all three to be imported."""
+        """``xml.etree.ElementTree.parse`` names only ``xml``, but needs all three to be
+        imported.
+        """
         names = {name for part in _codes(code) for name in part.co_names}
         prefix = f"{module.__name__}."
         for name in [name for name in sys.modules if name.startswith(prefix)]:
@@ -207,7 +227,9 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
 
 
 class ShippedFirst:
-    """What unpicklers of pipelines find for a name: shipped modules are preferred to those that are installed here."""
+    """What unpicklers of pipelines find for a name: shipped modules are preferred to
+    those that are installed here.
+    """
 
     _shipment: Shipment | None
 
@@ -244,7 +266,9 @@ def new_function(
     marks: dict[str, object],
     of_globals: object = __builtins__,
 ) -> types.FunctionType:
-    """Make a function whose state, cells and globals are set afterwards. Called while unpickling."""
+    """Make a function whose state, cells and globals are set afterwards. Called while
+    unpickling.
+    """
     names.setdefault("__builtins__", of_globals)
     function = types.FunctionType(code, names, name, None, cells)
     vars(function).update(marks)
@@ -252,7 +276,10 @@ def new_function(
 
 
 def new_enum(
-    meta: Any, bases: tuple[type, ...], names: tuple[str, str, str], values: list[tuple[str, object]]
+    meta: Any,
+    bases: tuple[type, ...],
+    names: tuple[str, str, str],
+    values: list[tuple[str, object]],
 ) -> enum.EnumMeta:
     """Make an enumeration of given members. Called while unpickling."""
     name, qualname, module = names
@@ -279,7 +306,9 @@ def set_global(names: dict[str, object], name: str, value: object) -> None:
 
 
 def is_importable(value: Any) -> bool:
-    """Whether a worker that has the same modules finds this very object under its name."""
+    """Whether a worker that has the same modules finds this very object under its
+    name.
+    """
     module = getattr(value, "__module__", None)
     if not isinstance(module, str) or module in SCRIPT_MODULES or module not in sys.modules:
         return False
@@ -322,7 +351,14 @@ def _used_globals(function: types.FunctionType) -> Iterator[tuple[str, object]]:
 
 
 def _function_state(function: types.FunctionType) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    fields = ("__defaults__", "__kwdefaults__", "__doc__", "__qualname__", "__module__", "__annotations__")
+    fields = (
+        "__defaults__",
+        "__kwdefaults__",
+        "__doc__",
+        "__qualname__",
+        "__module__",
+        "__annotations__",
+    )
     state = {}
     for field in fields:
         try:
@@ -336,7 +372,12 @@ def _lost_attributes(kind: type) -> list[tuple[object, tuple[object, ...]]]:
     """dill re-makes a named tuple from its fields alone: set what its body added."""
     if kind.__bases__ != (tuple,) or not hasattr(kind, "_fields"):
         return []
-    made = {*kind._fields, *vars(collections.namedtuple("made", kind._fields)), "__orig_bases__", "__annotations__"}
+    made = {
+        *kind._fields,
+        *vars(collections.namedtuple("made", kind._fields)),
+        "__orig_bases__",
+        "__annotations__",
+    }
     return [(setattr, (kind, name, held)) for name, held in vars(kind).items() if name not in made]
 
 
@@ -351,7 +392,9 @@ def _save_class(pickler: PipelinePickler, kind: type) -> None:
     if is_importable(kind):
         pickler.save_global(kind)
     elif id(kind) in pickler._postproc:
-        raise pickle.PicklingError(f"class {kind.__qualname__} holds an object that refers back to the class itself")
+        raise pickle.PicklingError(
+            f"class {kind.__qualname__} holds an object that refers back to the class itself"
+        )
     elif isinstance(kind, enum.EnumMeta):
         pickler.save_enum(kind)
         pickler.note_class(kind)
@@ -362,8 +405,12 @@ def _save_class(pickler: PipelinePickler, kind: type) -> None:
 
 def _save_type_var(pickler: PipelinePickler, variable: typing.TypeVar) -> None:
     if variable.__module__ in SCRIPT_MODULES:
-        options = {key: getattr(variable, f"__{key}__") for key in ("bound", "covariant", "contravariant")}
-        pickler.save_reduce(new_type_var, (variable.__name__, variable.__constraints__, options), obj=variable)
+        options = {
+            key: getattr(variable, f"__{key}__") for key in ("bound", "covariant", "contravariant")
+        }
+        pickler.save_reduce(
+            new_type_var, (variable.__name__, variable.__constraints__, options), obj=variable
+        )
     else:
         pickler.save_global(variable, variable.__name__)
 
@@ -378,7 +425,9 @@ def _save_builtin_function(pickler: PipelinePickler, function: types.BuiltinFunc
 def _save_module(pickler: PipelinePickler, module: types.ModuleType) -> None:
     name = module.__name__
     if name in SCRIPT_MODULES or sys.modules.get(name) is not module:
-        raise pickle.PicklingError(f"module {name!r} exists in this process only; use its functions by their own names")
+        raise pickle.PicklingError(
+            f"module {name!r} exists in this process only; use its functions by their own names"
+        )
     pickler.note_module(name)
     pickler.save_reduce(importlib.import_module, (name,), obj=module)
 
@@ -395,7 +444,9 @@ def _save_dict(pickler: PipelinePickler, items: dict[object, object]) -> None:
 
 
 def _save_plain_or(save: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """A long list of plain values (a million file names) is left to the C pickler: 20 times faster."""
+    """A long list of plain values (a million file names) is left to the C pickler: 20
+    times faster.
+    """
 
     def save_sequence(pickler: PipelinePickler, items: list[object] | tuple[object, ...]) -> None:
         if len(items) > _MANY and set(map(type, items)) <= _ATOMS:
@@ -407,7 +458,9 @@ def _save_plain_or(save: Callable[[Any, Any], None]) -> Callable[[Any, Any], Non
 
 
 def _save_buffer(pickler: PipelinePickler, buffer: pickle.PickleBuffer) -> None:
-    """Write the memory of an array into the stream as it lies there: pickle itself would copy it first."""
+    """Write the memory of an array into the stream as it lies there: pickle itself
+    would copy it first.
+    """
     with buffer.raw() as memory:
         if memory.nbytes >= LARGE and len(pickler.apart) < MOST_APART:
             pickler.apart.append(bytes(memory))
@@ -424,8 +477,13 @@ class _Dispatch(dict[type, Callable[[Any, Any], None]]):
 
 PipelinePickler.dispatch = _Dispatch(
     {
-        # numpy's entries are there only if somebody else used dill before us: they do not know protocol 5
-        **{kind: save for kind, save in dill.Pickler.dispatch.items() if kind.__module__.partition(".")[0] != "numpy"},
+        # numpy's entries are there only if somebody else used dill before us: they do
+        # not know protocol 5
+        **{
+            kind: save
+            for kind, save in dill.Pickler.dispatch.items()
+            if kind.__module__.partition(".")[0] != "numpy"
+        },
         type: _save_class,
         typing.TypeVar: _save_type_var,
         types.FunctionType: _save_function,

@@ -1,9 +1,12 @@
-"""Modules that a pipeline brought along, importable by that pipeline only. For workers: it runs code of the sender.
+"""Modules that a pipeline brought along, importable by that pipeline only. For workers:
+it runs code of the sender.
 
-The modules of one shipment live below a package of their own, ``zmqdata_shipped_<content>``, so that two versions of a
-module can be in one process. What shipped code imports by absolute name is found there because its builtins have an
-``__import__`` of their own; no state of the interpreter tells who imports what, so it holds in every thread and at
-every time. The same shipment in two pipelines is one set of modules.
+The modules of one shipment live below a package of their own,
+``zmqdata_shipped_<content>``, so that two versions of a module can be in one process.
+What shipped code imports by absolute name is found there because its builtins have an
+``__import__`` of their own; no state of the interpreter tells who imports what, so it
+holds in every thread and at every time. The same shipment in two pipelines is one set
+of modules.
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ class Shipment:
         self._importlib = _ScopedImportlib(self)
 
     def placed(self, name: str) -> str:
-        """What a module is called in this process: below the shipment's package, if it was shipped."""
+        """What a module is called in this process: below the shipment's package, if it
+        was shipped.
+        """
         return f"{self.root}.{name}" if name.partition(".")[0] in self.names else name
 
     def import_module(self, name: str, package: str | None = None) -> types.ModuleType:
@@ -63,7 +68,9 @@ class Shipment:
     ) -> Any:
         """``__import__`` as shipped code sees it."""
         package = (names or {}).get("__package__")
-        if level and package and self.placed(package) != package:  # a function of the script in a shipped package
+        if (
+            level and package and self.placed(package) != package
+        ):  # a function of the script in a shipped package
             name, level = importlib.util.resolve_name("." * level + name, package), 0
         if level == 0 and name.partition(".")[0] == "importlib":
             found = __import__(name, None, None, fromlist, 0)
@@ -75,7 +82,9 @@ class Shipment:
 
 
 class _ScopedImportlib(types.ModuleType):
-    """``importlib`` with an ``import_module`` that knows the shipment: plug-ins are imported by their names."""
+    """``importlib`` with an ``import_module`` that knows the shipment: plug-ins are
+    imported by their names.
+    """
 
     def __init__(self, shipment: Shipment) -> None:
         super().__init__("importlib", importlib.__doc__)
@@ -95,7 +104,9 @@ class _Finder:
     """Finds modules below the packages of shipments, for Python's import system."""
 
     @staticmethod
-    def find_spec(name: str, path: Iterable[str] | None = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(
+        name: str, path: Iterable[str] | None = None, target: object = None
+    ) -> ModuleSpec | None:
         if path is None or not name.startswith(PREFIX):
             return None
         found = (FileFinder(place, (_Loader, SOURCE_SUFFIXES)).find_spec(name) for place in path)
@@ -106,11 +117,13 @@ _shipments: dict[str, Shipment] = {}
 
 
 def install(archives: Mapping[str, bytes | memoryview], folder: Path | None = None) -> Shipment:
-    """Makes shipped modules importable through the shipment that is returned; they are run when they are imported.
+    """Makes shipped modules importable through the shipment that is returned; they are
+    run when they are imported.
 
     Args:
         archives: what ``pack_sources`` has made.
-        folder: where their files may lie as long as this process lives; None: a temporary folder.
+        folder: where their files may lie as long as this process lives; None: a
+            temporary folder.
 
     Raises:
         FailedPreconditionError: the files cannot be written, or are no archive.
@@ -120,7 +133,9 @@ def install(archives: Mapping[str, bytes | memoryview], folder: Path | None = No
         return _shipments[root]
     parent = folder or _own_folder(os.getpid())
     try:
-        opened = [msgspec.msgpack.decode(content, type=SourceArchive) for content in archives.values()]
+        opened = [
+            msgspec.msgpack.decode(content, type=SourceArchive) for content in archives.values()
+        ]
         _write_files(parent, root, opened)
     except (OSError, ValueError) as error:
         text = f"the shipped code cannot be unpacked in {parent}: {error}. Is there space left on the worker's disk?"
@@ -131,11 +146,15 @@ def install(archives: Mapping[str, bytes | memoryview], folder: Path | None = No
     package.__path__ = [str(parent / root)]
     setattr(package, SOURCES, dict(archives))
     sys.modules.setdefault(root, package)
-    return _shipments.setdefault(root, Shipment(root, frozenset(archive.name for archive in opened)))
+    return _shipments.setdefault(
+        root, Shipment(root, frozenset(archive.name for archive in opened))
+    )
 
 
 def _write_files(parent: Path, root: str, archives: Sequence[SourceArchive]) -> None:
-    """Writes all files, then gives their folder its name: two threads may be at it at once."""
+    """Writes all files, then gives their folder its name: two threads may be at it at
+    once.
+    """
     partial = Path(tempfile.mkdtemp(prefix=f"{root}.", dir=parent))
     try:
         for archive in archives:

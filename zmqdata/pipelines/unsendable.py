@@ -1,7 +1,9 @@
-"""What may not travel to a worker, and how to say where it hides: a table of kinds, and paths through objects.
+"""What may not travel to a worker, and how to say where it hides: a table of kinds, and
+paths through objects.
 
-Pure: nothing is pickled here and nothing is imported on behalf of a user's object. The pickler hands in the trail of
-objects that it was inside of; this module turns it into ``parse.__closure__['lock']``.
+Pure: nothing is pickled here and nothing is imported on behalf of a user's object. The
+pickler hands in the trail of objects that it was inside of; this module turns it into
+``parse.__closure__['lock']``.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 _INSIDE = (
-    "Create it inside the function, or in a function under functools.lru_cache that the pipeline calls, "
+    "Create it inside the function, or in a function under functools.lru_cache that the pipeline "
+    "calls, "
     "so that each worker makes its own"
 )
 _FILE = "Open it inside the function: every worker then opens its own (the path must exist there)"
@@ -44,17 +47,24 @@ _REMEDIES: dict[str, str] = {
     ),
     **dict.fromkeys(("_io._IOBase", "tempfile._TemporaryFileWrapper"), _FILE),
 }  # fmt: skip
-"""Class (any in the method resolution order) to what the user can do. By name, so that nothing need be imported."""
+"""Class (any in the method resolution order) to what the user can do. By name, so that
+nothing need be imported.
+"""
 
 
 def qualified_name(kind: type) -> str:
     """Module and name of a class, without ``builtins``."""
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
 
 
 @functools.lru_cache(maxsize=4096)
 def remedy_for(kind: type) -> str | None:
-    """What to do about an object of this class, or None when nothing forbids it to travel.
+    """What to do about an object of this class, or None when nothing forbids it to
+    travel.
 
     >>> import threading
     >>> remedy_for(type(threading.Lock())).startswith("Create it inside the function")
@@ -72,10 +82,14 @@ def remedy_for(kind: type) -> str | None:
 
 
 def is_node(value: object) -> bool:
-    """Whether this describes an operation of a pipeline: it has ``inputs`` and the ``site`` that made it."""
+    """Whether this describes an operation of a pipeline: it has ``inputs`` and the
+    ``site`` that made it.
+    """
     kind = type(value)
     fields = getattr(kind, "__dataclass_fields__", ())
-    return ("inputs" in fields or hasattr(kind, "inputs")) and ("site" in fields or hasattr(kind, "site"))
+    return ("inputs" in fields or hasattr(kind, "inputs")) and (
+        "site" in fields or hasattr(kind, "site")
+    )
 
 
 def node_label(node: Any) -> str:
@@ -90,8 +104,9 @@ def describe_trail(trail: Sequence[object]) -> tuple[str, str]:
     """Name the operation and the path from it to the last object of a trail.
 
     Args:
-        trail: objects from the outermost to the one that cannot travel, each reached from the one before; containers
-            that the pickler made on its way may be among them.
+        trail: objects from the outermost to the one that cannot travel, each reached
+            from the one before; containers that the pickler made on its way may be
+            among them.
 
     Returns:
         ``("map(parse) at train.py:12", "parse.__closure__['lock']")``.
@@ -134,7 +149,9 @@ def _is_container(value: object) -> bool:
 
 
 def _step_through(holder: object, passed: object, value: object) -> str | None:
-    """A container that only the pickler knows stands for its owner's state: its keys read as attributes."""
+    """A container that only the pickler knows stands for its owner's state: its keys
+    read as attributes.
+    """
     if isinstance(passed, dict) and not isinstance(holder, types.FunctionType):
         return next((f".{key}" for key, held in passed.items() if held is value), None)
     return None
@@ -176,14 +193,20 @@ def _held_by_function(function: types.FunctionType) -> Iterator[tuple[str, objec
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield f".__closure__[{name!r}]", _contents(cell)
     space = function.__globals__
-    yield from ((f".__globals__[{name!r}]", space[name]) for name in function.__code__.co_names if name in space)
+    yield from (
+        (f".__globals__[{name!r}]", space[name])
+        for name in function.__code__.co_names
+        if name in space
+    )
     for field in ("__defaults__", "__kwdefaults__", "__annotations__"):
         held = getattr(function, field, None)
         yield f".{field}", held
         if isinstance(held, dict):
             yield from ((f".{field}[{key!r}]", item) for key, item in held.items())
     yield from _attributes(function)
-    yield from ((f".__globals__[{name!r}]", held) for name, held in space.items())  # used by code inside of its code
+    yield from (
+        (f".__globals__[{name!r}]", held) for name, held in space.items()
+    )  # used by code inside of its code
 
 
 def _contents(cell: types.CellType) -> object:
@@ -194,7 +217,9 @@ def _contents(cell: types.CellType) -> object:
 
 
 def _attributes(holder: object) -> Iterator[tuple[str, object]]:
-    """Attributes that are stored, none that are computed: no code of the user runs here."""
+    """Attributes that are stored, none that are computed: no code of the user runs
+    here.
+    """
     yield from ((f".{name}", held) for name, held in getattr(holder, "__dict__", {}).items())
     for base in type(holder).__mro__:
         slots = base.__dict__.get("__slots__", ())

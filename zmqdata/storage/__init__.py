@@ -1,1 +1,3 @@
-"""Files of elements: records, chunks, manifests, checksums and the file systems that hold them."""
+"""Files of elements: records, chunks, manifests, checksums and the file systems that
+hold them.
+"""

@@ -1,8 +1,9 @@
-"""CRC-32C (Castagnoli) of bytes, and the masked form that record files store. Nothing else belongs here.
+"""CRC-32C (Castagnoli) of bytes, and the masked form that record files store. Nothing
+else belongs here.
 
-Short values go through a table of 256 entries, long ones through numpy: the checksum is linear, so that rows of 512
-bytes can be looked up each by itself and joined pairwise. Where ``google_crc32c`` or ``crc32c`` is installed, it is
-taken instead.
+Short values go through a table of 256 entries, long ones through numpy: the checksum is
+linear, so that rows of 512 bytes can be looked up each by itself and joined pairwise.
+Where ``google_crc32c`` or ``crc32c`` is installed, it is taken instead.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def _crc_by_bytes(content: Bytes) -> int:
 
 @cache
 def _row_table() -> Words:
-    """What byte ``value`` at ``position`` of a row adds to the row's checksum, at ``position * 256 + value``."""
+    """What byte ``value`` at ``position`` of a row adds to the row's checksum, at
+    ``position * 256 + value``.
+    """
     table = np.array(_TABLE, np.uint32)
     rows = np.empty((_ROW, 256), np.uint32)
     rows[-1] = table
@@ -61,10 +64,14 @@ def _row_offsets() -> np.ndarray[Any, np.dtype[np.intp]]:
 
 @cache
 def _shift_table(doublings: int) -> Words:
-    """What each of the four bytes of a checksum becomes when ``_ROW << doublings`` zeros follow."""
+    """What each of the four bytes of a checksum becomes when ``_ROW << doublings``
+    zeros follow.
+    """
     if doublings == 0:
         table = np.array(_TABLE, np.uint32)
-        shifted = np.arange(256, dtype=np.uint32)[None, :] << np.array([0, 8, 16, 24], np.uint32)[:, None]
+        shifted = (
+            np.arange(256, dtype=np.uint32)[None, :] << np.array([0, 8, 16, 24], np.uint32)[:, None]
+        )
         for _ in range(_ROW):
             shifted = table[shifted & 0xFF] ^ shifted >> 8
         return shifted
@@ -87,7 +94,9 @@ def _shift_lists() -> list[list[int]]:
 
 
 def _crc_by_rows(content: Bytes) -> int:
-    """Zeros in front change nothing once the register begins at zero, which inverting the first 4 bytes makes it."""
+    """Zeros in front change nothing once the register begins at zero, which inverting
+    the first 4 bytes makes it.
+    """
     count = -(-len(content) // _ROW)
     padded = np.zeros(count * _ROW, np.uint8)
     front = len(padded) - len(content)
@@ -107,7 +116,13 @@ def _joined(crcs: Words) -> int:
     if len(crcs) <= _FEW:
         crc, (first, second, third, fourth) = 0, _shift_lists()
         for row in crcs.tolist():
-            crc = first[crc & 0xFF] ^ second[crc >> 8 & 0xFF] ^ third[crc >> 16 & 0xFF] ^ fourth[crc >> 24] ^ row
+            crc = (
+                first[crc & 0xFF]
+                ^ second[crc >> 8 & 0xFF]
+                ^ third[crc >> 16 & 0xFF]
+                ^ fourth[crc >> 24]
+                ^ row
+            )
         return crc
     doublings = 0
     while len(crcs) > 1:
@@ -145,7 +160,8 @@ def crc32c(content: Bytes) -> int:
 
 
 def masked_crc32c(content: Bytes) -> int:
-    """The checksum as record files store it, so that the checksum of bytes that hold checksums is no weaker.
+    """The checksum as record files store it, so that the checksum of bytes that hold
+    checksums is no weaker.
 
     >>> hex(masked_crc32c(b"123456789"))
     '0xc78ab0e5'

@@ -1,6 +1,8 @@
-"""Elements in files: chunks, which are rows of blocks, each with its lengths and a checksum.
+"""Elements in files: chunks, which are rows of blocks, each with its lengths and a
+checksum.
 
-Which chunks a folder holds is for ``manifests``; running pipelines over them belongs to ``iterators``.
+Which chunks a folder holds is for ``manifests``; running pipelines over them belongs to
+``iterators``.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class ChunkWriter:
     def __init__(self, path: str, compression: str | None, at: tuple[int, int] = (0, 0)) -> None:
         self.path = path
         self.elements, self.nbytes = at
-        self._builder = BlockBuilder(allow_objects=False)  # who reads a file would unpickle a stranger's bytes
+        self._builder = BlockBuilder(
+            allow_objects=False
+        )  # who reads a file would unpickle a stranger's bytes
         self._compression = Compression(compression)
         self._file: BinaryIO = open(path, "r+b" if at[1] else "wb")  # noqa: SIM115 - closed by close()
         self._file.truncate(self.nbytes)
@@ -126,7 +130,8 @@ def read_block(file: BinaryIO) -> DecodedBlock | None:
 
 
 class ChunkReader:
-    """Reads the elements of chunks in order. Damage is one DataLossError, behind which the next chunk follows.
+    """Reads the elements of chunks in order. Damage is one DataLossError, behind which
+    the next chunk follows.
 
     Args:
         folder: where they are.
@@ -174,13 +179,19 @@ class ChunkReader:
         except (DataLossError, FailedPreconditionError, OSError) as error:
             self._next_chunk()
             raise DataLossError(
-                f"{os.path.join(self._folder, chunk.name)} is damaged: {error}. Remove the folder and make it again"
+                f"{os.path.join(self._folder, chunk.name)} is damaged: {error}. Remove the folder "
+                "and make it again"
             ) from None
         if block is None:
             self._next_chunk()
         else:
             self._before += self._count
-            self._block, self._offset, self._taken, self._count = block.elements(), offset, 0, len(block)
+            self._block, self._offset, self._taken, self._count = (
+                block.elements(),
+                offset,
+                0,
+                len(block),
+            )
 
     def _open(self, chunk: Chunk) -> None:
         path = os.path.join(self._folder, chunk.name)
@@ -208,7 +219,9 @@ class ChunkReader:
             next(self)
 
     def state(self) -> Any:
-        """Where it is: chunk, byte, element there, and elements of the chunk before that byte."""
+        """Where it is: chunk, byte, element there, and elements of the chunk before
+        that byte.
+        """
         return [self._chunk, self._offset, self._taken, self._before]
 
     def restore(self, state: Any) -> None:

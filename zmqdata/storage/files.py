@@ -1,6 +1,8 @@
-"""Files wherever they are: by plain paths on this machine, by URLs (``s3://bucket/x``) wherever fsspec reaches.
+"""Files wherever they are: by plain paths on this machine, by URLs (``s3://bucket/x``)
+wherever fsspec reaches.
 
-Only what saving and loading need. What is in the files belongs to ``chunks`` and ``manifests``.
+Only what saving and loading need. What is in the files belongs to ``chunks`` and
+``manifests``.
 """
 
 from __future__ import annotations
@@ -17,22 +19,30 @@ from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, Unimplem
 
 
 class FileSystem(Protocol):
-    """A file system. Paths are whole, as the user gave them; folders need not be made."""
+    """A file system. Paths are whole, as the user gave them; folders need not be
+    made.
+    """
 
     def open(self, path: str, mode: str) -> BinaryIO:
-        """A file, ``"rb"`` or ``"wb"``; one that is written is on the disk after ``finish``."""
+        """A file, ``"rb"`` or ``"wb"``; one that is written is on the disk after
+        ``finish``.
+        """
 
     def finish(self, file: BinaryIO) -> None:
         """Closes a file that was written, which is on the disk afterwards."""
 
     def create(self, path: str, content: bytes) -> None:
-        """Makes a file with this content, at once; AlreadyExistsError where there is one."""
+        """Makes a file with this content, at once; AlreadyExistsError where there is
+        one.
+        """
 
     def replace(self, path: str, content: bytes) -> None:
         """Makes a file with this content, at once, in place of what was there."""
 
     def move(self, source: str, target: str) -> None:
-        """Gives a file another name. On this machine that is one step; an object store copies and deletes."""
+        """Gives a file another name. On this machine that is one step; an object store
+        copies and deletes.
+        """
 
     def names(self, folder: str) -> list[str]:
         """What is in a folder, in order; nothing where there is none."""
@@ -54,11 +64,16 @@ def read(files: FileSystem, path: str, most: int = -1) -> bytes:
 
 
 def _regular(path: str, flags: int) -> int:
-    """Opens a file for ``open``. Whatever else has its name is waited for by nobody, as a pipe would be for ever."""
+    """Opens a file for ``open``. Whatever else has its name is waited for by nobody, as
+    a pipe would be for ever.
+    """
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
     except OSError as error:
-        if error.errno in (errno.ENXIO, errno.EISDIR):  # a socket or a pipe that nobody reads; a folder to be written
+        if error.errno in (
+            errno.ENXIO,
+            errno.EISDIR,
+        ):  # a socket or a pipe that nobody reads; a folder to be written
             raise FailedPreconditionError(_no_file(path)) from None
         raise
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -69,7 +84,8 @@ def _regular(path: str, flags: int) -> int:
 
 def _no_file(path: str) -> str:
     return (
-        f"{path} should be a file, and is a pipe, a device, a socket or a folder: nothing of ours makes one there. "
+        f"{path} should be a file, and is a pipe, a device, a socket or a folder: nothing of ours "
+        "makes one there. "
         "Remove it, or name another folder"
     )
 
@@ -206,7 +222,9 @@ LOCAL = LocalFiles()
 
 
 class FileURLs(RemoteFiles):
-    """Files that this machine has, by URLs: opened as those with plain paths are, which fsspec does not."""
+    """Files that this machine has, by URLs: opened as those with plain paths are, which
+    fsspec does not.
+    """
 
     def open(self, path: str, mode: str) -> BinaryIO:
         return LOCAL.open(self._filesystem._strip_protocol(path), mode)
@@ -234,7 +252,8 @@ def files_of(path: str) -> FileSystem:
     """The file system of a path.
 
     Raises:
-        UnimplementedError: it is a URL, and fsspec, or what it needs for this protocol, is not installed.
+        UnimplementedError: it is a URL, and fsspec, or what it needs for this protocol,
+            is not installed.
         ValueError: nobody knows this protocol.
 
     >>> files_of("/tmp/x") is LOCAL
@@ -249,8 +268,10 @@ def files_of(path: str) -> FileSystem:
         filesystem, _ = fsspec.core.url_to_fs(path)
     except ImportError as error:
         raise UnimplementedError(
-            f"{path} is a URL, and for those something is missing here: {error}. Install it with `pip install "
-            "'zmqdata[fsspec]'`, and what fsspec needs for this protocol (s3fs, gcsfs, ...), on every worker and at "
+            f"{path} is a URL, and for those something is missing here: {error}. Install it with "
+            "`pip install "
+            "'zmqdata[fsspec]'`, and what fsspec needs for this protocol (s3fs, gcsfs, ...), on "
+            "every worker and at "
             "the dispatcher too"
         ) from None
     return (FileURLs if isinstance(filesystem, LocalFileSystem) else RemoteFiles)(filesystem)

@@ -1,9 +1,11 @@
-"""What a folder of saved elements holds, beside the elements: its manifest, its markers and the names of its chunks.
+"""What a folder of saved elements holds, beside the elements: its manifest, its markers
+and the names of its chunks.
 
-``save`` leaves a manifest and chunks beside it. ``distributed_save`` has more: ``save.json`` (what is being saved) from
-the beginning, ``chunks/chunk_<stream>_<chunk>_<elements>`` for each chunk that counts, ``streams/stream_<stream>/``
-for those that do not yet, and at the end the manifest with the marker ``DONE``, or the marker ``ERROR``. Blocks and
-elements belong to ``chunks``.
+``save`` leaves a manifest and chunks beside it. ``distributed_save`` has more:
+``save.json`` (what is being saved) from the beginning,
+``chunks/chunk_<stream>_<chunk>_<elements>`` for each chunk that counts,
+``streams/stream_<stream>/`` for those that do not yet, and at the end the manifest with
+the marker ``DONE``, or the marker ``ERROR``. Blocks and elements belong to ``chunks``.
 """
 
 from __future__ import annotations
@@ -36,11 +38,15 @@ ERROR = "ERROR"
 CHUNKS = "chunks"
 STREAMS = "streams"
 MOST_BYTES = 256 << 20
-"""Of a manifest, which has about a hundred for each chunk: whoever made the folder could have us read without end."""
+"""Of a manifest, which has about a hundred for each chunk: whoever made the folder
+could have us read without end.
+"""
 MOST_ELEMENTS = 10**18 - 1
 """Of all chunks, as many as the name of one can tell."""
 MOST_PER_BYTE = 1 << 20
-"""Elements in each byte of a chunk, more than there ever are: as many as a block may hold, which takes many bytes."""
+"""Elements in each byte of a chunk, more than there ever are: as many as a block may
+hold, which takes many bytes.
+"""
 _FORMAT = "zmqdata elements 1"
 _SAVE_FORMAT = "zmqdata distributed save 1"
 _NUMBER = "(0|[1-9][0-9]{0,17})"
@@ -118,7 +124,9 @@ class SaveDescription(msgspec.Struct, frozen=True):
 
 
 class SaveError(msgspec.Struct, frozen=True):
-    """Why a save failed: an error by name, its text and, where a pipeline failed, the encoded failure."""
+    """Why a save failed: an error by name, its text and, where a pipeline failed, the
+    encoded failure.
+    """
 
     error: str
     text: str
@@ -126,7 +134,8 @@ class SaveError(msgspec.Struct, frozen=True):
 
 
 class ChunkName(NamedTuple):
-    """What the name of a chunk says: its stream, its number there, and how many elements it holds.
+    """What the name of a chunk says: its stream, its number there, and how many
+    elements it holds.
 
     >>> str(ChunkName(3, 0, 25)), ChunkName.parse("chunk_3_0_25")
     ('chunk_3_0_25', ChunkName(stream=3, chunk=0, elements=25))
@@ -144,12 +153,16 @@ class ChunkName(NamedTuple):
         """Raises DataLossError where it is none."""
         found = _CHUNK.fullmatch(name)
         if found is None:
-            raise DataLossError(f"Can't parse the name {name!r}. Expected chunk_<stream>_<chunk>_<num_elements>")
+            raise DataLossError(
+                f"Can't parse the name {name!r}. Expected chunk_<stream>_<chunk>_<num_elements>"
+            )
         return ChunkName(*map(int, found.groups()))
 
     @property
     def turn(self) -> tuple[int, int]:
-        """Its place in the order in which chunks are read: the first of each stream, the second of each, ..."""
+        """Its place in the order in which chunks are read: the first of each stream,
+        the second of each, ...
+        """
         return self.chunk, self.stream
 
 
@@ -179,7 +192,9 @@ def chunk_path(path: str, name: str | ChunkName) -> str:
 
 
 def uncommitted_path(path: str, stream: int, attempt: int, first: int) -> str:
-    """Where a chunk lies while it does not count: written under this attempt of the task, from element ``first`` on."""
+    """Where a chunk lies while it does not count: written under this attempt of the
+    task, from element ``first`` on.
+    """
     return f"{path}/{STREAMS}/{stream_name(stream)}/uncommitted_chunks/chunk_{attempt}_{first}"
 
 
@@ -192,7 +207,8 @@ def spec_text(spec: Any) -> str | None:
 
 
 def one_spec(one: Any, other: Any) -> Any:
-    """The narrowest spec that admits the elements of both, as those of one save must have it.
+    """The narrowest spec that admits the elements of both, as those of one save must
+    have it.
 
     Raises:
         InvalidArgumentError: they differ in nesting or dtype; the text shows both.
@@ -207,7 +223,8 @@ def one_spec(one: Any, other: Any) -> Any:
         return merge_specs(one, other)
     except TypeError:
         raise InvalidArgumentError(
-            f"The elements of a saved dataset must have one structure, but there are elements of {one} and of {other}. "
+            "The elements of a saved dataset must have one structure, but there are elements of "
+            f"{one} and of {other}. "
             "Make nesting and dtypes equal with map(), or save them to two paths"
         ) from None
 
@@ -225,7 +242,8 @@ def _read(path: str, kind: type[T]) -> T:
     content = read(files_of(path), path, MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise DataLossError(
-            f"{path} is damaged: it has more than {MOST_BYTES} bytes, which is more than is ever written. Remove the "
+            f"{path} is damaged: it has more than {MOST_BYTES} bytes, which is more than is ever "
+            "written. Remove the "
             "folder and make it again"
         )
     return _unseal(content, path, kind)
@@ -245,7 +263,9 @@ def _unseal(content: bytes, path: str, kind: type[T]) -> T:
 
 
 def write_manifest(folder: str, manifest: Manifest) -> None:
-    """Make the chunks that it names the content of a folder of this machine, and remove all others."""
+    """Make the chunks that it names the content of a folder of this machine, and remove
+    all others.
+    """
     LOCAL.replace(os.path.join(folder, MANIFEST), _seal(manifest))
     remove_chunks(folder, {chunk.name for chunk in manifest.chunks})
 
@@ -269,7 +289,8 @@ def read_manifest(folder: str) -> Manifest:
         manifest = _read(path, Manifest)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(
-            f"{folder!r} holds no saved dataset: there is no {MANIFEST} in it. Check the path; a save that was broken "
+            f"{folder!r} holds no saved dataset: there is no {MANIFEST} in it. Check the path; a "
+            "save that was broken "
             "off leaves none"
         ) from None
     _check_chunks(path, manifest)
@@ -277,21 +298,28 @@ def read_manifest(folder: str) -> Manifest:
 
 
 def _check_chunks(path: str, manifest: Manifest) -> None:
-    """Refuses what no writer says: a checksum keeps nobody from writing a manifest that leads out of its folder."""
+    """Refuses what no writer says: a checksum keeps nobody from writing a manifest that
+    leads out of its folder.
+    """
     for chunk in manifest.chunks:
         if not _CHUNK_FILE.fullmatch(chunk.name):
             raise DataLossError(
-                f"{path} is damaged: it names the chunk {chunk.name!r:.200}. Expected <name>.chunk or "
-                f"{CHUNKS}/chunk_<stream>_<chunk>_<num_elements>. Remove the folder and make it again"
+                f"{path} is damaged: it names the chunk {chunk.name!r:.200}. Expected <name>.chunk "
+                "or "
+                f"{CHUNKS}/chunk_<stream>_<chunk>_<num_elements>. Remove the folder and make it "
+                "again"
             )
         if not 0 <= chunk.elements <= chunk.nbytes * MOST_PER_BYTE:
             raise DataLossError(
-                f"{path} is damaged: it claims {chunk.elements} elements in the {chunk.nbytes} bytes of {chunk.name}, "
-                f"which hold at least 0 and at most {MOST_PER_BYTE} each. Remove the folder and make it again"
+                f"{path} is damaged: it claims {chunk.elements} elements in the {chunk.nbytes} "
+                f"bytes of {chunk.name}, "
+                f"which hold at least 0 and at most {MOST_PER_BYTE} each. Remove the folder and "
+                "make it again"
             )
     if manifest.elements > MOST_ELEMENTS:
         raise DataLossError(
-            f"{path} is damaged: it claims {manifest.elements} elements, at most {MOST_ELEMENTS} are possible. Remove "
+            f"{path} is damaged: it claims {manifest.elements} elements, at most {MOST_ELEMENTS} "
+            "are possible. Remove "
             "the folder and make it again"
         )
 
@@ -323,7 +351,8 @@ def begin_save(path: str, description: SaveDescription) -> None:
 def already_saved(path: str) -> str:
     """What to tell somebody who saves where something is or was saved."""
     return (
-        f"A save to {path} is already started or completed. Choose another path, or remove that folder once nobody "
+        f"A save to {path} is already started or completed. Choose another path, or remove that "
+        "folder once nobody "
         "writes to it"
     )
 
@@ -342,7 +371,9 @@ def read_save(path: str) -> SaveDescription | None:
 
 
 def finish_save(path: str, manifest: Manifest) -> None:
-    """Writes the manifest and the marker that all is there, and removes what does not count."""
+    """Writes the manifest and the marker that all is there, and removes what does not
+    count.
+    """
     files = files_of(path)
     files.replace(f"{path}/{MANIFEST}", _seal(manifest))
     files.replace(f"{path}/{DONE}", b"")
@@ -376,7 +407,10 @@ def committed_chunks(files: FileSystem, path: str) -> list[ChunkName]:
     Raises:
         DataLossError: there is something else in the folder, or one chunk twice.
     """
-    chunks = sorted((ChunkName.parse(name) for name in files.names(f"{path}/{CHUNKS}")), key=lambda one: one.turn)
+    chunks = sorted(
+        (ChunkName.parse(name) for name in files.names(f"{path}/{CHUNKS}")),
+        key=lambda one: one.turn,
+    )
     for one, other in pairwise(chunks):
         if one.turn == other.turn:
             raise DataLossError(f"Found duplicate chunk: {path} has {one} and {other}")

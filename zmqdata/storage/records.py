@@ -1,8 +1,8 @@
-"""The record format of TFRecord files: writing it, and reading one record. Running pipelines over it belongs to
-``iterators``.
+"""The record format of TFRecord files: writing it, and reading one record. Running
+pipelines over it belongs to ``iterators``.
 
-A record is its length (8 bytes, little endian), the masked CRC-32C of that (4), its bytes, and the masked CRC-32C of
-those (4).
+A record is its length (8 bytes, little endian), the masked CRC-32C of that (4), its
+bytes, and the masked CRC-32C of those (4).
 """
 
 from __future__ import annotations
@@ -31,14 +31,20 @@ def read_record(file: BinaryIO) -> bytes | None:
     if not head:
         return None
     if len(head) < _HEAD.size:
-        raise DataLossError(f"truncated record: {len(head)} bytes are left where a record begins with {_HEAD.size}")
+        raise DataLossError(
+            f"truncated record: {len(head)} bytes are left where a record begins with {_HEAD.size}"
+        )
     length, checksum = _HEAD.unpack(head)
     if masked_crc32c(head[:8]) != checksum:
-        raise DataLossError("corrupted record: the checksum of its length does not fit. Is this a TFRecord file?")
+        raise DataLossError(
+            "corrupted record: the checksum of its length does not fit. Is this a TFRecord file?"
+        )
     content = file.read(length)
     foot = file.read(_FOOT.size)
     if len(content) < length or len(foot) < _FOOT.size:
-        raise DataLossError(f"truncated record: {len(content)} bytes are left of {length} and a checksum")
+        raise DataLossError(
+            f"truncated record: {len(content)} bytes are left of {length} and a checksum"
+        )
     if masked_crc32c(content) != _FOOT.unpack(foot)[0]:
         raise DataLossError(f"corrupted record: the checksum of its {length} bytes does not fit")
     return content
@@ -51,7 +57,9 @@ def as_record(content: Bytes) -> bytes:
     19
     """
     length = struct.pack("<Q", len(content))
-    return b"".join((length, _FOOT.pack(masked_crc32c(length)), content, _FOOT.pack(masked_crc32c(content))))
+    return b"".join(
+        (length, _FOOT.pack(masked_crc32c(length)), content, _FOOT.pack(masked_crc32c(content)))
+    )
 
 
 class TFRecordWriter:
@@ -97,7 +105,9 @@ class TFRecordWriter:
         self._file.write(content if self._packer is None else self._packer.compress(content))
 
     def flush(self) -> None:
-        """Hand what was written to the operating system; a compressed file may keep some of it until it is closed."""
+        """Hand what was written to the operating system; a compressed file may keep
+        some of it until it is closed.
+        """
         self._file.flush()
 
     def close(self) -> None:
@@ -112,6 +122,9 @@ class TFRecordWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.close()

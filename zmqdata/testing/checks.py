@@ -1,6 +1,8 @@
-"""The laws of the design as facts checked after every event of a simulated world; who breaks one tells its story.
+"""The laws of the design as facts checked after every event of a simulated world; who
+breaks one tells its story.
 
-Checks look at what cores say and do from outside, and at their insides only where memory is to be bounded.
+Checks look at what cores say and do from outside, and at their insides only where
+memory is to be bounded.
 """
 
 from __future__ import annotations
@@ -26,12 +28,21 @@ Element = tuple[int, int]
 """Task and number: the name of an element on its way."""
 
 STORY = 400
-QUIET = (c.Tick, c.AllowProduction, m.Probe, m.LinkReported, m.WorkerHeartbeat, m.WorkerHeartbeatAnswered)
+QUIET = (
+    c.Tick,
+    c.AllowProduction,
+    m.Probe,
+    m.LinkReported,
+    m.WorkerHeartbeat,
+    m.WorkerHeartbeatAnswered,
+)
 """What is left out of a story: it happens all the time and says little."""
 
 
 class LawBroken(AssertionError):
-    """A law of the design did not hold. The text ends with what happened before, as far as it matters."""
+    """A law of the design did not hold. The text ends with what happened before, as far
+    as it matters.
+    """
 
 
 class Laws:
@@ -60,7 +71,9 @@ class Laws:
         self.largest = 0
 
     def forget(self) -> None:
-        """A dispatcher begins anew: what was known of the one before does not bind it."""
+        """A dispatcher begins anew: what was known of the one before does not bind
+        it.
+        """
         self.state = DispatcherState()
         self.owners: dict[Element, str] = {}
         self.owned: dict[str, set[Element]] = {}
@@ -80,7 +93,9 @@ class Laws:
         self.story.append((self.clock.now, who, what))
 
     def fail(self, text: str, *keys: object) -> NoReturn:
-        """Ends the run with the part of its story that mentions any of the keys, or with all of it."""
+        """Ends the run with the part of its story that mentions any of the keys, or
+        with all of it.
+        """
         lines = [
             f"{when:9.4f} {who:>16} {what}"
             for when, who, what in self.story
@@ -94,7 +109,9 @@ class Laws:
     def check(self, name: str, core: object, event: object, commands: list[object]) -> None:
         """Checks what the core of a node made of an event."""
         for what in (event, *commands):
-            if not isinstance(what, QUIET) and not isinstance(getattr(what, "message", None), QUIET):
+            if not isinstance(what, QUIET) and not isinstance(
+                getattr(what, "message", None), QUIET
+            ):
                 self.story.append((self.clock.now, name, what))
         if isinstance(core, DispatcherCore):
             self._check_dispatcher(commands)
@@ -116,7 +133,10 @@ class Laws:
         if isinstance(update, u.HostTaskUpdate):
             task = self.state.tasks[update.task]
             if update.attempt < task.attempt or (update.attempt == task.attempt and task.worker):
-                self.fail(f"attempt {update.attempt} of task {update.task} follows {task.attempt}", update.task)
+                self.fail(
+                    f"attempt {update.attempt} of task {update.task} follows {task.attempt}",
+                    update.task,
+                )
         if isinstance(update, u.AssignSplitsUpdate):
             self._check_assigned(update)
         elif isinstance(update, u.CutLedgerUpdate):
@@ -129,19 +149,29 @@ class Laws:
                 call(update.consumer, update.step)
 
     def _check_assigned(self, update: u.AssignSplitsUpdate) -> None:
-        """Each split is in one ledger at most, and no end is told while there are splits left."""
+        """Each split is in one ledger at most, and no end is told while there are
+        splits left.
+        """
         task, split = self.state.tasks[update.task], update.split
         iteration = self.state.iterations[task.iteration]
         if task.ledger[update.source].ends(split.repetition):
-            self.fail(f"{split} is given to {update.task} behind the end of its repetition", update.task)
+            self.fail(
+                f"{split} is given to {update.task} behind the end of its repetition", update.task
+            )
         if split.is_end:
             if iteration.cursor(task, update.source).remaining(split.repetition):
-                self.fail(f"task {update.task} is told the end of repetition {split.repetition} before it", update.task)
+                self.fail(
+                    f"task {update.task} is told the end of repetition {split.repetition} before "
+                    "it",
+                    update.task,
+                )
             return
         for key in _splits_of(iteration.iteration, update.source, split):
             if key in self.leased:
                 other = self.leased[key]
-                self.fail(f"{split} is given to {update.task} while {other} has {key[-1]} of it", other)
+                self.fail(
+                    f"{split} is given to {update.task} while {other} has {key[-1]} of it", other
+                )
             self.leased[key] = update.task
 
     def _take_back(self, update: u.CutLedgerUpdate) -> None:
@@ -154,10 +184,16 @@ class Laws:
     def _check_revealed(self, message: m.Message) -> None:
         true = True
         if isinstance(message, (m.HostTask, m.DecisionsKept)):
-            self._must_stay(message.definition.task if isinstance(message, m.HostTask) else message.task)
+            self._must_stay(
+                message.definition.task if isinstance(message, m.HostTask) else message.task
+            )
         if isinstance(message, m.HostTask):
             task = self.state.tasks.get(message.definition.task)
-            true = task is not None and task.attempt == message.definition.attempt and bool(task.worker)
+            true = (
+                task is not None
+                and task.attempt == message.definition.attempt
+                and bool(task.worker)
+            )
         elif isinstance(message, m.SplitsAssigned):
             ledger = self.state.tasks[message.task].ledger[message.source]
             true = ledger.since(message.first)[: len(message.splits)] == message.splits
@@ -181,7 +217,9 @@ class Laws:
     def slipped(self, task: int, number: int, name: Name) -> None:
         """Notes what an attempt passes over."""
         if self.slips.setdefault((task, number), name) != name:
-            self.fail(f"what came as number {number} was {self.slips[task, number]}, then {name}", task)
+            self.fail(
+                f"what came as number {number} was {self.slips[task, number]}, then {name}", task
+            )
 
     def without_slips(self, tasks: Collection[int], names: Iterable[Name]) -> Counter[Name]:
         """What these tasks had to deliver of what they could have made."""
@@ -205,21 +243,35 @@ class Laws:
         return task is not None and element[1] in task.delivered
 
     def handed_out(
-        self, client: str, header: m.Block, names: tuple[Name, ...], first: int, stop: int, alone: bool = False
+        self,
+        client: str,
+        header: m.Block,
+        names: tuple[Name, ...],
+        first: int,
+        stop: int,
+        alone: bool = False,
     ) -> None:
-        """Checks elements that a training loop takes: nobody has them, they come in order, and under a lease.
+        """Checks elements that a training loop takes: nobody has them, they come in
+        order, and under a lease.
 
-        ``alone``: as far as the client knows nobody else reads, and workers hear it, so it needs none.
+        ``alone``: as far as the client knows nobody else reads, and workers hear it, so
+        it needs none.
         """
         key = (client, header.task, header.attempt)
         number = header.first + first
         if number <= self.last.get(key, -1) and not self.gone:
-            self.fail(f"element {number} of task {header.task} comes after {self.last[key]}", header.task)
+            self.fail(
+                f"element {number} of task {header.task} comes after {self.last[key]}", header.task
+            )
         self.last[key] = header.first + stop - 1
         elements = {(header.task, header.first + at): names[at] for at in range(first, stop)}
         if client in self.gone or client not in self.state.client_iteration:
             if client in self.gone and not alone:
-                self.fail(f"{client} hands out {sorted(elements)[:3]} without a lease", client, header.task)
+                self.fail(
+                    f"{client} hands out {sorted(elements)[:3]} without a lease",
+                    client,
+                    header.task,
+                )
             for element, name in elements.items():
                 self.names.setdefault(element, name)
             self.lost |= elements.keys()
@@ -238,7 +290,9 @@ class Laws:
 
     # --- worker: credit, numbers, memory
 
-    def _check_worker(self, name: str, core: WorkerCore, event: object, commands: list[object]) -> None:
+    def _check_worker(
+        self, name: str, core: WorkerCore, event: object, commands: list[object]
+    ) -> None:
         if isinstance(event, c.Received) and isinstance(event.message, m.Grant):
             self._take_grant(event.message)
         for command in commands:
@@ -257,7 +311,9 @@ class Laws:
     def _check_push(self, name: str, push: c.Push) -> None:
         header, client = push.header, push.link.rpartition("-")[0]
         if header.number != self.numbers.get(push.link, 0) + 1:
-            self.fail(f"message {header.number} on {push.link} follows {self.numbers.get(push.link, 0)}")
+            self.fail(
+                f"message {header.number} on {push.link} follows {self.numbers.get(push.link, 0)}"
+            )
         self.numbers[push.link] = header.number
         if not isinstance(header, m.Block):
             return
@@ -272,7 +328,9 @@ class Laws:
         sent[0] += header.count - header.skip
         sent[1] += header.size
         if not idle and (sent[0] > elements or sent[1] > size):
-            self.fail(f"{name} sends {sent} to {client} with credit for {elements}, {size}", header.task)
+            self.fail(
+                f"{name} sends {sent} to {client} with credit for {elements}, {size}", header.task
+            )
 
     def _check_memory(self, name: str, core: WorkerCore, task: int) -> None:
         hosted = core.tasks.get(task)
@@ -283,7 +341,9 @@ class Laws:
         dealing = hosted.dealing
         if not self.gone and dealing.ahead > bound:
             self.fail(f"{name} holds {dealing.ahead} bytes, may hold {bound}", task)
-        if isinstance(dealing, FirstCome) and dealing.ahead != sum(portion.size for portion in dealing.pending):
+        if isinstance(dealing, FirstCome) and dealing.ahead != sum(
+            portion.size for portion in dealing.pending
+        ):
             self.fail(f"{name} has miscounted what is pending", task)
 
     # --- client: fencing
@@ -304,7 +364,10 @@ class Laws:
             elif isinstance(command, c.Send) and isinstance(command.message, m.Grant):
                 for stream in command.message.streams:
                     if stream.attempt < self.places.get((name, stream.task), 0):
-                        self.fail(f"{name} goes back to attempt {stream.attempt} of {stream.task}", stream.task)
+                        self.fail(
+                            f"{name} goes back to attempt {stream.attempt} of {stream.task}",
+                            stream.task,
+                        )
                     self._moved_on(name, stream.task, stream.attempt)
             elif isinstance(command, c.Send) and isinstance(command.message, m.HoldingsReported):
                 self._moved_on(name, command.message.task, command.message.attempt)
@@ -315,34 +378,47 @@ class Laws:
     # --- at the end
 
     def check_end(self) -> None:
-        """Checks that everything was delivered exactly once, when no training loop reads any more."""
+        """Checks that everything was delivered exactly once, when no training loop
+        reads any more.
+        """
         iteration = next(iter(self.state.iterations.values()))
         names = self.pipeline.names()
         if iteration.job.processing_mode == "OFF":
             for task in iteration.live_tasks:
-                self._check_copy(task.task, self.without_slips({task.task}, names), bool(iteration.clients))
+                self._check_copy(
+                    task.task, self.without_slips({task.task}, names), bool(iteration.clients)
+                )
             return
         everything = self.without_slips({task.task for task in iteration.live_tasks}, names)
         for task in iteration.live_tasks:
             if not task.settled:
-                self.fail(f"task {task.task} is not settled: {task.delivered} of {task.total}", task.task)
+                self.fail(
+                    f"task {task.task} is not settled: {task.delivered} of {task.total}", task.task
+                )
         found = Counter(self.names[element] for element in self.owners)
         if found != everything:
             missing, surplus = everything - found, found - everything
-            keys = {element[0] for element, name in self.names.items() if name in missing or name in surplus}
+            keys = {
+                element[0]
+                for element, name in self.names.items()
+                if name in missing or name in surplus
+            }
             self.fail(f"missing {sorted(missing)[:9]}, surplus {sorted(surplus)[:9]}", *keys)
 
     def _check_copy(self, task: int, everything: Counter[Name], is_held: bool) -> None:
         """Everything of one copy, once, but for what died with a client.
 
-        ``is_held``: some of it may be kept for one that is dead and was not given up: those who read a copy to its end
-        wait for nobody.
+        ``is_held``: some of it may be kept for one that is dead and was not given up:
+        those who read a copy to its end wait for nobody.
         """
         found = Counter(self.names[element] for element in self.owners if element[0] == task)
         died = {self.names[element] for element in self.lost if element[0] == task}
         missing = [name for name in (everything - found) if name not in died]
         if (missing and not is_held) or found - everything:
-            self.fail(f"copy {task} lacks {missing[:9]}, has surplus {sorted(found - everything)[:9]}", task)
+            self.fail(
+                f"copy {task} lacks {missing[:9]}, has surplus {sorted(found - everything)[:9]}",
+                task,
+            )
 
     def check_empty(self, dispatcher: DispatcherCore, workers: dict[str, WorkerCore]) -> None:
         """Checks that nothing is left of a job that was collected."""
@@ -360,11 +436,17 @@ class Laws:
         }
         for name, core in workers.items():
             left |= {f"{name} tasks": core.tasks, f"{name} links": core.links.by_client}
-            left |= {f"{name} facts": hosting.facts[name].tasks, f"{name} leases": hosting.facts[name].leases}
+            left |= {
+                f"{name} facts": hosting.facts[name].tasks,
+                f"{name} leases": hosting.facts[name].leases,
+            }
         for what, rest in left.items():
             if rest:
                 self.fail(f"left over: {what}: {rest}")
 
 
 def _splits_of(iteration: int, source: int, entry: Split) -> list[tuple[int, int, int, int]]:
-    return [(iteration, source, entry.repetition, index) for index in range(entry.start, entry.stop, entry.step)]
+    return [
+        (iteration, source, entry.repetition, index)
+        for index in range(entry.start, entry.stop, entry.step)
+    ]

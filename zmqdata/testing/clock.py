@@ -1,4 +1,6 @@
-"""A clock that tests move: it stands still until somebody runs what is due. No thread and no real time lives here."""
+"""A clock that tests move: it stands still until somebody runs what is due. No thread
+and no real time lives here.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from collections.abc import Callable
 class Clock:
     """Simulated seconds, and a list of what happens when.
 
-    Things due at the same moment happen in the order in which they were asked for, so a run is repeatable.
+    Things due at the same moment happen in the order in which they were asked for, so a
+    run is repeatable.
 
     Args:
         now: where time begins, in seconds.
@@ -34,11 +37,15 @@ class Clock:
         return len(self._due)
 
     def after(self, seconds: float, call: Callable[[], object]) -> None:
-        """Has ``call`` called once ``seconds`` from now; a negative delay counts as none."""
+        """Has ``call`` called once ``seconds`` from now; a negative delay counts as
+        none.
+        """
         heapq.heappush(self._due, (self.now + max(0.0, seconds), next(self._order), call))
 
     def run_next(self) -> bool:
-        """Moves to the next thing that is due and does it; False when nothing is left."""
+        """Moves to the next thing that is due and does it; False when nothing is
+        left.
+        """
         if not self._due:
             return False
         self.now, _, call = heapq.heappop(self._due)

@@ -1,6 +1,8 @@
-"""Tools for tests with real processes: wait for a condition, freeze a server, look for what was left behind.
+"""Tools for tests with real processes: wait for a condition, freeze a server, look for
+what was left behind.
 
-The processes themselves are started by ``zmqdata.cluster``. What is read from ``/proc`` makes this Linux only.
+The processes themselves are started by ``zmqdata.cluster``. What is read from ``/proc``
+makes this Linux only.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ DEADLINE = 30.0
 POLL = 0.01
 
 
-def await_condition(predicate: Callable[[], object], deadline: float = DEADLINE, what: str = "") -> None:
+def await_condition(
+    predicate: Callable[[], object], deadline: float = DEADLINE, what: str = ""
+) -> None:
     """Waits until ``predicate()`` is true.
 
     Args:
@@ -47,7 +51,8 @@ def await_condition(predicate: Callable[[], object], deadline: float = DEADLINE,
 
 
 def descendants(pid: int) -> list[int]:
-    """The process ids of the children of ``pid``, their children, and so on; the dead that nobody waited for included.
+    """The process ids of the children of ``pid``, their children, and so on; the dead
+    that nobody waited for included.
 
     Example:
         >>> os.getpid() in descendants(os.getppid())
@@ -66,27 +71,41 @@ def _parents() -> Iterator[tuple[int, int]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                # The second field is a name in parentheses, in which anything may stand.
-                fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+                # The second field is a name in parentheses, in which anything may
+                # stand.
+                fields = (
+                    (entry / "stat")
+                    .read_text(encoding="utf-8", errors="replace")
+                    .rpartition(")")[2]
+                    .split()
+                )
                 yield int(entry.name), int(fields[1])
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process exists and is not only waiting for its parent to notice its death.
+    """Whether a process exists and is not only waiting for its parent to notice its
+    death.
 
     Example:
         >>> is_running(os.getpid())
         True
     """
     try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+        state = (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="utf-8", errors="replace")
+            .rpartition(")")[2]
+            .split()[0]
+        )
     except OSError:
         return False
     return state not in "ZX"
 
 
 def listens(address: str) -> bool:
-    """Whether somebody accepts connections at ``"tcp://host:port"`` or ``"host:port"``."""
+    """Whether somebody accepts connections at ``"tcp://host:port"`` or
+    ``"host:port"``.
+    """
     host, port = split_address(address.rpartition("://")[2])
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
         return True
@@ -95,7 +114,9 @@ def listens(address: str) -> bool:
 
 @contextlib.contextmanager
 def frozen(server: ServerProcess) -> Iterator[None]:
-    """Stops a server and all of its processes (SIGSTOP) for the time of the ``with`` block: silent, yet connected."""
+    """Stops a server and all of its processes (SIGSTOP) for the time of the ``with``
+    block: silent, yet connected.
+    """
     pids = [server.pid, *descendants(server.pid)]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -109,7 +130,8 @@ def frozen(server: ServerProcess) -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_leaks(deadline: float = DEADLINE) -> Iterator[None]:
-    """Fails when the ``with`` block leaves processes, threads or open files (so also ports) of this process behind.
+    """Fails when the ``with`` block leaves processes, threads or open files (so also
+    ports) of this process behind.
 
     Raises:
         AssertionError: naming what is still there ``deadline`` seconds after the block.

@@ -1,4 +1,6 @@
-"""What goes wrong among the consumers of a coordinated job in a simulated world, and the end that must come."""
+"""What goes wrong among the consumers of a coordinated job in a simulated world, and
+the end that must come.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from zmqdata.testing.world import World
 
 
 class CoordinatedScenario(Scenario):
-    """A world of numbered consumers in which things go wrong. Whoever dies has a successor sooner or later.
+    """A world of numbered consumers in which things go wrong. Whoever dies has a
+    successor sooner or later.
 
     Args:
         seed: decides everything.
@@ -61,12 +64,16 @@ class CoordinatedScenario(Scenario):
         return add
 
     def add_client(self) -> None:
-        """Somebody wants to be one of the consumers, whether or not somebody is it already."""
+        """Somebody wants to be one of the consumers, whether or not somebody is it
+        already.
+        """
         self._reader(self.random.randrange(self._count))()
 
     def _vacant(self) -> list[int]:
         """The consumers that nobody is, and nobody has been to the end."""
-        filled = {client.consumer for client in self.world.clients if client.outcome in (None, "end")}
+        filled = {
+            client.consumer for client in self.world.clients if client.outcome in (None, "end")
+        }
         return [consumer for consumer in range(self._count) if consumer not in filled]
 
     def _read_to_the_end(self) -> None:
@@ -88,7 +95,8 @@ class CoordinatedScenario(Scenario):
 
 
 class CoordinatedPoisonScenario(CoordinatedScenario):
-    """The same where some elements kill whoever makes them, and are left out of every consumer's rounds once found.
+    """The same where some elements kill whoever makes them, and are left out of every
+    consumer's rounds once found.
 
     Example:
         >>> CoordinatedPoisonScenario(seed=1).run()

@@ -1,4 +1,6 @@
-"""A disk in memory that keeps a dispatcher's journal, and loses of a crash's last writes what a real one could lose."""
+"""A disk in memory that keeps a dispatcher's journal, and loses of a crash's last
+writes what a real one could lose.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ STALL = 0.7
 
 
 class SimulatedDisk:
-    """Outlives the dispatchers that write to it. What was written counts once it is synced, which takes a while.
+    """Outlives the dispatchers that write to it. What was written counts once it is
+    synced, which takes a while.
 
     Args:
         clock: the time on which it works.
@@ -54,7 +57,9 @@ class SimulatedDisk:
         return not self._waiting and not self._writing
 
     def write(self, turn: int, updates: Sequence[Update], written: Callable[[int], None]) -> None:
-        """Takes a turn; ``written`` hears the number of the last one that is synced, some time later."""
+        """Takes a turn; ``written`` hears the number of the last one that is synced,
+        some time later.
+        """
         self._written = written
         self._waiting.append((turn, self._encoder.turn(updates)))
         if not self._writing:
@@ -76,7 +81,8 @@ class SimulatedDisk:
         self._written(last)
 
     def crash(self) -> int:
-        """The writer dies: of what was not synced a part is there all the same, cut off anywhere.
+        """The writer dies: of what was not synced a part is there all the same, cut off
+        anywhere.
 
         Returns:
             How many turns were not synced and are there.

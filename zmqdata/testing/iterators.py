@@ -1,4 +1,6 @@
-"""Checks of pipelines, of ours and of those built on them: that restoring at every step continues exactly."""
+"""Checks of pipelines, of ours and of those built on them: that restoring at every step
+continues exactly.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,14 @@ _SHOWN = 400
 
 
 class NotResumable(AssertionError):
-    """An iterator did not continue as it should have; the text says after which step, and what came instead."""
+    """An iterator did not continue as it should have; the text says after which step,
+    and what came instead.
+    """
 
 
 def plain(value: Any) -> Any:
-    """An element in a form that ``==`` compares as a whole: arrays by dtype, shape and content.
+    """An element in a form that ``==`` compares as a whole: arrays by dtype, shape and
+    content.
 
     >>> plain((1, np.array([True])))
     ('tuple', ('int', 1), ('ndarray', 'bool', (1,), [True]))
@@ -45,7 +50,11 @@ def _comparable(array: Any) -> Any:
     if array.dtype.kind == "O":
         return [plain(item) for item in array.ravel().tolist()]
     # Two NaN are not equal, their texts are
-    return repr(array.tolist()) if array.dtype.kind in "fc" and np.isnan(array).any() else array.tolist()
+    return (
+        repr(array.tolist())
+        if array.dtype.kind in "fc" and np.isnan(array).any()
+        else array.tolist()
+    )
 
 
 def outcomes(iterator: Iterator[Any]) -> Iterator[Any]:
@@ -69,12 +78,16 @@ def run(node: Node, context: Context | None = None, limit: int = MAX_STEPS) -> l
 
 
 def check_iterator(
-    dataset: Any, *, context: Callable[[], Context] = lambda: Context(seed=7), limit: int = MAX_STEPS
+    dataset: Any,
+    *,
+    context: Callable[[], Context] = lambda: Context(seed=7),
+    limit: int = MAX_STEPS,
 ) -> list[Any]:
     """Run a pipeline, restore it at every step, and compare what follows.
 
-    Also checks that two runs are equal, that states are plain values, that taking them disturbs nothing, and that an
-    iterator stays ended. Functions are called very often: make the pipeline small.
+    Also checks that two runs are equal, that states are plain values, that taking them
+    disturbs nothing, and that an iterator stays ended. Functions are called very often:
+    make the pipeline small.
 
     Args:
         dataset: a ``Dataset`` or a node.
@@ -95,14 +108,18 @@ def check_iterator(
     """
     node = dataset if isinstance(dataset, Node) else getattr(dataset, "node", None)
     if not isinstance(node, Node):
-        raise TypeError(f"check_iterator() takes a Dataset or a node, got a {type(dataset).__name__}")
+        raise TypeError(
+            f"check_iterator() takes a Dataset or a node, got a {type(dataset).__name__}"
+        )
     expected = run(node, context(), limit)
     for step, state in enumerate(_states(node, context, expected, limit)):
         _check_step(node, context(), state, expected[min(step, len(expected)) :], step)
     return expected
 
 
-def _states(node: Node, context: Callable[[], Context], expected: list[Any], limit: int) -> list[bytes]:
+def _states(
+    node: Node, context: Callable[[], Context], expected: list[Any], limit: int
+) -> list[bytes]:
     iterator = make_iterator(node, context())
     try:
         following = outcomes(iterator)
@@ -110,7 +127,11 @@ def _states(node: Node, context: Callable[[], Context], expected: list[Any], lim
         for outcome in islice(following, limit):
             seen.append(outcome)
             states.append(_encoded(iterator))
-        _compare(seen, expected, "a second run, with its state taken after each element, differs from the first")
+        _compare(
+            seen,
+            expected,
+            "a second run, with its state taken after each element, differs from the first",
+        )
         if len(expected) < limit:
             _compare(list(outcomes(iterator)), [], "an ended iterator went on")
             states.append(_encoded(iterator))
@@ -123,7 +144,9 @@ def _encoded(iterator: ElementIterator) -> bytes:
     try:
         return msgspec.msgpack.encode(iterator.state())
     except TypeError as error:
-        raise NotResumable(f"state() of {type(iterator).__name__} holds more than plain values: {error}") from error
+        raise NotResumable(
+            f"state() of {type(iterator).__name__} holds more than plain values: {error}"
+        ) from error
 
 
 def _check_step(node: Node, context: Context, state: bytes, expected: list[Any], step: int) -> None:
@@ -140,9 +163,13 @@ def _check_step(node: Node, context: Context, state: bytes, expected: list[Any],
 def _compare(seen: list[Any], expected: list[Any], fault: str) -> None:
     if seen == expected:
         return
-    same = next((i for i, pair in enumerate(zip(seen, expected, strict=False)) if pair[0] != pair[1]), None)
+    same = next(
+        (i for i, pair in enumerate(zip(seen, expected, strict=False)) if pair[0] != pair[1]), None
+    )
     place = min(len(seen), len(expected)) if same is None else same
-    raise NotResumable(f"{fault}: at place {place} came {_at(seen, place)}, expected {_at(expected, place)}")
+    raise NotResumable(
+        f"{fault}: at place {place} came {_at(seen, place)}, expected {_at(expected, place)}"
+    )
 
 
 def _at(outcomes: list[Any], place: int) -> str:

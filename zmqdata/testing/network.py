@@ -1,7 +1,9 @@
-"""A network in memory that behaves badly on purpose: it delays, drops, repeats, reorders and is severed, by seed.
+"""A network in memory that behaves badly on purpose: it delays, drops, repeats,
+reorders and is severed, by seed.
 
-It carries control messages between named nodes, and blocks over links of one worker to one client. What the messages
-mean is none of its affair; who sends and receives them is ``zmqdata.testing.world``'s.
+It carries control messages between named nodes, and blocks over links of one worker to
+one client. What the messages mean is none of its affair; who sends and receives them is
+``zmqdata.testing.world``'s.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ Pair = tuple[Hashable, Hashable]
 
 @dataclass(frozen=True)
 class Faults:
-    """How badly the network behaves. Probabilities are per message, seconds are simulated.
+    """How badly the network behaves. Probabilities are per message, seconds are
+    simulated.
 
-    ``drop``, ``repeat`` and ``reorder`` concern control messages; ``break_link`` is the probability that sending a
-    block breaks its link. ``delay`` is the shortest and the longest time on the way; ``notice`` how long a broken
-    connection goes unnoticed. ``hold``: the share of messages that a severed connection keeps for later instead of
+    ``drop``, ``repeat`` and ``reorder`` concern control messages; ``break_link`` is the
+    probability that sending a block breaks its link. ``delay`` is the shortest and the
+    longest time on the way; ``notice`` how long a broken connection goes unnoticed.
+    ``hold``: the share of messages that a severed connection keeps for later instead of
     losing them.
     """
 
@@ -42,7 +46,9 @@ CALM = Faults()
 
 @dataclass
 class Line:
-    """The data link of one worker to one client. What is sent before the client has connected waits for it."""
+    """The data link of one worker to one client. What is sent before the client has
+    connected waits for it.
+    """
 
     name: str
     worker: str
@@ -84,7 +90,9 @@ class SimulatedNetwork:
     # --- nodes
 
     def join(self, name: Hashable, receive: Receiver) -> None:
-        """Adds a node, or gives the name to a fresh one; ``receive(sender, message)`` gets its messages."""
+        """Adds a node, or gives the name to a fresh one; ``receive(sender, message)``
+        gets its messages.
+        """
         self._receivers[name] = receive
 
     def leave(self, name: Hashable) -> None:
@@ -94,7 +102,9 @@ class SimulatedNetwork:
             self.break_line(line, "the peer is gone")
 
     def connected(self, one: Hashable, other: Hashable) -> bool:
-        """Whether a connection would be noticed to exist: both are there, and nothing is severed for long."""
+        """Whether a connection would be noticed to exist: both are there, and nothing
+        is severed for long.
+        """
         if one not in self._receivers or other not in self._receivers:
             return False
         patience = self.faults.notice[1]
@@ -115,7 +125,9 @@ class SimulatedNetwork:
         for _ in range(2 if draw() < faults.repeat else 1):
             self._carry(sender, receiver, message, out_of_order=draw() < faults.reorder)
 
-    def _carry(self, sender: Hashable, receiver: Hashable, message: Any, out_of_order: bool) -> None:
+    def _carry(
+        self, sender: Hashable, receiver: Hashable, message: Any, out_of_order: bool
+    ) -> None:
         low, high = self.faults.delay
         arrival = self.clock.now + self.random.uniform(low, high)
         if out_of_order:
@@ -133,10 +145,14 @@ class SimulatedNetwork:
     # --- severed connections
 
     def sever(self, one: Hashable, other: Hashable, both_ways: bool = True) -> None:
-        """Lets nothing through from ``one`` to ``other``, nor back unless told otherwise."""
+        """Lets nothing through from ``one`` to ``other``, nor back unless told
+        otherwise.
+        """
         for pair in ((one, other), (other, one)) if both_ways else ((one, other),):
             self._severed.setdefault(pair, self.clock.now)
-        self.clock.after(self.random.uniform(*self.faults.notice), lambda: self._break_severed_lines(one, other))
+        self.clock.after(
+            self.random.uniform(*self.faults.notice), lambda: self._break_severed_lines(one, other)
+        )
 
     def _break_severed_lines(self, one: Hashable, other: Hashable) -> None:
         for line in list(self.lines.values()):
@@ -144,14 +160,19 @@ class SimulatedNetwork:
                 self.break_line(line, "the connection was severed")
 
     def heal(self, one: Hashable, other: Hashable) -> None:
-        """Lets everything through again; some of what was sent in between arrives now."""
+        """Lets everything through again; some of what was sent in between arrives
+        now.
+        """
         for pair in ((one, other), (other, one)):
             self._severed.pop(pair, None)
             for message in self._held.pop(pair, ()):
                 self._carry(*pair, message, out_of_order=False)
 
     def _is_severed(self, line: Line) -> bool:
-        return (line.worker, line.client) in self._severed or (line.client, line.worker) in self._severed
+        return (line.worker, line.client) in self._severed or (
+            line.client,
+            line.worker,
+        ) in self._severed
 
     # --- links
 
@@ -165,8 +186,12 @@ class SimulatedNetwork:
         if line is not None:
             self.break_line(line, "the worker has closed it")
 
-    def connect(self, name: str, client: str, deliver: Callable[[Any], None], broken: Callable[[str], None]) -> None:
-        """Makes the client's end: ``deliver`` gets what arrives, ``broken`` the reason once it ends."""
+    def connect(
+        self, name: str, client: str, deliver: Callable[[Any], None], broken: Callable[[str], None]
+    ) -> None:
+        """Makes the client's end: ``deliver`` gets what arrives, ``broken`` the reason
+        once it ends.
+        """
         line = self.lines.get(name)
         if line is None or line.dead or line.client:
             self.clock.after(self.random.uniform(0.0, 1.0), lambda: broken("nobody is there"))
@@ -183,7 +208,9 @@ class SimulatedNetwork:
             line.dead, line.broken = True, None
 
     def push(self, name: str, message: Any) -> None:
-        """Sends on a link: in order, once, until the link breaks; from then on into nothing."""
+        """Sends on a link: in order, once, until the link breaks; from then on into
+        nothing.
+        """
         line = self.lines.get(name)
         if line is None or line.dead:
             return
@@ -194,7 +221,9 @@ class SimulatedNetwork:
         elif self.random.random() < self.faults.break_link:
             self.break_line(line, "the connection was reset")
         else:
-            line.arrival = max(line.arrival, self.clock.now + self.random.uniform(*self.faults.delay))
+            line.arrival = max(
+                line.arrival, self.clock.now + self.random.uniform(*self.faults.delay)
+            )
             self.clock.after(line.arrival - self.clock.now, lambda: self._deliver(line, message))
 
     def _deliver(self, line: Line, message: Any) -> None:

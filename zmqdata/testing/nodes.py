@@ -1,4 +1,5 @@
-"""The nodes of a simulated world: one core each, with its place in the network; here also the dispatcher's.
+"""The nodes of a simulated world: one core each, with its place in the network; here
+also the dispatcher's.
 
 Workers and training loops are in ``zmqdata.testing.world``.
 """
@@ -25,7 +26,9 @@ LONG = 30_000
 
 
 class Surroundings(Protocol):
-    """What a node needs of the world that it lives in. ``disk``: where the dispatcher keeps a journal, if it does."""
+    """What a node needs of the world that it lives in. ``disk``: where the dispatcher
+    keeps a journal, if it does.
+    """
 
     seed: int
     clock: Clock
@@ -74,11 +77,15 @@ class SimulatedNode:
 
     @property
     def now(self) -> float:
-        """The time by its own clock, which may run at another ``rate`` than the world's."""
+        """The time by its own clock, which may run at another ``rate`` than the
+        world's.
+        """
         return self.world.clock.now * self.rate
 
     def freeze(self, seconds: float) -> None:
-        """Does nothing for a while, as after SIGSTOP; what comes meanwhile waits for it."""
+        """Does nothing for a while, as after SIGSTOP; what comes meanwhile waits for
+        it.
+        """
         if self.missed is None:
             self.missed = []
             self.world.clock.after(seconds, self._thaw)
@@ -114,7 +121,9 @@ class SimulatedNode:
 
 
 class SimulatedDispatcher(SimulatedNode):
-    """The dispatcher. Its routing tells it of peers that are not connected; with a disk it keeps a journal."""
+    """The dispatcher. Its routing tells it of peers that are not connected; with a disk
+    it keeps a journal.
+    """
 
     core: DispatcherCore
 
@@ -164,7 +173,9 @@ class SimulatedDispatcher(SimulatedNode):
             disk.begin(snapshot(self.core.state))
 
     def carry_out(self, command: Any) -> None:
-        if isinstance(command, c.Send) and not self.world.network.connected(self.name, command.peer):
+        if isinstance(command, c.Send) and not self.world.network.connected(
+            self.name, command.peer
+        ):
             self.soon(c.Unreachable(command.peer))
         elif isinstance(command, c.SendPipeline):
             message = m.PipelineSent(command.dataset_id, command.digest, b"pipeline")
@@ -178,5 +189,7 @@ class SimulatedDispatcher(SimulatedNode):
         if self.world.disk is None:
             return
         survived = self.gate.last_written + self.world.disk.crash()
-        facts = [command for command in self.gate.written(survived) if isinstance(command, c.Commit)]
+        facts = [
+            command for command in self.gate.written(survived) if isinstance(command, c.Commit)
+        ]
         self.world.laws.check(self.name, self.core, c.Tick(), list(facts))

@@ -1,6 +1,8 @@
-"""Simulated worlds in which a job is stopped, and goes on from the states of its readers in another cluster.
+"""Simulated worlds in which a job is stopped, and goes on from the states of its
+readers in another cluster.
 
-Things go wrong in both of them. What the readers had before, and what comes after, must be everything, once.
+Things go wrong in both of them. What the readers had before, and what comes after, must
+be everything, once.
 """
 
 from __future__ import annotations
@@ -18,13 +20,17 @@ from zmqdata.testing.scenario import NEVER, PATIENCE, RATES, STORM, Scenario
 from zmqdata.testing.world import World
 
 ANOTHER = 1_000_000_000
-"""Between the seeds of the cluster that is stopped and of the one in which the job goes on."""
+"""Between the seeds of the cluster that is stopped and of the one in which the job goes
+on.
+"""
 JOINED = 1.0
-"""Seconds after which readers begin to take elements: each knows of the others by then."""
+"""Seconds after which readers begin to take elements: each knows of the others by then.
+"""
 
 
 class ResumingScenario(Scenario):
-    """A job that is stopped somewhere, and goes on in another cluster, in which things go wrong, too.
+    """A job that is stopped somewhere, and goes on in another cluster, in which things
+    go wrong, too.
 
     Args:
         seed: decides everything.
@@ -40,17 +46,32 @@ class ResumingScenario(Scenario):
         self.job: dict[str, Any] = {"consumer_timeout": NEVER}
         self.numbered = draw.random() < 0.5
         if self.numbered:
-            self.job |= {"num_consumers": self.readers, "finite": "drop", "num_tasks": draw.choice([None, 1, 3, 5])}
+            self.job |= {
+                "num_consumers": self.readers,
+                "finite": "drop",
+                "num_tasks": draw.choice([None, 1, 3, 5]),
+            }
         self._interrupt(seed, pipeline)
         return self._cluster(seed + ANOTHER, pipeline, draw.choice([2.0, 4.0, 15.0]))
 
     def _cluster(self, seed: int, pipeline: SimulatedPipeline, client_timeout: float) -> World:
         times = DispatcherTimes(client_timeout=client_timeout, gc_timeout=NEVER)
         shards = self.random.randint(1, 4) if self.mode == "DATA" else 0
-        return World(seed, self.mode, pipeline, self._faults(), times, shards=shards, journalled=True, **self.job)
+        return World(
+            seed,
+            self.mode,
+            pipeline,
+            self._faults(),
+            times,
+            shards=shards,
+            journalled=True,
+            **self.job,
+        )
 
     def _interrupt(self, seed: int, pipeline: SimulatedPipeline) -> None:
-        """Has a cluster stopped somewhere; ``states`` are what its readers have saved then."""
+        """Has a cluster stopped somewhere; ``states`` are what its readers have saved
+        then.
+        """
         draw = self.random
         self.world = self.before = world = self._cluster(seed, pipeline, 15.0)
         faults, world.network.faults = world.network.faults, CALM
@@ -76,25 +97,35 @@ class ResumingScenario(Scenario):
             if draw.random() < 0.5:
                 world.clock.after(left - draw.uniform(0.0, 0.5), self._lose_workers)
         world.run_until(lambda: self._have_read(share), PATIENCE)
-        # What those had who have left, and what others had before somebody came, is told within a while.
+        # What those had who have left, and what others had before somebody came, is
+        # told within a while.
         world.run_until(lambda: self.numbered or self._states_are_whole, PATIENCE)
         cores = self._reading_on
         if not cores:
             self.before, self.states = self._cluster(seed, pipeline, 15.0), [b""] * self.readers
             return
         self.readers = len(cores)
-        self.states = [m.encode_checkpoint(one.standing.checkpoint(one.reading.passed.count)) for one in cores]
+        self.states = [
+            m.encode_checkpoint(one.standing.checkpoint(one.reading.passed.count)) for one in cores
+        ]
 
     @property
     def _all_know(self) -> bool:
-        """Whether each reader has begun, and knows of the others if their states are to belong together."""
+        """Whether each reader has begun, and knows of the others if their states are to
+        belong together.
+        """
         known = 0 if self.numbered else self.readers
-        return all(one.core.opened and len(one.core.task_list.readers) == known for one in self.before.clients)
+        return all(
+            one.core.opened and len(one.core.task_list.readers) == known
+            for one in self.before.clients
+        )
 
     @property
     def _reading_on(self) -> list[ClientCore]:
         """Who saves a state: whoever reads, and every consumer with a number."""
-        alive = [client.core for client in self.before.clients if client.outcome is None or self.numbered]
+        alive = [
+            client.core for client in self.before.clients if client.outcome is None or self.numbered
+        ]
         return [core for core in alive if self.numbered or not core.finished]
 
     @property
@@ -104,7 +135,9 @@ class ResumingScenario(Scenario):
         return all(known) and all(core.standing.is_whole for core in cores)
 
     def _lose_workers(self) -> None:
-        """All die, and others come: what a reader had that leaves meanwhile, nobody tells those who go on with it."""
+        """All die, and others come: what a reader had that leaves meanwhile, nobody
+        tells those who go on with it.
+        """
         for worker in [one for one in self.before.workers if one.alive]:
             self.before.laws.tell(worker.name, "is killed")
             worker.die()
@@ -123,7 +156,9 @@ class ResumingScenario(Scenario):
         return any(client.core.finished for client in self.before.clients)
 
     def _have_read(self, share: int) -> bool:
-        """Whether the moment has come: numbered consumers save at the same step, others when all have their share."""
+        """Whether the moment has come: numbered consumers save at the same step, others
+        when all have their share.
+        """
         clients = self.before.clients
         if not self.numbered:
             over = all(client.outcome is not None or client.core.finished for client in clients)
@@ -169,15 +204,25 @@ class ResumingScenario(Scenario):
 
     @property
     def _misfortunes(self) -> list[Callable[[], object]]:
-        of_readers = [self.stall_client, self.cut_client, self.freeze_client, self.cut_dispatcher, self.kill_client]
+        of_readers = [
+            self.stall_client,
+            self.cut_client,
+            self.freeze_client,
+            self.cut_dispatcher,
+            self.kill_client,
+        ]
         return [*self._of_servers, self.worsen, *map(self._once_begun, of_readers)]
 
     def _once_begun(self, misfortune: Callable[[], object]) -> Callable[[], object]:
-        """What happens to readers happens when the job goes on already: before, a state is missing to all others."""
+        """What happens to readers happens when the job goes on already: before, a state
+        is missing to all others.
+        """
 
         def happen() -> None:
             clients = self.world.clients
-            if len(clients) >= self.readers and all(one.core.opened or one.outcome for one in clients):
+            if len(clients) >= self.readers and all(
+                one.core.opened or one.outcome for one in clients
+            ):
                 misfortune()
             elif not self.world.all_done or len(clients) < self.readers:
                 self.world.clock.after(0.5, happen)
@@ -208,8 +253,15 @@ class ResumingScenario(Scenario):
     @property
     def _had_before(self) -> list[Name]:
         if self.numbered:
-            return [name for one in self.before.clients for names in one.had.names.values() for name in names.values()]
-        laws = self.before.laws  # what somebody had who has died without reporting it is given to others
+            return [
+                name
+                for one in self.before.clients
+                for names in one.had.names.values()
+                for name in names.values()
+            ]
+        laws = (
+            self.before.laws
+        )  # what somebody had who has died without reporting it is given to others
         return [laws.names[element] for element in laws.owners]
 
     @property
@@ -219,22 +271,33 @@ class ResumingScenario(Scenario):
 
     def _check_all(self, found: Counter[Name]) -> None:
         everything = Counter(self.world.pipeline.names())
-        missing, surplus = sorted((everything - found).keys() - self._left_out), sorted(found - everything)
+        missing, surplus = (
+            sorted((everything - found).keys() - self._left_out),
+            sorted(found - everything),
+        )
         if missing or surplus:
             self.world.laws.fail(f"missing {missing[:9]}, surplus {surplus[:9]}")
 
     @property
     def _left_out(self) -> set[Name]:
-        """What an attempt has passed over, in one of the clusters: none may be missing but these."""
+        """What an attempt has passed over, in one of the clusters: none may be missing
+        but these.
+        """
         return {name for world in (self.before, self.world) for name in world.laws.slips.values()}
 
     def _check_steps(self) -> None:
-        """Every consumer had every step, before or after, and no more is missing than rests of rounds."""
+        """Every consumer had every step, before or after, and no more is missing than
+        rests of rounds.
+        """
         laws, worlds = self.world.laws, (self.before, self.world)
         found: Counter[Name] = Counter()
         ends = set()
         for consumer in range(self.readers):
-            paths = [world.steps.paths[consumer].steps for world in worlds if consumer in world.steps.paths]
+            paths = [
+                world.steps.paths[consumer].steps
+                for world in worlds
+                if consumer in world.steps.paths
+            ]
             steps = sorted(step for path in paths for step in path)
             if len(steps) != len(set(steps)):
                 laws.fail(f"consumer {consumer} had steps twice: {steps}")
@@ -244,8 +307,16 @@ class ResumingScenario(Scenario):
         everything = Counter(self.world.pipeline.names())
         lacking = len((everything - found).keys() - self._left_out)
         dropped = sum(task.dropped for task in iteration.tasks.values())
-        if len(ends) != 1 or found - everything or lacking > len(iteration.tasks) * (self.readers - 1):
-            laws.fail(f"consumers had {ends} steps; {lacking} elements are missing, {dropped} were dropped")
+        if (
+            len(ends) != 1
+            or found - everything
+            or lacking > len(iteration.tasks) * (self.readers - 1)
+        ):
+            laws.fail(
+                f"consumers had {ends} steps; {lacking} elements are missing, {dropped} were "
+                "dropped"
+            )
         if self.world.job.num_tasks is not None and not self.world.pipeline.slips:
-            # What was left out before the states that were taken is not known to this cluster.
+            # What was left out before the states that were taken is not known to this
+            # cluster.
             self.world.steps.check_order(self.world.pipeline, self.world.job)

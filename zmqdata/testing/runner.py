@@ -1,4 +1,6 @@
-"""A pipeline and its runner for simulated worlds: elements are names, made at a seeded pace. No user code runs here."""
+"""A pipeline and its runner for simulated worlds: elements are names, made at a seeded
+pace. No user code runs here.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,22 @@ from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
 
 Name = tuple[int, int, int]
-"""Repetition, split and number within the split: what an element of a simulated pipeline is called."""
+"""Repetition, split and number within the split: what an element of a simulated
+pipeline is called.
+"""
 
 
 @dataclass(frozen=True)
 class SimulatedPipeline:
-    """A deterministic pipeline: split ``i`` gives ``yields(i)`` elements, read ``repetitions`` times over.
+    """A deterministic pipeline: split ``i`` gives ``yields(i)`` elements, read
+    ``repetitions`` times over.
 
-    ``most`` bounds the elements of one split, ``unit`` scales their size in bytes; every ``fails``-th split gives
-    failures in place of elements (0: none does), and the first element of every ``kills``-th kills whoever makes it.
-    The elements of every ``slips``-th split fail now and then, and are passed over if they do. Where it is ``healed``,
-    nothing kills any more; what is known to have killed is left out all the same.
+    ``most`` bounds the elements of one split, ``unit`` scales their size in bytes;
+    every ``fails``-th split gives failures in place of elements (0: none does), and the
+    first element of every ``kills``-th kills whoever makes it. The elements of every
+    ``slips``-th split fail now and then, and are passed over if they do. Where it is
+    ``healed``, nothing kills any more; what is known to have killed is left out all the
+    same.
     """
 
     splits: int
@@ -59,7 +66,9 @@ class SimulatedPipeline:
         return bool(self.slips) and name[1] % self.slips == self.slips - 1
 
     def place(self, name: Name) -> tuple[str, int]:
-        """What is told of an element that ends its process. Any number will do that is the same in every attempt."""
+        """What is told of an element that ends its process. Any number will do that is
+        the same in every attempt.
+        """
         return "/0", (name[0] << 40) + (name[1] << 10) + name[2]
 
     def names(self) -> list[Name]:
@@ -72,8 +81,16 @@ class SimulatedPipeline:
 
     def all_names(self) -> list[Name]:
         """Every element of one full pass, with those that kill."""
-        pairs = [(repetition, index) for repetition in range(self.repetitions) for index in range(self.splits)]
-        return [(repetition, index, at) for repetition, index in pairs for at in range(self.yields(index))]
+        pairs = [
+            (repetition, index)
+            for repetition in range(self.repetitions)
+            for index in range(self.splits)
+        ]
+        return [
+            (repetition, index, at)
+            for repetition, index in pairs
+            for at in range(self.yields(index))
+        ]
 
 
 @dataclass(frozen=True)
@@ -85,7 +102,9 @@ class Fatal:
 
 @dataclass(frozen=True)
 class Slipped:
-    """Event: what came as number ``number`` to the operation of a task that passes over what fails is left out."""
+    """Event: what came as number ``number`` to the operation of a task that passes over
+    what fails is left out.
+    """
 
     task: int
     number: int
@@ -101,22 +120,25 @@ class BlockInWork:
 
 
 class SimulatedRunner:
-    """Carries out a task: makes the elements of its splits, in blocks of seeded sizes, as far as it is allowed to.
+    """Carries out a task: makes the elements of its splits, in blocks of seeded sizes,
+    as far as it is allowed to.
 
     Args:
-        definition: the task. What its ``skip`` names is made and numbered, and not handed over. In a coordinated job
-            each numbered consumer has its own blocks, and numbers are those of rounds. Of its ledger it sees what it
-            is given, so a state that was kept without the entries that it needs is found out.
+        definition: the task. What its ``skip`` names is made and numbered, and not
+            handed over. In a coordinated job each numbered consumer has its own blocks,
+            and numbers are those of rounds. Of its ledger it sees what it is given, so
+            a state that was kept without the entries that it needs is found out.
         pipeline: what to make.
         clock: the time on which it works.
         seed: decides pace and block sizes, which elements must not depend on.
-        emit: takes ``SplitsWanted``, ``SplitsStarted``, ``Produced``, ``StateNoted``, ``Decided``,
-            ``Exhausted``, ``Slipped`` and ``Fatal``.
+        emit: takes ``SplitsWanted``, ``SplitsStarted``, ``Produced``, ``StateNoted``,
+            ``Decided``, ``Exhausted``, ``Slipped`` and ``Fatal``.
 
     Attributes:
         made: how many elements it has made, with those that nobody needed.
         slips_now: how many of those that may fail do so in this attempt, of 1.
-        free: what was known did not decide which elements have this number and those above; None: it did for all.
+        free: what was known did not decide which elements have this number and those
+            above; None: it did for all.
     """
 
     def __init__(
@@ -141,7 +163,9 @@ class SimulatedRunner:
         self.slips_now = self.random.choice([0.0, 0.3, 1.0])
         self.free: int | None = None
         self._emit = emit
-        self._entries: list[Split] = list(definition.ledger[0]) if definition.ledger else self._everything()
+        self._entries: list[Split] = (
+            list(definition.ledger[0]) if definition.ledger else self._everything()
+        )
         self._base = definition.bases[0] if definition.bases else 0
         self._fixed = self._length
         self._at, self._started = self._base, 0
@@ -150,7 +174,9 @@ class SimulatedRunner:
         self._reserved = -1  # the entry that it has waited for
         self._repetition = 0
         self._names = self._make()
-        self._deciding = Deciding(definition.first_decision, definition.decisions, lambda seconds: None)
+        self._deciding = Deciding(
+            definition.first_decision, definition.decisions, lambda seconds: None
+        )
         self._decider = self._make_decider()
         self._came = 0  # to the operation that passes over what fails
         self._ahead = list(definition.states)
@@ -184,7 +210,9 @@ class SimulatedRunner:
         self._plan()
 
     def allow(self, size: int, elements: int | None = None) -> None:
-        """May produce until its blocks add up to ``size`` bytes, or there are so many ``elements``."""
+        """May produce until its blocks add up to ``size`` bytes, or there are so many
+        ``elements``.
+        """
         self._allowed, self._most = size, elements
         self._plan()
 
@@ -202,7 +230,9 @@ class SimulatedRunner:
         return self._base + len(self._entries)
 
     def _entry(self, number: int) -> Split:
-        assert number >= self._base, f"entry {number} is needed and those before {self._base} are gone"
+        assert number >= self._base, (
+            f"entry {number} is needed and those before {self._base} are gone"
+        )
         return self._entries[number - self._base]
 
     def _make_decider(self) -> Decider:
@@ -216,7 +246,9 @@ class SimulatedRunner:
             self._emit(c.Decided(self.definition.task, self.definition.attempt, *news))
 
     def _tell(self, event: object) -> None:
-        """Says something, and before it what was decided and which splits are started."""
+        """Says something, and before it what was decided and which splits are
+        started.
+        """
         self._tell_decisions()
         place = max(self._reached, (self._at, self._started))
         if self.definition.ledger and place != self._reached:
@@ -227,15 +259,32 @@ class SimulatedRunner:
     # --- states
 
     def _mark(self) -> None:
-        """Notes every now and then where it is, as an iterator does that holds elements back."""
+        """Notes every now and then where it is, as an iterator does that holds elements
+        back.
+        """
         if not self._marks or self.made - self._marks[-1][0] >= self.mark_every:
             decided = self._deciding.mark()[1]
-            place = [self._at, self._started, self._given, self._repetition, self._position, self._came, decided]
+            place = [
+                self._at,
+                self._started,
+                self._given,
+                self._repetition,
+                self._position,
+                self._came,
+                decided,
+            ]
             self._marks = [*self._marks[-1:], (self.made, place)]
 
     def _note(self) -> None:
-        """Tells where it is: at the mark before the last one, and so many elements behind it."""
-        if self._round or self._ahead or not self._marks or self.clock.now - self._noted < self.note_every:
+        """Tells where it is: at the mark before the last one, and so many elements
+        behind it.
+        """
+        if (
+            self._round
+            or self._ahead
+            or not self._marks
+            or self.clock.now - self._noted < self.note_every
+        ):
             return
         self._noted = self.clock.now
         self._tell_decisions()
@@ -250,11 +299,21 @@ class SimulatedRunner:
         """Goes on from a later state as soon as nobody needs what comes before it."""
         while self._ahead and self._ahead[0].number <= self._next:
             del self._ahead[0]
-        while self._ahead and not self._round and self._skip.covers(self._next, self._ahead[0].number):
+        while (
+            self._ahead and not self._round and self._skip.covers(self._next, self._ahead[0].number)
+        ):
             self._hand_over()
             state = self._ahead.pop(0)
             place, behind = msgspec.msgpack.decode(state.content)
-            self._at, self._started, self._given, self._repetition, self._position, self._came, _ = place
+            (
+                self._at,
+                self._started,
+                self._given,
+                self._repetition,
+                self._position,
+                self._came,
+                _,
+            ) = place
             self._names, self._next, self._marks = self._make(), state.number, []
             self._deciding.leap(state.decisions)
             self._decider = self._make_decider()
@@ -268,7 +327,9 @@ class SimulatedRunner:
     # --- work
 
     def _make(self) -> Iterator[Name | None]:
-        """The elements in order; None whenever the next one needs splits that are not there."""
+        """The elements in order; None whenever the next one needs splits that are not
+        there.
+        """
         while self._repetition < self.pipeline.repetitions:
             if self._at == self._length:
                 yield None
@@ -301,7 +362,9 @@ class SimulatedRunner:
                 yield (split.repetition, index, self._given - 1)
 
     def _is_mine(self) -> bool:
-        """Whether the next element of the whole input belongs to the static part of this task."""
+        """Whether the next element of the whole input belongs to the static part of
+        this task.
+        """
         position, self._position = self._position, self._position + 1
         definition = self.definition
         is_whole = definition.ledger or not definition.num_shards
@@ -339,7 +402,9 @@ class SimulatedRunner:
         self._plan()
 
     def _survives(self, name: Name) -> bool:
-        """Whether an element is to be had: what is poison kills, unless it is known and left out."""
+        """Whether an element is to be had: what is poison kills, unless it is known and
+        left out.
+        """
         if self.stopped:
             return True
         node, number = place = self.pipeline.place(name)
@@ -350,12 +415,18 @@ class SimulatedRunner:
         if self.pipeline.healed:
             self.free = self._next if self.free is None else self.free
             return True
-        self._emit(Fatal(Crumb(self.definition.task, self.definition.attempt, number, node, "map(f)", True)))
+        self._emit(
+            Fatal(
+                Crumb(self.definition.task, self.definition.attempt, number, node, "map(f)", True)
+            )
+        )
         self.stopped = True
         return False
 
     def _is_kept(self, name: Name) -> bool:
-        """Whether an element is not passed over: as was decided, and where nothing was, as it falls this time."""
+        """Whether an element is not passed over: as was decided, and where nothing was,
+        as it falls this time.
+        """
         number, self._came = self._came, self._came + 1
         fails = self.pipeline.is_slippery(name) and self.random.random() < self.slips_now
         known = self._decider.is_left_out(number) or self._decider.was_kept(number)
@@ -369,14 +440,20 @@ class SimulatedRunner:
         return True
 
     def _want(self, ahead: bool = False) -> None:
-        if self.definition.ledger and not self._restoring and not (self._waiting or (ahead and self._asking)):
+        if (
+            self.definition.ledger
+            and not self._restoring
+            and not (self._waiting or (ahead and self._asking))
+        ):
             self._asking, self._waiting = True, not ahead
             key = (self.definition.task, self.definition.attempt)
             pace = self.random.choice([0.0, self.pace])
             self._emit(c.SplitsWanted(*key, 0, self._repetition, self._length, not ahead, pace))
 
     def give_back(self, source: int) -> c.LedgerCut:
-        """Forgets the splits that it has not begun; of what came while it waited it keeps one."""
+        """Forgets the splits that it has not begun; of what came while it waited it
+        keeps one.
+        """
         assert source == 0
         at, started = self._at, self._started
         if at == self._reserved and at < self._length:
@@ -393,7 +470,9 @@ class SimulatedRunner:
             if self._entries:
                 self._entries[-1] = self._entries[-1].part(0, stop - self._entries[-1].start)
             self._asking = False
-        return c.LedgerCut(self.definition.task, self.definition.attempt, source, count, stop, changed)
+        return c.LedgerCut(
+            self.definition.task, self.definition.attempt, source, count, stop, changed
+        )
 
     def _end(self) -> None:
         """Drops or fills the last round, and says that it was the last."""

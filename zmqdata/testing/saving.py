@@ -1,4 +1,5 @@
-"""Simulated worlds in which nobody reads: workers save everything to a simulated disk, and everybody may die.
+"""Simulated worlds in which nobody reads: workers save everything to a simulated disk,
+and everybody may die.
 
 Their dispatcher keeps what it has committed, so that it can go on after its own death.
 """
@@ -43,7 +44,9 @@ class SavedFolder:
     def prepare(self, command: s.PrepareSave) -> s.SavePrepared:
         """Makes the folder, once."""
         if self.run not in ("", command.run):
-            return s.SavePrepared(command.path, command.run, "AlreadyExistsError", "already started or completed")
+            return s.SavePrepared(
+                command.path, command.run, "AlreadyExistsError", "already started or completed"
+            )
         self.run = command.run
         return s.SavePrepared(command.path, command.run)
 
@@ -58,18 +61,28 @@ class SavedFolder:
         self.chunks[place] = names
 
     def check(self, command: s.CheckSave) -> s.SaveChecked:
-        """Publishes what a former life had not; everything that is published must count by then."""
+        """Publishes what a former life had not; everything that is published must count
+        by then.
+        """
         strange = self.chunks.keys() - {(one.stream, one.number) for one in command.chunks}
         if strange:
-            self.world.laws.fail(f"{sorted(strange)} are published, and the dispatcher does not know of them")
+            self.world.laws.fail(
+                f"{sorted(strange)} are published, and the dispatcher does not know of them"
+            )
         for chunk in command.chunks:
             self.publish(chunk)
-        return s.SaveChecked(command.iteration, max((one[0] for one in self.written), default=-1) + 1)
+        return s.SaveChecked(
+            command.iteration, max((one[0] for one in self.written), default=-1) + 1
+        )
 
     def finish(self, command: s.FinishSave) -> s.SaveFinished:
-        """Writes the marker: again, and alike, in another life only, which may not know that it is there."""
+        """Writes the marker: again, and alike, in another life only, which may not know
+        that it is there.
+        """
         ending = ("ERROR" if command.error else "DONE", command.chunks, self.world.dispatcher)
-        if self.marker and (ending[:2] != (self.marker, self.manifest) or self._ended_by is ending[2]):
+        if self.marker and (
+            ending[:2] != (self.marker, self.manifest) or self._ended_by is ending[2]
+        ):
             self.world.laws.fail(f"ended as {self.marker}, and again: {command}")
         self.marker, self.manifest, self._ended_by = ending
         self.error = command.text
@@ -99,7 +112,9 @@ class SavingDispatcher(SimulatedDispatcher):
         return s.ChunkPublished(command.iteration, command.chunk)
 
     def _later(self, act: Any) -> None:
-        """Disks take their time, and what was not done when the dispatcher dies is not done."""
+        """Disks take their time, and what was not done when the dispatcher dies is not
+        done.
+        """
 
         def do() -> None:
             if self.alive:
@@ -114,7 +129,9 @@ class SavingWorker(SimulatedWorker):
 
     world: SavingWorld
 
-    def __init__(self, world: SavingWorld, name: str, buffer_bytes: int, deaths: tuple[m.Death, ...] = ()) -> None:
+    def __init__(
+        self, world: SavingWorld, name: str, buffer_bytes: int, deaths: tuple[m.Death, ...] = ()
+    ) -> None:
         super().__init__(world, name, buffer_bytes, deaths)
         self.core.writing.chunk_bytes = self.random.choice([1, 3_000, 50_000, 1 << 30])
         self._open: dict[tuple[int, int], list[Name]] = {}
@@ -126,7 +143,9 @@ class SavingWorker(SimulatedWorker):
             super().carry_out(command)
             return
         self._queue.append(command)
-        self._busy_until = max(self._busy_until, self.world.clock.now) + self.random.uniform(0.0, 0.02)
+        self._busy_until = max(self._busy_until, self.world.clock.now) + self.random.uniform(
+            0.0, 0.02
+        )
         self.world.clock.after(self._busy_until - self.world.clock.now, self._write)
 
     def _write(self) -> None:
@@ -159,7 +178,9 @@ class Saver:
 
     def _ask(self) -> None:
         if not self.outcome:
-            ask = m.StartSave(self.name, DATASET, PATH, self.run, on_poison=self.world.job.on_poison)
+            ask = m.StartSave(
+                self.name, DATASET, PATH, self.run, on_poison=self.world.job.on_poison
+            )
             self.world.network.send(self.name, DISPATCHER, ask)
             self.world.clock.after(1.0, self._ask)
 
@@ -191,21 +212,33 @@ class SavingWorld(World):
     dispatcher: SavingDispatcher
 
     def __init__(
-        self, seed: int, pipeline: SimulatedPipeline | None = None, faults: Faults = CALM, on_poison: str = "fail"
+        self,
+        seed: int,
+        pipeline: SimulatedPipeline | None = None,
+        faults: Faults = CALM,
+        on_poison: str = "fail",
     ) -> None:
         self.folder = SavedFolder(self)
         times = DispatcherTimes(gc_timeout=NEVER)
-        super().__init__(seed, "DYNAMIC", pipeline, faults, times, journalled=True, on_poison=on_poison)
+        super().__init__(
+            seed, "DYNAMIC", pipeline, faults, times, journalled=True, on_poison=on_poison
+        )
 
     def _make_dispatcher(self) -> SavingDispatcher:
         core = DispatcherCore(self.seed, self.times, durable=True)
         dispatcher = SavingDispatcher(self, DISPATCHER, core)
         source = IndexSplits(self.pipeline.splits)
-        description = m.DatasetDescription("d" * 64, "fingerprint", (source,), "", None, -2, None, "3.11", "0")
-        dispatcher.feed(c.Received("somebody", m.RegisterDataset("request", DATASET, description, b"pipeline")))
+        description = m.DatasetDescription(
+            "d" * 64, "fingerprint", (source,), "", None, -2, None, "3.11", "0"
+        )
+        dispatcher.feed(
+            c.Received("somebody", m.RegisterDataset("request", DATASET, description, b"pipeline"))
+        )
         return dispatcher
 
-    def add_worker(self, buffer_bytes: int = 16 << 20, deaths: tuple[m.Death, ...] = ()) -> SavingWorker:
+    def add_worker(
+        self, buffer_bytes: int = 16 << 20, deaths: tuple[m.Death, ...] = ()
+    ) -> SavingWorker:
         name = f"worker-{len(self.workers)}-{self.random.getrandbits(16):04x}"
         worker = SavingWorker(self, name, buffer_bytes, deaths)
         self.workers.append(worker)
@@ -217,7 +250,9 @@ class SavingWorld(World):
         return [name for names in self.folder.chunks.values() for name in names]
 
     def save_until_marked(self, patience: float = 400.0) -> None:
-        """Lets time pass until the save has ended. Of many small chunks on a slow disk each takes half a second."""
+        """Lets time pass until the save has ended. Of many small chunks on a slow disk
+        each takes half a second.
+        """
         ends, published = self.clock.now + patience, len(self.folder.chunks)
         while not self.folder.marker:
             if len(self.folder.chunks) > published:
@@ -227,7 +262,9 @@ class SavingWorld(World):
             self.clock.run_next()
 
     def check_saved(self) -> None:
-        """Checks that everything was saved exactly once, and that the manifest names it; or that the save failed."""
+        """Checks that everything was saved exactly once, and that the manifest names
+        it; or that the save failed.
+        """
         everything = self.laws.without_slips(self.laws.state.tasks, self.pipeline.names())
         fails = any(map(self.pipeline.is_failure, everything))
         is_poisoned = bool(self.pipeline.poison()) and self.job.on_poison == "fail"
@@ -238,9 +275,18 @@ class SavingWorld(World):
             self.laws.fail(f"the error does not name the element: {self.folder.error}")
         found = Counter(self.saved)
         if wanted == "DONE" and found != everything:
-            self.laws.fail(f"missing {sorted(everything - found)[:9]}, surplus {sorted(found - everything)[:9]}")
-        if wanted == "DONE" and {(one.stream, one.number) for one in self.folder.manifest} != self.folder.chunks.keys():
-            self.laws.fail(f"the manifest names {self.folder.manifest}, there are {list(self.folder.chunks)}")
+            self.laws.fail(
+                f"missing {sorted(everything - found)[:9]}, surplus "
+                f"{sorted(found - everything)[:9]}"
+            )
+        if (
+            wanted == "DONE"
+            and {(one.stream, one.number) for one in self.folder.manifest}
+            != self.folder.chunks.keys()
+        ):
+            self.laws.fail(
+                f"the manifest names {self.folder.manifest}, there are {list(self.folder.chunks)}"
+            )
         if found - everything:
             self.laws.fail(f"surplus {sorted(found - everything)[:9]}")
 
@@ -313,7 +359,8 @@ class SavingScenario(Scenario):
             self.add_worker()
         world.network.faults = CALM
         world.save_until_marked()
-        # Cut off workers have to come back before they hear that there is nothing left to do.
+        # Cut off workers have to come back before they hear that there is nothing left
+        # to do.
         world.clock.advance(40.0)
         world.check_saved()
         world.check_journal()
@@ -327,7 +374,8 @@ class SavingScenario(Scenario):
 
 
 class SavingPoisonScenario(SavingScenario):
-    """The same where some elements kill whoever makes them: they are left out, or the save fails and names one.
+    """The same where some elements kill whoever makes them: they are left out, or the
+    save fails and names one.
 
     Example:
         >>> SavingPoisonScenario(seed=1).run()

@@ -1,4 +1,6 @@
-"""What goes wrong in a simulated world: misfortunes drawn by seed, and the end that must come all the same."""
+"""What goes wrong in a simulated world: misfortunes drawn by seed, and the end that
+must come all the same.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Scenario:
 
     def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
         mode = self.random.choice(["DYNAMIC", "DYNAMIC", "DYNAMIC", "OFF", "DATA"])
-        times = DispatcherTimes(client_timeout=self.random.choice([2.0, 4.0, 15.0]), gc_timeout=NEVER)
+        times = DispatcherTimes(
+            client_timeout=self.random.choice([2.0, 4.0, 15.0]), gc_timeout=NEVER
+        )
         shards = self.random.randint(1, 4) if mode == "DATA" else 0
         return World(seed, mode, pipeline, self._faults(), times, shards=shards, journalled=True)
 
@@ -147,13 +151,17 @@ class Scenario:
             worker.leave()
 
     def drain_worker(self) -> None:
-        """A worker hands its tasks over and ends, as it was told itself, or by way of the dispatcher."""
+        """A worker hands its tasks over and ends, as it was told itself, or by way of
+        the dispatcher.
+        """
         worker = self._some_worker()
         if worker is not None and self.random.random() < 0.5:
             self.world.laws.tell(worker.name, "is drained")
             worker.drain()
         elif worker is not None:
-            self.world.dispatcher.feed(c.Received("somebody", m.DrainWorker("request", worker.name)))
+            self.world.dispatcher.feed(
+                c.Received("somebody", m.DrainWorker("request", worker.name))
+            )
 
     def slow_worker(self) -> None:
         """A worker takes a second or two for what it made at once before."""
@@ -186,7 +194,9 @@ class Scenario:
             client.stalled_until = self.world.clock.now + seconds
 
     def freeze_client(self) -> None:
-        """A client is stopped, as by SIGSTOP or with the lid of a laptop, and goes on later."""
+        """A client is stopped, as by SIGSTOP or with the lid of a laptop, and goes on
+        later.
+        """
         client = self._some_client()
         if client is not None:
             seconds = self.random.choice([1.0, 6.0, 14.0, 16.0, 30.0])
@@ -198,7 +208,9 @@ class Scenario:
         if self.random.random() < 0.3:
             one, other = other, one
         both_ways = self.random.random() < 0.6
-        self.world.laws.tell(one, f"is cut off from {other} for {seconds} s{'' if both_ways else ', one way'}")
+        self.world.laws.tell(
+            one, f"is cut off from {other} for {seconds} s{'' if both_ways else ', one way'}"
+        )
         self.world.network.sever(one, other, both_ways)
         self.world.clock.after(seconds, lambda: self.world.network.heal(one, other))
 
@@ -260,7 +272,8 @@ class Scenario:
     # --- and how it ends
 
     def run(self) -> None:
-        """Lives through everything, then has fresh clients read what dead ones left, and checks that nothing is left.
+        """Lives through everything, then has fresh clients read what dead ones left,
+        and checks that nothing is left.
 
         Raises:
             LawBroken: with the story of what went wrong.
@@ -275,10 +288,14 @@ class Scenario:
         self._check_elements()
         world.dispatcher.core.jobs.gc_timeout = 1.0
         world.clock.advance(20.0)
-        world.laws.check_empty(world.dispatcher.core, {one.name: one.core for one in world.workers if one.alive})
+        world.laws.check_empty(
+            world.dispatcher.core, {one.name: one.core for one in world.workers if one.alive}
+        )
 
     def _keep_a_worker(self) -> None:
-        """Has one join when there is none: what was told to leave may do so long after the storm."""
+        """Has one join when there is none: what was told to leave may do so long after
+        the storm.
+        """
         if self._some_worker() is None:
             self.add_worker()
         self.world.clock.after(1.0, self._keep_a_worker)
@@ -304,14 +321,18 @@ class Scenario:
 
 
 def deadly_pipeline(pipeline: SimulatedPipeline, draw: random.Random) -> SimulatedPipeline:
-    """The same pipeline with up to three splits whose first element kills, in each repetition."""
-    # Each death makes a task begin anew: larger ones would be at it for longer than anybody is patient.
+    """The same pipeline with up to three splits whose first element kills, in each
+    repetition.
+    """
+    # Each death makes a task begin anew: larger ones would be at it for longer than
+    # anybody is patient.
     splits = min(30, pipeline.splits)
     return replace(pipeline, splits=splits, kills=max(2, splits // draw.choice([1, 2, 3])))
 
 
 class PoisonScenario(Scenario):
-    """The same where some elements kill whoever makes them, and are left out once they are found.
+    """The same where some elements kill whoever makes them, and are left out once they
+    are found.
 
     Example:
         >>> PoisonScenario(seed=1).run()
@@ -319,7 +340,19 @@ class PoisonScenario(Scenario):
 
     def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
         draw = random.Random(f"{seed}/poison")
-        mode, deadly = draw.choice(["DYNAMIC", "DYNAMIC", "DATA", "OFF"]), deadly_pipeline(pipeline, draw)
+        mode, deadly = (
+            draw.choice(["DYNAMIC", "DYNAMIC", "DATA", "OFF"]),
+            deadly_pipeline(pipeline, draw),
+        )
         times = DispatcherTimes(gc_timeout=NEVER)
         shards = draw.randint(1, 3) if mode == "DATA" else 0
-        return World(seed, mode, deadly, self._faults(), times, shards=shards, journalled=True, on_poison="skip")
+        return World(
+            seed,
+            mode,
+            deadly,
+            self._faults(),
+            times,
+            shards=shards,
+            journalled=True,
+            on_poison="skip",
+        )

@@ -1,6 +1,8 @@
-"""What a checkpoint of a client must hold, as facts checked in simulated worlds at whatever moment one is taken.
+"""What a checkpoint of a client must hold, as facts checked in simulated worlds at
+whatever moment one is taken.
 
-A task is made again from what the checkpoint says of it, by a runner in a time of its own.
+A task is made again from what the checkpoint says of it, by a runner in a time of its
+own.
 """
 
 from __future__ import annotations
@@ -48,7 +50,14 @@ class Standings:
         self.pipeline = pipeline
         self.checked = 0
 
-    def check(self, client: str, checkpoint: m.Checkpoint, had: Had, indices: dict[int, int], is_alone: bool) -> None:
+    def check(
+        self,
+        client: str,
+        checkpoint: m.Checkpoint,
+        had: Had,
+        indices: dict[int, int],
+        is_alone: bool,
+    ) -> None:
         """Checks a checkpoint of a client without a number.
 
         Args:
@@ -56,7 +65,8 @@ class Standings:
             checkpoint: it.
             had: what its training loop has taken.
             indices: the index of each task.
-            is_alone: whether no other client has read the iteration; then nothing may be missing.
+            is_alone: whether no other client has read the iteration; then nothing may
+                be missing.
         """
         self.checked += 1
         parts = {part.index: part for part in checkpoint.tasks}
@@ -66,9 +76,15 @@ class Standings:
             delivered = RangeSet(part.delivered)
             lost = [number for number in names if number not in delivered]
             if lost:
-                self.laws.fail(f"{client} has taken {lost[:9]} of task {task}, which its checkpoint does not say", task)
+                self.laws.fail(
+                    f"{client} has taken {lost[:9]} of task {task}, which its checkpoint does not "
+                    "say",
+                    task,
+                )
             if is_alone and len(delivered) != len(names):
-                self.laws.fail(f"the checkpoint of {client} says too much of task {task}: {delivered}", task)
+                self.laws.fail(
+                    f"the checkpoint of {client} says too much of task {task}: {delivered}", task
+                )
             self._check_started(client, task, part, checkpoint, names)
             found.update(names.values())
         numbers = {index: task for task, index in indices.items()}
@@ -81,7 +97,12 @@ class Standings:
             self._check_whole(client, checkpoint, found)
 
     def check_consumer(
-        self, client: str, checkpoint: m.Checkpoint, had: Had, indices: dict[int, int], names: dict[Round, Name]
+        self,
+        client: str,
+        checkpoint: m.Checkpoint,
+        had: Had,
+        indices: dict[int, int],
+        names: dict[Round, Name],
     ) -> None:
         """Checks a checkpoint of a numbered consumer.
 
@@ -93,14 +114,25 @@ class Standings:
             names: what is known of the rounds of each task and consumer.
         """
         self.checked += 1
-        consumer, numbers = checkpoint.reader.consumer_index or 0, {index: task for task, index in indices.items()}
+        consumer, numbers = (
+            checkpoint.reader.consumer_index or 0,
+            {index: task for task, index in indices.items()},
+        )
         for part in checkpoint.tasks:
             task, taken = numbers[part.index], had.names.get(numbers[part.index], {})
-            in_turn = any(index == part.index for view in checkpoint.views for index, _ in view.tasks)
-            rounds = rounds_before(checkpoint.views, part.index, checkpoint.step) if in_turn else part.total or 0
+            in_turn = any(
+                index == part.index for view in checkpoint.views for index, _ in view.tasks
+            )
+            rounds = (
+                rounds_before(checkpoint.views, part.index, checkpoint.step)
+                if in_turn
+                else part.total or 0
+            )
             rounds = rounds if part.total is None else min(rounds, part.total)
             if taken and max(taken) >= rounds:
-                self.laws.fail(f"{client} has taken round {max(taken)} of task {task}, not {rounds}", task)
+                self.laws.fail(
+                    f"{client} has taken round {max(taken)} of task {task}, not {rounds}", task
+                )
             made, free = self.remake(checkpoint, part, consumer, RangeSet([(0, rounds)]))
             if sorted(made) != list(range(rounds, rounds + len(made))):
                 text = f"from the checkpoint of {client}, rounds {sorted(made)[:9]} of task {task} follow {rounds}"
@@ -108,10 +140,18 @@ class Standings:
             self._check_decided(client, task, had, free)
             for number, name in made.items():
                 if number < free and names.get((task, number, consumer), name) != name:
-                    self.laws.fail(f"round {number} of task {task} is another from the checkpoint of {client}", task)
+                    self.laws.fail(
+                        f"round {number} of task {task} is another from the checkpoint of {client}",
+                        task,
+                    )
 
     def _check_started(
-        self, client: str, task: int, part: m.TaskPart, checkpoint: m.Checkpoint, names: dict[int, Name]
+        self,
+        client: str,
+        task: int,
+        part: m.TaskPart,
+        checkpoint: m.Checkpoint,
+        names: dict[int, Name],
     ) -> None:
         """Whatever an element was made of is among what was started."""
         if checkpoint.job.processing_mode != "DYNAMIC":
@@ -121,7 +161,9 @@ class Standings:
         gone = _gone(checkpoint)
         for name in names.values():
             if name[:2] not in started and name[:2] not in gone and step is None:
-                self.laws.fail(f"{client} has {name} of task {task} and does not know its split: {part}", task)
+                self.laws.fail(
+                    f"{client} has {name} of task {task} and does not know its split: {part}", task
+                )
 
     def _check_decided(self, client: str, task: int, had: Had, free: float) -> None:
         """Nothing that lies before what was had is open."""
@@ -138,7 +180,9 @@ class Standings:
                 self.laws.fail(text, task)
 
     def _check_whole(self, client: str, checkpoint: m.Checkpoint, found: Counter[Name]) -> None:
-        """What was had, what tasks make again, and the splits that nobody started are everything."""
+        """What was had, what tasks make again, and the splits that nobody started are
+        everything.
+        """
         assigned = _gone(checkpoint)
         for part in checkpoint.tasks:
             assigned |= _splits([split for entries in part.ledger for split in entries])
@@ -151,9 +195,14 @@ class Standings:
             self.laws.fail(f"from the checkpoint of {client}: {text}")
 
     def remake(
-        self, checkpoint: m.Checkpoint, part: m.TaskPart, lane: int = 0, delivered: RangeSet | None = None
+        self,
+        checkpoint: m.Checkpoint,
+        part: m.TaskPart,
+        lane: int = 0,
+        delivered: RangeSet | None = None,
     ) -> tuple[dict[int, Name], float]:
-        """The elements that a task still owes of the splits that it has started, by number, as one lane has them.
+        """The elements that a task still owes of the splits that it has started, by
+        number, as one lane has them.
 
         And from which number on it is free to decide what is left out.
         """
@@ -174,8 +223,11 @@ class Standings:
                 made.update(enumerate(event.frames, event.first))
 
         clock = Clock()
-        # What killed and what failed does so no more: elements have the numbers that they had all the same.
-        runner = SimulatedRunner(definition, replace(self.pipeline, healed=True), clock, self.checked, emit)
+        # What killed and what failed does so no more: elements have the numbers that
+        # they had all the same.
+        runner = SimulatedRunner(
+            definition, replace(self.pipeline, healed=True), clock, self.checked, emit
+        )
         runner.slips_now = 0.0
         runner.allow(PLENTY)
         clock.advance(100_000.0)
@@ -194,4 +246,6 @@ def _splits(entries: list[Split]) -> set[tuple[int, int]]:
 
 def _gone(checkpoint: m.Checkpoint) -> set[tuple[int, int]]:
     ranges = [(part.repetition, *one) for part in checkpoint.sources for one in part.gone]
-    return {(repetition, index) for repetition, first, stop in ranges for index in range(first, stop)}
+    return {
+        (repetition, index) for repetition, first, stop in ranges for index in range(first, stop)
+    }

@@ -1,4 +1,6 @@
-"""The laws of coordinated reads as facts checked whenever a training loop of a simulated world takes something."""
+"""The laws of coordinated reads as facts checked whenever a training loop of a
+simulated world takes something.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ Place = tuple[int, int]
 
 @dataclass
 class Path:
-    """What one consumer was handed, by step, and the client that took it; ``last`` is the last step of each process.
+    """What one consumer was handed, by step, and the client that took it; ``last`` is
+    the last step of each process.
 
-    ``lost``: what those had been handed that were given up. It counts again when the same process comes back.
+    ``lost``: what those had been handed that were given up. It counts again when the
+    same process comes back.
     """
 
     steps: dict[int, tuple[str, Name]] = field(default_factory=dict)
@@ -52,16 +56,26 @@ class StepLaws:
         return rounds
 
     def handed_out(
-        self, client: str, consumer: int, step: int, header: Block, names: tuple[Name, ...], skip: int
+        self,
+        client: str,
+        consumer: int,
+        step: int,
+        header: Block,
+        names: tuple[Name, ...],
+        skip: int,
     ) -> None:
-        """Checks what a training loop takes: elements of a block from its ``skip``-th on, beginning at ``step``."""
+        """Checks what a training loop takes: elements of a block from its ``skip``-th
+        on, beginning at ``step``.
+        """
         for at, name in enumerate(names):
             self._take(client, consumer, step + at, (header.task, header.first + skip + at), name)
 
     def _take(self, client: str, consumer: int, step: int, place: Place, name: Name) -> None:
         laws, path = self.laws, self.paths.setdefault(consumer, Path())
         if self.places.setdefault(step, place) != place:
-            laws.fail(f"step {step} is {self.places[step]} for some and {place} for {client}", place[0])
+            laws.fail(
+                f"step {step} is {self.places[step]} for some and {place} for {client}", place[0]
+            )
         known = self.names.setdefault((*place, consumer), name)
         if known != name:
             laws.fail(f"round {place} of consumer {consumer} was {known}, then {name}", place[0])
@@ -74,21 +88,31 @@ class StepLaws:
         if step >= self._rounds().horizon:
             laws.fail(f"{client} reads step {step} at the horizon {self._rounds().horizon}", client)
         if step in path.steps:
-            laws.fail(f"step {step} of consumer {consumer} handed out by {path.steps[step][0]} and {client}", client)
+            laws.fail(
+                f"step {step} of consumer {consumer} handed out by {path.steps[step][0]} and "
+                f"{client}",
+                client,
+            )
         path.steps[step] = (client, name)
 
     def _client_gone(self, client: str) -> None:
-        """What a client took and did not report died with it: its successor gets it again."""
+        """What a client took and did not report died with it: its successor gets it
+        again.
+        """
         iteration = self._iteration()
         if iteration.rounds is None:
             return
         for consumer, path in self.paths.items():
             reported = iteration.rounds.steps[consumer]
-            for step in [step for step, (who, _) in path.steps.items() if who == client and step >= reported]:
+            for step in [
+                step for step, (who, _) in path.steps.items() if who == client and step >= reported
+            ]:
                 path.lost[_reader(client), step] = path.steps.pop(step)[1]
 
     def _passed(self, consumer: int, steps: int) -> None:
-        """Who comes back has what it had taken; nobody else may have taken it meanwhile."""
+        """Who comes back has what it had taken; nobody else may have taken it
+        meanwhile.
+        """
         client = self._iteration().consumers.get(consumer)
         path = self.paths.get(consumer)
         if client is None or path is None:
@@ -96,14 +120,18 @@ class StepLaws:
         for (process, step), name in list(path.lost.items()):
             if process == _reader(client) and step < steps:
                 if step in path.steps:
-                    self.laws.fail(f"{client} comes back with step {step}, which {path.steps[step][0]} has", client)
+                    self.laws.fail(
+                        f"{client} comes back with step {step}, which {path.steps[step][0]} has",
+                        client,
+                    )
                 path.steps[step] = (client, name)
                 del path.lost[process, step]
 
     # --- at the end
 
     def check_end(self, everything: list[Name]) -> None:
-        """Checks that every consumer has had every step, and all together everything but what may be left over.
+        """Checks that every consumer has had every step, and all together everything
+        but what may be left over.
 
         Args:
             everything: the elements of the whole input.
@@ -112,7 +140,9 @@ class StepLaws:
         rounds = self._rounds()
         for task in iteration.live_tasks:
             if not task.settled:
-                self.laws.fail(f"task {task.task} is not settled: {task.delivered} of {task.total}", task.task)
+                self.laws.fail(
+                    f"task {task.task} is not settled: {task.delivered} of {task.total}", task.task
+                )
         for consumer in range(len(rounds.steps)):
             found = set(self.paths.get(consumer, Path()).steps)
             if found != self.places.keys():
@@ -136,23 +166,40 @@ class StepLaws:
         dropped = sum(task.dropped for task in tasks)
         most = len(tasks) * ((iteration.job.num_consumers or 1) - 1)
         padded = iteration.job.finite == "pad"
-        if lacking != dropped or lacking > (0 if padded else most) or surplus > (most if padded else 0):
-            self.laws.fail(f"{lacking} elements are missing ({dropped} dropped) and {surplus} surplus", *numbers)
+        if (
+            lacking != dropped
+            or lacking > (0 if padded else most)
+            or surplus > (most if padded else 0)
+        ):
+            self.laws.fail(
+                f"{lacking} elements are missing ({dropped} dropped) and {surplus} surplus",
+                *numbers,
+            )
 
     def check_order(self, pipeline: SimulatedPipeline, job: JobParameters) -> None:
-        """Checks that what each consumer had at each step follows from pipeline and number of tasks alone."""
+        """Checks that what each consumer had at each step follows from pipeline and
+        number of tasks alone.
+        """
         tasks = self._iteration().tasks
-        places = [(number, tasks[task].shard or 0) for _, (task, number) in sorted(self.places.items())]
+        places = [
+            (number, tasks[task].shard or 0) for _, (task, number) in sorted(self.places.items())
+        ]
         if places != sorted(places):
             self.laws.fail(f"tasks do not take turns: {places}")
-        left_out = {(tasks[task].shard or 0, number) for task, number in self.laws.left_out if task in tasks}
+        left_out = {
+            (tasks[task].shard or 0, number) for task, number in self.laws.left_out if task in tasks
+        }
         expected = [_made(pipeline, job, shard, left_out) for shard in range(job.num_tasks or 0)]
         for consumer, path in self.paths.items():
             for step, (client, name) in sorted(path.steps.items()):
                 task, number = self.places[step]
                 due = expected[tasks[task].shard or 0][number * (job.num_consumers or 1) + consumer]
                 if name != due:
-                    self.laws.fail(f"step {step} of consumer {consumer} was {name} for {client}, expected {due}", task)
+                    self.laws.fail(
+                        f"step {step} of consumer {consumer} was {name} for {client}, expected "
+                        f"{due}",
+                        task,
+                    )
 
 
 def _reader(client: str) -> str:
@@ -161,14 +208,27 @@ def _reader(client: str) -> str:
 
 
 def _made(
-    pipeline: SimulatedPipeline, job: JobParameters, shard: int, left_out: Collection[tuple[int, int]]
+    pipeline: SimulatedPipeline,
+    job: JobParameters,
+    shard: int,
+    left_out: Collection[tuple[int, int]],
 ) -> list[Name]:
-    """What a task of a job with a promised order makes: of each every so many-th split, or statically element."""
+    """What a task of a job with a promised order makes: of each every so many-th split,
+    or statically element.
+    """
     names, count, consumers = pipeline.all_names(), job.num_tasks or 1, job.num_consumers or 1
     if job.processing_mode == "DYNAMIC":
         made = [name for name in names if name[1] % count == shard]
     else:
         made = names[shard::count]
-    made = [name for at, name in enumerate(made) if (shard, at) not in left_out and not pipeline.is_poison(name)]
+    made = [
+        name
+        for at, name in enumerate(made)
+        if (shard, at) not in left_out and not pipeline.is_poison(name)
+    ]
     rest = len(made) % consumers
-    return made + [made[len(made) - rest + at % rest] for at in range(rest, consumers)] if rest else made
+    return (
+        made + [made[len(made) - rest + at % rest] for at in range(rest, consumers)]
+        if rest
+        else made
+    )

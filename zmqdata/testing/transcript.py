@@ -1,4 +1,6 @@
-"""Talking to one core by hand: say something, see what it answers. For tests that state one fact about one core."""
+"""Talking to one core by hand: say something, see what it answers. For tests that state
+one fact about one core.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ class Transcript:
         self.commands = done
 
     def all_of(self, kind: type[Kind]) -> list[Kind]:
-        """The commands of a kind, or the messages of a kind that were sent, in order."""
+        """The commands of a kind, or the messages of a kind that were sent, in
+        order.
+        """
         sent = [command.message for command in self.commands if isinstance(command, c.Send)]
         return [one for one in [*self.commands, *sent] if isinstance(one, kind)]
 

@@ -1,7 +1,9 @@
-"""A whole cluster in one thread: the real cores as nodes of a simulated network, on a simulated clock, by seed.
+"""A whole cluster in one thread: the real cores as nodes of a simulated network, on a
+simulated clock, by seed.
 
-Here are the shells of simulated workers and training loops and the world that joins them. What goes wrong in it is
-decided by ``zmqdata.testing.scenario``, what must hold is checked by ``zmqdata.testing.checks``.
+Here are the shells of simulated workers and training loops and the world that joins
+them. What goes wrong in it is decided by ``zmqdata.testing.scenario``, what must hold
+is checked by ``zmqdata.testing.checks``.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class SimulatedWorker(SimulatedNode):
     core: WorkerCore
     world: World
 
-    def __init__(self, world: World, name: str, buffer_bytes: int, deaths: tuple[m.Death, ...] = ()) -> None:
+    def __init__(
+        self, world: World, name: str, buffer_bytes: int, deaths: tuple[m.Death, ...] = ()
+    ) -> None:
         profile = WorkerProfile(name, name, buffer_bytes=buffer_bytes, deaths=deaths)
         super().__init__(world, name, WorkerCore(profile))
         self.runners: dict[tuple[int, int], SimulatedRunner] = {}
@@ -50,7 +54,9 @@ class SimulatedWorker(SimulatedNode):
             c.StartTask: self._start,
             c.StopTask: self._stop,
             c.FeedSplits: lambda x: self.runners[x.task, x.attempt].feed(x.source, x.splits),
-            c.ReturnSplits: lambda x: self.feed(self.runners[x.task, x.attempt].give_back(x.source)),
+            c.ReturnSplits: lambda x: self.feed(
+                self.runners[x.task, x.attempt].give_back(x.source)
+            ),
             c.AllowProduction: lambda x: self.runners[x.task, x.attempt].allow(x.size, x.elements),
             c.FlushTask: lambda x: self.runners[x.task, x.attempt].flush(),
             c.BindLink: self._bind,
@@ -65,7 +71,9 @@ class SimulatedWorker(SimulatedNode):
     def _start(self, command: c.StartTask) -> None:
         definition = command.definition
         seed = self.random.getrandbits(32)
-        runner = SimulatedRunner(definition, self.world.pipeline, self.world.clock, seed, self._hear)
+        runner = SimulatedRunner(
+            definition, self.world.pipeline, self.world.clock, seed, self._hear
+        )
         self.runners[definition.task, definition.attempt] = runner
 
     def _hear(self, event: object) -> None:
@@ -77,7 +85,9 @@ class SimulatedWorker(SimulatedNode):
             self.feed(event)
 
     def _succumb(self, crumb: m.Crumb) -> None:
-        """The process dies at an element, and its supervisor starts another one, which tells of it."""
+        """The process dies at an element, and its supervisor starts another one, which
+        tells of it.
+        """
         if not self.alive:
             return
         self.world.laws.tell(self.name, f"dies at {crumb}")
@@ -86,7 +96,9 @@ class SimulatedWorker(SimulatedNode):
         self.die()
         # Sometimes long after its tasks have found other hosts.
         pause = self.random.choice([0.1, 0.5, 3.0])
-        self.world.clock.after(pause, lambda: self.world.add_worker(size, (*self.core.untold, death)))
+        self.world.clock.after(
+            pause, lambda: self.world.add_worker(size, (*self.core.untold, death))
+        )
 
     def _stop(self, command: c.StopTask) -> None:
         runner = self.runners.pop((command.task, command.attempt), None)
@@ -125,7 +137,8 @@ class SimulatedWorker(SimulatedNode):
 
 @dataclass
 class Taking:
-    """A block that a training loop takes from, with the place that it has reached and where it has to stop.
+    """A block that a training loop takes from, with the place that it has reached and
+    where it has to stop.
 
     ``step``: of a numbered consumer, where it is not the one that its core is at.
     """
@@ -140,8 +153,8 @@ class Taking:
 class SimulatedClient(SimulatedNode):
     """A client and its training loop, which takes elements at a seeded speed.
 
-    ``outcome`` is None while it reads, then ``"end"``, or the name of the error; ``closed`` once the goodbye is over.
-    ``isolated``: since when it can reach nobody.
+    ``outcome`` is None while it reads, then ``"end"``, or the name of the error;
+    ``closed`` once the goodbye is over. ``isolated``: since when it can reach nobody.
     """
 
     core: ClientCore
@@ -158,7 +171,13 @@ class SimulatedClient(SimulatedNode):
     ) -> None:
         self.consumer = consumer
         profile = ClientProfile(
-            name, world.job, repetition, "simulation", max_outstanding=limit, reader=m.Reader(consumer), resume=resume
+            name,
+            world.job,
+            repetition,
+            "simulation",
+            max_outstanding=limit,
+            reader=m.Reader(consumer),
+            resume=resume,
         )
         super().__init__(world, name, ClientCore(profile))
         self.queue: deque[Taking] = deque()
@@ -205,7 +224,9 @@ class SimulatedClient(SimulatedNode):
         for turn in range(length):
             for part, step in zip(command.parts, command.steps, strict=True):
                 at = part.skip + turn
-                self.queue.append(Taking(part.header, part.content, at, at + 1, step + turn * command.cycle))
+                self.queue.append(
+                    Taking(part.header, part.content, at, at + 1, step + turn * command.cycle)
+                )
         self._plan()
 
     def _finished(self, command: c.Finish) -> None:
@@ -219,14 +240,20 @@ class SimulatedClient(SimulatedNode):
     def _plan(self) -> None:
         if not self._planned:
             self._planned = True
-            wait = max(self.pace * self.random.uniform(0.5, 1.5), self.stalled_until - self.world.clock.now)
+            wait = max(
+                self.pace * self.random.uniform(0.5, 1.5), self.stalled_until - self.world.clock.now
+            )
             self.world.clock.after(wait, self._step)
 
     @property
     def _needs_no_lease(self) -> bool:
-        """Whether it may read on without the dispatcher: while workers can hear it, if it believes to be alone."""
+        """Whether it may read on without the dispatcher: while workers can hear it, if
+        it believes to be alone.
+        """
         lease, isolated = self.core.lease, self.isolated
-        heard = isolated is None or self.world.clock.now < isolated + self.world.times.client_timeout
+        heard = (
+            isolated is None or self.world.clock.now < isolated + self.world.times.client_timeout
+        )
         return lease.until == math.inf or (lease.alone and heard)
 
     def rejoin(self) -> None:
@@ -263,14 +290,22 @@ class SimulatedClient(SimulatedNode):
         self.taken += stop - first
         self.world.progress = self.world.clock.now
         if self.consumer is None:
-            self.world.laws.handed_out(self.core.client, header, taking.names, first, stop, self._needs_no_lease)
+            self.world.laws.handed_out(
+                self.core.client, header, taking.names, first, stop, self._needs_no_lease
+            )
         else:
             step = self.core.reading.steps if taking.step is None else taking.step
-            self.world.steps.handed_out(self.core.client, self.consumer, step, header, taking.names[first:stop], first)
+            self.world.steps.handed_out(
+                self.core.client, self.consumer, step, header, taking.names[first:stop], first
+            )
         size = header.size if stop == header.count else 0
-        if self._had_as != self.core.client:  # it was given up: what it had before is no part of where it is now
+        if (
+            self._had_as != self.core.client
+        ):  # it was given up: what it had before is no part of where it is now
             self.had, self._had_as = Had(), self.core.client
-        part = c.TakenElements(header.task, header.attempt, header.first + first, header.first + stop, size)
+        part = c.TakenElements(
+            header.task, header.attempt, header.first + first, header.first + stop, size
+        )
         self.feed(c.PartsHandedOut((part,)))
         self.had.add(header.task, header.first + first, taking.names[first:stop])
         if self._moments.random() < CHECKPOINTS:
@@ -282,7 +317,9 @@ class SimulatedClient(SimulatedNode):
         checkpoint = core.standing.checkpoint(core.reading.passed.count)
         indices = {task: kept.origin.index for task, kept in core.standing.kept.tasks.items()}
         if self.consumer is not None:
-            world.standings.check_consumer(self.name, checkpoint, self.had, indices, world.steps.names)
+            world.standings.check_consumer(
+                self.name, checkpoint, self.had, indices, world.steps.names
+            )
         else:
             joined_once = self._had_as == self.name
             is_alone = len(world.clients) == 1 and not core.profile.resume and joined_once
@@ -300,7 +337,9 @@ class SimulatedClient(SimulatedNode):
 
 
 class FirstAddresses(WorkerAddresses):
-    """Configured places that the first workers take in the order of their coming, whatever their address."""
+    """Configured places that the first workers take in the order of their coming,
+    whatever their address.
+    """
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -334,7 +373,8 @@ class World:
         pipeline: what every task makes.
         faults: how badly the network behaves.
         shards: the number of configured workers, for a static mode.
-        journalled: whether the dispatcher has a journal, from which it goes on after its death.
+        journalled: whether the dispatcher has a journal, from which it goes on after
+            its death.
         job: what else the job has.
 
     Example:
@@ -381,28 +421,42 @@ class World:
         core.places = core.hosting.placement.places = FirstAddresses(self.shards)
         dispatcher = SimulatedDispatcher(self, DISPATCHER, core)
         source = IndexSplits(self.pipeline.splits)
-        description = m.DatasetDescription("d" * 64, "fingerprint", (source,), "", None, -2, None, "3.11", "0")
-        dispatcher.feed(c.Received("somebody", m.RegisterDataset("request", DATASET, description, b"pipeline")))
+        description = m.DatasetDescription(
+            "d" * 64, "fingerprint", (source,), "", None, -2, None, "3.11", "0"
+        )
+        dispatcher.feed(
+            c.Received("somebody", m.RegisterDataset("request", DATASET, description, b"pipeline"))
+        )
         return dispatcher
 
     # --- people come
 
-    def add_worker(self, buffer_bytes: int = 16 << 20, deaths: tuple[m.Death, ...] = ()) -> SimulatedWorker:
+    def add_worker(
+        self, buffer_bytes: int = 16 << 20, deaths: tuple[m.Death, ...] = ()
+    ) -> SimulatedWorker:
         """A fresh worker joins, and tells of processes that died before it."""
         name = f"worker-{len(self.workers)}-{self.random.getrandbits(16):04x}"
         self.workers.append(SimulatedWorker(self, name, buffer_bytes, deaths))
         return self.workers[-1]
 
     def add_client(
-        self, repetition: int = 0, limit: int | None = None, consumer: int | None = None, resume: bytes = b""
+        self,
+        repetition: int = 0,
+        limit: int | None = None,
+        consumer: int | None = None,
+        resume: bytes = b"",
     ) -> SimulatedClient:
-        """A training loop begins to read the job's iteration, as a numbered consumer if it is coordinated."""
+        """A training loop begins to read the job's iteration, as a numbered consumer if
+        it is coordinated.
+        """
         name = f"client-{len(self.clients)}-{self.random.getrandbits(16):04x}"
         self.clients.append(SimulatedClient(self, name, repetition, limit, consumer, resume))
         return self.clients[-1]
 
     def restart_dispatcher(self, seconds: float = 0.0) -> None:
-        """The dispatcher dies and comes back after a while: knowing what its journal says, or nothing."""
+        """The dispatcher dies and comes back after a while: knowing what its journal
+        says, or nothing.
+        """
         if not self.dispatcher.alive:
             return
         self.dispatcher.die()
@@ -422,7 +476,8 @@ class World:
         """Lets time pass until the condition holds.
 
         Raises:
-            LawBroken: when no training loop gets an element for so many simulated seconds.
+            LawBroken: when no training loop gets an element for so many simulated
+                seconds.
         """
         self.progress = self.clock.now
         while not condition():

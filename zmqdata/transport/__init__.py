@@ -1,1 +1,3 @@
-"""How bytes move: sockets, the loops that own them, addresses. Nothing here knows what a message means."""
+"""How bytes move: sockets, the loops that own them, addresses. Nothing here knows what
+a message means.
+"""

@@ -1,8 +1,10 @@
-"""Who may connect to the sockets of a server: answers libzmq's questions (ZAP, RFC 27) from a key file.
+"""Who may connect to the sockets of a server: answers libzmq's questions (ZAP, RFC 27)
+from a key file.
 
-libzmq proves that a peer holds the secret of the public key that it shows; here is decided whether that key is let in.
-Every message of a connection bears that key (``User-Id``), so one that is revoked while its holder is connected is
-refused with its next message.
+libzmq proves that a peer holds the secret of the public key that it shows; here is
+decided whether that key is let in. Every message of a connection bears that key
+(``User-Id``), so one that is revoked while its holder is connected is refused with its
+next message.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ ANYBODY = Known(ALL, "", "anybody")
 _ACCEPTED, _REFUSED = b"200", b"400"
 
 LinkCheck = Callable[[str, bytes, list[bytes]], bool]
-"""Says whether a peer is the client of a link, by the domain of the link, mechanism and credentials."""
+"""Says whether a peer is the client of a link, by the domain of the link, mechanism and
+credentials.
+"""
 
 
 class Keyring:
@@ -42,7 +46,8 @@ class Keyring:
     def __init__(self, key: Key | None) -> None:
         self.key = key
         self._known = self._said = _by_public(key)
-        # Whole: a pipeline in this process may go to another folder. What was changed since is found at the first look.
+        # Whole: a pipeline in this process may go to another folder. What was changed
+        # since is found at the first look.
         self._path = os.path.abspath(key.path) if key is not None and key.path else ""
         self._read: tuple[int, ...] | None = None
         self._is_gone = False
@@ -55,10 +60,12 @@ class Keyring:
         return ANYBODY if self.key is None else self._known.get(public)
 
     def look(self) -> None:
-        """Reads the file again if it was changed. While it cannot be read, what it said before counts.
+        """Reads the file again if it was changed. While it cannot be read, what it said
+        before counts.
 
-        While only its mode is wrong, as it is after ``grep -v NAME k >new; mv new k``, it takes keys away and adds
-        none: whoever revokes a key expects that it is refused, and others could have added theirs.
+        While only its mode is wrong, as it is after ``grep -v NAME k >new; mv new k``,
+        it takes keys away and adds none: whoever revokes a key expects that it is
+        refused, and others could have added theirs.
         """
         if not self._path:
             return
@@ -66,7 +73,10 @@ class Keyring:
             state = _state(self._path)
         except OSError as error:
             if not self._is_gone:
-                log.warning("the key file is gone; what it said before counts until it is there again: %s", error)
+                log.warning(
+                    "the key file is gone; what it said before counts until it is there again: %s",
+                    error,
+                )
             self._is_gone = True
             return
         self._is_gone = False
@@ -87,18 +97,25 @@ class Keyring:
             log.info("key file %s was changed: %d keys are let in", self._path, len(known))
 
     def _of_both(self) -> dict[str, Known]:
-        """What the file said when it was private, less what it does not say now; all of it if it cannot be read."""
+        """What the file said when it was private, less what it does not say now; all of
+        it if it cannot be read.
+        """
         try:
             now = _by_public(load(self._path, any_mode=True))
         except (DataServiceError, OSError):
             return self._said
-        return {name: one for name, one in self._said.items() if name in now and now[name].role == one.role}
+        return {
+            name: one
+            for name, one in self._said.items()
+            if name in now and now[name].role == one.role
+        }
 
 
 def _state(path: str) -> tuple[int, ...]:
     """By what it is noticed that a file was changed."""
     found = os.stat(path)
-    # With owner and mode: a file that others could read is refused, and read again when that is mended.
+    # With owner and mode: a file that others could read is refused, and read again when
+    # that is mended.
     return found.st_mtime_ns, found.st_ino, found.st_size, found.st_mode, found.st_uid
 
 
@@ -107,7 +124,8 @@ def _by_public(key: Key | None) -> dict[str, Known]:
 
 
 class Access:
-    """Answers who may connect to the sockets of one context. Make it before any socket is bound.
+    """Answers who may connect to the sockets of one context. Make it before any socket
+    is bound.
 
     Args:
         context: where the sockets are.
@@ -139,7 +157,11 @@ class Access:
         version, request, domain, address, _, mechanism, *credentials = frames
         name = domain.decode(errors="replace")
         user = self._user(name, mechanism, credentials)
-        status = [_REFUSED, b"this key is not let in", b""] if user is None else [_ACCEPTED, b"OK", user.encode()]
+        status = (
+            [_REFUSED, b"this key is not let in", b""]
+            if user is None
+            else [_ACCEPTED, b"OK", user.encode()]
+        )
         if user is None:
             where = "a control socket" if name == sockets.CONTROL else "a data socket"
             self._rejects.count(address.decode(errors="replace"), where, "its key is not let in")
@@ -149,7 +171,11 @@ class Access:
     def _user(self, domain: str, mechanism: bytes, credentials: list[bytes]) -> str | None:
         """The name under which a peer is let in; None: it is not."""
         if domain != sockets.CONTROL:
-            return domain if self._is_client is not None and self._is_client(domain, mechanism, credentials) else None
+            return (
+                domain
+                if self._is_client is not None and self._is_client(domain, mechanism, credentials)
+                else None
+            )
         if mechanism != b"CURVE" or len(credentials) != 1 or len(credentials[0]) != 32:
             return None
         public = z85.encode(credentials[0]).decode()

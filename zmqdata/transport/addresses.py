@@ -1,4 +1,5 @@
-"""Addresses as sockets want them, and as others can reach them: hosts are resolved here. No ZeroMQ in here.
+"""Addresses as sockets want them, and as others can reach them: hosts are resolved
+here. No ZeroMQ in here.
 
 How users write them is the affair of ``zmqdata.config.endpoints``.
 """
@@ -14,10 +15,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from zmqdata.config.endpoints import EVERY_INTERFACE, advertised, endpoint_host, join_address, split_address
+from zmqdata.config.endpoints import (
+    EVERY_INTERFACE,
+    advertised,
+    endpoint_host,
+    join_address,
+    split_address,
+)
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
 
-# Reserved for documentation: a route to it is the default route, and nothing is ever sent there.
+# Reserved for documentation: a route to it is the default route, and nothing is ever
+# sent there.
 SOMEWHERE_ELSE = "192.0.2.1"
 LOOPBACK = "127.0.0.1"
 SIOCGIFADDR = 0x8915
@@ -50,9 +58,11 @@ def host_addresses(host: str) -> list[str]:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise InvalidArgumentError(
-            f"Unknown host {host!r}: {getattr(error, 'strerror', None) or error}. Check its spelling"
+            f"Unknown host {host!r}: {getattr(error, 'strerror', None) or error}. Check its "
+            "spelling"
         ) from None
-    # IPv4 first, as a server bound to an IPv4 address is what users start most of the time.
+    # IPv4 first, as a server bound to an IPv4 address is what users start most of the
+    # time.
     addresses = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)
     return [str(entry[4][0]) for entry in addresses]
 
@@ -69,11 +79,15 @@ def is_loopback(host: str) -> bool:
     """
     if host in EVERY_INTERFACE:
         return False
-    return all(ipaddress.ip_address(one.partition("%")[0]).is_loopback for one in host_addresses(host.strip("[]")))
+    return all(
+        ipaddress.ip_address(one.partition("%")[0]).is_loopback
+        for one in host_addresses(host.strip("[]"))
+    )
 
 
 def bind_endpoint(host: str, port: int) -> str:
-    """The endpoint to bind for a host name or address; port 0 becomes ``*``, ZeroMQ's word for any free port.
+    """The endpoint to bind for a host name or address; port 0 becomes ``*``, ZeroMQ's
+    word for any free port.
 
     Raises:
         InvalidArgumentError: the host is unknown, or is not this machine.
@@ -89,7 +103,8 @@ def bind_endpoint(host: str, port: int) -> str:
             probe.bind((numeric, 0))
     except OSError as error:
         raise InvalidArgumentError(
-            f"Cannot bind to host {host!r}: {error.strerror}. It must be an address of this machine, or '0.0.0.0' for "
+            f"Cannot bind to host {host!r}: {error.strerror}. It must be an address of this "
+            "machine, or '0.0.0.0' for "
             "every interface"
         ) from None
     shown = f"[{numeric}]" if ":" in numeric else numeric
@@ -97,7 +112,8 @@ def bind_endpoint(host: str, port: int) -> str:
 
 
 def free_port(host: str, first: int, last: int) -> int:
-    """The first port from ``first`` to ``last`` that nobody has bound now; somebody may take it a moment later.
+    """The first port from ``first`` to ``last`` that nobody has bound now; somebody may
+    take it a moment later.
 
     Raises:
         InvalidArgumentError: the host is unknown.
@@ -116,17 +132,22 @@ def free_port(host: str, first: int, last: int) -> int:
             probe.bind((numeric, port))
             return port
     raise ResourceExhaustedError(
-        f"Data ports exhausted: none of the ports {first} to {last} of {host} is free; give another range"
+        f"Data ports exhausted: none of the ports {first} to {last} of {host} is free; give "
+        "another range"
     )
 
 
-def announced_host(host: str, advertise: str | None = None, dispatcher_endpoint: str | None = None) -> str:
+def announced_host(
+    host: str, advertise: str | None = None, dispatcher_endpoint: str | None = None
+) -> str:
     """The host name or address by which others reach a socket bound to ``host``.
 
     Args:
         host: what the socket is bound to.
-        advertise: what the user wants announced (``"host"``, ``"host:%port%"`` or ``"host:port"``); its host wins.
-        dispatcher_endpoint: whom to ask the routing table about when ``host`` means every interface; None: anybody.
+        advertise: what the user wants announced (``"host"``, ``"host:%port%"`` or
+            ``"host:port"``); its host wins.
+        dispatcher_endpoint: whom to ask the routing table about when ``host`` means
+            every interface; None: anybody.
 
     Returns:
         A host without port and brackets.
@@ -143,10 +164,14 @@ def announced_host(host: str, advertise: str | None = None, dispatcher_endpoint:
     return local_address_towards(target or SOMEWHERE_ELSE)
 
 
-def announced_address(host: str, advertise: str | None, dispatcher_endpoint: str | None, port: int) -> str:
-    """The ``"host:port"`` by which others reach a socket that is bound to ``host`` and, really, to ``port``.
+def announced_address(
+    host: str, advertise: str | None, dispatcher_endpoint: str | None, port: int
+) -> str:
+    """The ``"host:port"`` by which others reach a socket that is bound to ``host`` and,
+    really, to ``port``.
 
-    Arguments and example as in :func:`announced_host`; a port in ``advertise`` wins over ``port``.
+    Arguments and example as in :func:`announced_host`; a port in ``advertise`` wins
+    over ``port``.
 
     Example:
         >>> announced_address("0.0.0.0", "gateway:%port%", None, 7000)
@@ -159,8 +184,9 @@ def announced_address(host: str, advertise: str | None, dispatcher_endpoint: str
 def local_address_towards(host: str) -> str:
     """The address of this machine from which something sent to ``host`` would come.
 
-    Nothing is sent: connecting a datagram socket only asks the routing table. Without a route, as on a network that has
-    no way out, it is the address of the first interface that has one; loopback if none has, or nobody knows ``host``.
+    Nothing is sent: connecting a datagram socket only asks the routing table. Without a
+    route, as on a network that has no way out, it is the address of the first interface
+    that has one; loopback if none has, or nobody knows ``host``.
 
     Example:
         >>> local_address_towards("127.0.0.1")
@@ -178,7 +204,8 @@ def local_address_towards(host: str) -> str:
 
 
 def interface_addresses() -> Iterator[str]:
-    """The IPv4 address of each interface of this machine that has one, without loopback. Linux only; elsewhere none.
+    """The IPv4 address of each interface of this machine that has one, without
+    loopback. Linux only; elsewhere none.
 
     Example:
         >>> any(address.startswith("127.") for address in interface_addresses())
@@ -191,7 +218,8 @@ def interface_addresses() -> Iterator[str]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):
-                # An ``ifreq``: 16 bytes of name, then a ``sockaddr_in``, whose address is in its bytes 4 to 8.
+                # An ``ifreq``: 16 bytes of name, then a ``sockaddr_in``, whose address
+                # is in its bytes 4 to 8.
                 answer = fcntl.ioctl(probe, SIOCGIFADDR, name.encode().ljust(40, b"\0"))
                 address = ipaddress.IPv4Address(answer[20:24])
                 if not address.is_loopback:
@@ -199,9 +227,11 @@ def interface_addresses() -> Iterator[str]:
 
 
 def host_token() -> str:
-    """A word that is equal in two processes exactly when they share kernel, network, files and user.
+    """A word that is equal in two processes exactly when they share kernel, network,
+    files and user.
 
-    Such processes may use ``ipc://`` paths and shared memory with each other. Containers of one machine differ.
+    Such processes may use ``ipc://`` paths and shared memory with each other.
+    Containers of one machine differ.
 
     Example:
         >>> host_token() == host_token()

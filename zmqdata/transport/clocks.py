@@ -1,15 +1,19 @@
-"""The clock by which leases are counted: it goes on while the machine sleeps. Nothing else about time lives here."""
+"""The clock by which leases are counted: it goes on while the machine sleeps. Nothing
+else about time lives here.
+"""
 
 from __future__ import annotations
 
 import time
 
-# Linux tells sleep by this clock; macOS counts it in CLOCK_MONOTONIC, which is not the one of time.monotonic() there.
+# Linux tells sleep by this clock; macOS counts it in CLOCK_MONOTONIC, which is not the
+# one of time.monotonic() there.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 
 def boottime() -> float:
-    """Seconds of a clock that never goes back and counts the time for which the machine was asleep.
+    """Seconds of a clock that never goes back and counts the time for which the machine
+    was asleep.
 
     Example:
         >>> before = boottime()

@@ -1,8 +1,10 @@
-"""What the kernel knows of the connections of a ROUTER's peers, and libzmq does not say: it bounds no bytes, for one.
+"""What the kernel knows of the connections of a ROUTER's peers, and libzmq does not
+say: it bounds no bytes, for one.
 
-Who is silent is found here, too, as a server must have no heartbeats of its own: libzmq ends the process (4.3.5:
-``Assertion failed: !_io_error``) when one is due on a connection that broke while a queue of it was full. Peers have
-them, so something comes from each of them every second.
+Who is silent is found here, too, as a server must have no heartbeats of its own: libzmq
+ends the process (4.3.5: ``Assertion failed: !_io_error``) when one is due on a
+connection that broke while a queue of it was full. Peers have them, so something comes
+from each of them every second.
 """
 
 from __future__ import annotations
@@ -26,15 +28,19 @@ MOST_PEERS = 100_000
 LET_IN = sockets.HANDSHAKE_MS / 1000 + 1.0
 """Seconds after which a connection that is still there was let in."""
 LITTLE = 16 << 10
-"""Bytes of a handshake and of heartbeats, and less than would fill a queue with the smallest messages."""
+"""Bytes of a handshake and of heartbeats, and less than would fill a queue with the
+smallest messages.
+"""
 LOOK_EVERY = 1.0
 """Seconds between two looks for who is silent."""
 
 
 class Unheard(NamedTuple):
-    """Connections of which nothing was heard: how many need not be, and how much all of them have said.
+    """Connections of which nothing was heard: how many need not be, and how much all of
+    them have said.
 
-    ``harmless`` are those that were let in and have said next to nothing, or are in the midst of a first message.
+    ``harmless`` are those that were let in and have said next to nothing, or are in the
+    midst of a first message.
     """
 
     harmless: int
@@ -43,7 +49,8 @@ class Unheard(NamedTuple):
 
 @dataclass
 class _Connection:
-    """``descriptor``: libzmq's. ``untaken``: bytes of large answers, as of when so much was acknowledged in all.
+    """``descriptor``: libzmq's. ``untaken``: bytes of large answers, as of when so much
+    was acknowledged in all.
 
     ``look_at``: it cannot have been silent for too long before.
     """
@@ -55,10 +62,12 @@ class _Connection:
 
 
 class Connections:
-    """Knows the connection of each peer that has said anything. Where the kernel tells nothing, it limits nothing.
+    """Knows the connection of each peer that has said anything. Where the kernel tells
+    nothing, it limits nothing.
 
     Args:
-        port: of the ROUTER. A descriptor that has another one is somebody else's by now.
+        port: of the ROUTER. A descriptor that has another one is somebody else's by
+            now.
         silence: seconds after which a connection is ended on which nothing comes.
         max_bytes: the largest message.
     """
@@ -72,7 +81,9 @@ class Connections:
         self._of: dict[bytes, _Connection] = {}
 
     def heard(self, peer: bytes, frames: Sequence[zmq.Frame], now: float) -> None:
-        """Remembers by which connection a peer is heard: by another one than before, if it chose its name itself."""
+        """Remembers by which connection a peer is heard: by another one than before, if
+        it chose its name itself.
+        """
         with contextlib.suppress(zmq.ZMQError, TypeError):
             descriptor = int(frames[-1].get(zmq.SRCFD))
             known = self._of.get(peer)
@@ -92,9 +103,11 @@ class Connections:
         return told if told is not None and told.port == self._port else None
 
     def has_room(self, peer: bytes, nbytes: int) -> bool:
-        """Whether an answer of so many bytes may be sent to a peer, which counts as sent then.
+        """Whether an answer of so many bytes may be sent to a peer, which counts as
+        sent then.
 
-        A connection carries answers in their order, so what was acknowledged is what was sent first.
+        A connection carries answers in their order, so what was acknowledged is what
+        was sent first.
         """
         connection = self._of.get(peer) if nbytes >= LARGE else None
         told = self._told(connection) if connection is not None else None
@@ -124,7 +137,8 @@ class Connections:
                 _end(connection.descriptor)
 
     def unheard(self, now: float) -> Unheard | None:
-        """What there is of connections of which nothing was heard, but for silent ones, which it ends.
+        """What there is of connections of which nothing was heard, but for silent ones,
+        which it ends.
 
         It takes a look at every connection. None: the kernel tells of none.
         """
@@ -132,7 +146,9 @@ class Connections:
         if present is None:
             return None
         heard = {connection.descriptor for connection in self._of.values()}
-        found = [(descriptor, told) for descriptor, told in present.items() if descriptor not in heard]
+        found = [
+            (descriptor, told) for descriptor, told in present.items() if descriptor not in heard
+        ]
         for descriptor in [descriptor for descriptor, told in found if told.silent > self._silence]:
             _end(descriptor)
         before, self._seen = self._seen, {}

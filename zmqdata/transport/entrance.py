@@ -1,8 +1,11 @@
-"""The socket on which a server hears everybody, made anew when somebody keeps it from hearing.
+"""The socket on which a server hears everybody, made anew when somebody keeps it from
+hearing.
 
-libzmq (4.3.5) reads nothing of a connection that shows the same routing id as another one. What is said there fills our
-memory, and stays there when the connection is gone, until the socket is closed. Who does that has a key, or there is
-none. So it is counted who was let in and never heard. When that is too many, or too much, all peers connect again.
+libzmq (4.3.5) reads nothing of a connection that shows the same routing id as another
+one. What is said there fills our memory, and stays there when the connection is gone,
+until the socket is closed. Who does that has a key, or there is none. So it is counted
+who was let in and never heard. When that is too many, or too much, all peers connect
+again.
 """
 
 from __future__ import annotations
@@ -26,18 +29,28 @@ from zmqdata.transport.rejects import Rejects
 log = logging.getLogger(__name__)
 
 PATIENCE = 15.0
-"""Seconds after which we have read what came, and know of a connection that is there whether it was let in."""
+"""Seconds after which we have read what came, and know of a connection that is there
+whether it was let in.
+"""
 MOST_UNHEARD = 8
-"""Connections that are gone or have said much, and were never heard. A peer that dies at once leaves one, too."""
+"""Connections that are gone or have said much, and were never heard. A peer that dies
+at once leaves one, too.
+"""
 MOST_UNHEARD_BYTES = 256 << 20
-"""Of all messages together that have begun and are not heard. Honest peers seldom begin with large ones."""
+"""Of all messages together that have begun and are not heard. Honest peers seldom begin
+with large ones.
+"""
 PAUSE = 3.0
 LONGEST_PAUSE = 60.0
-"""Seconds for which the socket stays at least, and twice as long each time, but where there is too much memory."""
+"""Seconds for which the socket stays at least, and twice as long each time, but where
+there is too much memory.
+"""
 CALM = 600.0
 """Seconds after which the last time counts no more."""
 COMING_BACK = 30.0
-"""Seconds in which peers connect again, that we cannot reach until they have said something."""
+"""Seconds in which peers connect again, that we cannot reach until they have said
+something.
+"""
 SHARE = 20
 """To look takes a twentieth of our time at most, however many connections there are."""
 TRY_AGAIN = 0.02
@@ -68,7 +81,9 @@ class Guests:
         self._let_in += 1
 
     def heard(self, peer: bytes) -> None:
-        """Somebody is heard. A name counts once: honest peers have a new one for each connection."""
+        """Somebody is heard. A name counts once: honest peers have a new one for each
+        connection.
+        """
         self._names.add(peer)
 
     @property
@@ -82,7 +97,9 @@ class Guests:
         return len(self._names) >= MOST_NAMES
 
     def unheard(self, now: float) -> int:
-        """How many were let in longer ago than the patience and were never heard; it is asked again and again."""
+        """How many were let in longer ago than the patience and were never heard; it is
+        asked again and again.
+        """
         looks = self._looks
         looks.append((now, self._let_in))
         while len(looks) > 1 and now - looks[1][0] >= PATIENCE:
@@ -185,7 +202,9 @@ class Entrance:
             self._rejects.drop(self._loop, self._socket, sockets.sender(frames), where, reason)
 
     def look(self, now: float) -> None:
-        """Ends connections on which nothing comes, and begins anew if too much comes that is never heard."""
+        """Ends connections on which nothing comes, and begins anew if too much comes
+        that is never heard.
+        """
         if self._socket is None:
             return
         self._connections.end_silent(now)
@@ -195,20 +214,30 @@ class Entrance:
         present = None if self._guests.are_heard else self._connections.unheard(now)
         self._look_at = now + max(LOOK_EVERY, SHARE * (time.perf_counter() - began))
         if self._guests.are_too_many:
-            self._begin_anew(now, "so many peers have come that it is not known any more who of them was heard")
+            self._begin_anew(
+                now, "so many peers have come that it is not known any more who of them was heard"
+            )
         elif present is not None and now - self._made_anew >= PAUSE:
             self._judge(now, unheard - present.harmless, present.nbytes)
 
     def _judge(self, now: float, unheard: int, nbytes: int) -> None:
         if nbytes >= MOST_UNHEARD_BYTES:
-            self._begin_anew(now, f"{nbytes / 1e6:.0f} MB have come on connections of which nothing is heard")
+            self._begin_anew(
+                now, f"{nbytes / 1e6:.0f} MB have come on connections of which nothing is heard"
+            )
         elif unheard >= MOST_UNHEARD and now - self._made_anew >= self._pause:
             is_calm = now - self._made_anew >= CALM
             self._pause = PAUSE if is_calm else min(2 * self._pause, LONGEST_PAUSE)
-            self._begin_anew(now, f"{unheard} connections were let in and never heard, and are gone or have said much")
+            self._begin_anew(
+                now,
+                f"{unheard} connections were let in and never heard, and are gone or have said "
+                "much",
+            )
 
     def _begin_anew(self, now: float, why: str) -> None:
-        log.warning("%s; does somebody use names that others have? Listening anew on %s", why, self.bound)
+        log.warning(
+            "%s; does somebody use names that others have? Listening anew on %s", why, self.bound
+        )
         self._made_anew, self._tries = now, 0
         self.close(linger=0)
         self._reopen()
@@ -224,7 +253,9 @@ class Entrance:
             self._loop.later(TRY_AGAIN, self._reopen)
 
     def close(self, linger: int | None = None) -> None:
-        """Frees the socket: nothing is sent or received any more. ``linger``: milliseconds, None: as usual."""
+        """Frees the socket: nothing is sent or received any more. ``linger``:
+        milliseconds, None: as usual.
+        """
         if self._socket is not None:
             self._loop.forget(self._socket)
             if self._arrivals is not None:

@@ -1,4 +1,6 @@
-"""Folders of a user alone that go with their owner: for ``ipc`` sockets, and for files that a process lives on."""
+"""Folders of a user alone that go with their owner: for ``ipc`` sockets, and for files
+that a process lives on.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ def user_folder() -> Path:
     """The folder of this user's workers, which nobody else can enter.
 
     Raises:
-        PermissionError: somebody else has made a folder of this name, or opened it to others.
+        PermissionError: somebody else has made a folder of this name, or opened it to
+            others.
     """
     folder = Path(tempfile.gettempdir()) / f"zmqdata-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
@@ -30,14 +33,16 @@ def user_folder() -> Path:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise PermissionError(
-            f"{folder} belongs to somebody else or is open to others, and what a worker keeps there is for nobody "
+            f"{folder} belongs to somebody else or is open to others, and what a worker keeps "
+            "there is for nobody "
             "else. Remove it, or set TMPDIR to a folder in which only you can make files"
         )
     return folder
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder that nobody else can enter, and those on the way; one that is there is left as it is.
+    """Makes a folder that nobody else can enter, and those on the way; one that is
+    there is left as it is.
 
     Raises:
         OSError: it cannot be made.
@@ -54,8 +59,8 @@ def make_private(folder: Path) -> None:
 class SocketFolder:
     """A folder that lives as long as its owner.
 
-    The owner holds a lock on a file in it; the system lets go of the lock when the process dies. Whoever makes the next
-    folder removes those whose lock nobody holds.
+    The owner holds a lock on a file in it; the system lets go of the lock when the
+    process dies. Whoever makes the next folder removes those whose lock nobody holds.
 
     Raises:
         OSError: it cannot be made.
@@ -78,7 +83,9 @@ class SocketFolder:
 
 @contextlib.contextmanager
 def _alone(parent: Path) -> Iterator[None]:
-    """Keeps others from making folders and removing them: one that is being made looks like one of the dead."""
+    """Keeps others from making folders and removing them: one that is being made looks
+    like one of the dead.
+    """
     descriptor = os.open(parent / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -99,7 +106,9 @@ def _folder_of(process: int) -> SocketFolder:
 
 
 def own_folder() -> Path:
-    """A folder of this process for as long as it lives; when it is killed, the next one removes what it has left."""
+    """A folder of this process for as long as it lives; when it is killed, the next one
+    removes what it has left.
+    """
     return _folder_of(os.getpid()).path
 
 

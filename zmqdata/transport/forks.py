@@ -1,4 +1,6 @@
-"""What an object with sockets, threads or processes says in a forked child: an error, never silence."""
+"""What an object with sockets, threads or processes says in a forked child: an error,
+never silence.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ def check_process(owner: int, what: str, remedy: str) -> None:
     """
     if os.getpid() != owner:
         raise RuntimeError(
-            f"This {what} belongs to process {owner} and cannot be used in process {os.getpid()}, which was forked "
+            f"This {what} belongs to process {owner} and cannot be used in process {os.getpid()}, "
+            "which was forked "
             f"from it: sockets and threads do not survive a fork. {remedy}"
         )

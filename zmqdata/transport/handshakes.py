@@ -15,13 +15,19 @@ from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 
 MOST_FAILURES = 5
-"""So many connections ended without a word: a server that cannot read what we say ends them, and so does a proxy whose
-server is not there. Which of the two it is says the server's greeting."""
+"""So many connections ended without a word: a server that cannot read what we say ends
+them, and so does a proxy whose server is not there. Which of the two it is says the
+server's greeting.
+"""
 GREETING_BYTES = 64
 SIGNATURE = b"\xff" + b"\0" * 8 + b"\x7f" + b"\3"
-"""Of our own greeting just so much, with the version of the protocol, that the other side sends all of its own."""
+"""Of our own greeting just so much, with the version of the protocol, that the other
+side sends all of its own.
+"""
 LOOKS = 1.0
-"""Seconds to connect, and for all of the greeting: whoever looks does nothing else meanwhile."""
+"""Seconds to connect, and for all of the greeting: whoever looks does nothing else
+meanwhile.
+"""
 _REFUSED = zmq.Event.HANDSHAKE_FAILED_AUTH
 _MISMATCH = zmq.Event.HANDSHAKE_FAILED_PROTOCOL
 _BROKEN = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
@@ -50,7 +56,9 @@ class Handshakes:
         self.monitor.set(zmq.LINGER, 0)
 
     def news(self) -> str | None:
-        """Why we are not let in, "" if nothing is known that keeps us out; None when there is nothing to read."""
+        """Why we are not let in, "" if nothing is known that keeps us out; None when
+        there is nothing to read.
+        """
         try:
             event = parse_monitor_message(self.monitor.recv_multipart(zmq.NOBLOCK))["event"]
         except zmq.Again:
@@ -67,33 +75,44 @@ class Handshakes:
         mechanism = mechanism_of(self._endpoint)
         if mechanism is None or (mechanism == "NULL" and self._key is None):
             return ""
-        return self._other_key() if mechanism == "CURVE" and self._key is not None else self._mismatch()
+        return (
+            self._other_key()
+            if mechanism == "CURVE" and self._key is not None
+            else self._mismatch()
+        )
 
     def _unknown(self) -> str:
         if self._key is None:
             return f"The server at {self._endpoint} does not let us in."
         return (
-            f"The server at {self._endpoint} does not let in the holder of key file {self._key.path}: it does not know "
-            f"the key {self._key.public[:8]}..., or not any more. Copy the key file of its cluster to this machine "
+            f"The server at {self._endpoint} does not let in the holder of key file "
+            f"{self._key.path}: it does not know "
+            f"the key {self._key.public[:8]}..., or not any more. Copy the key file of its cluster "
+            "to this machine "
             "(ZMQDATA_KEY_FILE), or have a line for this key put into the file of the server."
         )
 
     def _mismatch(self) -> str:
         if self._key is None:
             return (
-                f"The server at {self._endpoint} lets in holders of its key only, and this process was told to do "
-                "without one. Leave out --insecure (ZMQDATA_INSECURE) here, and give it the key file of the cluster."
+                f"The server at {self._endpoint} lets in holders of its key only, and this process "
+                "was told to do "
+                "without one. Leave out --insecure (ZMQDATA_INSECURE) here, and give it the key "
+                "file of the cluster."
             )
         return (
-            f"The server at {self._endpoint} does without a key, and this process has key file {self._key.path}, so "
-            "it does not trust it. Start the server without --insecure, or set ZMQDATA_INSECURE=1 here, too."
+            f"The server at {self._endpoint} does without a key, and this process has key file "
+            f"{self._key.path}, so "
+            "it does not trust it. Start the server without --insecure, or set ZMQDATA_INSECURE=1 "
+            "here, too."
         )
 
     def _other_key(self) -> str:
         key = self._key
         assert key is not None, "nothing is encrypted without a key"
         return (
-            f"The server at {self._endpoint} has another key than key file {key.path} (cluster {key.cluster}) says. "
+            f"The server at {self._endpoint} has another key than key file {key.path} (cluster "
+            f"{key.cluster}) says. "
             "Copy the key file of its cluster to this machine (ZMQDATA_KEY_FILE)."
         )
 
@@ -104,10 +123,12 @@ class Handshakes:
 
 
 class Arrivals:
-    """Listens to who comes to one socket of a server: who is let in, and who cannot even say which key it has.
+    """Listens to who comes to one socket of a server: who is let in, and who cannot
+    even say which key it has.
 
-    libzmq does not tell from where they come. A flood of them is heard no more often than others: what is not heard yet
-    waits in memory, a hundred bytes each, as libzmq would wait for us otherwise.
+    libzmq does not tell from where they come. A flood of them is heard no more often
+    than others: what is not heard yet waits in memory, a hundred bytes each, as libzmq
+    would wait for us otherwise.
 
     Args:
         context: of the socket.
@@ -155,15 +176,20 @@ class Arrivals:
 
 
 _STRANGERS = {
-    int(zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC): "it has the key file of another cluster: copy ours to its machine",
+    int(
+        zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
+    ): "it has the key file of another cluster: copy ours to its machine",
     int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): (
-        "one side has a key and the other was told to do without (--insecure, ZMQDATA_INSECURE): start both alike"
+        "one side has a key and the other was told to do without (--insecure, ZMQDATA_INSECURE): "
+        "start both alike"
     ),
 }
 
 
 def mechanism_of(endpoint: str) -> str | None:
-    """How a server at a TCP endpoint proves who it is, by its greeting; None where nobody greets."""
+    """How a server at a TCP endpoint proves who it is, by its greeting; None where
+    nobody greets.
+    """
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     if not endpoint.startswith("tcp://"):
         return None

@@ -1,4 +1,6 @@
-"""Which key file a process goes by: the one that it is told, that the environment names, or the user's own."""
+"""Which key file a process goes by: the one that it is told, that the environment
+names, or the user's own.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from zmqdata.transport.keys import Key, load, new_key, save
 
 
 def default_path() -> Path:
-    """Where the key file of a user is that nobody has named: in the folder for configuration.
+    """Where the key file of a user is that nobody has named: in the folder for
+    configuration.
 
     Raises:
         FailedPreconditionError: this user has no such folder.
@@ -26,7 +29,8 @@ def default_path() -> Path:
         if root.is_absolute():  # else it would be another file in each working folder
             return root / "zmqdata" / "cluster.key"
     raise FailedPreconditionError(
-        f"This user has no home folder to keep a key file in: HOME is {os.environ.get('HOME')!r}, expected an absolute "
+        f"This user has no home folder to keep a key file in: HOME is {os.environ.get('HOME')!r}, "
+        "expected an absolute "
         "path. Set it, or name a file with --key-file or ZMQDATA_KEY_FILE."
     )
 
@@ -48,20 +52,25 @@ def own_key() -> Key:
         reason = error.strerror or str(error)
         raise OSError(
             error.errno,
-            f"cannot make the key file {path}: {reason}; name another one with --key-file or ZMQDATA_KEY_FILE",
+            f"cannot make the key file {path}: {reason}; name another one with --key-file or "
+            "ZMQDATA_KEY_FILE",
         ) from None
     return load(path)
 
 
-def key_for(settings: KeySettings | DispatcherConfig | WorkerConfig, is_open: bool = False) -> Key | None:
+def key_for(
+    settings: KeySettings | DispatcherConfig | WorkerConfig, is_open: bool = False
+) -> Key | None:
     """The key that settings ask for; None: they ask for none.
 
     Args:
         settings: of the process.
-        is_open: whether others than this machine are to be let in. A key that is made just now would let in nobody.
+        is_open: whether others than this machine are to be let in. A key that is made
+            just now would let in nobody.
 
     Raises:
-        NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not private, or damaged.
+        NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not
+            private, or damaged.
         OSError: it can be neither read nor made.
     """
     if settings.insecure:
@@ -70,9 +79,12 @@ def key_for(settings: KeySettings | DispatcherConfig | WorkerConfig, is_open: bo
         return load(settings.key_file)
     if is_open and not default_path().exists():
         raise FailedPreconditionError(
-            "To listen beyond this machine takes the key that the other machines have, too. Copy their key file to "
-            f"{default_path()}, or name it with --key-file or ZMQDATA_KEY_FILE; for a new cluster run `zmqdata keygen` "
-            "once, and copy the file that it makes to each machine. --insecure does without: then whoever reaches this "
+            "To listen beyond this machine takes the key that the other machines have, too. Copy "
+            "their key file to "
+            f"{default_path()}, or name it with --key-file or ZMQDATA_KEY_FILE; for a new cluster "
+            "run `zmqdata keygen` "
+            "once, and copy the file that it makes to each machine. --insecure does without: then "
+            "whoever reaches this "
             "server can run code on workers."
         )
     return own_key()
@@ -82,19 +94,23 @@ _chosen: KeySettings | None = None
 
 
 def use_key_file(key_file: str | os.PathLike[str] | None = None, *, insecure: bool = False) -> None:
-    """Says which key this process shows to the services that it reads from, from now on.
+    """Says which key this process shows to the services that it reads from, from now
+    on.
 
-    Without a call it is the file that ``ZMQDATA_KEY_FILE`` names, else that of this user, ``zmqdata/cluster.key`` in
-    the folder for configuration, which is made when it is needed first.
+    Without a call it is the file that ``ZMQDATA_KEY_FILE`` names, else that of this
+    user, ``zmqdata/cluster.key`` in the folder for configuration, which is made when it
+    is needed first.
 
     Args:
         key_file: the file, as ``zmqdata keygen`` makes it; None: as without a call.
-        insecure: show none, and read from services that were started with ``--insecure``.
+        insecure: show none, and read from services that were started with
+            ``--insecure``.
 
     Raises:
         TypeError: an argument has another type.
         ValueError: there is a file to show, and none is to be shown.
-        NotFoundError, FailedPreconditionError, DataLossError: there is no such file, it is not private, or damaged.
+        NotFoundError, FailedPreconditionError, DataLossError: there is no such file, it
+            is not private, or damaged.
 
     Example:
         >>> use_key_file(None)
@@ -110,10 +126,12 @@ def use_key_file(key_file: str | os.PathLike[str] | None = None, *, insecure: bo
 
 
 def show(settings: KeySettings) -> None:
-    """Has this process show the key that these settings ask for, whatever the environment says.
+    """Has this process show the key that these settings ask for, whatever the
+    environment says.
 
     Raises:
-        NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not private, or damaged.
+        NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not
+            private, or damaged.
         OSError: it can be neither read nor made.
     """
     global _chosen
@@ -130,7 +148,8 @@ def shown_key() -> Key | None:
     """That key.
 
     Raises:
-        NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not private, or damaged.
+        NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not
+            private, or damaged.
         OSError: it can be neither read nor made.
     """
     return key_for(shown_settings())

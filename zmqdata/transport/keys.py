@@ -1,8 +1,10 @@
-"""Key files: who a process of a cluster is, and whom it lets in. Nothing here is a socket.
+"""Key files: who a process of a cluster is, and whom it lets in. Nothing here is a
+socket.
 
-A file has a pair of CURVE keys, and a line for each key that its owner accepts, with the role in which its holder may
-act. Without roles all processes of a cluster have the same file, whose key may do everything. Its last line says that
-it is whole: one that is being copied or written would let in too few.
+A file has a pair of CURVE keys, and a line for each key that its owner accepts, with
+the role in which its holder may act. Without roles all processes of a cluster have the
+same file, whose key may do everything. Its last line says that it is whole: one that is
+being copied or written would let in too few.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Key:
     """What a key file says. The secret is in no ``repr``.
 
     Attributes:
-        cluster: which cluster it is for, 16 hexadecimal digits; for people, who compare it.
+        cluster: which cluster it is for, 16 hexadecimal digits; for people, who compare
+            it.
         public: its own public key, 40 characters of Z85.
         secret: what proves that it is ours.
         known: whom it lets in, and where it finds servers' keys.
@@ -86,29 +89,42 @@ class Key:
                 return one.public.encode()
         others = ", ".join(sorted({one.role for one in self.known})) or "nobody"
         raise PermissionDeniedError(
-            f"Key file {self.path} has no line `known {role} KEY` and cannot tell who a {role} is (it knows {others}). "
-            "Each process takes the file of its own role: name that by --key-file, ZMQDATA_KEY_FILE or use_key_file()."
+            f"Key file {self.path} has no line `known {role} KEY` and cannot tell who a {role} is "
+            f"(it knows {others}). "
+            "Each process takes the file of its own role: name that by --key-file, "
+            "ZMQDATA_KEY_FILE or use_key_file()."
         )
 
     def check_dispatcher(self) -> None:
-        """Refuses a file with which a dispatcher would let in nobody, or only those whom another role does.
+        """Refuses a file with which a dispatcher would let in nobody, or only those
+        whom another role does.
 
-        A dispatcher's own file knows workers and clients, one kind at least where all of the other were revoked. That
-        it knows a dispatcher, other than itself, is how those of workers and clients are told.
+        A dispatcher's own file knows workers and clients, one kind at least where all
+        of the other were revoked. That it knows a dispatcher, other than itself, is how
+        those of workers and clients are told.
 
         Raises:
             PermissionDeniedError: it is the file of another role, or lets in nobody.
         """
-        roles = {one.role for one in self.known if (one.role, one.public) != ("dispatcher", self.public)}
+        roles = {
+            one.role for one in self.known if (one.role, one.public) != ("dispatcher", self.public)
+        }
         if ALL in roles or roles >= {"worker", "client"} or (roles and "dispatcher" not in roles):
             return
         if not roles:
             seems = "lets in nobody: it has no line `known ROLE KEY`"
         else:
-            owner = "client" if "worker" in roles else "worker" if "client" in roles else "worker or client"
+            owner = (
+                "client"
+                if "worker" in roles
+                else "worker"
+                if "client" in roles
+                else "worker or client"
+            )
             seems = f"seems to be that of a {owner}: it knows {' and '.join(sorted(roles))}"
         raise PermissionDeniedError(
-            f"Key file {self.path} {seems}. A dispatcher takes the one that knows workers and clients, whom it lets "
+            f"Key file {self.path} {seems}. A dispatcher takes the one that knows workers and "
+            "clients, whom it lets "
             "in: name dispatcher.key by --key-file or ZMQDATA_KEY_FILE."
         )
 
@@ -139,13 +155,19 @@ def new_roles() -> dict[str, Key]:
     cluster = _new_cluster()
     pairs = {role: _new_pair() for role in ROLES}
     return {
-        role: Key(cluster, *pairs[role], tuple(Known(other, pairs[other][0]) for other in ROLES if other != role))
+        role: Key(
+            cluster,
+            *pairs[role],
+            tuple(Known(other, pairs[other][0]) for other in ROLES if other != role),
+        )
         for role in ROLES
     }
 
 
 def new_client(dispatcher: Key, worker: Key) -> Key:
-    """The key of one more client of a cluster with roles, which has yet to be let in by those who have these."""
+    """The key of one more client of a cluster with roles, which has yet to be let in by
+    those who have these.
+    """
     found = (Known("dispatcher", dispatcher.public), Known("worker", worker.public))
     return Key(dispatcher.cluster, *_new_pair(), found)
 
@@ -176,7 +198,8 @@ def render(key: Key) -> str:
     """A key as its file has it."""
     lines = [
         HEADING,
-        "# Whoever has this file can have code run by the workers of the cluster. Keep it as you keep passwords.",
+        "# Whoever has this file can have code run by the workers of the cluster. Keep it as you "
+        "keep passwords.",
         f"cluster {key.cluster}",
         f"public {key.public}",
         f"secret {key.secret}",
@@ -188,7 +211,8 @@ def render(key: Key) -> str:
 
 
 def parse(text: str, path: str = "") -> Key:
-    """The key that a file has. What is wrong with it is told by the number of the line, never by its content.
+    """The key that a file has. What is wrong with it is told by the number of the line,
+    never by its content.
 
     Args:
         text: the content of the file.
@@ -205,7 +229,8 @@ def parse(text: str, path: str = "") -> Key:
 
     def damaged(why: str) -> DataLossError:
         return DataLossError(
-            f"{path or 'This'} is no whole key file: {why}. Make one with `zmqdata keygen`, or copy it again."
+            f"{path or 'This'} is no whole key file: {why}. Make one with `zmqdata keygen`, or "
+            "copy it again."
         )
 
     numbered = [(at, line.split()) for at, line in enumerate(text.split("\n"), 1)]
@@ -230,16 +255,23 @@ def parse(text: str, path: str = "") -> Key:
             raise damaged(f"line {at} cannot be read")
     missing = _PATTERNS.keys() - single.keys()
     if not ends:
-        raise damaged(f"its last line, `{ENDING}`, is missing, and others may be (add it to one that had no such line)")
+        raise damaged(
+            f"its last line, `{ENDING}`, is missing, and others may be (add it to one that had no "
+            "such line)"
+        )
     if missing or len(known) > MOST_KNOWN:
-        raise damaged(f"`{min(missing)}` is missing" if missing else f"more than {MOST_KNOWN} keys are known")
+        raise damaged(
+            f"`{min(missing)}` is missing" if missing else f"more than {MOST_KNOWN} keys are known"
+        )
     if _public_of(single["secret"]) != single["public"]:
         raise damaged("`public` and `secret` do not belong together")
     return Key(single["cluster"], single["public"], single["secret"], tuple(known), path)
 
 
 def _public_of(secret: str) -> str:
-    """The public key that belongs to a secret one; "" if there is none, as it only looks like one."""
+    """The public key that belongs to a secret one; "" if there is none, as it only
+    looks like one.
+    """
     try:
         return zmq.curve_public(secret.encode()).decode()
     except zmq.ZMQError:
@@ -256,7 +288,9 @@ def _is_known(words: list[str]) -> bool:
 
 
 def _is_public(text: str) -> bool:
-    """Whether it is 32 bytes: of five characters that look right, some stand for more than four bytes hold."""
+    """Whether it is 32 bytes: of five characters that look right, some stand for more
+    than four bytes hold.
+    """
     try:
         return bool(_Z85.fullmatch(text)) and len(z85.decode(text)) == 32
     except struct.error:
@@ -268,7 +302,8 @@ def load(path: str | os.PathLike[str], any_mode: bool = False) -> Key:
 
     Args:
         path: of the file.
-        any_mode: also when others can read or change it: what it says is to be believed by nobody then.
+        any_mode: also when others can read or change it: what it says is to be believed
+            by nobody then.
 
     Raises:
         NotFoundError: there is none.
@@ -277,16 +312,22 @@ def load(path: str | os.PathLike[str], any_mode: bool = False) -> Key:
         OSError: it cannot be read.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # not even a pipe is waited for
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        )  # not even a pipe is waited for
     except FileNotFoundError:
         name = os.fspath(path)
         missing = f"{name}; that is a link to {os.readlink(name)}" if os.path.islink(name) else name
-        text = f"There is no key file {missing}. Copy the one of the cluster, or run `zmqdata keygen`."
+        text = (
+            f"There is no key file {missing}. Copy the one of the cluster, or run `zmqdata keygen`."
+        )
         raise NotFoundError(text) from None
     except PermissionError as error:
         text = (
-            f"key file {os.fspath(path)} cannot be read by user {os.geteuid()} of group {os.getegid()}, who runs this. "
-            "Give it to that user (chown), or to that group (chgrp, chmod 440); with Kubernetes set `fsGroup` in the "
+            f"key file {os.fspath(path)} cannot be read by user {os.geteuid()} of group "
+            f"{os.getegid()}, who runs this. "
+            "Give it to that user (chown), or to that group (chgrp, chmod 440); with Kubernetes "
+            "set `fsGroup` in the "
             "pod's `securityContext`"
         )
         raise PermissionError(error.errno, text) from None
@@ -296,29 +337,38 @@ def load(path: str | os.PathLike[str], any_mode: bool = False) -> Key:
     finally:
         os.close(descriptor)
     if len(content) > MOST_BYTES:
-        raise DataLossError(f"{os.fspath(path)} is no key file: it has more than {MOST_BYTES} bytes.")
+        raise DataLossError(
+            f"{os.fspath(path)} is no key file: it has more than {MOST_BYTES} bytes."
+        )
     return parse(content.decode(errors="replace"), os.fspath(path))
 
 
 def _check_private(path: str, status: os.stat_result, any_mode: bool) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise FailedPreconditionError(f"{path} is no file, and so no key file. `zmqdata keygen` makes one.")
+        raise FailedPreconditionError(
+            f"{path} is no file, and so no key file. `zmqdata keygen` makes one."
+        )
     if status.st_uid not in (os.getuid(), 0):
         raise FailedPreconditionError(
-            f"Key file {path} belongs to user {status.st_uid}, who can read and change it, and this is user "
-            f"{os.getuid()}. Run `chown {os.getuid()} {path}` as root, or copy it as that one, and make a new one "
+            f"Key file {path} belongs to user {status.st_uid}, who can read and change it, and "
+            "this is user "
+            f"{os.getuid()}. Run `chown {os.getuid()} {path}` as root, or copy it as that one, and "
+            "make a new one "
             f"if user {status.st_uid} should not have had access."
         )
     # A group may read it: volumes of container platforms are mounted so.
     if status.st_mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP) and not any_mode:
         raise FailedPreconditionError(
-            f"Key file {path} has mode {stat.S_IMODE(status.st_mode):04o} and belongs to user {status.st_uid}: others "
-            f"can read or change it. Run `chmod 600 {path}` as its owner, and make a new one if others had access."
+            f"Key file {path} has mode {stat.S_IMODE(status.st_mode):04o} and belongs to user "
+            f"{status.st_uid}: others "
+            f"can read or change it. Run `chmod 600 {path}` as its owner, and make a new one if "
+            "others had access."
         )
 
 
 def save(path: str | os.PathLike[str], key: Key) -> None:
-    """Writes a key file that only its owner can read. There is never half a file of that name.
+    """Writes a key file that only its owner can read. There is never half a file of
+    that name.
 
     Raises:
         AlreadyExistsError: there is a file.
@@ -350,13 +400,15 @@ def _already(path: Path) -> str:
     if path.is_symlink() and not path.exists():
         return f"{path} is a link to {os.readlink(path)}, and there is no such file. Delete the link, or mend it."
     return (
-        f"There is a key file {path} already, and it is left as it is. Copy that one, or delete it first if it is to "
+        f"There is a key file {path} already, and it is left as it is. Copy that one, or delete it "
+        "first if it is to "
         "be replaced."
     )
 
 
 def replace(path: str | os.PathLike[str], key: Key) -> None:
-    """Writes a key file in place of the one that is there, for those who could read that one.
+    """Writes a key file in place of the one that is there, for those who could read
+    that one.
 
     Raises:
         OSError: it cannot be written.

@@ -1,4 +1,6 @@
-"""The life of a server object: started once, stopped once, joined by whoever waits. tf.data's rules for its servers."""
+"""The life of a server object: started once, stopped once, joined by whoever waits.
+tf.data's rules for its servers.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def waitable(seconds: float | None) -> float | None:
-    """The same time, as a lock can wait for it: None, which is for ever, stands for what is too long for one.
+    """The same time, as a lock can wait for it: None, which is for ever, stands for
+    what is too long for one.
 
     Example:
         >>> waitable(2.5), waitable(float("inf"))
@@ -42,7 +45,8 @@ ShellT = TypeVar("ShellT", bound=Shell)
 
 
 class Server(ABC, Generic[ShellT]):
-    """A shell in this process, in a thread of its own. A child forked from this process cannot use it, and hears so.
+    """A shell in this process, in a thread of its own. A child forked from this process
+    cannot use it, and hears so.
 
     It stops by itself when nothing refers to it any more, and when the process ends.
 
@@ -54,7 +58,9 @@ class Server(ABC, Generic[ShellT]):
         self._shell: ShellT | None = None
         self._owner = os.getpid()
         self._stopped = threading.Event()
-        self._over = threading.Event()  # nobody need wait for its end: it has been stopped, or cannot do what it is for
+        self._over = (
+            threading.Event()
+        )  # nobody need wait for its end: it has been stopped, or cannot do what it is for
         self._lock = threading.Lock()
         check_type("start", start, bool)
         if start:
@@ -65,10 +71,16 @@ class Server(ABC, Generic[ShellT]):
         """Makes the shell; its sockets are bound when this returns."""
 
     def _own_shell(self) -> ShellT | None:
-        """The shell, None before the start; a RuntimeError in a process that was forked behind it."""
+        """The shell, None before the start; a RuntimeError in a process that was forked
+        behind it.
+        """
         if self._shell is not None:
             name = type(self).__name__
-            check_process(self._owner, name, f"Use it there, take its address before the fork, or make a new {name}.")
+            check_process(
+                self._owner,
+                name,
+                f"Use it there, take its address before the fork, or make a new {name}.",
+            )
         return self._shell
 
     def _started(self) -> ShellT:
@@ -76,7 +88,10 @@ class Server(ABC, Generic[ShellT]):
         if shell is None:
             name = type(self).__name__
             if self._stopped.is_set():
-                raise RuntimeError(f"This {name} was stopped and never started, so it has no address. Make a new one")
+                raise RuntimeError(
+                    f"This {name} was stopped and never started, so it has no address. Make a new "
+                    "one"
+                )
             raise RuntimeError(f"A {name} has no address before start() was called")
         return shell
 
@@ -84,14 +99,17 @@ class Server(ABC, Generic[ShellT]):
         """Starts it and returns. Starting a second time changes nothing.
 
         Raises:
-            RuntimeError: it has been stopped before, or runs in the process from which this one was forked.
+            RuntimeError: it has been stopped before, or runs in the process from which
+                this one was forked.
             OSError: the address can not be listened on.
         """
         self._own_shell()
         with self._lock:
             if self._stopped.is_set():
                 name = type(self).__name__
-                raise RuntimeError(f"Server cannot be started after it has been stopped. Make a new {name}.")
+                raise RuntimeError(
+                    f"Server cannot be started after it has been stopped. Make a new {name}."
+                )
             if self._shell is None:
                 self._owner = os.getpid()
                 self._shell = self._open()
@@ -100,10 +118,12 @@ class Server(ABC, Generic[ShellT]):
                 self._end = weakref.finalize(self, end_shell, self._shell, self._owner)
 
     def stop(self) -> None:
-        """Says goodbye, stops, and frees its ports. Stopping a second time changes nothing.
+        """Says goodbye, stops, and frees its ports. Stopping a second time changes
+        nothing.
 
         Raises:
-            RuntimeError: it runs in the process from which this one was forked; so do all other methods.
+            RuntimeError: it runs in the process from which this one was forked; so do
+                all other methods.
         """
         shell = self._own_shell()
         with self._lock:
@@ -114,10 +134,13 @@ class Server(ABC, Generic[ShellT]):
             self._over.set()
 
     def _before_goodbye(self, shell: ShellT) -> None:
-        """What is left to do in a shell that is told to stop, before its peers hear of it."""
+        """What is left to do in a shell that is told to stop, before its peers hear of
+        it.
+        """
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits until it is stopped; False when it still runs after ``timeout`` seconds, None: however long it takes.
+        """Waits until it is stopped; False when it still runs after ``timeout``
+        seconds, None: however long it takes.
 
         Raises:
             RuntimeError: it was never started, so there is nothing to wait for.
@@ -125,20 +148,25 @@ class Server(ABC, Generic[ShellT]):
         """
         check_wait("timeout", timeout)
         if self._own_shell() is None and not self._stopped.is_set():
-            raise RuntimeError(f"This {type(self).__name__} was not started; call start() before join()")
+            raise RuntimeError(
+                f"This {type(self).__name__} was not started; call start() before join()"
+            )
         return self._over.wait(waitable(timeout))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        # A forked child that leaves the block it was born in ends nothing of its parent's, and is not to blame.
+        # A forked child that leaves the block it was born in ends nothing of its
+        # parent's, and is not to blame.
         if self._shell is None or self._owner == os.getpid():
             self.stop()
 
 
 def end_shell(shell: Shell, owner: int) -> None:
-    """Ends a shell's loop and frees what it has. A forked child owns nothing of its parent's."""
+    """Ends a shell's loop and frees what it has. A forked child owns nothing of its
+    parent's.
+    """
     if os.getpid() != owner:
         return
     if threading.current_thread() is shell.loop.thread:

@@ -1,4 +1,6 @@
-"""Memory on loan: bytes that somebody has for as long as any view of them lives, and that are given back then."""
+"""Memory on loan: bytes that somebody has for as long as any view of them lives, and
+that are given back then.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +15,38 @@ Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 
 class Loan:
-    """What all views of the bytes keep alive: arrays have it as their base, as numpy looks no further than to it."""
+    """What all views of the bytes keep alive: arrays have it as their base, as numpy
+    looks no further than to it.
+    """
 
     __slots__ = ("__array_interface__", "_give_back", "_process")
 
     def __init__(self, address: int, nbytes: int, give_back: Callable[[], None]) -> None:
-        self.__array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 3}
+        self.__array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
         self._give_back = give_back
         self._process = os.getpid()
 
     def __del__(self) -> None:
-        # Not in a forked child, which has copies of its parent's views: the parent may go on with them.
+        # Not in a forked child, which has copies of its parent's views: the parent may
+        # go on with them.
         if os.getpid() == self._process:
             self._give_back()
 
 
 def lend(address: int, nbytes: int, give_back: Callable[[], None]) -> Bytes:
-    """Bytes at an address, writable. When the last view of them dies, in any thread, they are given back.
+    """Bytes at an address, writable. When the last view of them dies, in any thread,
+    they are given back.
 
     Args:
         address: where they lie.
         nbytes: how many there are.
-        give_back: called then, unless in a forked child. It keeps alive what the bytes are part of.
+        give_back: called then, unless in a forked child. It keeps alive what the bytes
+            are part of.
 
     >>> room = np.zeros(8, np.uint8)
     >>> lent = lend(room.__array_interface__["data"][0], 8, lambda: print("back"))
@@ -59,10 +71,12 @@ ALIGNMENT = 64
 
 
 class Pool:
-    """Buffers that are used again, since to touch fresh memory for the first time costs more than to copy into it.
+    """Buffers that are used again, since to touch fresh memory for the first time costs
+    more than to copy into it.
 
     Args:
-        kept: bytes that wait for their next use, at most. Those whose sizes were used longest ago make way for others.
+        kept: bytes that wait for their next use, at most. Those whose sizes were used
+            longest ago make way for others.
 
     >>> pool = Pool()
     >>> first = pool.take(100_000)
@@ -108,7 +122,8 @@ class Pool:
 
     def _put(self, buffer: Bytes) -> None:
         size = buffer.size
-        # Somebody may be at it, even this thread, where the garbage collector has called. One buffer is no great loss.
+        # Somebody may be at it, even this thread, where the garbage collector has
+        # called. One buffer is no great loss.
         if size > self._most or not self._lock.acquire(blocking=False):
             return
         try:
@@ -129,6 +144,8 @@ class Pool:
 
 
 def _rounded(size: int) -> int:
-    """The size of the buffer for so many bytes: a fourth too large at most, so that similar sizes share theirs."""
+    """The size of the buffer for so many bytes: a fourth too large at most, so that
+    similar sizes share theirs.
+    """
     step = 1 << max(size.bit_length() - 3, 6)
     return -(-size // step) * step

@@ -1,6 +1,8 @@
-"""Workers and clients of one process: who is here, and how a worker hands blocks to a client as they are.
+"""Workers and clients of one process: who is here, and how a worker hands blocks to a
+client as they are.
 
-A handover stands in for the two ends of a data connection. What is put into it belongs to the receiver.
+A handover stands in for the two ends of a data connection. What is put into it belongs
+to the receiver.
 """
 
 from __future__ import annotations
@@ -42,9 +44,11 @@ def local_workers() -> tuple[str, ...]:
 
 
 class Handover:
-    """The data connection of a link within one process; made by the worker, which is called ``sender`` here.
+    """The data connection of a link within one process; made by the worker, which is
+    called ``sender`` here.
 
-    What is put in before the receiver comes waits for it. Both sides may close it, from any thread.
+    What is put in before the receiver comes waits for it. Both sides may close it, from
+    any thread.
     """
 
     def __init__(self) -> None:
@@ -66,7 +70,9 @@ class Handover:
                 self._receive(message)
 
     def attach(self, receive: Callable[[Any], None], broken: Callable[[], None]) -> None:
-        """Begins to receive: ``receive`` gets every message, ``broken`` is called when the sender closes."""
+        """Begins to receive: ``receive`` gets every message, ``broken`` is called when
+        the sender closes.
+        """
         with self._lock:
             self._receive, self._broken = receive, broken
             for message in self._waiting:

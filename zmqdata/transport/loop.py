@@ -1,4 +1,6 @@
-"""The loop of a shell: one thread that owns sockets from birth to death, takes calls from other threads, and ticks."""
+"""The loop of a shell: one thread that owns sockets from birth to death, takes calls
+from other threads, and ticks.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,12 @@ READABLE, WRITABLE = int(zmq.POLLIN), int(zmq.POLLOUT)
 FAIR_SHARE = 64
 """How often a ready socket may call back before the others get their turn."""
 TURN = 0.01
-"""Seconds that its callbacks may take together before that: what some peers say takes long to hear."""
+"""Seconds that its callbacks may take together before that: what some peers say takes
+long to hear.
+"""
 CROWD = 1_000
-"""Messages in a second, from which on a loop waits until some have gathered: to be woken for each costs as much as it.
+"""Messages in a second, from which on a loop waits until some have gathered: to be
+woken for each costs as much as it.
 """
 
 
@@ -38,8 +43,10 @@ class Loop:
         name: of the thread, for logs and debuggers.
         tick: called about every ``period`` seconds.
         ended: called at the end, the place to close sockets.
-        fault: called with what a callback raises, before anything else is done about it.
-        gather: for how many seconds to let messages gather when there are many of them; 0: never.
+        fault: called with what a callback raises, before anything else is done about
+            it.
+        gather: for how many seconds to let messages gather when there are many of them;
+            0: never.
     """
 
     def __init__(
@@ -78,7 +85,9 @@ class Loop:
         self.thread.start()
 
     def post(self, call: Callable[[], None]) -> None:
-        """Has ``call`` run in the loop's thread soon. Dropped when the loop has ended."""
+        """Has ``call`` run in the loop's thread soon. Dropped when the loop has
+        ended.
+        """
         self._calls.append(call)
         if not self._woken:
             self._woken = True
@@ -90,7 +99,9 @@ class Loop:
         self.post(self._set_stopping)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits until the loop has ended; False when it has not after ``timeout`` seconds."""
+        """Waits until the loop has ended; False when it has not after ``timeout``
+        seconds.
+        """
         if self.thread.ident is not None and threading.current_thread() is not self.thread:
             self.thread.join(timeout)
         return not self.thread.is_alive()
@@ -98,12 +109,16 @@ class Loop:
     # --- from the loop's thread (or before it starts)
 
     def read(self, socket: zmq.Socket[bytes], callback: Callable[[], bool]) -> None:
-        """Calls back while ``socket`` has something to read; the callback returns False when it found nothing."""
+        """Calls back while ``socket`` has something to read; the callback returns False
+        when it found nothing.
+        """
         self._readers[socket] = callback
         self._register(socket)
 
     def rest(self, socket: zmq.Socket[bytes], seconds: float) -> None:
-        """Reads nothing from a socket for so many seconds: what comes waits in its queues, and its peers with it."""
+        """Reads nothing from a socket for so many seconds: what comes waits in its
+        queues, and its peers with it.
+        """
         callback = self._readers.pop(socket, None)
         if callback is not None:
             self._resting[socket] = callback
@@ -124,7 +139,9 @@ class Loop:
         self._register(socket)
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
-        """Makes a call after so many seconds, or a millisecond more. Dropped when the loop has ended."""
+        """Makes a call after so many seconds, or a millisecond more. Dropped when the
+        loop has ended.
+        """
         heappush(self._later, (time.monotonic() + seconds, next(self._numbers), call))
 
     def forget(self, socket: zmq.Socket[bytes]) -> None:
@@ -135,7 +152,9 @@ class Loop:
         self._register(socket)
 
     def _register(self, socket: zmq.Socket[bytes]) -> None:
-        flags = (READABLE if socket in self._readers else 0) | (WRITABLE if socket in self._writers else 0)
+        flags = (READABLE if socket in self._readers else 0) | (
+            WRITABLE if socket in self._writers else 0
+        )
         if flags or socket in self._poller:
             self._poller.register(socket, flags)
 
@@ -149,7 +168,8 @@ class Loop:
                 time.sleep(self._gather)
             following = min(due, self._later[0][0]) if self._later else due
             wait = 0.0 if self._calls else max(0.0, following - time.monotonic())
-            # Rounded up: to look a moment before something is due would be to look again and again until then.
+            # Rounded up: to look a moment before something is due would be to look
+            # again and again until then.
             left = False
             for socket, flags in self._poller.poll(math.ceil(wait * 1000)):
                 left |= self._serve(socket, flags)
@@ -171,7 +191,8 @@ class Loop:
         """Has one socket heard; whether there may be more to hear."""
         left = False
         if socket == self._wake_in.fileno():
-            # A byte or two: to look whether there are more would let go of the interpreter once more.
+            # A byte or two: to look whether there are more would let go of the
+            # interpreter once more.
             with contextlib.suppress(BlockingIOError):
                 self._wake_in.recv(4096)
             return False

@@ -1,12 +1,15 @@
-"""Memory that a worker shares with one client of its host. The worker makes it and writes, the client maps and reads.
+"""Memory that a worker shares with one client of its host. The worker makes it and
+writes, the client maps and reads.
 
-It is a memfd: it has no name, and the kernel frees it when the last of both is gone, however they died. The client
-opens it by the worker's descriptor under ``/proc``, which only the same user can. Its size is sealed, so that no
-access to it can fail. It begins with a token and a table of turns; slots lie behind.
+It is a memfd: it has no name, and the kernel frees it when the last of both is gone,
+however they died. The client opens it by the worker's descriptor under ``/proc``, which
+only the same user can. Its size is sealed, so that no access to it can fail. It begins
+with a token and a table of turns; slots lie behind.
 
-A slot belongs to the client from the message that names it until the client writes the slot's turn into the table. The
-processor must show the client's reads before that write to the worker in this order, as x86 does by itself and others
-through the locks that Python takes in between.
+A slot belongs to the client from the message that names it until the client writes the
+slot's turn into the table. The processor must show the client's reads before that write
+to the worker in this order, as x86 does by itself and others through the locks that
+Python takes in between.
 """
 
 from __future__ import annotations
@@ -41,10 +44,14 @@ HEAD_BYTES = TABLE_START + 8 * MOST_SLOTS + -(TABLE_START + 8 * MOST_SLOTS) % (6
 """Bytes before the first slot: a multiple of every page size there is."""
 ALIGNMENT = 64
 PLACE_FROM = 32 * 1024
-"""Smaller frames travel in the message, and small values that were joined: their client copies them apart again, and to
-copy them here would keep the interpreter from the pipeline for as long."""
+"""Smaller frames travel in the message, and small values that were joined: their client
+copies them apart again, and to copy them here would keep the interpreter from the
+pipeline for as long.
+"""
 LET_GO_FROM = 512 * 1024
-"""Copies of so many bytes let others have the interpreter meanwhile, which costs waiting for it afterwards."""
+"""Copies of so many bytes let others have the interpreter meanwhile, which costs
+waiting for it afterwards.
+"""
 MOST_MEMORY = HEAD_BYTES + MOST_SHARED_MEMORY
 IS_AVAILABLE = sys.platform == "linux"
 
@@ -67,7 +74,8 @@ class SharedMemory:
     """The worker's end.
 
     Args:
-        size: bytes for slots, a page or more. They are taken from the system as they are needed, the lowest first.
+        size: bytes for slots, a page or more. They are taken from the system as they
+            are needed, the lowest first.
 
     Raises:
         OSError: this system has no such memory, or none is left.
@@ -94,7 +102,9 @@ class SharedMemory:
         self._bytes: Bytes = np.frombuffer(self._view, np.uint8)
         self._slots = Slots(size)
         self._backed = 0
-        self.told = Memory(os.getpid(), self._descriptor, os.fstat(self._descriptor).st_ino, whole, token)
+        self.told = Memory(
+            os.getpid(), self._descriptor, os.fstat(self._descriptor).st_ino, whole, token
+        )
         self.full = 0
 
     @property
@@ -103,8 +113,12 @@ class SharedMemory:
         return HEAD_BYTES + self._backed
 
     def place(self, frames: Sequence[Any]) -> Slot | None:
-        """Copies the large ones of these frames into a slot; None where there is none, or nothing large."""
-        sizes = tuple([len(one) if len(one) >= PLACE_FROM and not is_joined(one) else -1 for one in frames])
+        """Copies the large ones of these frames into a slot; None where there is none,
+        or nothing large.
+        """
+        sizes = tuple(
+            [len(one) if len(one) >= PLACE_FROM and not is_joined(one) else -1 for one in frames]
+        )
         needed = sum([aligned(size) for size in sizes if size > 0])
         if not needed:
             return None
@@ -131,18 +145,23 @@ class SharedMemory:
     def _collect(self) -> None:
         """Takes slots back from which the client has read all."""
         table = self._table
-        for number in [number for number, slot in self._slots.taken.items() if table[number] == slot.turn]:
+        for number in [
+            number for number, slot in self._slots.taken.items() if table[number] == slot.turn
+        ]:
             self._slots.free(number)
 
     def _back(self, number: int, stop: int) -> bool:
-        """Has the system provide the bytes up to ``stop``: to run out of them while writing would be deadly."""
+        """Has the system provide the bytes up to ``stop``: to run out of them while
+        writing would be deadly.
+        """
         if stop <= self._backed:
             return True
         try:
             os.posix_fallocate(self._descriptor, HEAD_BYTES + self._backed, stop - self._backed)
         except OSError as error:
             log.warning(
-                "there is no more shared memory for a client of this host than %.1f MB (%s); what does not fit goes "
+                "there is no more shared memory for a client of this host than %.1f MB (%s); what "
+                "does not fit goes "
                 "through a socket, which is slower", self._backed / 1e6, error.strerror,
             )  # fmt: skip
             self._slots.free(number)
@@ -162,8 +181,10 @@ class SharedMemory:
 _forking = threading.RLock()
 _mapped: weakref.WeakSet[MappedMemory] = weakref.WeakSet()
 _put_off: list[Callable[[], None]] | None = None
-"""What is to be given back once the process has forked; None: it does not fork. The garbage collector may find loans
-that nobody uses any more in the thread that forks, which has the lock."""
+"""What is to be given back once the process has forked; None: it does not fork. The
+garbage collector may find loans that nobody uses any more in the thread that forks,
+which has the lock.
+"""
 
 
 class MappedMemory:
@@ -180,7 +201,9 @@ class MappedMemory:
     def __init__(self, told: Memory) -> None:
         path = f"/proc/{told.process}/fd/{told.descriptor}"
         if not os.readlink(path).startswith(f"/memfd:{NAME}"):
-            raise ProtocolError(f"{path} is no shared memory of a worker: it belongs to something else")
+            raise ProtocolError(
+                f"{path} is no shared memory of a worker: it belongs to something else"
+            )
         self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._descriptor).atexit = False
         _check_file(self._descriptor, told)
@@ -197,15 +220,23 @@ class MappedMemory:
             _mapped.add(self)
 
     def take(self, slot: Slot) -> Bytes:
-        """The bytes of a slot, writable, for as long as a view of them lives; then the slot is given back.
+        """The bytes of a slot, writable, for as long as a view of them lives; then the
+        slot is given back.
 
         Raises:
             ProtocolError: there is no such slot.
         """
         size = sum([aligned(size) for size in slot.sizes if size > 0])
-        fits = slot.start >= 0 and slot.start % PAGE == 0 and size > 0 and slot.start + size <= self._size
+        fits = (
+            slot.start >= 0
+            and slot.start % PAGE == 0
+            and size > 0
+            and slot.start + size <= self._size
+        )
         if not fits or not 0 <= slot.number < MOST_SLOTS or not 0 < slot.turn < 2**64:
-            raise ProtocolError(f"a slot of {size} bytes at {slot.start} is not within {self._size} bytes of memory")
+            raise ProtocolError(
+                f"a slot of {size} bytes at {slot.start} is not within {self._size} bytes of memory"
+            )
         key = (slot.number, slot.turn)
         with _forking:
             if key in self._held:
@@ -227,10 +258,11 @@ class MappedMemory:
         self._table[number] = turn
 
     def part(self) -> None:
-        """Moves what is on loan into memory of this process, at the same addresses, since the process forks.
+        """Moves what is on loan into memory of this process, at the same addresses,
+        since the process forks.
 
-        Parent and child would else see each other's changes, and the child what the worker writes once the parent has
-        given a slot back.
+        Parent and child would else see each other's changes, and the child what the
+        worker writes once the parent has given a slot back.
         """
         for key, (start, size) in [*self._held.items()]:
             if key not in self._moved and _move_to_private(self._start + start, size):
@@ -243,9 +275,13 @@ def _check_file(descriptor: int, told: Memory) -> None:
     if found.st_uid != os.geteuid() or found.st_ino != told.inode:
         raise ProtocolError("the shared memory that a worker names is not its own")
     if not seals & fcntl.F_SEAL_SHRINK or seals & fcntl.F_SEAL_WRITE:
-        raise ProtocolError(f"the shared memory of a worker has the seals {seals}: it could vanish while it is read")
+        raise ProtocolError(
+            f"the shared memory of a worker has the seals {seals}: it could vanish while it is read"
+        )
     if found.st_size != told.size or not HEAD_BYTES < told.size <= MOST_MEMORY:
-        raise ProtocolError(f"the shared memory of a worker has {found.st_size} bytes, {told.size} were told")
+        raise ProtocolError(
+            f"the shared memory of a worker has {found.st_size} bytes, {told.size} were told"
+        )
 
 
 # --- forks
@@ -267,12 +303,17 @@ _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE if IS_AVAILABLE else 0
 
 
 def _move_to_private(address: int, size: int) -> bool:
-    """Puts a private copy of some pages in their place, in one step for everybody who reads them meanwhile."""
+    """Puts a private copy of some pages in their place, in one step for everybody who
+    reads them meanwhile.
+    """
     calls = _system()
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     copy = calls.mmap(None, size, _READ_WRITE, flags, -1, 0)
     if copy == _FAILED:
-        log.warning("there is no memory to copy %d bytes that this process shares with its forked child", size)
+        log.warning(
+            "there is no memory to copy %d bytes that this process shares with its forked child",
+            size,
+        )
         return False
     ctypes.memmove(copy, address, size)
     moved: int = calls.mremap(copy, size, size, _REMAP_MAYMOVE | _REMAP_FIXED, address)
@@ -281,7 +322,9 @@ def _move_to_private(address: int, size: int) -> bool:
 
 def _map_file(address: int, size: int, descriptor: int, offset: int) -> bool:
     """Puts the pages of a file there again."""
-    found: int = _system().mmap(address, size, _READ_WRITE, mmap.MAP_SHARED | _MAP_FIXED, descriptor, offset)
+    found: int = _system().mmap(
+        address, size, _READ_WRITE, mmap.MAP_SHARED | _MAP_FIXED, descriptor, offset
+    )
     return found == address
 
 

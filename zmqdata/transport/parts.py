@@ -1,7 +1,9 @@
-"""A folder of parts of pipelines, each in a file named after its digest. Dispatcher and workers keep theirs in one.
+"""A folder of parts of pipelines, each in a file named after its digest. Dispatcher and
+workers keep theirs in one.
 
-A part that is not whole yet lies beside the whole ones under ``<digest>.partial`` and gets its name only when its bytes
-are what the digest says. Nothing here decides what is kept.
+A part that is not whole yet lies beside the whole ones under ``<digest>.partial`` and
+gets its name only when its bytes are what the digest says. Nothing here decides what is
+kept.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class PartFolder:
     """Files by digest.
 
     Args:
-        folder: made when it is not there, for this user alone: pipelines may have secrets in them.
+        folder: made when it is not there, for this user alone: pipelines may have
+            secrets in them.
 
     Raises:
         OSError: the folder cannot be made.
@@ -44,7 +47,9 @@ class PartFolder:
         return {path.stem: path.stat().st_size for path in self.folder.glob(f"*{PARTIAL}")}
 
     def path(self, digest: str) -> Path:
-        """Where a whole part lies. A digest comes from a peer: only its letters and digits reach the file system."""
+        """Where a whole part lies. A digest comes from a peer: only its letters and
+        digits reach the file system.
+        """
         return self.folder / "".join(character for character in digest if character.isalnum())[:128]
 
     def _partial_path(self, digest: str) -> Path:
@@ -84,7 +89,9 @@ class PartFolder:
             return have
 
     def complete(self, digest: str) -> bool:
-        """Gives a part its name if its bytes are what the digest says, else removes it."""
+        """Gives a part its name if its bytes are what the digest says, else removes
+        it.
+        """
         path = self._partial_path(digest)
         sound = digest_of(path) == digest
         if sound:
@@ -109,9 +116,11 @@ class PartFolder:
                 path.unlink(missing_ok=True)
 
     def remove_whole(self, digest: str, descriptor: int) -> None:
-        """Removes the file of a part that is open under ``descriptor``, unless another has its name by now.
+        """Removes the file of a part that is open under ``descriptor``, unless another
+        has its name by now.
 
-        Checking it takes a while: somebody else may have found the damage too, and be fetching the part, or have it.
+        Checking it takes a while: somebody else may have found the damage too, and be
+        fetching the part, or have it.
         """
         path = self.path(digest)
         with contextlib.suppress(OSError):
@@ -119,7 +128,8 @@ class PartFolder:
                 path.unlink()
 
     def claim(self, digest: str) -> int | None:
-        """Locks a part that is not whole against other processes, for as long as the descriptor is open.
+        """Locks a part that is not whole against other processes, for as long as the
+        descriptor is open.
 
         Returns:
             The descriptor; None while somebody else has the lock.
@@ -131,7 +141,8 @@ class PartFolder:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Who had the lock may have completed or removed the file since it was opened.
+            # Who had the lock may have completed or removed the file since it was
+            # opened.
             if os.fstat(descriptor).st_ino == path.stat().st_ino:
                 return descriptor
         except OSError:
@@ -140,7 +151,8 @@ class PartFolder:
         return None
 
     def make_space(self, needed: int, limit: int, keep: frozenset[str]) -> bool:
-        """Removes parts, those used longest ago first, until ``needed`` more bytes are within ``limit``.
+        """Removes parts, those used longest ago first, until ``needed`` more bytes are
+        within ``limit``.
 
         Returns:
             Whether they are. Parts in ``keep`` are not removed.
@@ -180,7 +192,9 @@ def digest_of(path: Path) -> str:
 
 
 def private_map(descriptor: int) -> memoryview:
-    """The bytes of a file, in memory that may be written to without changing it, and without a copy until then."""
+    """The bytes of a file, in memory that may be written to without changing it, and
+    without a copy until then.
+    """
     if os.fstat(descriptor).st_size == 0:
         return memoryview(bytearray())
     return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY))

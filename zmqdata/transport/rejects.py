@@ -1,4 +1,6 @@
-"""What was dropped because it could not be decoded: counted, and logged once per peer and kind."""
+"""What was dropped because it could not be decoded: counted, and logged once per peer
+and kind.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ log = logging.getLogger(__name__)
 MOST_LOGGED = 1_000
 WASTED = 25
 REST = 0.005
-"""Seconds without a look at a socket of which so many messages had to be dropped: who sends nothing else would have a
-server do nothing else. Peers are heard in turn, so the others are heard as often as that one in between."""
+"""Seconds without a look at a socket of which so many messages had to be dropped: who
+sends nothing else would have a server do nothing else. Peers are heard in turn, so the
+others are heard as often as that one in between.
+"""
 
 
 class Rejects:
@@ -28,7 +32,8 @@ class Rejects:
         self._wasted = 0  # since the last rest
 
     def count(self, peer: object, where: str, reason: str) -> None:
-        """Notes that something from ``peer`` was dropped; ``reason`` is logged the first time.
+        """Notes that something from ``peer`` was dropped; ``reason`` is logged the
+        first time.
 
         Args:
             peer: who sent it.
@@ -43,8 +48,12 @@ class Rejects:
             self._logged[peer, kind] = None
             log.warning("dropped a message on %s from %r: %s", where, peer, printable(reason[:200]))
 
-    def drop(self, loop: Loop, socket: zmq.Socket[bytes], peer: object, where: str, reason: str) -> None:
-        """Counts a message that came on a socket, which has a rest if too many such came."""
+    def drop(
+        self, loop: Loop, socket: zmq.Socket[bytes], peer: object, where: str, reason: str
+    ) -> None:
+        """Counts a message that came on a socket, which has a rest if too many such
+        came.
+        """
         self.count(peer, where, reason)
         self._wasted += 1
         if self._wasted >= WASTED:

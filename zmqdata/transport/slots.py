@@ -1,4 +1,6 @@
-"""Which part of a shared memory is whose: a pure allocator of slots. Bytes, files and mappings are in ``memory``."""
+"""Which part of a shared memory is whose: a pure allocator of slots. Bytes, files and
+mappings are in ``memory``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ MOST_SLOTS = 4096
 
 
 class Taken(NamedTuple):
-    """A slot in use: bytes ``start ... stop - 1`` under a number, in a turn that no other use of any slot has."""
+    """A slot in use: bytes ``start ... stop - 1`` under a number, in a turn that no
+    other use of any slot has.
+    """
 
     number: int
     turn: int
@@ -21,7 +25,8 @@ class Taken(NamedTuple):
 
 
 class Slots:
-    """The slots of one memory: the lowest free bytes are given first, since those are the warmest.
+    """The slots of one memory: the lowest free bytes are given first, since those are
+    the warmest.
 
     Args:
         size: bytes of the memory.
@@ -54,7 +59,9 @@ class Slots:
             return None
         for place, (start, stop) in enumerate(self._gaps):
             if stop - start >= size:
-                self._gaps[place : place + 1] = [(start + size, stop)] if stop - start > size else []
+                self._gaps[place : place + 1] = (
+                    [(start + size, stop)] if stop - start > size else []
+                )
                 self._turns += 1
                 taken = Taken(self._numbers.pop(), self._turns, start, start + size)
                 self.taken[taken.number] = taken
@@ -74,5 +81,7 @@ class Slots:
         self._gaps = joined
 
     def end_at(self, size: int) -> None:
-        """There is no memory behind so many bytes: what is free of it is never taken, what is in use stays so."""
+        """There is no memory behind so many bytes: what is free of it is never taken,
+        what is in use stays so.
+        """
         self._gaps = [(start, min(stop, size)) for start, stop in self._gaps if start < size]

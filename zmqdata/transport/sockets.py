@@ -1,11 +1,14 @@
-"""Every ZeroMQ socket that zmqdata makes, with all of its options. No option is set anywhere else.
+"""Every ZeroMQ socket that zmqdata makes, with all of its options. No option is set
+anywhere else.
 
-High-water marks are the safety net only; what may be on its way is bounded by credit. Heartbeats of ZMTP run in a C
-thread, so a connection stays up while Python code keeps the interpreter busy, and goes down soon after its host dies.
-Only who connects to a control socket sends them: libzmq (4.3.5: ``Assertion failed: !_io_error``) ends the process when
-one is due on a connection that broke while its queue was full, or while its socket was being closed and something came.
-Anybody may fill a server's queue, and the blocks of a link come while it is closed. The kernel tells a server who is
-silent (``connections``), and ends connections to hosts that are gone.
+High-water marks are the safety net only; what may be on its way is bounded by credit.
+Heartbeats of ZMTP run in a C thread, so a connection stays up while Python code keeps
+the interpreter busy, and goes down soon after its host dies. Only who connects to a
+control socket sends them: libzmq (4.3.5: ``Assertion failed: !_io_error``) ends the
+process when one is due on a connection that broke while its queue was full, or while
+its socket was being closed and something came. Anybody may fill a server's queue, and
+the blocks of a link come while it is closed. The kernel tells a server who is silent
+(``connections``), and ends connections to hosts that are gone.
 """
 
 from __future__ import annotations
@@ -24,13 +27,16 @@ from zmqdata.transport.keys import Key
 HEARTBEAT_MS = 1_000
 CONTROL_QUEUE = 1_000
 HEARD_QUEUE = 1_000
-"""Messages of one peer that a server has read and not looked at: what more there is waits at the peer.
+"""Messages of one peer that a server has read and not looked at: what more there is
+waits at the peer.
 
-More than an honest peer ever has waiting: a heartbeat of its own that is read after its connection broke ends our
-process, too, if the queue was full then.
+More than an honest peer ever has waiting: a heartbeat of its own that is read after its
+connection broke ends our process, too, if the queue was full then.
 """
 BACKLOG = 4_096
-"""Connections that may wait to be taken, so that many that come at once do not keep others out."""
+"""Connections that may wait to be taken, so that many that come at once do not keep
+others out.
+"""
 MAX_CONTROL_BYTES = 16 << 20
 MAX_CLIENT_BYTES = 2 << 20
 """What a client says to a worker: grants for thousands of tasks at most."""
@@ -40,28 +46,37 @@ DATA_QUEUE = 64
 MAX_DATA_BYTES = 4 << 30
 MAX_SOCKETS = 16_000
 MOST_IO_THREADS = 4
-"""Connections are spread among so many threads of libzmq, where there are cores for them: to encrypt a gigabyte takes
-one for a second, and so does the end of ten thousand connections at once: each looks through the deadlines of all."""
+"""Connections are spread among so many threads of libzmq, where there are cores for
+them: to encrypt a gigabyte takes one for a second, and so does the end of ten thousand
+connections at once: each looks through the deadlines of all.
+"""
 LEAST_IO_THREADS = 2
 """Those that wait for the one are not all, on one core, too."""
 NEAR_SEND_BYTES = 256 << 10
-"""What the kernel is asked to keep of what is sent to a client on the same host; it takes twice as much. So little is
-still in the processor's nearest cache when the other side reads it; of the megabytes that it allows itself, nothing is.
+"""What the kernel is asked to keep of what is sent to a client on the same host; it
+takes twice as much. So little is still in the processor's nearest cache when the other
+side reads it; of the megabytes that it allows itself, nothing is.
 """
 LINGER_MS = 1_000
 LINK_SILENCE_MS = 10_000
 RECONNECT_MS = 50
 RECONNECT_MAX_MS = 1_000
 HANDSHAKE_MS = 5_000
-"""Who connects and does not prove who it is keeps a connection for so long, and the memory of what it has sent."""
+"""Who connects and does not prove who it is keeps a connection for so long, and the
+memory of what it has sent.
+"""
 CONTROL = "control"
 """The ZAP domain of control sockets; each link has one of its own."""
 CONNECT_MS = 3_000
-"""How long to wait for a connection before asking anew: TCP doubles its pauses, up to a minute after a long cut."""
+"""How long to wait for a connection before asking anew: TCP doubles its pauses, up to a
+minute after a long cut.
+"""
 
 
 def new_context() -> zmq.Context[zmq.Socket[bytes]]:
-    """A context of its own for one shell, so that shells in one process do not share access checks."""
+    """A context of its own for one shell, so that shells in one process do not share
+    access checks.
+    """
     _raise_file_limit()
     context = zmq.Context(max(LEAST_IO_THREADS, min(MOST_IO_THREADS, available_cores())))
     context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
@@ -86,8 +101,10 @@ def control_router(
 
     Args:
         endpoint: ``tcp://host:port`` (port 0: any free one) or ``ipc://path``.
-        silence_ms: after how long without an answer of its host a connection is given up.
-        max_bytes: the largest message that is accepted; a peer that sends more is disconnected.
+        silence_ms: after how long without an answer of its host a connection is given
+            up.
+        max_bytes: the largest message that is accepted; a peer that sends more is
+            disconnected.
         key: by which it is known; whom it lets in says an access check. None: anybody.
     """
     socket = context.socket(zmq.ROUTER)
@@ -110,7 +127,8 @@ def control_dealer(
     silence_ms: int = 10_000,
     max_bytes: int = -1,
 ) -> tuple[zmq.Socket[bytes], Handshakes]:
-    """A DEALER that connects, and goes on trying to for as long as it lives, and who tells why it is not let in.
+    """A DEALER that connects, and goes on trying to for as long as it lives, and who
+    tells why it is not let in.
 
     Args:
         endpoint: the server's address.
@@ -136,7 +154,9 @@ def control_dealer(
 
 
 def _serve(socket: zmq.Socket[bytes], key: Key, domain: str) -> None:
-    """Has a socket encrypt, and ask for each peer whether it is let in. Where nobody answers, nobody is."""
+    """Has a socket encrypt, and ask for each peer whether it is let in. Where nobody
+    answers, nobody is.
+    """
     public, secret = key.pair
     socket.set(zmq.CURVE_SERVER, 1)
     socket.set(zmq.CURVE_PUBLICKEY, public)
@@ -150,7 +170,9 @@ def _ask(socket: zmq.Socket[bytes], domain: str) -> None:
 
 
 def _show(socket: zmq.Socket[bytes], public: bytes, secret: bytes, server: bytes) -> None:
-    """Has a socket encrypt what it says, so that only the holder of the server's key can read it."""
+    """Has a socket encrypt what it says, so that only the holder of the server's key
+    can read it.
+    """
     socket.set(zmq.CURVE_PUBLICKEY, public)
     socket.set(zmq.CURVE_SECRETKEY, secret)
     socket.set(zmq.CURVE_SERVERKEY, server)
@@ -165,7 +187,9 @@ def _set_control(socket: zmq.Socket[bytes], max_bytes: int) -> None:
 
 
 def _give_up_hosts(socket: zmq.Socket[bytes], silence_ms: int) -> None:
-    """Has the kernel end connections to hosts that do not answer, whether there is something to send or not."""
+    """Has the kernel end connections to hosts that do not answer, whether there is
+    something to send or not.
+    """
     socket.set(zmq.TCP_MAXRT, silence_ms)
     socket.set(zmq.TCP_KEEPALIVE, 1)
     seconds = max(1, silence_ms // 4_000)
@@ -181,7 +205,8 @@ def link_push(
     key: Key | None = None,
     near: bool = False,
 ) -> tuple[zmq.Socket[bytes], str]:
-    """A PUSH for one link, bound to the first of the endpoints that is free; only its client passes the ZAP domain.
+    """A PUSH for one link, bound to the first of the endpoints that is free; only its
+    client passes the ZAP domain.
 
     Args:
         endpoints: where it may be bound.
@@ -190,7 +215,8 @@ def link_push(
         near: its client is on this host.
 
     Raises:
-        OSError: none of the endpoints can be bound, or there are no sockets left; the text says why.
+        OSError: none of the endpoints can be bound, or there are no sockets left; the
+            text says why.
     """
     try:
         socket = context.socket(zmq.PUSH)
@@ -198,14 +224,18 @@ def link_push(
         raise OSError(error.errno, f"no socket is left: {error.strerror}") from None
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.SNDHWM, DATA_QUEUE)
-    socket.set(zmq.RCVHWM, 1)  # nobody ever reads what a client says here, nor that it has closed its end then
+    socket.set(
+        zmq.RCVHWM, 1
+    )  # nobody ever reads what a client says here, nor that it has closed its end then
     socket.set(zmq.MAXMSGSIZE, MAX_GREETING_BYTES)
     socket.set(zmq.IPV6, 1)
     socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     if key is None:
         socket.set(zmq.PLAIN_SERVER, 1)
         _ask(socket, domain)
-        if near:  # not where a thread encrypts: while it does, the other side has what the kernel keeps
+        if (
+            near
+        ):  # not where a thread encrypts: while it does, the other side has what the kernel keeps
             socket.set(zmq.SNDBUF, NEAR_SEND_BYTES)
     else:
         _serve(socket, key, domain)
@@ -223,12 +253,18 @@ def link_push(
 
 
 def link_pull(
-    context: zmq.Context[zmq.Socket[bytes]], endpoint: str, user: str, secret: str, server: bytes | None = None
+    context: zmq.Context[zmq.Socket[bytes]],
+    endpoint: str,
+    user: str,
+    secret: str,
+    server: bytes | None = None,
 ) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-    """A PULL for one link, which never reconnects by itself, and a monitor that tells when its connection ends.
+    """A PULL for one link, which never reconnects by itself, and a monitor that tells
+    when its connection ends.
 
-    What was in a pipe when it broke is lost without an error, so a broken link is replaced, never mended. A cut is
-    noticed by TCP, whose acknowledgements do not wait behind a large block as an answer of ZeroMQ's heartbeat would.
+    What was in a pipe when it broke is lost without an error, so a broken link is
+    replaced, never mended. A cut is noticed by TCP, whose acknowledgements do not wait
+    behind a large block as an answer of ZeroMQ's heartbeat would.
 
     Args:
         endpoint: the worker's address.
@@ -238,7 +274,8 @@ def link_pull(
     """
     socket = context.socket(zmq.PULL)
     socket.set(zmq.LINGER, 0)
-    # No mark, as reading would stop there: see ``HEARD_QUEUE``. What is on its way is bounded by what was granted.
+    # No mark, as reading would stop there: see ``HEARD_QUEUE``. What is on its way is
+    # bounded by what was granted.
     socket.set(zmq.RCVHWM, 0)
     socket.set(zmq.MAXMSGSIZE, MAX_DATA_BYTES)
     socket.set(zmq.IPV6, 1)
@@ -259,13 +296,17 @@ def link_pull(
 
 
 def close_pull(socket: zmq.Socket[bytes]) -> None:
-    """Closes a PULL with its monitor; an open monitor would keep the context from ending."""
+    """Closes a PULL with its monitor; an open monitor would keep the context from
+    ending.
+    """
     socket.disable_monitor()
     socket.close()
 
 
 def access_check(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-    """The socket on which libzmq asks whether a peer may connect (ZAP); bind it before any other."""
+    """The socket on which libzmq asks whether a peer may connect (ZAP); bind it before
+    any other.
+    """
     socket = context.socket(zmq.REP)
     socket.set(zmq.LINGER, 0)
     socket.bind("inproc://zeromq.zap.01")
@@ -273,7 +314,9 @@ def access_check(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
 
 
 def bind(socket: zmq.Socket[bytes], endpoint: str) -> None:
-    """Binds, or raises an ``OSError`` that says why it is not possible and what to do."""
+    """Binds, or raises an ``OSError`` that says why it is not possible and what to
+    do.
+    """
     try:
         socket.bind(endpoint.replace("tcp://localhost:", "tcp://127.0.0.1:"))
     except zmq.ZMQError as error:
@@ -297,7 +340,8 @@ _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
 def send_at_once(socket: zmq.Socket[bytes], frames: Sequence[bytes]) -> None:
-    """Sends a message without waiting, as ``send_multipart`` does, which joins the flags anew for each frame.
+    """Sends a message without waiting, as ``send_multipart`` does, which joins the
+    flags anew for each frame.
 
     Raises:
         zmq.ZMQError: it cannot be sent now (``zmq.Again``), or to this peer.
@@ -309,7 +353,9 @@ def send_at_once(socket: zmq.Socket[bytes], frames: Sequence[bytes]) -> None:
 
 
 def sender(frames: Sequence[zmq.Frame]) -> str:
-    """The network address that a message came from: what is left of a peer that reconnects under ever new names."""
+    """The network address that a message came from: what is left of a peer that
+    reconnects under ever new names.
+    """
     for frame in frames:
         with contextlib.suppress(zmq.ZMQError):
             return str(frame.get("Peer-Address"))

@@ -1,4 +1,6 @@
-"""What the kernel counts of this process's TCP connections. libzmq does not show them, so they are found by port."""
+"""What the kernel counts of this process's TCP connections. libzmq does not show them,
+so they are found by port.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,20 @@ _RECEIVED = Layout("<Q")
 _RECEIVED_AT = 128
 _ACKED = Layout("<Q")
 _ACKED_AT = 120
-_TIMES = Layout("<QQ")  # microseconds: busy sending, and of these, those in which the receiver had no room
+_TIMES = Layout(
+    "<QQ"
+)  # microseconds: busy sending, and of these, those in which the receiver had no room
 _TIMES_AT = 168
 _SILENT = Layout("<I")  # milliseconds
 _SILENT_AT = 52
 
 
 class Sent(NamedTuple):
-    """What a connection has sent: bytes that were acknowledged, and seconds with some on their way.
+    """What a connection has sent: bytes that were acknowledged, and seconds with some
+    on their way.
 
-    Time in which the receiver took nothing does not count: it says nothing of the network.
+    Time in which the receiver took nothing does not count: it says nothing of the
+    network.
     """
 
     nbytes: int
@@ -32,7 +38,8 @@ class Sent(NamedTuple):
 
 
 def sent_by_port(ports: Collection[int]) -> dict[int, Sent]:
-    """For each of our ports that somebody is connected to, what was sent over it: by the busiest connection, if many.
+    """For each of our ports that somebody is connected to, what was sent over it: by
+    the busiest connection, if many.
 
     A kernel that counts less, or one that is not Linux's, gives nothing.
     """
@@ -51,8 +58,9 @@ def sent_by_port(ports: Collection[int]) -> dict[int, Sent]:
 class ConnectionCounts(NamedTuple):
     """What the kernel tells of a connection.
 
-    ``acked``: bytes that the other side has acknowledged; ``received``: that came from it. ``silent``: seconds since
-    anything came. ``inode``: its number, which no other one has while it is there.
+    ``acked``: bytes that the other side has acknowledged; ``received``: that came from
+    it. ``silent``: seconds since anything came. ``inode``: its number, which no other
+    one has while it is there.
     """
 
     port: int
@@ -63,20 +71,28 @@ class ConnectionCounts(NamedTuple):
 
 
 def told_of(descriptor: int) -> ConnectionCounts | None:
-    """What is known of a connection of ours; None where there is none, or nobody tells."""
+    """What is known of a connection of ours; None where there is none, or nobody
+    tells.
+    """
     port, told = _look(descriptor)
     sent = _counts(told)
     if sent is None:
         return None
-    [received], [silent] = _RECEIVED.unpack_from(told, _RECEIVED_AT), _SILENT.unpack_from(told, _SILENT_AT)
+    [received], [silent] = (
+        _RECEIVED.unpack_from(told, _RECEIVED_AT),
+        _SILENT.unpack_from(told, _SILENT_AT),
+    )
     try:
-        return ConnectionCounts(port, sent.nbytes, received, silent / 1e3, os.fstat(descriptor).st_ino)
+        return ConnectionCounts(
+            port, sent.nbytes, received, silent / 1e3, os.fstat(descriptor).st_ino
+        )
     except OSError:
         return None
 
 
 def connections_of(port: int) -> dict[int, ConnectionCounts] | None:
-    """What is known of all connections that others have made to a port of ours, by descriptor; None: nothing is told.
+    """What is known of all connections that others have made to a port of ours, by
+    descriptor; None: nothing is told.
 
     Where no descriptor is left, none is found.
     """
@@ -93,7 +109,8 @@ def connections_of(port: int) -> dict[int, ConnectionCounts] | None:
 
 def _look(descriptor: int) -> tuple[int, bytes]:
     """The local port of a connection, and what the kernel tells of it."""
-    # libzmq may close its descriptor at any moment: that is an error here, or somebody else's counts for once.
+    # libzmq may close its descriptor at any moment: that is an error here, or somebody
+    # else's counts for once.
     if not hasattr(socket, "TCP_INFO"):
         return 0, b""
     try:
@@ -101,10 +118,15 @@ def _look(descriptor: int) -> tuple[int, bytes]:
     except OSError:
         return 0, b""
     try:
-        if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
+        if (
+            connection.family not in (socket.AF_INET, socket.AF_INET6)
+            or connection.type != socket.SOCK_STREAM
+        ):
             return 0, b""
         connection.getpeername()  # one that listens has none
-        return connection.getsockname()[1], connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        return connection.getsockname()[1], connection.getsockopt(
+            socket.IPPROTO_TCP, socket.TCP_INFO, 256
+        )
     except OSError:
         return 0, b""
     finally:

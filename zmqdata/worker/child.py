@@ -1,12 +1,16 @@
-"""The child process of a worker: ``python -m zmqdata.worker.child``, started by a supervisor and by nobody else.
+"""The child process of a worker: ``python -m zmqdata.worker.child``, started by a
+supervisor and by nobody else.
 
-It runs a ``WorkerServer``, says on its standard output when that is registered, and ends with its supervisor.
+It runs a ``WorkerServer``, says on its standard output when that is registered, and
+ends with its supervisor.
 
-How a worker's process gets its memory from the system: seldom, as a page that is new costs more than what it holds.
+How a worker's process gets its memory from the system: seldom, as a page that is new
+costs more than what it holds.
 
-Pipelines make arrays of a hundred kilobytes by the thousand and drop them together once their block is sent. By default
-glibc gives that memory back to the system each time, and takes it again for the next block: each page of it is cleared
-and mapped anew, which can cost more than filling it.
+Pipelines make arrays of a hundred kilobytes by the thousand and drop them together once
+their block is sent. By default glibc gives that memory back to the system each time,
+and takes it again for the next block: each page of it is cleared and mapped anew, which
+can cost more than filling it.
 """
 
 from __future__ import annotations
@@ -24,7 +28,12 @@ from zmqdata.errors import DataServiceError, VersionMismatchError
 from zmqdata.transport.addresses import free_port
 from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.processes.interpreter import add_folder
-from zmqdata.worker.processes.lifetime import StopSignals, die_with_parent, exit_within, watch_lifeline
+from zmqdata.worker.processes.lifetime import (
+    StopSignals,
+    die_with_parent,
+    exit_within,
+    watch_lifeline,
+)
 from zmqdata.worker.processes.limits import Limits
 from zmqdata.worker.processes.supervisor import CONFIGURATION_ERROR
 from zmqdata.worker.server import WorkerServer
@@ -33,14 +42,20 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of malloc.h
 KEPT_BYTES = 64 << 20
 """What may lie unused at the end of a heap."""
 MAPPED_BYTES = 32 << 20
-"""Larger pieces come from the system and go back to it one by one. Larger than this glibc does not take it."""
+"""Larger pieces come from the system and go back to it one by one. Larger than this
+glibc does not take it.
+"""
 ARENAS = 2
-"""Heaps, however many threads there are: each keeps what others could use. Threads mostly allocate one at a time."""
+"""Heaps, however many threads there are: each keeps what others could use. Threads
+mostly allocate one at a time.
+"""
 LOOK_AROUND = 0.25
 LAST_SECONDS = 3.0
 SWITCH_SECONDS = 0.001
-"""How long a pipeline's thread keeps the interpreter from the one that speaks to clients, each time that this wants it:
-five to ten times for a message. Python's five milliseconds are fifty for each, in which no client gets anything."""
+"""How long a pipeline's thread keeps the interpreter from the one that speaks to
+clients, each time that this wants it: five to ten times for a message. Python's five
+milliseconds are fifty for each, in which no client gets anything.
+"""
 
 
 def main(arguments: list[str]) -> int:
@@ -73,7 +88,9 @@ def main(arguments: list[str]) -> int:
 
 
 def take_over_standard_streams() -> TextIO:
-    """Keeps input as lifeline and output for reports, out of reach of pipelines, whose prints go to standard error."""
+    """Keeps input as lifeline and output for reports, out of reach of pipelines, whose
+    prints go to standard error.
+    """
     watch_lifeline(os.dup(0))
     report = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -86,7 +103,9 @@ def take_over_standard_streams() -> TextIO:
 def run_worker(
     config: WorkerConfig, stop: StopSignals, report: TextIO, crumbs: CrumbFile, max_tasks: int = 0
 ) -> None:
-    """Serves until told to stop, or until it has had its tasks. Raises what keeps it from starting or going on."""
+    """Serves until told to stop, or until it has had its tasks. Raises what keeps it
+    from starting or going on.
+    """
     if config.usable_data_ports is not None:
         free_port(config.host, *config.usable_data_ports)
     server = WorkerServer(config, start=False)
@@ -109,7 +128,8 @@ def run_worker(
 
 
 def last_words(error: BaseException) -> str:
-    """The report of what a child ends with, which says too whether another one could do better.
+    """The report of what a child ends with, which says too whether another one could do
+    better.
 
     Example:
         >>> last_words(ValueError("no")), last_words(VersionMismatchError("no"))
@@ -127,10 +147,12 @@ def one_line(error: BaseException) -> str:
 
 
 def keep_memory(environment: Mapping[str, str] = os.environ) -> bool:
-    """Has this process keep memory that it will need again; False where that is not known how, or told otherwise.
+    """Has this process keep memory that it will need again; False where that is not
+    known how, or told otherwise.
 
-    Who sets one of glibc's own variables (``MALLOC_ARENA_MAX``, ``GLIBC_TUNABLES``, ...) has decided for all of them,
-    and an allocator that is preloaded is not affected.
+    Who sets one of glibc's own variables (``MALLOC_ARENA_MAX``, ``GLIBC_TUNABLES``,
+    ...) has decided for all of them, and an allocator that is preloaded is not
+    affected.
     """
     if "GLIBC_TUNABLES" in environment or any(name.startswith("MALLOC_") for name in environment):
         return False

@@ -1,6 +1,8 @@
-"""The worker's files of saves: a thread that writes blocks into chunks, and says what the elements in them look like.
+"""The worker's files of saves: a thread that writes blocks into chunks, and says what
+the elements in them look like.
 
-When a chunk is opened and closed is decided by ``core.worker.saving``; what a chunk is, by ``chunks``.
+When a chunk is opened and closed is decided by ``core.worker.saving``; what a chunk is,
+by ``chunks``.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ Key = tuple[int, int]
 
 
 class Specs:
-    """The spec that admits all elements of some blocks. Blocks that are alike are looked at once.
+    """The spec that admits all elements of some blocks. Blocks that are alike are
+    looked at once.
 
     >>> from zmqdata.blocks import BlockBuilder
     >>> builder, specs = BlockBuilder(), Specs()
@@ -46,7 +49,8 @@ class Specs:
         """Looks at a block.
 
         Raises:
-            InvalidArgumentError: its elements differ in nesting or dtype from those before.
+            InvalidArgumentError: its elements differ in nesting or dtype from those
+                before.
         """
         header = decode_meta(meta)
         shapes = tuple(column.shape for column in header.columns)
@@ -66,12 +70,15 @@ class Specs:
 
 
 def _is_uniform(header: BlockMeta) -> bool:
-    """Whether the first element of a block tells what all of them look like: no array has a shape of its own."""
+    """Whether the first element of a block tells what all of them look like: no array
+    has a shape of its own.
+    """
     if header.structure is None:
         return False
     leaves = Structure(header.structure).leaves
     return all(
-        column.shape is not None or leaf.kind != "array" for leaf, column in zip(leaves, header.columns, strict=True)
+        column.shape is not None or leaf.kind != "array"
+        for leaf, column in zip(leaves, header.columns, strict=True)
     )
 
 
@@ -150,13 +157,17 @@ class ChunkThread:
             return
         try:
             event = act(command)
-        except Exception as error:  # whatever a file system says is the end of this save, not of the worker
+        except (
+            Exception
+        ) as error:  # whatever a file system says is the end of this save, not of the worker
             self._forget(key)
             name = type(error).__name__
             text = f"a chunk of {command.task} could not be written: {name}: {error}"
             if isinstance(error, InvalidArgumentError):
                 text = str(error)  # not the file is at fault
-            event = s.WriteFailed(*key, name if name in BY_NAME else UnavailableError.__name__, text)
+            event = s.WriteFailed(
+                *key, name if name in BY_NAME else UnavailableError.__name__, text
+            )
         self._report(event)
 
     def _write(self, command: s.WriteBlock) -> s.BlockWritten:
@@ -175,7 +186,9 @@ class ChunkThread:
         key = (command.task, command.attempt)
         chunk = self._open.pop(key)
         chunk.files.finish(chunk.file)
-        return s.ChunkClosed(*key, command.chunk, command.stop, chunk.size, encode_spec(chunk.specs.spec))
+        return s.ChunkClosed(
+            *key, command.chunk, command.stop, chunk.size, encode_spec(chunk.specs.spec)
+        )
 
     def _forget(self, key: Key) -> None:
         self._places.pop(key, None)

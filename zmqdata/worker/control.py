@@ -1,4 +1,6 @@
-"""The control sockets of a worker: the one to its dispatcher, and the one on which clients open their links."""
+"""The control sockets of a worker: the one to its dispatcher, and the one on which
+clients open their links.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.limits import MOST_CHARACTERS
-from zmqdata.errors import DataServiceError, PermissionDeniedError, ProtocolError, VersionMismatchError
+from zmqdata.errors import (
+    DataServiceError,
+    PermissionDeniedError,
+    ProtocolError,
+    VersionMismatchError,
+)
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access
 from zmqdata.transport.addresses import bind_endpoint
@@ -35,12 +42,15 @@ class ControlSockets:
         access: knows who may say what.
         rejects: counts what may not come.
         received: takes a message and who has sent it.
-        connected: called when there is a connection to the dispatcher, and when there is one again.
-        refused: takes the reason for which the dispatcher does not let us in, or cannot be talked to.
+        connected: called when there is a connection to the dispatcher, and when there
+            is one again.
+        refused: takes the reason for which the dispatcher does not let us in, or cannot
+            be talked to.
 
     Attributes:
         bound: the endpoint on which clients are heard.
-        look: to be called now and then with the time, to end connections on which nothing comes.
+        look: to be called now and then with the time, to end connections on which
+            nothing comes.
 
     Raises:
         OSError: the address can not be listened on; the text says why.
@@ -68,14 +78,20 @@ class ControlSockets:
         key: Key | None = access.keyring.key
         bind_to = bind_endpoint(config.host, config.port)
         most = sockets.MAX_CLIENT_BYTES
-        self._entrance = Entrance(context, loop, bind_to, SILENCE_MS, most, key, rejects, self._hear_client)
+        self._entrance = Entrance(
+            context, loop, bind_to, SILENCE_MS, most, key, rejects, self._hear_client
+        )
         self.bound, self.look = self._entrance.bound, self._entrance.look
-        self._dispatcher, self._handshakes = sockets.control_dealer(context, endpoint, key, "dispatcher")
+        self._dispatcher, self._handshakes = sockets.control_dealer(
+            context, endpoint, key, "dispatcher"
+        )
         loop.read(self._dispatcher, self._hear_dispatcher)
         loop.read(self._handshakes.monitor, self._shake_hands)
 
     def send(self, command: c.Send) -> None:
-        """Sends to the dispatcher, or to a client. What cannot be sent is left out: what matters is repeated."""
+        """Sends to the dispatcher, or to a client. What cannot be sent is left out:
+        what matters is repeated.
+        """
         try:
             if command.peer == c.DISPATCHER:
                 self._dispatcher.send_multipart(wire.pack(command.message), zmq.NOBLOCK)
@@ -129,17 +145,30 @@ class ControlSockets:
             self._entrance.drop(frames, "the worker's socket", reason)
 
     def _refuse(self, peer: c.Peer, message: m.Message, objection: str) -> None:
-        """Tells a client that its key does not let it say this, or not any more: it would wait for elements."""
-        error, text = PermissionDeniedError.__name__, f"The worker at {self.bound} refuses: {objection}"
+        """Tells a client that its key does not let it say this, or not any more: it
+        would wait for elements.
+        """
+        error, text = (
+            PermissionDeniedError.__name__,
+            f"The worker at {self.bound} refuses: {objection}",
+        )
         if isinstance(message, m.OpenLink | m.Grant):
             self.send(c.Send(peer, m.LinkRefused(message.link[:MOST_CHARACTERS], error, text)))
         elif isinstance(message, m.RequestStatus):
-            self.send(c.Send(peer, m.RequestRefused(message.request[:MOST_CHARACTERS], error, text)))
+            self.send(
+                c.Send(peer, m.RequestRefused(message.request[:MOST_CHARACTERS], error, text))
+            )
 
-    def _tell_version(self, peer: c.Peer, frames: Sequence[Any], error: VersionMismatchError) -> None:
-        """Says so to a client, who has connected; we have connected to the dispatcher, and say nothing more to it."""
+    def _tell_version(
+        self, peer: c.Peer, frames: Sequence[Any], error: VersionMismatchError
+    ) -> None:
+        """Says so to a client, who has connected; we have connected to the dispatcher,
+        and say nothing more to it.
+        """
         if peer == c.DISPATCHER:
-            self._refused(VersionMismatchError(f"{error}. The peer is the dispatcher at {self._endpoint}."))
+            self._refused(
+                VersionMismatchError(f"{error}. The peer is the dispatcher at {self._endpoint}.")
+            )
         elif self._access.sender(frames) is not None:
             self.send(c.Send(peer, wire.NOTICE))
 

@@ -1,8 +1,10 @@
-"""When runners hand over a block that is not full, because a client waits: at once, but not again and again.
+"""When runners hand over a block that is not full, because a client waits: at once, but
+not again and again.
 
-Each block costs both ends as much as some thousand elements do, a millisecond each where pipelines keep the cores and
-the interpreter busy. Where elements take a millisecond and the client waits for each, to send them one by one would
-take a fifth of two cores from the pipelines that make them.
+Each block costs both ends as much as some thousand elements do, a millisecond each
+where pipelines keep the cores and the interpreter busy. Where elements take a
+millisecond and the client waits for each, to send them one by one would take a fifth of
+two cores from the pipelines that make them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 PAUSE = 0.05
-"""Seconds between two such blocks of a task. What is made meanwhile goes together; a full block goes at once."""
+"""Seconds between two such blocks of a task. What is made meanwhile goes together; a
+full block goes at once.
+"""
 
 
 class Flushed(Protocol):
@@ -42,7 +46,11 @@ class Flushes:
     (1, None)
     """
 
-    def __init__(self, later: Callable[[float, Callable[[], None]], None], clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        later: Callable[[float, Callable[[], None]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self._later = later
         self._clock = clock
         self._last: dict[tuple[int, int], float] = {}

@@ -1,4 +1,6 @@
-"""The PUSH sockets of a worker, one per link, and the check that lets only its client connect to each."""
+"""The PUSH sockets of a worker, one per link, and the check that lets only its client
+connect to each.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +39,21 @@ from zmqdata.transport.tcp import Sent, sent_by_port
 log = logging.getLogger(__name__)
 
 MOST_QUEUED_BYTES = 1 << 30
-"""For one client that does not take what it has asked for. None that keeps to the protocol has so much on its way."""
+"""For one client that does not take what it has asked for. None that keeps to the
+protocol has so much on its way.
+"""
 
 
 @dataclass
 class PushSocket:
-    """A bound socket and what could not be sent yet, because its client has not connected.
+    """A bound socket and what could not be sent yet, because its client has not
+    connected.
 
-    Its client shows the ``secret``, or proves that it has it where there is a ``public`` key for it. ``memory`` is
-    there for its client, which has mapped it when it is ``shared``. ``queued_bytes``: of what could not be sent yet.
-    ``taken``: its client was let in. One that is cut off takes another link, so nobody is let in a second time.
+    Its client shows the ``secret``, or proves that it has it where there is a
+    ``public`` key for it. ``memory`` is there for its client, which has mapped it when
+    it is ``shared``. ``queued_bytes``: of what could not be sent yet. ``taken``: its
+    client was let in. One that is cut off takes another link, so nobody is let in a
+    second time.
     """
 
     socket: zmq.Socket[bytes]
@@ -66,8 +73,10 @@ class LinkSockets:
     Args:
         context: where the sockets live.
         loop: polls them.
-        config: address to bind to, ports that may be used, transports that are offered, memory that may be shared.
-        announced: the address, host and port, that clients connect to for a socket bound to a port.
+        config: address to bind to, ports that may be used, transports that are offered,
+            memory that may be shared.
+        announced: the address, host and port, that clients connect to for a socket
+            bound to a port.
         report: takes ``LinkBound`` events.
         rejects: counts strangers.
         key: encrypts what goes through TCP; None: nothing is.
@@ -104,22 +113,30 @@ class LinkSockets:
 
     @property
     def far(self) -> Mapping[str, str]:
-        """The links to clients on other hosts, and these: only there does compression have anything to save."""
+        """The links to clients on other hosts, and these: only there does compression
+        have anything to save.
+        """
         return self._hosts
 
     def sent(self) -> dict[str, Sent]:
-        """What was sent on the links to clients on other hosts, where the kernel says it."""
+        """What was sent on the links to clients on other hosts, where the kernel says
+        it.
+        """
         counts = sent_by_port(self._far.values())
         return {link: counts[port] for link, port in self._far.items() if port in counts}
 
     def bind(self, command: c.BindLink) -> None:
-        """Binds a link: a path when both sides share the host, else a TCP port, or a handover within one process."""
+        """Binds a link: a path when both sides share the host, else a TCP port, or a
+        handover within one process.
+        """
         if "local" in command.transports and command.process == token_of_process():
             handover = self._handovers[command.link] = Handover()
             self._report(c.LinkBound(command.link, handover.address, ""))
             return
         near = command.host == host_token()
-        usable = tuple(one for one in command.transports if one in self._transports and (near or one == "tcp"))
+        usable = tuple(
+            one for one in command.transports if one in self._transports and (near or one == "tcp")
+        )
         if not usable:
             text = self._mismatch(near, command.transports)
             self._report(c.LinkBound(command.link, "", "", text, "InvalidArgumentError"))
@@ -152,7 +169,11 @@ class LinkSockets:
             return SharedMemory(self._memory_bytes)
         except OSError as error:
             reason = f"this worker cannot share memory with clients of its host: {error.strerror or error}"
-            log.log(logging.DEBUG if self._is_warned else logging.WARNING, "%s; sockets are slower", reason)
+            log.log(
+                logging.DEBUG if self._is_warned else logging.WARNING,
+                "%s; sockets are slower",
+                reason,
+            )
             self._is_warned = True
             return None
 
@@ -169,11 +190,15 @@ class LinkSockets:
         # Begins as tf.data's text does.
         host = self._announced(0).rpartition(":")[0]
         return (
-            f"Protocol {taken!r} is not available for worker {host}: it sends elements over {offered} only, the "
-            f"client takes them over {taken} only and is {where}. Change the `data_transfer_protocol` of one of the two"
+            f"Protocol {taken!r} is not available for worker {host}: it sends elements over "
+            f"{offered} only, the "
+            f"client takes them over {taken} only and is {where}. Change the "
+            "`data_transfer_protocol` of one of the two"
         )
 
-    def _bind_one(self, link: str, near: bool, transports: tuple[str, ...]) -> tuple[zmq.Socket[bytes], str]:
+    def _bind_one(
+        self, link: str, near: bool, transports: tuple[str, ...]
+    ) -> tuple[zmq.Socket[bytes], str]:
         reasons = []
         if near and ("ipc" in transports or "shm" in transports):
             try:
@@ -182,9 +207,13 @@ class LinkSockets:
                 reasons.append(f"over ipc: {error.strerror or error}")
         if "tcp" in transports:
             try:
-                return sockets.link_push(self._context, self._ports(), domain_of(link), self._key, near)
+                return sockets.link_push(
+                    self._context, self._ports(), domain_of(link), self._key, near
+                )
             except (OSError, InvalidArgumentError) as error:
-                reasons.append(f"over tcp: {getattr(error, 'strerror', None) or error}{self._hint()}")
+                reasons.append(
+                    f"over tcp: {getattr(error, 'strerror', None) or error}{self._hint()}"
+                )
         raise OSError(errno.EADDRNOTAVAIL, "; ".join(reasons))
 
     def _hint(self) -> str:
@@ -194,14 +223,18 @@ class LinkSockets:
         of_clients = sum(link.endpoint.startswith("tcp://") for link in self._links.values())
         ports = f"data port {first}" if first == last else f"data ports {first}-{last}"
         return (
-            f"; this worker has {ports} only, {of_clients} of them for other clients, and each client that reads at "
-            "the same time needs one: start it with --data-ports A-B, wide enough for all, not --data-transfer-port"
+            f"; this worker has {ports} only, {of_clients} of them for other clients, and each "
+            "client that reads at "
+            "the same time needs one: start it with --data-ports A-B, wide enough for all, not "
+            "--data-transfer-port"
         )
 
     def _path(self, link: str) -> str:
         if self._folder is None:
             self._folder = SocketFolder()
-        return f"ipc://{self._folder.path / hashlib.blake2b(link.encode(), digest_size=8).hexdigest()}"
+        return (
+            f"ipc://{self._folder.path / hashlib.blake2b(link.encode(), digest_size=8).hexdigest()}"
+        )
 
     def _ports(self) -> Iterator[str]:
         if self._data_ports is None:
@@ -248,7 +281,9 @@ class LinkSockets:
         """Ends a link over which more was asked for than is taken."""
         text = f"{link.queued_bytes} bytes that its client has asked for wait to be taken"
         # The name of a link begins with that of its client, which is shown to nobody.
-        self._rejects.count(m.shown_name(name), "a data socket", f"its client takes nothing: {text}")
+        self._rejects.count(
+            m.shown_name(name), "a data socket", f"its client takes nothing: {text}"
+        )
         link.queue.clear()
         link.queued_bytes = 0
         self._report(c.LinkBroken(name, text))
@@ -265,7 +300,9 @@ class LinkSockets:
         self._loop.write(link.socket, None)
 
     def is_client(self, domain: str, mechanism: bytes, credentials: list[bytes]) -> bool:
-        """Lets the client of a link connect to it, once: who has the secret that this one was told."""
+        """Lets the client of a link connect to it, once: who has the secret that this
+        one was told.
+        """
         link = self._domains.get(domain)
         if link is None or link.taken:
             return False
@@ -285,7 +322,8 @@ class LinkSockets:
 
 
 def domain_of(link: str) -> str:
-    """The ZAP domain of a link. Clients choose the names of links, which may be of any length and look like anything.
+    """The ZAP domain of a link. Clients choose the names of links, which may be of any
+    length and look like anything.
 
     >>> domain_of("control") == domain_of("link"), len(domain_of("x" * 1000))
     (False, 37)
@@ -294,7 +332,9 @@ def domain_of(link: str) -> str:
 
 
 def _message(link: PushSocket, header: m.OnLink, frames: Any) -> list[Any]:
-    """The frames of a message: those that are large lie in the shared memory, where there is room."""
+    """The frames of a message: those that are large lie in the shared memory, where
+    there is room.
+    """
     slot = link.memory.place(frames) if frames and link.shared and link.memory is not None else None
     if slot is None:
         return [wire.pack_header(header), *map(whole, frames)]

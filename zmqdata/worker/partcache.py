@@ -1,7 +1,9 @@
-"""The parts of pipelines on a worker's disk, shared by all workers of a user on this machine.
+"""The parts of pipelines on a worker's disk, shared by all workers of a user on this
+machine.
 
-A part is fetched by one process at a time; the others find it when it is whole. What is held for runners is open: that
-another process removes its file, to make space, harms nobody.
+A part is fetched by one process at a time; the others find it when it is whole. What is
+held for runners is open: that another process removes its file, to make space, harms
+nobody.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ class PartCache:
     """Claims, writes, checks and opens parts; files are touched in a thread of its own.
 
     Args:
-        folder: where they lie; None: a folder of this user in the system's temporary folder.
+        folder: where they lie; None: a folder of this user in the system's temporary
+            folder.
         limit: most bytes in it.
         report: takes ``PartClaimed`` and ``PieceKept`` events, from any thread.
     """
@@ -71,9 +74,12 @@ class PartCache:
             if self._hold(folder, digest, size):
                 self._report(c.PartClaimed(digest, size, False))
                 return
-            if not folder.make_space(size - folder.partial().get(digest, 0), self._limit, frozenset(self._held)):
+            if not folder.make_space(
+                size - folder.partial().get(digest, 0), self._limit, frozenset(self._held)
+            ):
                 text = (
-                    f"the cache of {self._limit / 1e6:.0f} MB in {folder.folder} has no room for it; give the worker a "
+                    f"the cache of {self._limit / 1e6:.0f} MB in {folder.folder} has no room for "
+                    "it; give the worker a "
                     "larger one with --pipeline-cache-bytes"
                 )
                 self._report(c.PartClaimed(digest, 0, False, text))
@@ -89,7 +95,9 @@ class PartCache:
             self._report(c.PartClaimed(digest, 0, False, self._text(error)))
 
     def _fitting(self, digest: str, size: int) -> int:
-        """How much there is of a part; one that is as long as it should be, and has no name, is not to be trusted."""
+        """How much there is of a part; one that is as long as it should be, and has no
+        name, is not to be trusted.
+        """
         have = os.fstat(self._claims[digest]).st_size
         if have >= size:
             os.truncate(self._claims[digest], 0)
@@ -104,9 +112,12 @@ class PartCache:
             have = folder.append(command.digest, command.offset, command.content)
             broken = have != command.offset + len(command.content)
             if have == command.size:
-                broken = not folder.complete(command.digest) or not self._hold(folder, command.digest, have, True)
+                broken = not folder.complete(command.digest) or not self._hold(
+                    folder, command.digest, have, True
+                )
             if broken or have == command.size:
-                # A broken one begins anew with another claim: the file that this one locks may have lost its name.
+                # A broken one begins anew with another claim: the file that this one
+                # locks may have lost its name.
                 self._unclaim(command.digest)
             self._report(c.PieceKept(command.digest, 0 if broken else have, broken))
         except OSError as error:
@@ -115,7 +126,9 @@ class PartCache:
             self._report(c.PieceKept(command.digest, 0, error=self._text(error)))
 
     def _hold(self, folder: PartFolder, digest: str, size: int, checked: bool = False) -> bool:
-        """Opens a whole part, if it is what its digest says; one that is not is removed."""
+        """Opens a whole part, if it is what its digest says; one that is not is
+        removed.
+        """
         if digest in self._held:
             return True
         path = folder.path(digest)
@@ -150,5 +163,7 @@ class PartCache:
         return self._folder
 
     def _text(self, error: OSError) -> str:
-        place = self._place or (self._folder.folder if self._folder else "the system's temporary folder")
+        place = self._place or (
+            self._folder.folder if self._folder else "the system's temporary folder"
+        )
         return f"{error.strerror or error}: {place}; make space there, or name another folder with --pipeline-cache-dir"

@@ -1,4 +1,6 @@
-"""The worker's shell: its sockets, its clock, its task runners. All decisions are ``core.worker.decider``'s."""
+"""The worker's shell: its sockets, its clock, its task runners. All decisions are
+``core.worker.decider``'s.
+"""
 
 from __future__ import annotations
 
@@ -61,12 +63,15 @@ class WorkerShell:
 
     Args:
         config: addresses and limits.
-        crumbs: where pipelines note what they are at, and where is told of deaths before.
+        crumbs: where pipelines note what they are at, and where is told of deaths
+            before.
         max_tasks: how many tasks it has before it drains; 0: any number.
         hopeless: is set when the dispatcher refuses it.
     """
 
-    def __init__(self, config: WorkerConfig, crumbs: CrumbFile, max_tasks: int, hopeless: threading.Event) -> None:
+    def __init__(
+        self, config: WorkerConfig, crumbs: CrumbFile, max_tasks: int, hopeless: threading.Event
+    ) -> None:
         self.crumbs = crumbs
         self._max_tasks = max_tasks
         self._hopeless = hopeless
@@ -96,11 +101,17 @@ class WorkerShell:
             self.rejects,
             key,
         )
-        self.access = Access(self.context, self.loop, Keyring(key), self.rejects, self.links.is_client)
+        self.access = Access(
+            self.context, self.loop, Keyring(key), self.rejects, self.links.is_client
+        )
         told = (self._received, lambda: self._handle(c.Connected()), self._refused)
-        self.control = ControlSockets(self.context, self.loop, config, endpoint, self.access, self.rejects, *told)
+        self.control = ControlSockets(
+            self.context, self.loop, config, endpoint, self.access, self.rejects, *told
+        )
         port = split_address(self.control.bound.partition("://")[2])[1]
-        self.address = f"tcp://{announced_address(config.host, config.worker_address, endpoint, port)}"
+        self.address = (
+            f"tcp://{announced_address(config.host, config.worker_address, endpoint, port)}"
+        )
         deaths = msgspec.convert(self.crumbs.told(), tuple[m.Death, ...])
         self.core = WorkerCore(_profile(config, self.address, deaths, self._max_tasks))
         self.crumbs.introduce(self.core.profile.worker)
@@ -108,7 +119,9 @@ class WorkerShell:
         self._stillness = Stillness()
         self._busy: set[tuple[int, int]] = set()
         self.config = config
-        self.parts = PartCache(config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon)
+        self.parts = PartCache(
+            config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon
+        )
         self.runners: dict[tuple[int, int], TaskRunner] = {}
         self.relays = Relays()
         self.flushes = Flushes(self.loop.later)
@@ -121,15 +134,21 @@ class WorkerShell:
         self.refusal: DataServiceError | None = None
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
             c.Send: self._send,
-            c.LogLine: lambda command: log.log(logging.getLevelName(command.level.upper()), "%s", command.text),
+            c.LogLine: lambda command: log.log(
+                logging.getLevelName(command.level.upper()), "%s", command.text
+            ),
             c.StartTask: self._start_task,
             c.StopTask: self._stop_task,
             c.ClaimPart: self.parts.claim,
             c.KeepPiece: self.parts.keep,
             c.ReleaseParts: self.parts.release,
             c.FeedSplits: self._feed_splits,
-            c.ReturnSplits: lambda command: self._runner(command, lambda one: self._give_back(one, command.source)),
-            c.AllowProduction: lambda x: self._runner(x, lambda runner: runner.allow(x.size, x.elements, x.few_bytes)),
+            c.ReturnSplits: lambda command: self._runner(
+                command, lambda one: self._give_back(one, command.source)
+            ),
+            c.AllowProduction: lambda x: self._runner(
+                x, lambda runner: runner.allow(x.size, x.elements, x.few_bytes)
+            ),
             c.FlushTask: lambda command: self._runner(command, self.flushes.ask),
             c.BindLink: self.links.bind,
             c.UnbindLink: self.links.unbind,
@@ -160,7 +179,9 @@ class WorkerShell:
         self.context.term()
 
     def fall_quiet(self) -> None:
-        """Makes nothing any more; what is made goes on to be sent, and ``emptied`` is set when clients have it all."""
+        """Makes nothing any more; what is made goes on to be sent, and ``emptied`` is
+        set when clients have it all.
+        """
         self.quiet = True
         for runner in self.runners.values():
             runner.hand_over()
@@ -213,7 +234,9 @@ class WorkerShell:
             self.drained.set()
 
     def drain(self, patience: float) -> None:
-        """Has the tasks handed over to other workers; ``drained`` is set when they are, or the time is up."""
+        """Has the tasks handed over to other workers; ``drained`` is set when they are,
+        or the time is up.
+        """
         self._handle(c.DrainRequested(patience))
 
     def _report_soon(self, event: object) -> None:
@@ -238,10 +261,20 @@ class WorkerShell:
             return
         definition, profile = command.definition, self.core.profile
         window = profile.snapshot_chunk_bytes if definition.save_path else profile.cache_bytes
-        told = (command, self._report_soon, self.address, self.parts.find, window, self.crumbs, self.relays)
+        told = (
+            command,
+            self._report_soon,
+            self.address,
+            self.parts.find,
+            window,
+            self.crumbs,
+            self.relays,
+        )
         try:
             runner = TaskRunner(*told)
-        except Exception as error:  # nobody has thought of it: its readers shall not wait for ever all the same
+        except (
+            Exception
+        ) as error:  # nobody has thought of it: its readers shall not wait for ever all the same
             log.exception("task %s cannot be begun", definition.task)
             failure = encode_failure(error, 0, self.address)
             self._report_soon(c.TaskFailed(definition.task, definition.attempt, failure))
@@ -262,7 +295,8 @@ class WorkerShell:
         self._runner(command, lambda runner: runner.providers[command.source].feed(command.splits))
 
     def _give_back(self, runner: TaskRunner, source: int) -> None:
-        # At once: were splits fed in between, runner and core would count entries differently.
+        # At once: were splits fed in between, runner and core would count entries
+        # differently.
         entries, stop, changed = runner.providers[source].give_back()
         self._handle(c.LedgerCut(*runner.key, source, entries, stop, changed))
 
@@ -277,7 +311,9 @@ class WorkerShell:
         self._hopeless.set()
 
 
-def _profile(config: WorkerConfig, address: str, deaths: tuple[m.Death, ...], max_tasks: int) -> WorkerProfile:
+def _profile(
+    config: WorkerConfig, address: str, deaths: tuple[m.Death, ...], max_tasks: int
+) -> WorkerProfile:
     return WorkerProfile(
         worker=secrets.token_hex(8),
         address=address,
@@ -297,8 +333,8 @@ def _profile(config: WorkerConfig, address: str, deaths: tuple[m.Death, ...], ma
 class WorkerServer(Server[WorkerShell]):
     """A worker in this process, in threads of its own (tf.data's ``WorkerServer``).
 
-    ``python -m zmqdata.worker`` is the better choice outside tests: it runs pipelines in child processes, which may
-    crash or hold the interpreter without harm to anybody.
+    ``python -m zmqdata.worker`` is the better choice outside tests: it runs pipelines
+    in child processes, which may crash or hold the interpreter without harm to anybody.
 
     Args:
         config: at least the dispatcher's address.
@@ -308,8 +344,8 @@ class WorkerServer(Server[WorkerShell]):
         TypeError: ``config`` is no ``WorkerConfig``.
         ValueError, NotFoundError: an address in it cannot be understood.
         OSError: the address can not be listened on; the text says why.
-        DataServiceError: the dispatcher refuses this worker. One that is not there yet is waited for in the background,
-            see ``wait_registered``.
+        DataServiceError: the dispatcher refuses this worker. One that is not there yet
+            is waited for in the background, see ``wait_registered``.
 
     Example:
         >>> from zmqdata.config.worker import WorkerConfig
@@ -331,19 +367,22 @@ class WorkerServer(Server[WorkerShell]):
         return WorkerShell(self._config, self._crumbs or CrumbFile(), self._max_tasks, self._over)
 
     def live_for(self, crumbs: CrumbFile, max_tasks: int) -> None:
-        """Has pipelines note what they are at where a supervisor finds it, and drains after so many tasks (0: never).
+        """Has pipelines note what they are at where a supervisor finds it, and drains
+        after so many tasks (0: never).
 
         To be called before ``start``.
         """
         self._crumbs, self._max_tasks = crumbs, max_tasks
 
     def start(self) -> None:
-        """Starts it. Where the dispatcher is there already, returns when it knows this worker; else at once.
+        """Starts it. Where the dispatcher is there already, returns when it knows this
+        worker; else at once.
 
         Starting a second time changes nothing.
 
         Raises:
-            RuntimeError: it has been stopped before, or runs in the process from which this one was forked.
+            RuntimeError: it has been stopped before, or runs in the process from which
+                this one was forked.
             OSError: the address can not be listened on.
             DataServiceError: the dispatcher refuses this worker; the text says why.
         """
@@ -363,10 +402,12 @@ class WorkerServer(Server[WorkerShell]):
             shell.emptied.wait(self._config.shutdown_quiet_period_ms / 1000)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits until it is stopped; False when it still runs after ``timeout`` seconds, None: however long it takes.
+        """Waits until it is stopped; False when it still runs after ``timeout``
+        seconds, None: however long it takes.
 
         Raises:
-            DataServiceError: the dispatcher refuses this worker, or has been away for too long; the text says why.
+            DataServiceError: the dispatcher refuses this worker, or has been away for
+                too long; the text says why.
         """
         over, shell = super().join(timeout), self._shell
         if over and not self._stopped.is_set() and shell is not None and shell.refusal is not None:
@@ -375,7 +416,8 @@ class WorkerServer(Server[WorkerShell]):
 
     @property
     def address(self) -> str:
-        """The control address that clients are told, for example ``"tcp://192.168.1.7:40001"``; once stopped, the last.
+        """The control address that clients are told, for example
+        ``"tcp://192.168.1.7:40001"``; once stopped, the last.
 
         Raises:
             RuntimeError: it was never started.
@@ -386,11 +428,13 @@ class WorkerServer(Server[WorkerShell]):
         """Waits until the dispatcher knows this worker.
 
         Returns:
-            False when it does not after ``timeout`` seconds, or when the worker was stopped before.
+            False when it does not after ``timeout`` seconds, or when the worker was
+            stopped before.
 
         Raises:
             TypeError, ValueError: ``timeout`` is no time.
-            DataServiceError: the dispatcher refuses this worker, or has been away for too long; the text says why.
+            DataServiceError: the dispatcher refuses this worker, or has been away for
+                too long; the text says why.
         """
         check_wait("timeout", timeout)
         shell = self._own_shell()
@@ -401,10 +445,12 @@ class WorkerServer(Server[WorkerShell]):
         return not shell.ended_unregistered
 
     def drain(self, timeout: float = DRAIN_SECONDS) -> None:
-        """Takes no more tasks, and waits until other workers have those that it hosts. It is not stopped by that.
+        """Takes no more tasks, and waits until other workers have those that it hosts.
+        It is not stopped by that.
 
-        Nothing is lost or comes twice, whether or not somebody takes them. Copies of the input (mode OFF) are no task
-        that another worker could go on with; ``shutdown_quiet_period_ms`` is for them.
+        Nothing is lost or comes twice, whether or not somebody takes them. Copies of
+        the input (mode OFF) are no task that another worker could go on with;
+        ``shutdown_quiet_period_ms`` is for them.
 
         Args:
             timeout: how many seconds to wait for workers that take the tasks.
@@ -422,7 +468,9 @@ class WorkerServer(Server[WorkerShell]):
 
     @property
     def drained(self) -> bool:
-        """Whether it was told to drain, here or by the dispatcher, and may be stopped."""
+        """Whether it was told to drain, here or by the dispatcher, and may be
+        stopped.
+        """
         shell = self._own_shell()
         return shell is not None and shell.drained.is_set()
 
@@ -438,6 +486,8 @@ class WorkerServer(Server[WorkerShell]):
         return 0 if shell is None or self._stopped.is_set() else len(shell.core.tasks)
 
     def snapshot_task_progresses(self) -> list[SnapshotTaskProgress]:
-        """The streams of distributed saves that it writes or has written, for tests and people who are curious."""
+        """The streams of distributed saves that it writes or has written, for tests and
+        people who are curious.
+        """
         shell = self._own_shell()
         return [] if shell is None else snapshots_of(shell.core)

@@ -1,4 +1,6 @@
-"""Tells the task runners how fast the links to their clients are, and the core what they compress with."""
+"""Tells the task runners how fast the links to their clients are, and the core what
+they compress with.
+"""
 
 from __future__ import annotations
 
@@ -34,31 +36,49 @@ class Speeds:
         self._hosts: OrderedDict[str, float] = OrderedDict()  # what links to them carried last
 
     def look(self, now: float, runners: Runners) -> Iterator[c.Compressing]:
-        """Measures, and has each runner compress accordingly. Yields what has changed in how they do."""
+        """Measures, and has each runner compress accordingly. Yields what has changed
+        in how they do.
+        """
         far = self._sockets.far
-        self._measured = {link: self._measured.get(link) or self._begun(host) for link, host in far.items()}
+        self._measured = {
+            link: self._measured.get(link) or self._begun(host) for link, host in far.items()
+        }
         tasks = [task for task in self._core.tasks.values() if task.key in runners]
         readers = {task.key: list(self._readers(task)) for task in tasks}
-        packed = {link.name for task in tasks if runners[task.key].compression.chosen for link in readers[task.key]}
+        packed = {
+            link.name
+            for task in tasks
+            if runners[task.key].compression.chosen
+            for link in readers[task.key]
+        }
         for name, sent in self._sockets.sent().items():
             self._measured[name].observe(now, sent.nbytes, sent.busy, name in packed)
             self._remember(far[name], self._measured[name].bytes_per_second)
-        sharing = Counter(link.name for task in tasks if task.total is None for link in readers[task.key])
+        sharing = Counter(
+            link.name for task in tasks if task.total is None for link in readers[task.key]
+        )
         for task in tasks:
             runner, links = runners[task.key], readers[task.key]
             if not task.definition.save_path:
-                # Those that take turns never compress at the same time: each has the link while it has the core.
+                # Those that take turns never compress at the same time: each has the
+                # link while it has the core.
                 parts = [1 if runner.takes_turns else max(1, sharing[link.name]) for link in links]
-                speeds = [self._speed(link.name) / part for link, part in zip(links, parts, strict=True)]
+                speeds = [
+                    self._speed(link.name) / part for link, part in zip(links, parts, strict=True)
+                ]
                 numbered, cached = task.definition.num_consumers is not None, task.definition.cache
                 at_client = max([1, *(link.links for link in links if link.name in far)])
-                runner.compression.speed = task_speed(speeds, numbered=numbered, cached=bool(cached))
+                runner.compression.speed = task_speed(
+                    speeds, numbered=numbered, cached=bool(cached)
+                )
                 runner.compression.links = at_client
             if runner.compression.shown != task.compressed:
                 yield c.Compressing(*task.key, runner.compression.shown)
 
     def _begun(self, host: str) -> LinkSpeed:
-        """A new link is as fast as the one before: the next job of a training loop need not measure it again."""
+        """A new link is as fast as the one before: the next job of a training loop need
+        not measure it again.
+        """
         return LinkSpeed(self._hosts.get(host))
 
     def _remember(self, host: str, speed: float | None) -> None:

@@ -1,4 +1,6 @@
-"""How things stand at a worker, as plain data for ``zmqdata status --worker`` and for tests."""
+"""How things stand at a worker, as plain data for ``zmqdata status --worker`` and for
+tests.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from zmqdata.messages import shown_name
 
 @dataclass(frozen=True)
 class SnapshotTaskProgress:
-    """How far a worker is with a stream of a distributed save. ``completed``: all of it is on the disk."""
+    """How far a worker is with a stream of a distributed save. ``completed``: all of it
+    is on the disk.
+    """
 
     path: str
     stream_index: int
@@ -32,17 +36,23 @@ def status_of(
     rejected: Counter[str],
     left_out: Mapping[tuple[int, int], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Configuration, tasks and clients, as a JSON-compatible dict. Pipelines are named, never shown.
+    """Configuration, tasks and clients, as a JSON-compatible dict. Pipelines are named,
+    never shown.
 
-    ``left_out``: what the attempts of tasks left out, as ``TaskQuarantine.shown`` gives it.
+    ``left_out``: what the attempts of tasks left out, as ``TaskQuarantine.shown`` gives
+    it.
     """
     return {
         "worker": core.profile.address,
         "config": asdict(config),
         "registered": core.registered,
         "draining": core.draining.begun,
-        "tasks": [_task(task) | left_out.get(task.key, NOTHING_LEFT_OUT) for task in core.tasks.values()],
-        "finished_tasks": [task.definition.task for task in core.tasks.values() if task.total is not None],
+        "tasks": [
+            _task(task) | left_out.get(task.key, NOTHING_LEFT_OUT) for task in core.tasks.values()
+        ],
+        "finished_tasks": [
+            task.definition.task for task in core.tasks.values() if task.total is not None
+        ],
         "deleted_tasks": list(core.dropped),
         "clients": list(map(shown_name, core.links.by_client)),
         "rejected": dict(rejected),
@@ -50,10 +60,16 @@ def status_of(
 
 
 def snapshots_of(core: WorkerCore) -> list[SnapshotTaskProgress]:
-    """The streams of distributed saves that a worker writes or has written. From any thread."""
-    writing = [task.dealing for task in list(core.tasks.values()) if isinstance(task.dealing, Written)]
+    """The streams of distributed saves that a worker writes or has written. From any
+    thread.
+    """
+    writing = [
+        task.dealing for task in list(core.tasks.values()) if isinstance(task.dealing, Written)
+    ]
     found = dict(core.writing.saved) | {(one.path, one.stream): one.completed for one in writing}
-    return [SnapshotTaskProgress(path, stream, done) for (path, stream), done in sorted(found.items())]
+    return [
+        SnapshotTaskProgress(path, stream, done) for (path, stream), done in sorted(found.items())
+    ]
 
 
 def _task(task: HostedTask) -> dict[str, Any]:

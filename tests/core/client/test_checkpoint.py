@@ -25,7 +25,9 @@ def lineage(task: int, index: int, entries: int) -> m.Lineage:
 
 
 def test_a_checkpoint_says_all_that_a_client_knows() -> None:
-    """Of the job, of the others, of splits that were used up before it came, of its tasks."""
+    """Of the job, of the others, of splits that were used up before it came, of its
+    tasks.
+    """
     reading = Reading(None, lambda command: None)
     one = standing(reading)
     before = m.SourcePart(0, ((0, 3),), 0)
@@ -65,18 +67,26 @@ def test_an_order_that_cannot_come_again_is_refused() -> None:
 def told(base: int, number: int) -> m.Lineage:
     """What a stream begins with where all before a state was forgotten."""
     states = (m.TaskState(number, b"", (base,)),)
-    return m.Lineage(1, 7000, 2, (base,), ((Split(0, 90, 95),),), states, m.Origin(0, 9, None, 5, 0, number))
+    return m.Lineage(
+        1, 7000, 2, (base,), ((Split(0, 90, 95),),), states, m.Origin(0, 9, None, 5, 0, number)
+    )
 
 
 def test_what_was_delivered_before_a_stream_began_others_had() -> None:
-    """Before one joined, or while one had none of the task; but for what an operation behind may go back to."""
+    """Before one joined, or while one had none of the task; but for what an operation
+    behind may go back to.
+    """
     reading = Reading(None, lambda command: None)
     one = standing(reading)
     one.take(told(4, 17))
     assert one.checkpoint(0).tasks[0].delivered == ((0, 17),)
     one.take(told(9, 40))
     found = one.checkpoint(0).tasks[0]
-    assert (found.delivered, found.bases, [state.number for state in found.states]) == (((0, 40),), (9,), [40])
+    assert (found.delivered, found.bases, [state.number for state in found.states]) == (
+        ((0, 40),),
+        (9,),
+        [40],
+    )
     reading.passed.add(7000, 42, 44)
     one.take(told(10, 45))
     assert one.checkpoint(0).tasks[0].delivered == ((0, 42), (44, 45))
@@ -84,7 +94,9 @@ def test_what_was_delivered_before_a_stream_began_others_had() -> None:
 
 
 def test_a_numbered_consumer_says_its_step() -> None:
-    """And the views with the indices of tasks, which the plan tells; rounds are not told besides."""
+    """And the views with the indices of tasks, which the plan tells; rounds are not
+    told besides.
+    """
     reading = Stepping(None, lambda command: None)
     one = standing(reading, m.Reader(0))
     view = m.View(0, ((7000, 0), (7001, 0)))
@@ -99,7 +111,9 @@ def test_a_numbered_consumer_says_its_step() -> None:
 
 
 def test_who_goes_on_knows_what_it_knew() -> None:
-    """Before any worker has told it, of the tasks that still owe something; it lacks nothing then."""
+    """Before any worker has told it, of the tasks that still owe something; it lacks
+    nothing then.
+    """
     reading = Reading(None, lambda command: None)
     before = standing(reading)
     before.take(lineage(7000, 0, 2))
@@ -117,11 +131,18 @@ def test_who_goes_on_knows_what_it_knew() -> None:
     assert one.checkpoint(0).tasks == checkpoint.tasks
 
 
-def opened_again(delivered: dict[int, m.Ranges], totals: dict[int, int] | None = None) -> m.IterationOpened:
+def opened_again(
+    delivered: dict[int, m.Ranges], totals: dict[int, int] | None = None
+) -> m.IterationOpened:
     """What a client hears that asks again."""
     gone = m.SourcePart(0, ((0, 3),), 0)
     return m.IterationOpened(
-        "k", 1, m.TaskList(2, (), False), sources=(gone,), delivered_before=delivered, totals=totals or {}
+        "k",
+        1,
+        m.TaskList(2, (), False),
+        sources=(gone,),
+        delivered_before=delivered,
+        totals=totals or {},
     )
 
 
@@ -141,7 +162,9 @@ def with_another() -> tuple[Reading, Standing]:
 
 
 def test_what_those_had_who_have_left_is_asked_for() -> None:
-    """The dispatcher says what was delivered, and each worker what that depends on; before, something is lacking."""
+    """The dispatcher says what was delivered, and each worker what that depends on;
+    before, something is lacking.
+    """
     _, one = with_another()
     assert (one.asks, one.is_behind) == (1, True)
     one.catch_up(opened_again({7000: ((0, 4), (6, 30))}))
@@ -156,7 +179,9 @@ def test_what_those_had_who_have_left_is_asked_for() -> None:
 
 
 def test_a_task_that_is_settled_needs_no_word_of_a_worker() -> None:
-    """All of it was delivered, but for what may come again here; one that is settled meanwhile is asked for anew."""
+    """All of it was delivered, but for what may come again here; one that is settled
+    meanwhile is asked for anew.
+    """
     reading, one = with_another()
     reading.passed.add(7000, 5, 7)
     one.catch_up(opened_again({7001: ((0, 2),)}, {7000: 9}))
@@ -173,7 +198,9 @@ def test_a_task_that_is_settled_needs_no_word_of_a_worker() -> None:
 
 
 def test_a_task_that_nobody_hosts_is_asked_for_until_it_is_settled() -> None:
-    """All of it was delivered, or is in somebody's hands: it is not listed any more, and no worker tells of it."""
+    """All of it was delivered, or is in somebody's hands: it is not listed any more,
+    and no worker tells of it.
+    """
     reading, one = with_another()
     rest = m.TaskList(3, (m.TaskPlace(7000, 1, "w", "w", 0),), False, readers=("k",))
     one.list(rest)
@@ -189,14 +216,22 @@ OVER = m.Origin(0, 77, 0, 8, 2, poisoned=(("/1", 4),))
 
 
 def static(totals: dict[int, int]) -> m.IterationOpened:
-    """What is told of a job whose tasks have static parts, and of those that are settled."""
-    over = {task: msgspec.structs.replace(OVER, index=task - 7000, shard=task - 7000) for task in totals}
-    return m.IterationOpened("k", 1, m.TaskList(2, (), True), seed=8, num_shards=2, totals=totals, over=over)
+    """What is told of a job whose tasks have static parts, and of those that are
+    settled.
+    """
+    over = {
+        task: msgspec.structs.replace(OVER, index=task - 7000, shard=task - 7000) for task in totals
+    }
+    return m.IterationOpened(
+        "k", 1, m.TaskList(2, (), True), seed=8, num_shards=2, totals=totals, over=over
+    )
 
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_static_part_that_was_over_before_anything_of_it_came_stays_over(late: bool) -> None:
-    """No source tells of its splits: the state says of the task that all was had, for who joins and for who stays."""
+    """No source tells of its splits: the state says of the task that all was had, for
+    who joins and for who stays.
+    """
     reading = Reading(None, lambda command: None)
     one = standing(reading)
     if late:
@@ -207,7 +242,13 @@ def test_a_static_part_that_was_over_before_anything_of_it_came_stays_over(late:
         one.list(m.TaskList(2, (), True, readers=("k",)))
         one.catch_up(static({7000: 9}))
     (part,) = one.checkpoint(0).tasks
-    assert (part.index, part.seed, part.shard, part.delivered, part.total) == (0, 77, 0, ((0, 9),), 9)
+    assert (part.index, part.seed, part.shard, part.delivered, part.total) == (
+        0,
+        77,
+        0,
+        ((0, 9),),
+        9,
+    )
     assert part.poisoned == OVER.poisoned
     assert one.is_whole
 
@@ -224,7 +265,9 @@ def test_what_was_told_of_a_part_that_is_over_is_kept() -> None:
 
 
 def test_splits_that_were_given_up_before_they_were_told_are_asked_for() -> None:
-    """A task begins anew behind entries that no state needs any more: only the dispatcher knows what they were."""
+    """A task begins anew behind entries that no state needs any more: only the
+    dispatcher knows what they were.
+    """
     reading = Reading(None, lambda command: None)
     one = standing(reading)
     one.begin(m.IterationOpened("k", 1, m.TaskList(1, (), False)))
@@ -241,11 +284,17 @@ def test_splits_that_were_given_up_before_they_were_told_are_asked_for() -> None
 
 
 @pytest.mark.parametrize("entries", [(), (Split(0, 20, 30),)])
-def test_an_entry_that_was_told_in_part_and_then_given_up_is_asked_for(entries: tuple[Split, ...]) -> None:
-    """A host that begins right behind it does not say how far it was started at the host before."""
+def test_an_entry_that_was_told_in_part_and_then_given_up_is_asked_for(
+    entries: tuple[Split, ...],
+) -> None:
+    """A host that begins right behind it does not say how far it was started at the
+    host before.
+    """
     one = standing(Reading(None, lambda command: None))
     one.begin(m.IterationOpened("k", 1, m.TaskList(1, (), False)))
-    told = msgspec.structs.replace(lineage(7000, 0, 2), ledger=((Split(0, 0, 10), Split(0, 10, 13)),), states=())
+    told = msgspec.structs.replace(
+        lineage(7000, 0, 2), ledger=((Split(0, 0, 10), Split(0, 10, 13)),), states=()
+    )
     one.take(told)
     more = msgspec.structs.replace(told, origin=None, bases=(1,), ledger=((Split(0, 10, 17),),))
     one.take(more)
@@ -257,7 +306,9 @@ def test_an_entry_that_was_told_in_part_and_then_given_up_is_asked_for(entries: 
 
 
 def test_who_joins_where_entries_were_given_up_asks_which() -> None:
-    """What the dispatcher said as it joined may be older; what its own state says is not asked for."""
+    """What the dispatcher said as it joined may be older; what its own state says is
+    not asked for.
+    """
     reading = Reading(None, lambda command: None)
     one = standing(reading)
     one.begin(m.IterationOpened("k", 1, m.TaskList(1, (), False)))

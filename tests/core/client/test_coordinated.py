@@ -13,7 +13,9 @@ V = m.View
 
 
 def turns_of(command: c.Deliver | c.Weave) -> list[tuple[int, c.Deliver, int]]:
-    """In which order elements are delivered: each time how many before it, the part of a block, and where it stops."""
+    """In which order elements are delivered: each time how many before it, the part of
+    a block, and where it stops.
+    """
     if isinstance(command, c.Deliver):
         return [(0, command, command.stop)]
     length = command.parts[0].stop - command.parts[0].skip
@@ -23,7 +25,9 @@ def turns_of(command: c.Deliver | c.Weave) -> list[tuple[int, c.Deliver, int]]:
 class Consumer:
     """A consumer's reading with tasks at worker ``w``, and what it delivers."""
 
-    def __init__(self, *views: V, horizon: int = 100, step: int = 0, tasks: tuple[int, ...] = (7, 8)) -> None:
+    def __init__(
+        self, *views: V, horizon: int = 100, step: int = 0, tasks: tuple[int, ...] = (7, 8)
+    ) -> None:
         self.delivered: list[c.Deliver] = []
         self.reading = Stepping(None, lambda command: self.delivered.append(command))  # type: ignore[arg-type]
         self.attempt = 1
@@ -31,12 +35,18 @@ class Consumer:
         self.reading.begin(step)
         self.told(*views, horizon=horizon)
 
-    def told(self, *views: V, horizon: int, version: int = 1, closed: bool = False, **plan: Any) -> None:
+    def told(
+        self, *views: V, horizon: int, version: int = 1, closed: bool = False, **plan: Any
+    ) -> None:
         places = tuple(m.TaskPlace(task, self.attempt, "w", "w") for task in self.tasks)
         totals = plan.pop("totals", {})
-        self.reading.list(m.TaskList(version, places, closed, m.Plan(views, horizon, totals, **plan)))
+        self.reading.list(
+            m.TaskList(version, places, closed, m.Plan(views, horizon, totals, **plan))
+        )
 
-    def arrives(self, task: int, first: int, count: int = 1, skip: int = 0, attempt: int = 0) -> str:
+    def arrives(
+        self, task: int, first: int, count: int = 1, skip: int = 0, attempt: int = 0
+    ) -> str:
         header = m.Block(1, task, attempt or self.attempt, first, count, skip, 10 * count)
         found = self.reading.current(header)
         self.reading.grants("w")
@@ -55,8 +65,12 @@ class Consumer:
         return found
 
     def take(self, task: int, first: int, count: int = 1, size: int = 0) -> list[tuple[int, int]]:
-        """Returns which tasks' worker is told at once, and how much was taken of them."""
-        grants = self.reading.hand_out(c.TakenElements(task, self.attempt, first, first + count, size))
+        """Returns which tasks' worker is told at once, and how much was taken of
+        them.
+        """
+        grants = self.reading.hand_out(
+            c.TakenElements(task, self.attempt, first, first + count, size)
+        )
         return [(grant.task, grant.handed_out) for grant in grants.get("w", [])]
 
 
@@ -73,7 +87,9 @@ def test_elements_come_in_the_order_of_steps() -> None:
 
 
 def test_nothing_is_delivered_at_the_horizon() -> None:
-    """What has come is kept until the horizon moves; the next view goes on where it says."""
+    """What has come is kept until the horizon moves; the next view goes on where it
+    says.
+    """
     consumer = Consumer(V(0, ((7, 0),)), horizon=3)
     consumer.arrives(7, 0, 10)
     consumer.arrives(8, 0, 10)
@@ -83,7 +99,9 @@ def test_nothing_is_delivered_at_the_horizon() -> None:
 
 
 def test_steps_of_a_task_that_has_ended_are_passed() -> None:
-    """They have nothing; all consumers pass them alike, once the dispatcher has told the total."""
+    """They have nothing; all consumers pass them alike, once the dispatcher has told
+    the total.
+    """
     consumer = Consumer(V(0, ((7, 0), (8, 0))), horizon=8)
     consumer.arrives(7, 0)
     consumer.arrives(8, 0, 4)
@@ -94,7 +112,9 @@ def test_steps_of_a_task_that_has_ended_are_passed() -> None:
 
 
 def test_a_step_is_passed_when_it_was_handed_out() -> None:
-    """What is reported is the step of the first element that the training loop has not taken."""
+    """What is reported is the step of the first element that the training loop has not
+    taken.
+    """
     consumer = Consumer(V(0, ((7, 0),)))
     consumer.arrives(7, 0, 4)
     assert (consumer.reading.steps, consumer.reading.waiting) == (0, 4)
@@ -120,13 +140,19 @@ def test_the_horizon_is_asked_for_half_way() -> None:
 def test_a_successor_lacks_what_was_not_reported() -> None:
     """It says to each worker with which round its stream begins."""
     consumer = Consumer(V(0, ((7, 0), (8, 0))), step=5, tasks=(7, 8, 9))
-    assert [(grant.task, grant.first) for grant in consumer.reading.grants("w")] == [(7, 3), (8, 2), (9, 0)]
+    assert [(grant.task, grant.first) for grant in consumer.reading.grants("w")] == [
+        (7, 3),
+        (8, 2),
+        (9, 0),
+    ]
     consumer.arrives(8, 2)
     assert consumer.elements == [(8, 2, 3)]
 
 
 def test_who_was_asked_before_it_began_lacks_no_more_than_others() -> None:
-    """Before it is told where it begins it cannot say with which round a stream begins."""
+    """Before it is told where it begins it cannot say with which round a stream
+    begins.
+    """
     consumer = Consumer(step=5, tasks=())
     consumer.reading.move(consumer.reading.task(7), m.TaskPlace(7, 1, "", ""))
     consumer.tasks = (7, 8)
@@ -135,19 +161,26 @@ def test_who_was_asked_before_it_began_lacks_no_more_than_others() -> None:
 
 
 def test_a_new_host_is_told_what_is_here() -> None:
-    """A task that goes on elsewhere begins behind what has come, and that is delivered in its turn."""
+    """A task that goes on elsewhere begins behind what has come, and that is delivered
+    in its turn.
+    """
     consumer = Consumer(V(0, ((7, 0), (8, 0))))
     consumer.arrives(8, 0, 3)
     consumer.attempt = 2
     consumer.told(V(0, ((7, 0), (8, 0))), horizon=100, version=2)
-    assert [(grant.attempt, grant.first) for grant in consumer.reading.grants("w")] == [(2, 0), (2, 3)]
+    assert [(grant.attempt, grant.first) for grant in consumer.reading.grants("w")] == [
+        (2, 0),
+        (2, 3),
+    ]
     consumer.arrives(7, 0)
     assert consumer.elements == [(7, 0, 1), (8, 0, 1)]
     assert consumer.arrives(8, 3) == ""
 
 
 def test_it_is_over_at_the_end_that_the_dispatcher_tells() -> None:
-    """Not before all was taken, and not while there may be a task that no view has had."""
+    """Not before all was taken, and not while there may be a task that no view has
+    had.
+    """
     consumer = Consumer(V(0, ((7, 0),)))
     consumer.arrives(7, 0, 2)
     consumer.told(V(0, ((7, 0),)), horizon=100, version=2, totals={7: 2}, closed=True)
@@ -167,14 +200,24 @@ def test_a_list_without_a_plan_changes_no_steps() -> None:
 
 
 def test_whole_cycles_are_woven() -> None:
-    """What the next blocks of all tasks have is delivered by one command, element by element in turn."""
+    """What the next blocks of all tasks have is delivered by one command, element by
+    element in turn.
+    """
     consumer = Consumer(V(0, ((7, 0), (8, 3))))
     consumer.arrives(8, 3, 3)
     consumer.arrives(7, 0, 5)
     woven, _ = consumer.delivered
     assert isinstance(woven, c.Weave)
     assert (woven.steps, woven.cycle) == ((0, 1), 2)
-    assert consumer.elements == [(7, 0, 1), (8, 3, 4), (7, 1, 2), (8, 4, 5), (7, 2, 3), (8, 5, 6), (7, 3, 4)]
+    assert consumer.elements == [
+        (7, 0, 1),
+        (8, 3, 4),
+        (7, 1, 2),
+        (8, 4, 5),
+        (7, 2, 3),
+        (8, 5, 6),
+        (7, 3, 4),
+    ]
     consumer.arrives(8, 6, 4)
     assert consumer.elements == [(8, 6, 7), (7, 4, 5), (8, 7, 8)]
 
@@ -182,7 +225,9 @@ def test_whole_cycles_are_woven() -> None:
 def test_tasks_that_have_ended_are_left_out_of_a_weave() -> None:
     """Their steps are passed with the others, to where the next view begins at most."""
     consumer = Consumer(V(0, ((7, 0), (8, 0), (9, 0))), V(7, ((7, 3),)), horizon=8, tasks=(7, 8, 9))
-    consumer.told(V(0, ((7, 0), (8, 0), (9, 0))), V(7, ((7, 3),)), horizon=8, version=2, totals={8: 0})
+    consumer.told(
+        V(0, ((7, 0), (8, 0), (9, 0))), V(7, ((7, 3),)), horizon=8, version=2, totals={8: 0}
+    )
     consumer.arrives(9, 0, 9)
     consumer.arrives(7, 0, 9)
     assert consumer.elements == [(7, 0, 1), (9, 0, 1), (7, 1, 2), (9, 1, 2), (7, 2, 3), (7, 3, 4)]
@@ -190,7 +235,9 @@ def test_tasks_that_have_ended_are_left_out_of_a_weave() -> None:
 
 
 def test_a_weave_is_reported_element_by_element() -> None:
-    """The steps behind it are those of what was taken, in whatever order its tasks are told of."""
+    """The steps behind it are those of what was taken, in whatever order its tasks are
+    told of.
+    """
     consumer = Consumer(V(0, ((7, 0), (8, 0), (9, 0))), tasks=(7, 8, 9))
     consumer.told(V(0, ((7, 0), (8, 0), (9, 0))), horizon=100, version=2, totals={8: 0})
     consumer.arrives(9, 0, 3)
@@ -205,20 +252,26 @@ def test_a_weave_is_reported_element_by_element() -> None:
 
 
 def test_workers_are_told_together_when_nothing_is_left() -> None:
-    """While something can be taken, nobody waits for more of one task; then all windows that are used up widen."""
+    """While something can be taken, nobody waits for more of one task; then all windows
+    that are used up widen.
+    """
     consumer = Consumer(V(0, ((7, 0), (8, 0))))
     consumer.arrives(7, 0, 2)
     consumer.arrives(8, 0, 2)
     assert [consumer.take(7, 0), consumer.take(8, 0), consumer.take(7, 1, size=20)] == [[], [], []]
     widths = {task: window.window.bytes for task, window in consumer.reading.tasks.items()}
     assert sorted(consumer.take(8, 1, size=20)) == [(7, 2), (8, 2)]
-    assert all(task.window.bytes == 2 * widths[number] for number, task in consumer.reading.tasks.items())
+    assert all(
+        task.window.bytes == 2 * widths[number] for number, task in consumer.reading.tasks.items()
+    )
     consumer.arrives(7, 2)
     assert consumer.take(7, 2) == [(7, 3)]
 
 
 def test_much_that_was_taken_is_told_at_once() -> None:
-    """A quarter of what may be on its way makes room for more, whatever else there is to take."""
+    """A quarter of what may be on its way makes room for more, whatever else there is
+    to take.
+    """
     consumer = Consumer(V(0, ((7, 0), (8, 0))))
     consumer.arrives(7, 0, 2)
     consumer.arrives(8, 0, 2)
@@ -229,7 +282,9 @@ def test_much_that_was_taken_is_told_at_once() -> None:
 
 
 def test_a_place_is_a_step() -> None:
-    """Of each task the rounds before it were passed; behind it nobody goes back once it is settled."""
+    """Of each task the rounds before it were passed; behind it nobody goes back once it
+    is settled.
+    """
     consumer = Consumer(V(0, ((7, 0), (8, 0))))
     for task in (7, 8):
         consumer.arrives(task, 0, 2)

@@ -24,7 +24,9 @@ class Reader(Transcript):
 
     core: ClientCore
 
-    def __init__(self, *places: m.TaskPlace, closed: bool = False, opened: bool = True, **profile: Any) -> None:
+    def __init__(
+        self, *places: m.TaskPlace, closed: bool = False, opened: bool = True, **profile: Any
+    ) -> None:
         super().__init__(ClientCore(ClientProfile("me", JOB, 0, "tcp://d:1", **profile)))
         self.number = 0
         self.link = "me-1"
@@ -36,7 +38,9 @@ class Reader(Transcript):
     def list(self, version: int, *places: m.TaskPlace, closed: bool = False) -> None:
         self.hear(D, m.TasksChanged("me", m.TaskList(version, places, closed)))
 
-    def block(self, first: int, count: int = 2, task: int = 1, attempt: int = 1, skip: int = 0) -> None:
+    def block(
+        self, first: int, count: int = 2, task: int = 1, attempt: int = 1, skip: int = 0
+    ) -> None:
         self.number += 1
         header = m.Block(self.number, task, attempt, first, count, skip, 10 * count)
         self.feed(c.Arrived(self.link, header, "content"))
@@ -68,7 +72,9 @@ def test_an_iteration_is_asked_for_until_it_is_opened() -> None:
 
 
 def test_nothing_is_read_before_a_client_hears_that_it_was_let_in() -> None:
-    """It has no lease yet: it opens no link and takes nothing, but says that it holds nothing when it is asked."""
+    """It has no lease yet: it opens no link and takes nothing, but says that it holds
+    nothing when it is asked.
+    """
     reader = Reader(opened=False)
     reader.feed(c.Tick())
     reader.commands.clear()
@@ -77,20 +83,32 @@ def test_nothing_is_read_before_a_client_hears_that_it_was_let_in() -> None:
     reader.hear(D, m.RequestHoldings("me", 1, 2))
     assert reader.sent(m.HoldingsReported).ranges == ()
     reader.hear(D, m.IterationOpened("me", 7, m.TaskList(4, (place(),), False)))
-    assert reader.all_of(m.OpenLink) == [], "attempt 1 may have given others what this client does not hold"
+    assert reader.all_of(m.OpenLink) == [], (
+        "attempt 1 may have given others what this client does not hold"
+    )
     reader.list(5, place(attempt=2))
     assert reader.sent(m.OpenLink).client == "me"
 
 
 @pytest.mark.parametrize("consumer", [None, 1])
-def test_who_was_given_up_before_it_heard_that_it_was_let_in_joins_again(consumer: int | None) -> None:
-    """At once, as it holds nothing, and as part of the iteration that its state has begun: that is not told again."""
+def test_who_was_given_up_before_it_heard_that_it_was_let_in_joins_again(
+    consumer: int | None,
+) -> None:
+    """At once, as it holds nothing, and as part of the iteration that its state has
+    begun: that is not told again.
+    """
     reader = Reader(opened=False, resume=b"state", reader=m.Reader(consumer))
     reader.feed(c.Tick())
     assert reader.sent(m.OpenIteration).resume == b"state"
     give_up(reader)
     ask = reader.sent(m.OpenIteration)
-    assert (ask.client, ask.iteration, ask.resume, ask.step, ask.former) == ("me.1", 7, b"", 0, "me")
+    assert (ask.client, ask.iteration, ask.resume, ask.step, ask.former) == (
+        "me.1",
+        7,
+        b"",
+        0,
+        "me",
+    )
     give_up(reader)
     assert reader.commands == []
     reader.hear(D, m.IterationOpened("me.1", 7, m.TaskList(1, (place(),), False)))
@@ -135,16 +153,23 @@ def joined(delivered: int, finished: bool, shared: bool) -> list[str]:
 
 
 def test_a_late_reader_is_told_what_is_gone() -> None:
-    """Who reads a job again that was read before gets a warning once, with the remedy."""
+    """Who reads a job again that was read before gets a warning once, with the
+    remedy.
+    """
     (text,) = joined(5, True, True)
-    assert "job 'job', repetition 0: 5 elements were delivered before this client joined; nothing is left." in text
+    assert (
+        "job 'job', repetition 0: 5 elements were delivered before this client joined; nothing is "
+        "left." in text
+    )
     assert "Use another job_name" in text
     (text,) = joined(5, False, False)
     assert "this client gets the rest" in text
 
 
 def test_readers_that_share_are_told_nothing() -> None:
-    """Neither the first client of an iteration nor one that joins others has lost anything."""
+    """Neither the first client of an iteration nor one that joins others has lost
+    anything.
+    """
     assert [joined(0, False, False), joined(0, True, False), joined(5, False, True)] == [[], [], []]
 
 
@@ -179,7 +204,9 @@ def test_who_is_not_heard_ends_the_iteration(error: str) -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_who_is_shut_out_says_no_goodbye(when: str) -> None:
-    """Nobody would answer it, however much was not reported: closing is done at once, before or after the refusal."""
+    """Nobody would answer it, however much was not reported: closing is done at once,
+    before or after the refusal.
+    """
     reader = Reader(place())
     reader.block(0)
     reader.take(0, 2)
@@ -197,7 +224,9 @@ def test_who_is_shut_out_says_no_goodbye(when: str) -> None:
 
 
 def at_the_end(alone: bool = False, free: bool = False, **profile: Any) -> Reader:
-    """A client that has handed out all that came, of a task of which others have something."""
+    """A client that has handed out all that came, of a task of which others have
+    something.
+    """
     reader = Reader(opened=False, **profile)
     reader.feed(c.Tick())
     lease = m.Lease(13.5, alone, free)
@@ -222,7 +251,9 @@ def test_who_is_done_says_so_and_waits() -> None:
 
 
 def test_who_is_done_goes_when_another_one_stays() -> None:
-    """An answer to what was said before it was done, or to somebody else, does not count."""
+    """An answer to what was said before it was done, or to somebody else, does not
+    count.
+    """
     reader = at_the_end()
     beat = reader.sent(m.ClientHeartbeat).beat
     for answer in (m.MayEnd("me", beat - 1), m.MayEnd("somebody else", beat)):
@@ -233,7 +264,9 @@ def test_who_is_done_goes_when_another_one_stays() -> None:
 
 
 def test_what_comes_after_the_end_is_handed_out() -> None:
-    """What a dead reader held comes to who is done: it reads on, and an answer to its first report is too old."""
+    """What a dead reader held comes to who is done: it reads on, and an answer to its
+    first report is too old.
+    """
     reader = at_the_end()
     beat = reader.sent(m.ClientHeartbeat).beat
     reader.block(2, 3)
@@ -249,7 +282,9 @@ def test_what_comes_after_the_end_is_handed_out() -> None:
 
 
 def test_without_a_dispatcher_the_end_comes_with_the_lease() -> None:
-    """Nobody says whether a dead one held something: who is alone goes after a second, others with a warning later."""
+    """Nobody says whether a dead one held something: who is alone goes after a second,
+    others with a warning later.
+    """
     reader = at_the_end()
     reader.wait(13.0)
     assert not reader.core.finished
@@ -284,12 +319,18 @@ def test_each_worker_gets_one_link() -> None:
     """Tasks at the same address share a link; a task between two hosts needs none."""
     reader = Reader(place(1), place(2), place(3, worker=""), place(4, worker="x"))
     reader.wait(1.0)
-    assert {command.peer for command in reader.commands if isinstance(command, c.Send)} == {D, "w", "x"}
+    assert {command.peer for command in reader.commands if isinstance(command, c.Send)} == {
+        D,
+        "w",
+        "x",
+    }
     assert [stream.task for stream in reader.sent(m.Grant).streams] == [1, 2]
 
 
 def test_a_refusal_is_raised_at_the_users_call() -> None:
-    """A refused client finishes with the error; refusals of others are not its affair."""
+    """A refused client finishes with the error; refusals of others are not its
+    affair.
+    """
     reader = Reader(opened=False)
     reader.hear(D, m.RequestRefused("other", "NotFoundError", "text"))
     assert not reader.commands
@@ -308,7 +349,9 @@ def test_a_pipelines_failure_comes_with_the_refusal() -> None:
 
 
 def test_a_block_is_delivered_and_its_credit_comes_back() -> None:
-    """Elements taken are granted anew at once when nothing is left, and the window opens."""
+    """Elements taken are granted anew at once when nothing is left, and the window
+    opens.
+    """
     reader = Reader(place())
     reader.block(0)
     assert reader.sent(c.Deliver).skip == 0
@@ -346,7 +389,9 @@ def test_a_message_out_of_order_is_not_looked_at() -> None:
 
 
 def test_deliveries_are_reported_until_they_are_counted() -> None:
-    """Each heartbeat carries what was not acknowledged; grants say how far the dispatcher has counted."""
+    """Each heartbeat carries what was not acknowledged; grants say how far the
+    dispatcher has counted.
+    """
     reader = Reader(place())
     reader.block(0, 4)
     reader.take(0, 2)
@@ -375,7 +420,9 @@ def test_an_acknowledged_report_of_an_old_attempt_counts_nothing() -> None:
     reader.list(2, place(attempt=2))
     reader.hear(D, m.ClientHeartbeatAnswered("me", 1, None))
     reader.wait(1.0)
-    assert [(stream.attempt, stream.handed_out, stream.reported) for stream in reader.streams()] == [(2, 0, 0)]
+    assert [
+        (stream.attempt, stream.handed_out, stream.reported) for stream in reader.streams()
+    ] == [(2, 0, 0)]
 
 
 # --- more than was granted
@@ -390,7 +437,9 @@ def reopen(reader: Reader, number: int) -> None:
 
 
 def test_a_block_beyond_the_grant_breaks_its_link() -> None:
-    """It is not delivered; once there is room again the worker may send it on the next link."""
+    """It is not delivered; once there is room again the worker may send it on the next
+    link.
+    """
     reader = Reader(place())
     reader.block(0, 8)
     reader.block(8, 1)
@@ -406,7 +455,9 @@ def test_a_block_beyond_the_grant_breaks_its_link() -> None:
 
 
 def test_a_single_block_may_be_larger_than_any_window() -> None:
-    """With nothing of its stream waiting a block comes whatever its size, also when it comes again on a new link."""
+    """With nothing of its stream waiting a block comes whatever its size, also when it
+    comes again on a new link.
+    """
     reader = Reader(place())
     reader.feed(c.LinkBroken("me-1", "reset"))
     reopen(reader, 2)
@@ -417,7 +468,9 @@ def test_a_single_block_may_be_larger_than_any_window() -> None:
 
 
 def test_the_window_of_a_new_host_is_its_own() -> None:
-    """What the host before has sent is not held against the next; before it has a grant it may send nothing."""
+    """What the host before has sent is not held against the next; before it has a grant
+    it may send nothing.
+    """
     reader = Reader(place())
     reader.block(0, 1000)
     reader.list(2, place(attempt=2))
@@ -426,7 +479,9 @@ def test_the_window_of_a_new_host_is_its_own() -> None:
 
 
 def test_a_worker_that_goes_on_sending_too_much_ends_the_iteration() -> None:
-    """After three such blocks in a row the training loop gets an error behind what it was given."""
+    """After three such blocks in a row the training loop gets an error behind what it
+    was given.
+    """
     reader = Reader(place())
     reader.block(0, 8)
     for number in (2, 3):
@@ -442,7 +497,9 @@ def test_a_worker_that_goes_on_sending_too_much_ends_the_iteration() -> None:
 
 
 def test_a_fenced_task_is_left_at_once() -> None:
-    """Asked what it holds, a client tells everything it received, and drops what its old host still sends."""
+    """Asked what it holds, a client tells everything it received, and drops what its
+    old host still sends.
+    """
     reader = Reader(place())
     reader.block(0)
     reader.hear(D, m.RequestHoldings("me", 1, 2))
@@ -452,7 +509,9 @@ def test_a_fenced_task_is_left_at_once() -> None:
 
 
 def test_elements_of_an_old_attempt_are_handed_out_and_reported() -> None:
-    """What was received before the task moved still counts, without credit on its new stream."""
+    """What was received before the task moved still counts, without credit on its new
+    stream.
+    """
     reader = Reader(place())
     reader.block(0)
     reader.list(2, place(attempt=2))
@@ -475,7 +534,9 @@ def test_a_late_list_does_not_bring_an_old_attempt_back() -> None:
 
 
 def test_a_task_that_left_the_list_is_remembered() -> None:
-    """What a client holds of a task is known also after the task was thought done, so nobody gets it twice."""
+    """What a client holds of a task is known also after the task was thought done, so
+    nobody gets it twice.
+    """
     reader = Reader(place())
     reader.block(0)
     reader.list(2)
@@ -494,7 +555,9 @@ def test_an_older_list_is_ignored() -> None:
 
 
 def test_an_ended_task_goes_on_with_a_new_attempt() -> None:
-    """The end of an attempt is not the end of the task when its host was lost afterwards."""
+    """The end of an attempt is not the end of the task when its host was lost
+    afterwards.
+    """
     reader = Reader(place(), closed=True)
     reader.block(0)
     reader.end(2)
@@ -509,7 +572,9 @@ def test_an_ended_task_goes_on_with_a_new_attempt() -> None:
 
 
 def test_the_end_comes_when_everything_was_taken() -> None:
-    """With a closed list, all tasks ended and nothing waiting, the client finishes, says so, and closes its links."""
+    """With a closed list, all tasks ended and nothing waiting, the client finishes,
+    says so, and closes its links.
+    """
     reader = Reader(place(), closed=True)
     reader.block(0)
     reader.end(2)
@@ -530,7 +595,9 @@ def test_no_end_before_the_list_is_closed() -> None:
 
 
 def test_a_block_after_the_end_of_its_task_is_waited_for() -> None:
-    """When another client dies its elements may come after the end was told; then the end is told again."""
+    """When another client dies its elements may come after the end was told; then the
+    end is told again.
+    """
     reader = Reader(place(), place(2), closed=True)
     reader.end(2)
     reader.block(0)
@@ -565,7 +632,9 @@ def test_the_goodbye_is_repeated_until_it_is_heard() -> None:
 
 
 def test_closing_early_says_goodbye_without_an_end() -> None:
-    """A closed iterator gives its elements back at once, and ends when the dispatcher has heard."""
+    """A closed iterator gives its elements back at once, and ends when the dispatcher
+    has heard.
+    """
     reader = Reader(place())
     reader.block(0, 4)
     reader.take(0, 1)
@@ -591,7 +660,9 @@ def test_closing_does_not_wait_for_a_silent_dispatcher() -> None:
 
 
 def test_a_last_report_is_told_for_as_long_as_it_takes() -> None:
-    """Readers of a job would get again what it does not tell of, so the client goes on saying it in the background."""
+    """Readers of a job would get again what it does not tell of, so the client goes on
+    saying it in the background.
+    """
     reader = Reader(place())
     reader.block(0, 3)
     reader.take(0, 3)
@@ -604,7 +675,9 @@ def test_a_last_report_is_told_for_as_long_as_it_takes() -> None:
 
 
 def test_closing_after_the_end_waits_for_the_goodbye() -> None:
-    """A client that finished by itself and is closed before the dispatcher heard of it ends when that is so."""
+    """A client that finished by itself and is closed before the dispatcher heard of it
+    ends when that is so.
+    """
     reader = Reader(closed=True)
     reader.feed(c.CloseRequested())
     assert reader.commands == []
@@ -623,7 +696,9 @@ def test_a_client_that_never_spoke_closes_at_once() -> None:
 
 
 def test_a_silent_dispatcher_is_told_of_and_then_given_up() -> None:
-    """After 5 s the log says so; after the time-out the user gets an error that says what to look at."""
+    """After 5 s the log says so; after the time-out the user gets an error that says
+    what to look at.
+    """
     reader = Reader(opened=False, dispatcher_timeout=30.0)
     reader.wait(12.0)
     assert "no answer from the dispatcher at tcp://d:1" in reader.all_of(c.LogLine)[0].text
@@ -650,7 +725,9 @@ def test_waiting_is_explained() -> None:
 
 def test_who_has_gone_on_from_a_state_waits_for_nobodys_state() -> None:
     """Once the iteration is open, it waits for elements like everybody else."""
-    state = m.Checkpoint(m.CHECKPOINT_VERSION, JOB, "print", 0, 11, 0, m.Reader(1), "me", (), (), ())
+    state = m.Checkpoint(
+        m.CHECKPOINT_VERSION, JOB, "print", 0, 11, 0, m.Reader(1), "me", (), (), ()
+    )
     reader = Reader(opened=False, reader=m.Reader(1), resume=m.encode_checkpoint(state))
     reader.feed(c.Tick())
     reader.hear(D, m.ResumeAwaited("me", "the state of consumer 0"))
@@ -677,7 +754,9 @@ def test_an_open_list_of_ended_tasks_waits_for_the_end() -> None:
 
 
 def test_a_worker_that_can_never_send_to_us_ends_the_job() -> None:
-    """A link that is refused for good is raised at the user's call; one that is not ours or not ready is waited for."""
+    """A link that is refused for good is raised at the user's call; one that is not
+    ours or not ready is waited for.
+    """
     reader = Reader(place())
     reader.hear("w", m.LinkRefused("me-1", "ResourceExhaustedError", "no port"))
     reader.hear("w", m.LinkRefused("you-1", "InvalidArgumentError", "over ipc only"))
@@ -694,7 +773,9 @@ def test_a_worker_that_does_not_let_us_in_any_more_ends_the_job() -> None:
 
 
 def test_a_worker_without_a_port_is_not_waited_for_forever() -> None:
-    """Once nothing else comes either, the error says what the worker said, with its remedy."""
+    """Once nothing else comes either, the error says what the worker said, with its
+    remedy.
+    """
     reader = Reader(place(), place(2, worker="x"))
     for second in range(60):
         reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
@@ -713,7 +794,9 @@ def test_a_worker_without_a_port_is_not_waited_for_forever() -> None:
 
 
 def test_time_in_which_we_were_stopped_is_no_refusal() -> None:
-    """Who is refused a link, is stopped for longer than it waits and is refused again goes on waiting."""
+    """Who is refused a link, is stopped for longer than it waits and is refused again
+    goes on waiting.
+    """
     reader = Reader(place(), place(2, worker="x"))
 
     def refused_for(seconds: int) -> bool:
@@ -751,14 +834,18 @@ def numbered(step: int = 0, horizon: int = 8) -> Reader:
     assert reader.core.task_list.version == -1
     reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), False, plan), step=step))
     assert [note.text for note in reader.all_of(c.LogLine)] == (
-        [f"consumer 0 of job 'job' goes on at step {step}, where the one before it was"] if step else []
+        [f"consumer 0 of job 'job' goes on at step {step}, where the one before it was"]
+        if step
+        else []
     )
     reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
     return reader
 
 
 def test_a_consumer_reports_its_step() -> None:
-    """Heartbeats carry the step below which everything was handed out, and no ranges."""
+    """Heartbeats carry the step below which everything was handed out, and no
+    ranges.
+    """
     reader = numbered(step=2)
     assert [stream.first for stream in reader.streams()] == [2]
     reader.block(2, 2)
@@ -769,7 +856,9 @@ def test_a_consumer_reports_its_step() -> None:
 
 
 def test_a_consumer_asks_on_before_it_is_at_the_horizon() -> None:
-    """It says at once that it is near, once, and again with each heartbeat until the horizon has moved."""
+    """It says at once that it is near, once, and again with each heartbeat until the
+    horizon has moved.
+    """
     reader = numbered()
     reader.block(0, 8)
     reader.take(0, 4)
@@ -781,7 +870,9 @@ def test_a_consumer_asks_on_before_it_is_at_the_horizon() -> None:
 
 
 def test_a_consumer_that_takes_much_reports_sooner() -> None:
-    """After some megabytes it does not wait for a second to pass; others have no need of that."""
+    """After some megabytes it does not wait for a second to pass; others have no need
+    of that.
+    """
     for reader, soon in ((numbered(horizon=100), 1), (Reader(place()), 0)):
         reader.now += 0.2
         reader.block(0)
@@ -806,7 +897,9 @@ def test_who_waits_for_another_consumer_is_told() -> None:
 
 
 def leased(alone: bool = False, **profile: Any) -> Reader:
-    """A client with a lease of nine seconds that holds elements 0 to 3, of which it has handed out the first."""
+    """A client with a lease of nine seconds that holds elements 0 to 3, of which it has
+    handed out the first.
+    """
     reader = Reader(opened=False, **profile)
     reader.feed(c.Tick())
     tasks = m.TaskList(1, (place(),), False)
@@ -821,15 +914,22 @@ def beat(reader: Reader, alone: bool = False) -> None:
     """Has the next heartbeat answered."""
     reader.wait(1.0)
     [said] = reader.all_of(m.ClientHeartbeat)
-    reader.hear(D, m.ClientHeartbeatAnswered("me", said.report, None, said.beat, m.Lease(9.0, alone)))
+    reader.hear(
+        D, m.ClientHeartbeatAnswered("me", said.report, None, said.beat, m.Lease(9.0, alone))
+    )
 
 
 def give_up(reader: Reader, client: str = "me") -> None:
-    reader.hear(D, m.RequestRefused(client, "NotFoundError", "Unknown iteration client id me.", b"", True, 7))
+    reader.hear(
+        D,
+        m.RequestRefused(client, "NotFoundError", "Unknown iteration client id me.", b"", True, 7),
+    )
 
 
 def test_a_lease_is_renewed_by_answers() -> None:
-    """It counts from the heartbeat that was answered; without an answer it ends, and is asked for more often."""
+    """It counts from the heartbeat that was answered; without an answer it ends, and is
+    asked for more often.
+    """
     reader = leased()
     beat(reader)
     assert reader.core.lease.until == 10.0
@@ -849,7 +949,9 @@ def test_heartbeats_say_whether_a_client_believes_to_be_alone() -> None:
 
 
 def test_a_client_that_was_given_up_joins_again() -> None:
-    """It drops what it holds, asks for the same iteration under another name, and begins with nothing in hand."""
+    """It drops what it holds, asks for the same iteration under another name, and
+    begins with nothing in hand.
+    """
     reader = leased()
     give_up(reader)
     ask = reader.sent(m.OpenIteration)
@@ -857,7 +959,9 @@ def test_a_client_that_was_given_up_joins_again() -> None:
     assert reader.all_of(c.DropQueued)
     assert reader.sent(m.CloseLink).link == "me-1"
     assert "3 elements that it held go to others; so do 1 that" in reader.sent(c.LogLine).text
-    reader.hear(D, m.IterationOpened("me.1", 7, m.TaskList(2, (place(),), False), 9, lease=m.Lease(9.0)))
+    reader.hear(
+        D, m.IterationOpened("me.1", 7, m.TaskList(2, (place(),), False), 9, lease=m.Lease(9.0))
+    )
     assert reader.sent(m.OpenLink).client == "me.1"
     assert not reader.all_of(c.LogLine)
     reader.hear("w", m.LinkOpened("me.1-1", "tcp://x", "secret"))
@@ -894,7 +998,9 @@ def test_a_client_that_finds_nothing_to_join_ends() -> None:
 
 
 def test_a_consumer_that_was_given_up_asks_for_its_place() -> None:
-    """It hands out nothing more, waits until all is told of what it has, and asks to go on behind that."""
+    """It hands out nothing more, waits until all is told of what it has, and asks to go
+    on behind that.
+    """
     consumer = Reader(reader=m.Reader(consumer_index=1))
     consumer.core.reading.begin(7)
     give_up(consumer)
@@ -905,7 +1011,9 @@ def test_a_consumer_that_was_given_up_asks_for_its_place() -> None:
     assert consumer.all_of(c.DropQueued)
     ask = consumer.all_of(m.OpenIteration)[0]
     assert (ask.client, ask.iteration, ask.step, ask.former) == ("me.1", 7, 7, "me")
-    assert any("It goes on where its training loop is" in note.text for note in consumer.all_of(c.LogLine))
+    assert any(
+        "It goes on where its training loop is" in note.text for note in consumer.all_of(c.LogLine)
+    )
 
 
 def test_a_consumer_whose_place_was_taken_ends() -> None:
@@ -913,12 +1021,17 @@ def test_a_consumer_whose_place_was_taken_ends() -> None:
     consumer = Reader(reader=m.Reader(consumer_index=1))
     give_up(consumer)
     consumer.wait(SETTLE)
-    consumer.hear(D, m.RequestRefused("me.1", "FailedPreconditionError", "Consumer 1 is read by another client"))
+    consumer.hear(
+        D,
+        m.RequestRefused("me.1", "FailedPreconditionError", "Consumer 1 is read by another client"),
+    )
     assert consumer.sent(c.Finish).error == "FailedPreconditionError"
 
 
 def test_what_is_here_before_an_error_is_handed_out() -> None:
-    """An iteration that has failed gives nothing to others, so no lease is needed for the rest."""
+    """An iteration that has failed gives nothing to others, so no lease is needed for
+    the rest.
+    """
     reader = leased()
     reader.hear(D, m.RequestRefused("me", "UnavailableError", "failed"))
     assert reader.sent(c.Finish).error == "UnavailableError"
@@ -926,16 +1039,22 @@ def test_what_is_here_before_an_error_is_handed_out() -> None:
 
 
 def test_without_a_lease_nothing_is_handed_out_before_giving_up() -> None:
-    """A client that holds elements and hears nothing ends with the error, not with elements that others may have."""
+    """A client that holds elements and hears nothing ends with the error, not with
+    elements that others may have.
+    """
     reader = leased(dispatcher_timeout=20.0)
     reader.wait(30.0)
     assert reader.all_of(c.DropQueued)
     assert reader.sent(c.Finish).error == "UnavailableError"
-    assert any("until it answers nothing is handed out" in note.text for note in reader.all_of(c.LogLine))
+    assert any(
+        "until it answers nothing is handed out" in note.text for note in reader.all_of(c.LogLine)
+    )
 
 
 def test_time_in_which_we_were_stopped_is_not_silence() -> None:
-    """A laptop that was closed for the night does not find that the dispatcher has not answered for hours."""
+    """A laptop that was closed for the night does not find that the dispatcher has not
+    answered for hours.
+    """
     reader = leased(dispatcher_timeout=20.0)
     beat(reader)
     reader.now += 30_000.0
@@ -946,7 +1065,9 @@ def test_time_in_which_we_were_stopped_is_not_silence() -> None:
 
 
 def test_repeats_are_counted_and_told() -> None:
-    """A block that has come before, and one of an attempt that does not count, are dropped and told of."""
+    """A block that has come before, and one of an attempt that does not count, are
+    dropped and told of.
+    """
     reader = Reader(place())
     reader.block(0, 3)
     reader.block(0, 3)

@@ -20,7 +20,9 @@ def test_a_lease_counts_from_what_was_said() -> None:
 
 
 def test_an_older_answer_changes_nothing() -> None:
-    """Answers that overtake each other leave the newest lease; a repeated or an unknown one is ignored."""
+    """Answers that overtake each other leave the newest lease; a repeated or an unknown
+    one is ignored.
+    """
     lease = ClientLease()
     first, second = lease.speak(0.0), lease.speak(1.0)
     lease.answered(second, Lease(10.0), 1.5)
@@ -30,7 +32,9 @@ def test_an_older_answer_changes_nothing() -> None:
 
 
 def test_a_lease_says_when_the_dispatcher_is_silent() -> None:
-    """After half of it, whoever has renewed it meanwhile; where there is none nobody waits for an answer."""
+    """After half of it, whoever has renewed it meanwhile; where there is none nobody
+    waits for an answer.
+    """
     lease = ClientLease()
     assert not lease.is_unanswered(1000.0)
     lease.answered(lease.speak(10.0), Lease(15.0, alone=True), 10.5)
@@ -55,7 +59,9 @@ def test_nothing_is_remembered_of_a_dispatcher_that_is_away_for_long() -> None:
 
 
 def test_workers_are_enough_for_who_reads_alone() -> None:
-    """Without a dispatcher it goes on for hours, by what workers have heard, counted from when that was sent."""
+    """Without a dispatcher it goes on for hours, by what workers have heard, counted
+    from when that was sent.
+    """
     lease = ClientLease()
     lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
     for now in range(1, 10_000, 5):
@@ -91,7 +97,9 @@ def test_an_answer_takes_back_nothing_from_who_stays_alone() -> None:
 
 
 def test_others_make_the_lease_count_at_once() -> None:
-    """Told that it is not alone any more, a client holds no longer than from what it said last."""
+    """Told that it is not alone any more, a client holds no longer than from what it
+    said last.
+    """
     lease = ClientLease()
     lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
     beat = lease.speak(1.0)
@@ -102,7 +110,9 @@ def test_others_make_the_lease_count_at_once() -> None:
 
 
 def test_where_nothing_could_be_given_away_no_lease_is_needed() -> None:
-    """Without one, elements may be handed out at any time, and heartbeats are as rare as the user wants."""
+    """Without one, elements may be handed out at any time, and heartbeats are as rare
+    as the user wants.
+    """
     lease = ClientLease()
     lease.opened(None, 0.0, 0.0)
     assert lease.holds(1e12)
@@ -110,7 +120,9 @@ def test_where_nothing_could_be_given_away_no_lease_is_needed() -> None:
 
 
 def test_a_free_lease_says_how_often_to_be_heard() -> None:
-    """It never ends, and its holder is heard of several times within it, however rarely the user wants that."""
+    """It never ends, and its holder is heard of several times within it, however rarely
+    the user wants that.
+    """
     lease = ClientLease()
     lease.opened(Lease(9.0, free=True), 0.0, 0.0)
     assert lease.holds(1e12)

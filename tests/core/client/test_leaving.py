@@ -27,7 +27,9 @@ class Leaving:
 
 
 def goodbye(*delivered: tuple[int, int], report: int = 0) -> c.Send:
-    return c.Send(c.DISPATCHER, m.CloseIteration("me", report, {1: delivered} if delivered else {}, 0, 0))
+    return c.Send(
+        c.DISPATCHER, m.CloseIteration("me", report, {1: delivered} if delivered else {}, 0, 0)
+    )
 
 
 def test_it_is_repeated_until_it_is_heard() -> None:
@@ -46,7 +48,9 @@ def test_it_is_repeated_until_it_is_heard() -> None:
 
 
 def test_whoever_closes_is_told_once() -> None:
-    """When the goodbye is over, or at once if it was over before; also where there was nobody to say it to."""
+    """When the goodbye is over, or at once if it was over before; also where there was
+    nobody to say it to.
+    """
     for is_first in (True, False):
         leaving = Leaving()
         if is_first:
@@ -60,7 +64,9 @@ def test_whoever_closes_is_told_once() -> None:
 
 
 def test_a_report_that_others_depend_on_has_more_time() -> None:
-    """As long as a client does without a dispatcher, but no longer than a few minutes; else it is over soon."""
+    """As long as a client does without a dispatcher, but no longer than a few minutes;
+    else it is over soon.
+    """
     for reports, counts, patience, longest in (
         (True, True, 3600.0, LAST_REPORT),
         (True, True, 20.0, 20.0),

@@ -26,7 +26,12 @@ class Client:
         self.kept = LineageKept()
 
     def hear(
-        self, base: int, ledger: tuple[Split, ...], *states: m.TaskState, whole: bool = False, had: RangeSet = NOTHING
+        self,
+        base: int,
+        ledger: tuple[Split, ...],
+        *states: m.TaskState,
+        whole: bool = False,
+        had: RangeSet = NOTHING,
     ) -> None:
         news = m.Lineage(1, 7000, 1, (base,), (ledger,), states, ORIGIN if whole else None)
         self.kept.take(news, had)
@@ -45,7 +50,9 @@ def test_news_follow_what_is_known() -> None:
 
 
 def test_what_an_earlier_host_had_started_stays() -> None:
-    """A new host begins further back, and has not got as far: what is known of both counts."""
+    """A new host begins further back, and has not got as far: what is known of both
+    counts.
+    """
     client = Client()
     client.hear(2, entries(2, 3, 4), whole=True)
     client.hear(1, entries(1, 2), whole=True)
@@ -64,7 +71,9 @@ def test_a_gap_means_that_nobody_needs_what_is_before() -> None:
 
 
 def test_what_is_delivered_leaves_the_ledger() -> None:
-    """States from which nothing will be made again go, and with them the entries that no other needs."""
+    """States from which nothing will be made again go, and with them the entries that
+    no other needs.
+    """
     client = Client()
     client.hear(0, entries(0, 1), whole=True)
     client.hear(2, entries(2), state(5, 1), state(9, 2), had=RangeSet([(0, 9)]))
@@ -82,7 +91,9 @@ def test_states_come_once_and_in_order() -> None:
 
 
 def test_only_useful_states_are_told() -> None:
-    """For a client that has had all before a state, those between its gaps are of no use."""
+    """For a client that has had all before a state, those between its gaps are of no
+    use.
+    """
     client = Client()
     client.hear(0, entries(0, 1), state(2, 0), state(4, 0), state(6, 1), whole=True)
     assert [one.number for one in client.part(RangeSet([(0, 5)])).states] == [4]

@@ -7,7 +7,14 @@ from typing import Any
 
 from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.client.links import INCOMPLETE, SILENT, STALE_LINK, VOUCHING, LinkProfile, ReadLinks
+from zmqdata.core.client.links import (
+    INCOMPLETE,
+    SILENT,
+    STALE_LINK,
+    VOUCHING,
+    LinkProfile,
+    ReadLinks,
+)
 
 STREAM = m.StreamGrant(1, 1, 8, 1000, 0)
 
@@ -17,7 +24,9 @@ class Ends:
 
     def __init__(self) -> None:
         self.commands: list[Any] = []
-        self.links = ReadLinks(LinkProfile("me", "host", ("tcp",)), self.commands.append, lambda address: (STREAM,))
+        self.links = ReadLinks(
+            LinkProfile("me", "host", ("tcp",)), self.commands.append, lambda address: (STREAM,)
+        )
 
     def done(self) -> list[Any]:
         done = [one.message if isinstance(one, c.Send) else one for one in self.commands]
@@ -30,7 +39,10 @@ class Ends:
         return self.done()
 
     def arrive(self, *numbers: int, link: str = "me-1", now: float = 0.0) -> list[bool]:
-        return [self.links.count(c.Arrived(link, m.EndOfTask(number, 1, 1, 0)), now) for number in numbers]
+        return [
+            self.links.count(c.Arrived(link, m.EndOfTask(number, 1, 1, 0)), now)
+            for number in numbers
+        ]
 
 
 def ask(name: str, replaces: str = "", have_through: int = 0) -> m.OpenLink:
@@ -38,7 +50,9 @@ def ask(name: str, replaces: str = "", have_through: int = 0) -> m.OpenLink:
 
 
 def test_a_link_is_asked_for_until_it_is_opened() -> None:
-    """Each wanted address gets one ask a second; an opened link is connected and granted at once."""
+    """Each wanted address gets one ask a second; an opened link is connected and
+    granted at once.
+    """
     ends = Ends()
     ends.links.tend(["w"], 0.0)
     ends.links.tick(0.5)
@@ -47,11 +61,16 @@ def test_a_link_is_asked_for_until_it_is_opened() -> None:
     assert ends.done() == [ask("me-1")]
     ends.links.opened(m.LinkOpened("me-1", "tcp://x", "secret"), 1.0)
     ends.links.opened(m.LinkOpened("me-1", "tcp://x", "secret"), 1.0)
-    assert ends.done() == [c.ConnectLink("me-1", "tcp://x", "secret"), m.Grant("me-1", 0, (STREAM,), sent=1.0)]
+    assert ends.done() == [
+        c.ConnectLink("me-1", "tcp://x", "secret"),
+        m.Grant("me-1", 0, (STREAM,), sent=1.0),
+    ]
 
 
 def test_grants_are_repeated_every_second() -> None:
-    """A lost grant is made up for by the next, which also tells what was seen; more often where a lease is short."""
+    """A lost grant is made up for by the next, which also tells what was seen; more
+    often where a lease is short.
+    """
     ends = Ends()
     ends.open()
     ends.arrive(1, 2)
@@ -64,7 +83,9 @@ def test_grants_are_repeated_every_second() -> None:
 
 
 def test_few_workers_at_a_time_are_asked_to_vouch_for_a_client() -> None:
-    """All in turn, each at once when its turn comes; the others' grants say nothing of when they were sent."""
+    """All in turn, each at once when its turn comes; the others' grants say nothing of
+    when they were sent.
+    """
     ends = Ends()
     workers = [f"w{number}" for number in range(VOUCHING + 2)]
     ends.links.tend(workers, 0.0)
@@ -83,12 +104,16 @@ def test_few_workers_at_a_time_are_asked_to_vouch_for_a_client() -> None:
 
 
 def test_all_workers_are_asked_to_vouch_for_a_client_that_gets_no_answer() -> None:
-    """Nobody knows which of them the dispatcher hears; when it answers again, few are."""
+    """Nobody knows which of them the dispatcher hears; when it answers again, few
+    are.
+    """
     ends = Ends()
     workers = [f"w{number}" for number in range(3 * VOUCHING)]
     ends.links.tend([*workers, "dead"], 0.0)
     for number in range(len(workers)):
-        ends.links.opened(m.LinkOpened(ends.links.by_address[workers[number]].name, "tcp://x", "secret"), 0.1)
+        ends.links.opened(
+            m.LinkOpened(ends.links.by_address[workers[number]].name, "tcp://x", "secret"), 0.1
+        )
     ends.links.tick(0.2)
     ends.done()
     ends.links.tick(0.3, all_vouch=True)
@@ -133,7 +158,9 @@ def test_unwanted_links_are_closed() -> None:
 
 
 def test_messages_are_counted_in_order() -> None:
-    """The next number is taken, an old one is not, and one on an unknown link neither."""
+    """The next number is taken, an old one is not, and one on an unknown link
+    neither.
+    """
     ends = Ends()
     ends.open()
     assert ends.arrive(1, 2, 2, 1, 3) == [True, True, False, False, True]
@@ -152,7 +179,9 @@ def test_a_gap_opens_a_new_link() -> None:
 
 
 def test_a_rejected_message_counts_as_unseen() -> None:
-    """A message that should not have been sent breaks its link, and is asked for again on the next one."""
+    """A message that should not have been sent breaks its link, and is asked for again
+    on the next one.
+    """
     ends = Ends()
     ends.open()
     ends.arrive(1, 2, now=5.0)
@@ -163,7 +192,9 @@ def test_a_rejected_message_counts_as_unseen() -> None:
 
 
 def test_a_broken_link_is_replaced_at_once_if_it_was_not_young() -> None:
-    """An old link is replaced at once, a young one with the next repetition; what was seen is remembered."""
+    """An old link is replaced at once, a young one with the next repetition; what was
+    seen is remembered.
+    """
     ends = Ends()
     ends.open()
     ends.arrive(1)
@@ -188,7 +219,9 @@ def test_a_link_unknown_to_the_worker_is_replaced() -> None:
 
 
 def test_a_worker_without_a_port_is_asked_again_later() -> None:
-    """Any other refusal is told to the person who reads the log, and the ask is repeated."""
+    """Any other refusal is told to the person who reads the log, and the ask is
+    repeated.
+    """
     ends = Ends()
     ends.links.tend(["w"], 0.0)
     ends.done()
@@ -201,7 +234,9 @@ def test_a_worker_without_a_port_is_asked_again_later() -> None:
 
 
 def test_a_worker_that_cannot_be_reached_does_not_refuse() -> None:
-    """Once it has refused, and then said nothing for a while: what it would say now is not known."""
+    """Once it has refused, and then said nothing for a while: what it would say now is
+    not known.
+    """
     ends = Ends()
     ends.links.tend(["w"], 0.0)
     ends.links.refused(m.LinkRefused("me-1", "ResourceExhaustedError", "no port"), 1.0)
@@ -212,7 +247,9 @@ def test_a_worker_that_cannot_be_reached_does_not_refuse() -> None:
 
 
 def test_what_is_refused_for_long_is_known() -> None:
-    """A worker that has no port says so once in a while; nothing is refused any more once the link is open."""
+    """A worker that has no port says so once in a while; nothing is refused any more
+    once the link is open.
+    """
     ends = Ends()
     ends.links.tend(["w"], 0.0)
     assert ends.links.refused_for(0.0, 9.0) is None
@@ -245,7 +282,9 @@ def test_a_link_that_stays_behind_is_replaced() -> None:
 
 
 def test_a_large_block_on_a_slow_cable_gets_more_time() -> None:
-    """Each new link waits twice as long, so that a message which is only slow is not begun anew for ever."""
+    """Each new link waits twice as long, so that a message which is only slow is not
+    begun anew for ever.
+    """
     ends = Ends()
     ends.open()
     ends.links.reported(m.LinkReported("me-1", 1), STALE_LINK)
@@ -258,7 +297,9 @@ def test_a_large_block_on_a_slow_cable_gets_more_time() -> None:
 
 
 def test_a_worker_without_a_word_is_out_of_reach() -> None:
-    """Whatever it says counts, on whichever link; time in which we did not listen does not."""
+    """Whatever it says counts, on whichever link; time in which we did not listen does
+    not.
+    """
     ends = Ends()
     ends.open()
     assert ends.links.unreached(SILENT - 1) == ()
@@ -276,7 +317,9 @@ def test_a_worker_without_a_word_is_out_of_reach() -> None:
 
 
 def test_a_worker_whose_messages_never_come_is_out_of_reach() -> None:
-    """It says what it has sent, on one link after the other, and nothing of that arrives for long."""
+    """It says what it has sent, on one link after the other, and nothing of that
+    arrives for long.
+    """
     ends = Ends()
     ends.open()
     for second in range(int(INCOMPLETE)):
@@ -289,13 +332,18 @@ def test_a_worker_whose_messages_never_come_is_out_of_reach() -> None:
 
 
 def test_a_worker_is_told_that_its_memory_is_mapped() -> None:
-    """The shell is told of a link's memory; from its answer on all grants say so, those of another link do not."""
+    """The shell is told of a link's memory; from its answer on all grants say so, those
+    of another link do not.
+    """
     ends = Ends()
     memory = m.Memory(1, 2, 3, 4096, b"token")
     ends.links.tend(["w"], 0.0)
     ends.done()
     ends.links.opened(m.LinkOpened("me-1", "ipc://x", "secret", memory), 0.0)
-    assert ends.done() == [c.ConnectLink("me-1", "ipc://x", "secret", memory), m.Grant("me-1", 0, (STREAM,))]
+    assert ends.done() == [
+        c.ConnectLink("me-1", "ipc://x", "secret", memory),
+        m.Grant("me-1", 0, (STREAM,)),
+    ]
     ends.links.mapped(c.MemoryMapped("me-1"), 0.1)
     assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True, sent=0.1)]
     ends.links.grant("w", STREAM)

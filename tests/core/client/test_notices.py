@@ -26,25 +26,37 @@ class Listener:
         assert isinstance(command, c.LogLine)
         self.said.append((command.level, command.text))
 
-    def complain(self, now: float, opened: bool = True, held: bool = True, tasks: m.TaskList = OPEN) -> str:
+    def complain(
+        self, now: float, opened: bool = True, held: bool = True, tasks: m.TaskList = OPEN
+    ) -> str:
         """The last that was said by now."""
         self.telling.complain(now, opened, held, self.reading, tasks)
         return self.said[-1][1] if self.said else ""
 
 
-def opened(delivered: int = 0, finished: bool = False, shared: bool = False, step: int = 0) -> m.IterationOpened:
+def opened(
+    delivered: int = 0, finished: bool = False, shared: bool = False, step: int = 0
+) -> m.IterationOpened:
     return m.IterationOpened("me", 7, OPEN, delivered, finished, shared, step)
 
 
 def test_a_late_reader_is_told_what_others_have_read() -> None:
     """Part of it is gone, or all of it, unless others read on who have it."""
     listener = Listener()
-    for message in (opened(), opened(5, shared=True), opened(5), opened(5, finished=True, shared=True)):
+    for message in (
+        opened(),
+        opened(5, shared=True),
+        opened(5),
+        opened(5, finished=True, shared=True),
+    ):
         listener.telling.joined(message)
     assert not listener.said, "a state may be loaded first"
     listener.telling.wanted()
     assert [level for level, _ in listener.said] == ["warning"] * 2
-    assert "5 elements were delivered before this client joined; this client gets the rest" in listener.said[0][1]
+    assert (
+        "5 elements were delivered before this client joined; this client gets the rest"
+        in listener.said[0][1]
+    )
     assert "job 'job', repetition 2" in listener.said[1][1]
     assert "nothing is left" in listener.said[1][1]
 
@@ -65,18 +77,24 @@ def test_a_successor_is_told_where_it_goes_on() -> None:
     listener.telling.wanted()
     listener.telling.joined(opened(delivered=5))
     listener.telling.joined(opened(step=12))
-    assert listener.said == [("info", "consumer 1 of job 'job' goes on at step 12, where the one before it was")]
+    assert listener.said == [
+        ("info", "consumer 1 of job 'job' goes on at step 12, where the one before it was")
+    ]
 
 
 def test_a_client_that_was_given_up_says_what_goes_to_others() -> None:
     """The numbers of elements that come elsewhere, or may come twice."""
     listener = Listener()
     listener.telling.given_up("It was silent.", 30, 4)
-    assert "It was silent. 30 elements that it held go to others; so do 4 that" in listener.said[0][1]
+    assert (
+        "It was silent. 30 elements that it held go to others; so do 4 that" in listener.said[0][1]
+    )
 
 
 def test_skipped_elements_are_told_now_and_then() -> None:
-    """What fell out of a shared cache is counted over all workers, and told every ten seconds if it grows."""
+    """What fell out of a shared cache is counted over all workers, and told every ten
+    seconds if it grows.
+    """
     listener = Listener(trainer_id="a")
     listener.telling.tell_skipped(0.0)
     listener.telling.count_skipped("link 1", 3)
@@ -93,11 +111,15 @@ def test_a_dispatcher_is_not_waited_for_without_end() -> None:
     telling = Listener().telling
     telling.heard = 10.0
     assert telling.is_too_silent(69.0) == ""
-    assert "tcp://d:1 has not answered for 60 s (dispatcher_timeout=60 s)" in telling.is_too_silent(70.0)
+    assert "tcp://d:1 has not answered for 60 s (dispatcher_timeout=60 s)" in telling.is_too_silent(
+        70.0
+    )
 
 
 def test_a_silent_dispatcher_is_named() -> None:
-    """While it is silent that is said every ten seconds, with what it means for elements that are here."""
+    """While it is silent that is said every ten seconds, with what it means for
+    elements that are here.
+    """
     listener = Listener()
     assert listener.complain(4.0) == ""
     assert listener.complain(6.0).endswith("still trying (dispatcher_timeout=60 s)")
@@ -106,7 +128,9 @@ def test_a_silent_dispatcher_is_named() -> None:
 
 
 def test_what_is_waited_for_is_named() -> None:
-    """No worker, a consumer, a worker that hosts a task, one that has yet to be found, or the end."""
+    """No worker, a consumer, a worker that hosts a task, one that has yet to be found,
+    or the end.
+    """
     listener = Listener()
 
     def waiting(now: float, tasks: m.TaskList = OPEN) -> str:
@@ -133,11 +157,15 @@ def test_a_loop_that_takes_each_element_at_once_waits_for_nothing() -> None:
         if now < 40:
             listener.reading.passed.add(1, now, now + 1)
         listener.complain(float(now))
-    assert [text for _, text in listener.said] == ["waiting for 10 s: no worker has registered at tcp://d:1"]
+    assert [text for _, text in listener.said] == [
+        "waiting for 10 s: no worker has registered at tcp://d:1"
+    ]
 
 
 def test_for_whom_a_state_waits_is_named() -> None:
-    """Until the iteration is open, when it is forgotten; what is said to another client does not count."""
+    """Until the iteration is open, when it is forgotten; what is said to another client
+    does not count.
+    """
     listener = Listener()
     listener.telling.heard = 100.0
     listener.telling.waits(m.ResumeAwaited("other", "nobody"), "me")
@@ -169,15 +197,21 @@ def test_at_the_end_is_told_how_many_are_missing() -> None:
         listener.telling.tell_left_out()
     ((level, text),) = listener.said
     assert level == "warning"
-    assert text.startswith("job 'job', repetition 2, is over without 5 elements that workers could not make")
+    assert text.startswith(
+        "job 'job', repetition 2, is over without 5 elements that workers could not make"
+    )
     assert "as the pipeline wants it (on_error='skip')" in text
     assert "on_poison" not in text
     assert "zmqdata status --worker ADDRESS" in text
 
 
-@pytest.mark.parametrize(("missing", "who"), [(2, "'skip') wants it"), (3, "or the pipeline (on_error")])
+@pytest.mark.parametrize(
+    ("missing", "who"), [(2, "'skip') wants it"), (3, "or the pipeline (on_error")]
+)
 def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str) -> None:
-    """Those that bring their worker down are missing by on_poison; on_error is named only if there are more."""
+    """Those that bring their worker down are missing by on_poison; on_error is named
+    only if there are more.
+    """
     said: list[object] = []
     telling = Notices("job", 2, m.Reader(), "tcp://d:1", 60.0, said.append)
     poison = tuple(m.LeftOutElement(1, number, "map(f)", "died") for number in (7, 8))

@@ -22,17 +22,29 @@ def block(task: int, first: int, count: int) -> m.Block:
 
 def due(ordering: Ordering) -> list[tuple[int, int]]:
     return [
-        (header.task, header.first + at) for header, _, skip, stop in ordering.due() for at in range(skip, stop)
+        (header.task, header.first + at)
+        for header, _, skip, stop in ordering.due()
+        for at in range(skip, stop)
     ]
 
 
 def test_blocks_wait_for_their_turn() -> None:
-    """They are given in parts where the order wants it; what is not in it comes behind, as it has come."""
+    """They are given in parts where the order wants it; what is not in it comes behind,
+    as it has come.
+    """
     ordering = Ordering([(1, 0, 2), (0, 4, 5), (1, 2, 3)], INDICES)
     ordering.add(7000, block(7000, 4, 3), "content")
     assert due(ordering) == []
     ordering.add(7001, block(7001, 0, 4), "content")
-    assert due(ordering) == [(7001, 0), (7001, 1), (7000, 4), (7001, 2), (7000, 5), (7000, 6), (7001, 3)]
+    assert due(ordering) == [
+        (7001, 0),
+        (7001, 1),
+        (7000, 4),
+        (7001, 2),
+        (7000, 5),
+        (7000, 6),
+        (7001, 3),
+    ]
     assert not ordering
 
 
@@ -50,7 +62,9 @@ def test_what_does_not_come_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_any_order_comes_again(seed: int) -> None:
-    """However two tasks' blocks are cut and mixed, the elements of the order come first and all come once."""
+    """However two tasks' blocks are cut and mixed, the elements of the order come first
+    and all come once.
+    """
     draw = random.Random(seed)
     first, order, place = [], [], [0, 0]
     for _ in range(draw.randint(0, 8)):
@@ -91,7 +105,10 @@ def test_the_rest_follows_a_place_in_its_order() -> None:
     passed.others_had(7, ((0, 2),))
     for run in ((7, 2, 4), (7, 4, 5), (8, 0, 3), (7, 5, 6)):
         passed.add(*run)
-    assert passed.at(2) == ({7: RangeSet([(0, 4)]), 8: RangeSet()}, [(7, 4, 5), (8, 0, 3), (7, 5, 6)])
+    assert passed.at(2) == (
+        {7: RangeSet([(0, 4)]), 8: RangeSet()},
+        [(7, 4, 5), (8, 0, 3), (7, 5, 6)],
+    )
     assert passed.at(7) == ({7: RangeSet([(0, 6)]), 8: RangeSet([(0, 3)])}, [])
 
 
@@ -117,7 +134,9 @@ def test_nobody_goes_back_behind_what_is_settled() -> None:
 
 
 def test_what_others_had_counts_but_for_what_may_come_again() -> None:
-    """Of the elements before a number, those to which somebody may go back are not settled."""
+    """Of the elements before a number, those to which somebody may go back are not
+    settled.
+    """
     passed = HandedOut()
     passed.add(7, 2, 4)
     passed.others_had(7, [(0, 6)])
@@ -125,8 +144,12 @@ def test_what_others_had_counts_but_for_what_may_come_again() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=20), st.data())
-def test_every_place_says_what_came_before_it(runs: list[tuple[int, int]], data: st.DataObject) -> None:
-    """Whatever is settled meanwhile, the elements before a place and the runs behind it are what was handed out."""
+def test_every_place_says_what_came_before_it(
+    runs: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Whatever is settled meanwhile, the elements before a place and the runs behind it
+    are what was handed out.
+    """
     passed, numbers, story = HandedOut(), [0, 0, 0], []
     oldest = 0
     for task, count in runs:
@@ -138,6 +161,8 @@ def test_every_place_says_what_came_before_it(runs: list[tuple[int, int]], data:
     place = data.draw(st.integers(oldest, len(story)))
     delivered, order = passed.at(place)
     assert passed.count == len(story)
-    found = sorted((task, n) for task, ranges in delivered.items() for one in ranges for n in range(*one))
+    found = sorted(
+        (task, n) for task, ranges in delivered.items() for one in ranges for n in range(*one)
+    )
     assert found == sorted(story[:place])
     assert [(task, n) for task, first, stop in order for n in range(first, stop)] == story[place:]

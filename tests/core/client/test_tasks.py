@@ -1,4 +1,6 @@
-"""Facts about what a client keeps of each task that it reads, in whatever order blocks come."""
+"""Facts about what a client keeps of each task that it reads, in whatever order blocks
+come.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,25 @@ class Client:
     def places(self, *places: m.TaskPlace) -> None:
         self.reading.list(m.TaskList(1, places, False))
 
-    def arrives(self, task: int, first: int, count: int = 1, skip: int = 0, attempt: int = 1, size: int = 10) -> str:
+    def arrives(
+        self, task: int, first: int, count: int = 1, skip: int = 0, attempt: int = 1, size: int = 10
+    ) -> str:
         self.reading.grants("w")
         header = m.Block(1, task, attempt, first, count, skip, size)
         found = self.reading.current(header)
         return "not current" if found is None else self.reading.take(found, header, "content")
 
-    def take(self, task: int, first: int, stop: int, size: int = 0, attempt: int = 1) -> m.StreamGrant | None:
+    def take(
+        self, task: int, first: int, stop: int, size: int = 0, attempt: int = 1
+    ) -> m.StreamGrant | None:
         grants = self.reading.hand_out(c.TakenElements(task, attempt, first, stop, size))
         return grants["w"][0] if "w" in grants else None
 
 
 def test_blocks_are_delivered_as_they_come() -> None:
-    """Each is delivered at once, without what somebody else has had of it, and waits to be taken."""
+    """Each is delivered at once, without what somebody else has had of it, and waits to
+    be taken.
+    """
     client = Client(1)
     assert client.arrives(1, 4, 3, skip=1) == ""
     [delivered] = client.done
@@ -52,7 +60,9 @@ def test_what_came_before_is_not_delivered_again() -> None:
 
 
 def test_more_than_was_granted_is_a_breach() -> None:
-    """A block beyond the credit is not taken; the text says what was sent and what was granted."""
+    """A block beyond the credit is not taken; the text says what was sent and what was
+    granted.
+    """
     client = Client(1)
     client.arrives(1, 0, FIRST_ELEMENTS)
     text = client.arrives(1, FIRST_ELEMENTS, 1)
@@ -62,7 +72,9 @@ def test_more_than_was_granted_is_a_breach() -> None:
 
 
 def test_only_listed_tasks_of_the_present_attempt_count() -> None:
-    """Messages of other attempts, of tasks that left the list, and of unknown ones are not current."""
+    """Messages of other attempts, of tasks that left the list, and of unknown ones are
+    not current.
+    """
     client = Client(1, 2)
     assert client.arrives(1, 0, attempt=2) == client.arrives(3, 0) == "not current"
     client.places(m.TaskPlace(2, 1, "w", "w"))
@@ -108,7 +120,9 @@ def test_it_is_over_when_nothing_is_owed_and_nothing_waits() -> None:
 
 
 def test_a_worker_is_told_when_it_should_know_at_once() -> None:
-    """That is when nothing of its task waits any more, or a good part of the grant was used."""
+    """That is when nothing of its task waits any more, or a good part of the grant was
+    used.
+    """
     client = Client(1)
     client.arrives(1, 0, FIRST_ELEMENTS)
     assert client.take(1, 0, 1) is None
@@ -127,7 +141,9 @@ def test_a_limit_bounds_what_is_on_its_way() -> None:
 
 
 def test_reports_are_repeated_until_they_are_acknowledged() -> None:
-    """What was handed out is reported by task, merged, and as counted to the worker once the dispatcher has said so."""
+    """What was handed out is reported by task, merged, and as counted to the worker
+    once the dispatcher has said so.
+    """
     client = Client(1)
     client.arrives(1, 0, 6)
     client.take(1, 0, 2)
@@ -163,7 +179,9 @@ def test_a_task_without_a_host_has_no_address() -> None:
 
 
 def test_elements_that_were_handed_out_once_come_in_that_order_again() -> None:
-    """What comes earlier waits, also for its reader; then everything is delivered as it comes."""
+    """What comes earlier waits, also for its reader; then everything is delivered as it
+    comes.
+    """
     client = Client(1, 2)
     client.reading.keep_order([(0, 0, 2), (1, 0, 1)], {1: 0, 2: 1})
     client.arrives(2, 0, 2)

@@ -23,7 +23,9 @@ from zmqdata.errors import (
 )
 from zmqdata.splits import IndexSplits
 
-DESCRIPTION = m.DatasetDescription("digest", "print:code:f", (IndexSplits(10),), "", None, 10, None, "3.11", "0")
+DESCRIPTION = m.DatasetDescription(
+    "digest", "print:code:f", (IndexSplits(10),), "", None, 10, None, "3.11", "0"
+)
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
 
 
@@ -37,22 +39,38 @@ def objection(
     """What is said against a job next to which ``job`` exists."""
     state = DispatcherState()
     state.apply(u.RegisterDatasetUpdate("dataset", DESCRIPTION))
-    state.apply(u.RegisterDatasetUpdate("other", structs.replace(DESCRIPTION, fingerprint="another")))
+    state.apply(
+        u.RegisterDatasetUpdate("other", structs.replace(DESCRIPTION, fingerprint="another"))
+    )
     for name, python in (("edited", "3.11"), ("elsewhere", "3.12")):
         state.apply(
-            u.RegisterDatasetUpdate(name, structs.replace(DESCRIPTION, fingerprint="print:code:g", python=python))
+            u.RegisterDatasetUpdate(
+                name, structs.replace(DESCRIPTION, fingerprint="print:code:g", python=python)
+            )
         )
-    state.apply(u.RegisterDatasetUpdate("valued", structs.replace(DESCRIPTION, fingerprint="print:values:f")))
+    state.apply(
+        u.RegisterDatasetUpdate(
+            "valued", structs.replace(DESCRIPTION, fingerprint="print:values:f")
+        )
+    )
     state.apply(u.RegisterDatasetUpdate("bare", structs.replace(DESCRIPTION, fingerprint="print")))
-    state.apply(u.RegisterDatasetUpdate("whole", structs.replace(DESCRIPTION, sources=None, unsplittable="no splits")))
+    state.apply(
+        u.RegisterDatasetUpdate(
+            "whole", structs.replace(DESCRIPTION, sources=None, unsplittable="no splits")
+        )
+    )
     state.apply(u.CreateJobUpdate(JOB))
     state.apply(u.RegisterDatasetUpdate("endless", structs.replace(DESCRIPTION, cardinality=-1)))
-    ask = m.OpenIteration("k", structs.replace(JOB, **changes), repetition, m.Reader(consumer), local)
+    ask = m.OpenIteration(
+        "k", structs.replace(JOB, **changes), repetition, m.Reader(consumer), local
+    )
     return Admission(state, placement or placed("tcp://a")).objection(ask)
 
 
 def test_equal_parameters_are_admitted() -> None:
-    """A second client of a job with the same parameters has nothing against it, whatever is not compared."""
+    """A second client of a job with the same parameters has nothing against it,
+    whatever is not compared.
+    """
     assert objection() is None
     assert objection(block_elements=5, consumer_timeout=1.0, task_timeout=1.0) is None
 
@@ -75,13 +93,18 @@ def test_every_parameter_must_agree(changes: dict[str, Any], text: str) -> None:
     """A job that exists with another parameter is refused, and both sides are named."""
     error, said = objection(**changes)
     assert error is InvalidArgumentError
-    assert "Tried to create job with name job, but found an existing job with different parameters" in said
+    assert (
+        "Tried to create job with name job, but found an existing job with different parameters"
+        in said
+    )
     assert text in said
 
 
 @pytest.mark.parametrize("dataset", ["valued", "elsewhere", "bare"])
 def test_what_functions_hold_is_each_reader_s_own(dataset: str) -> None:
-    """Other values in the same functions, and functions that cannot be compared, are no other dataset."""
+    """Other values in the same functions, and functions that cannot be compared, are no
+    other dataset.
+    """
     assert objection(dataset_id=dataset) is None
 
 
@@ -96,10 +119,14 @@ def test_what_functions_hold_is_each_reader_s_own(dataset: str) -> None:
 )
 @pytest.mark.parametrize("job", ["job", "new"])
 def test_an_id_must_mean_what_the_client_knows(known: str, told: str, job: str) -> None:
-    """A client that knows other content under an id is refused, in a job that is there as in a new one."""
+    """A client that knows other content under an id is refused, in a job that is there
+    as in a new one.
+    """
     error, said = objection(name=job, fingerprint=known)
     assert error is FailedPreconditionError
-    assert said.startswith(f"The dataset with id dataset has another content than this client knows. {told} ")
+    assert said.startswith(
+        f"The dataset with id dataset has another content than this client knows. {told} "
+    )
     assert "from_dataset_id() again" in said
     assert objection(name=job, fingerprint=DESCRIPTION.fingerprint) is None
 
@@ -133,7 +160,9 @@ def test_static_sharding_needs_a_list_of_workers(mode: str) -> None:
 
 
 def test_local_reads_need_a_local_worker() -> None:
-    """LOCAL without a worker in the same process is refused; one of another cluster does not count."""
+    """LOCAL without a worker in the same process is refused; one of another cluster
+    does not count.
+    """
     error, said = objection(name="new", target_workers="LOCAL", local=("tcp://elsewhere",))
     assert error is InvalidArgumentError
     assert "Local reads require local tf.data workers, but no local worker is found" in said
@@ -141,7 +170,9 @@ def test_local_reads_need_a_local_worker() -> None:
 
 
 def test_static_parts_of_pairs_need_a_local_worker() -> None:
-    """In a COLOCATED deployment static sharding with AUTO reads locally or not at all."""
+    """In a COLOCATED deployment static sharding with AUTO reads locally or not at
+    all.
+    """
     pairs = placed("a", places=Listed("a"), colocated=True)
     error, said = objection(pairs, name="new", processing_mode="FILE_OR_DATA")
     assert error is InvalidArgumentError
@@ -159,7 +190,10 @@ def test_a_cache_needs_an_endless_dataset_and_one_repetition() -> None:
     """Trainers share a window of what never ends, and read it once."""
     assert objection(name="new", dataset_id="endless", cache=True) is None
     error, said = objection(name="new", cache=True)
-    assert (error, "requires the input dataset to be infinite. The" in said) == (InvalidArgumentError, True)
+    assert (error, "requires the input dataset to be infinite. The" in said) == (
+        InvalidArgumentError,
+        True,
+    )
     error, said = objection(name="new", dataset_id="endless", cache=True, repetition=2)
     assert (error, "Got repetition 2 of job new" in said) == (InvalidArgumentError, True)
 
@@ -182,21 +216,52 @@ def test_numbered_consumers_are_admitted() -> None:
         ({"consumer": None}, InvalidArgumentError, "consumers 0 to 1, got consumer_index=None"),
         ({"consumer": 2}, InvalidArgumentError, "consumers 0 to 1, got consumer_index=2"),
         ({"consumer": -1}, InvalidArgumentError, "got consumer_index=-1"),
-        ({"finite": "stop"}, InvalidArgumentError, "finite must be None, 'drop' or 'pad', got 'stop'"),
-        ({"target_workers": "LOCAL"}, InvalidArgumentError, "Coordinated reads require non-local workers"),
-        ({"cache": True}, InvalidArgumentError, "Cross-trainer caching does not support coordinated reads. "),
-        ({"finite": None}, FailedPreconditionError, "has cardinality 10. Consider adding a .repeat()"),
+        (
+            {"finite": "stop"},
+            InvalidArgumentError,
+            "finite must be None, 'drop' or 'pad', got 'stop'",
+        ),
+        (
+            {"target_workers": "LOCAL"},
+            InvalidArgumentError,
+            "Coordinated reads require non-local workers",
+        ),
+        (
+            {"cache": True},
+            InvalidArgumentError,
+            "Cross-trainer caching does not support coordinated reads. ",
+        ),
+        (
+            {"finite": None},
+            FailedPreconditionError,
+            "has cardinality 10. Consider adding a .repeat()",
+        ),
     ],
 )
-def test_numbered_consumers_have_rules(changes: dict[str, Any], error: type[Exception], text: str) -> None:
-    """Numbers that do not fit, what excludes coordinated reads, and an end without a rule are refused."""
+def test_numbered_consumers_have_rules(
+    changes: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    """Numbers that do not fit, what excludes coordinated reads, and an end without a
+    rule are refused.
+    """
     found, said = objection(**ROUNDS | changes)
     assert (found, text in said) == (error, True)
 
 
-@pytest.mark.parametrize("changes", [{"num_consumers": MOST_CONSUMERS + 1}, {"num_consumers": 1, "num_tasks": 1 << 40}])
+@pytest.mark.parametrize(
+    "changes", [{"num_consumers": MOST_CONSUMERS + 1}, {"num_consumers": 1, "num_tasks": 1 << 40}]
+)
 def test_a_job_is_not_of_any_size(changes: dict[str, Any]) -> None:
     """Numbers by which memory would be taken have a limit, of which the text tells."""
     error, text = objection(name="new", consumer=0, finite="drop", **changes)
     assert (error, "at most" in text) == (ResourceExhaustedError, True)
-    assert objection(name="new", consumer=0, finite="drop", num_consumers=MOST_CONSUMERS, num_tasks=MOST_TASKS) is None
+    assert (
+        objection(
+            name="new",
+            consumer=0,
+            finite="drop",
+            num_consumers=MOST_CONSUMERS,
+            num_tasks=MOST_TASKS,
+        )
+        is None
+    )

@@ -1,4 +1,6 @@
-"""Facts about checkpoints that clients bring: which can be believed, and what several say together."""
+"""Facts about checkpoints that clients bring: which can be believed, and what several
+say together.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ from zmqdata.core.dispatcher.state.outbox import derived
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.core.ranges import RangeSet
-from zmqdata.errors import DataLossError, DataServiceError, FailedPreconditionError, InvalidArgumentError
+from zmqdata.errors import (
+    DataLossError,
+    DataServiceError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+)
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 SOURCES = (IndexSplits(100),)
@@ -29,7 +36,9 @@ TASK = m.TaskPart(0, 5, None, (0,), ((Split(0, 0, 10), Split(0, 20, 25)),), (), 
 
 
 def checkpoint(*tasks: m.TaskPart, **changes: Any) -> m.Checkpoint:
-    plain = m.Checkpoint(1, JOB, "print:other", 0, 11, 0, m.Reader(), "k", ("k",), (), tasks or (TASK,))
+    plain = m.Checkpoint(
+        1, JOB, "print:other", 0, 11, 0, m.Reader(), "k", ("k",), (), tasks or (TASK,)
+    )
     return replace(plain, **changes)
 
 
@@ -38,17 +47,29 @@ def asked(content: bytes, job: m.JobParameters = JOB, **changes: Any) -> m.OpenI
 
 
 def test_a_checkpoint_that_fits_is_read() -> None:
-    """Other code of functions is no reason to refuse it, nor another name of the job."""
+    """Other code of functions is no reason to refuse it, nor another name of the
+    job.
+    """
     one = checkpoint()
-    assert read_checkpoint(asked(m.encode_checkpoint(one), replace(JOB, name="other")), DATASET) == one
+    assert (
+        read_checkpoint(asked(m.encode_checkpoint(one), replace(JOB, name="other")), DATASET) == one
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"fingerprint": "another:code"}, FailedPreconditionError, "fingerprint another, this one has print"),
+        (
+            {"fingerprint": "another:code"},
+            FailedPreconditionError,
+            "fingerprint another, this one has print",
+        ),
         ({"version": 3}, InvalidArgumentError, "version 3"),
-        ({"job": replace(JOB, processing_mode="OFF")}, InvalidArgumentError, "processing_mode was OFF"),
+        (
+            {"job": replace(JOB, processing_mode="OFF")},
+            InvalidArgumentError,
+            "processing_mode was OFF",
+        ),
         ({"job": replace(JOB, num_consumers=2)}, InvalidArgumentError, "num_consumers was 2"),
         ({"job": replace(JOB, num_tasks=2)}, InvalidArgumentError, "num_tasks was 2"),
         ({"reader": m.Reader(1)}, InvalidArgumentError, "consumer_index was 1"),
@@ -56,7 +77,9 @@ def test_a_checkpoint_that_fits_is_read() -> None:
         ({"job": replace(JOB, cache=True)}, InvalidArgumentError, "cache"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes: dict[str, Any], error: type[Exception], text: str) -> None:
+def test_what_does_not_fit_is_refused(
+    changes: dict[str, Any], error: type[Exception], text: str
+) -> None:
     """The text says what differs."""
     with pytest.raises(error, match=text):
         read_checkpoint(asked(m.encode_checkpoint(checkpoint(**changes))), DATASET)
@@ -67,7 +90,9 @@ def with_checksum(content: bytes) -> bytes:
 
 
 def test_what_is_no_checkpoint_is_refused() -> None:
-    """Neither rubbish nor too much of it is taken, and a newer form is told by its version alone."""
+    """Neither rubbish nor too much of it is taken, and a newer form is told by its
+    version alone.
+    """
     for content in (b"rubbish", b"", msgspec.msgpack.encode({"version": 1})):
         with pytest.raises(DataLossError, match="damaged"):
             read_checkpoint(asked(content), DATASET)
@@ -76,12 +101,16 @@ def test_what_is_no_checkpoint_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="MB"):
         read_checkpoint(asked(b"x" * (MOST_CHECKPOINT_BYTES + 1)), DATASET)
     with pytest.raises(InvalidArgumentError, match="version 9"):
-        read_checkpoint(asked(with_checksum(msgspec.msgpack.encode({"version": 9, "new": True}))), DATASET)
+        read_checkpoint(
+            asked(with_checksum(msgspec.msgpack.encode({"version": 9, "new": True}))), DATASET
+        )
 
 
 @given(data=st.data(), seed=st.integers(0, (1 << 64) - 1))
 def test_a_flipped_bit_is_found(data: st.DataObject, seed: int) -> None:
-    """Whatever is changed in an encoded checkpoint, or missing at its end, it is refused as damaged."""
+    """Whatever is changed in an encoded checkpoint, or missing at its end, it is
+    refused as damaged.
+    """
     content = bytearray(m.encode_checkpoint(checkpoint(replace(TASK, seed=seed))))
     at = data.draw(st.integers(0, len(content) - 1))
     with pytest.raises(DataLossError, match="damaged"):
@@ -140,7 +169,9 @@ def test_readers_of_different_iterations_do_not_go_on_together() -> None:
 
 def test_what_two_readers_know_is_put_together() -> None:
     """The longer ledger, all states, and all that either has delivered."""
-    early = replace(TASK, ledger=((Split(0, 0, 10), Split(0, 20, 22)),), states=(m.TaskState(3, b"3", (0,)),))
+    early = replace(
+        TASK, ledger=((Split(0, 0, 10), Split(0, 20, 22)),), states=(m.TaskState(3, b"3", (0,)),)
+    )
     late = replace(
         TASK, bases=(1,), ledger=((Split(0, 20, 25), Split(0, 30, 31)),), states=(m.TaskState(9, b"9", (1,)),),
         delivered=((7, 9),), total=40,
@@ -188,8 +219,12 @@ def test_holes_are_handed_out_again() -> None:
 
 
 def test_holes_of_a_repetition_before_are_handed_out_too() -> None:
-    """A task of which no reader had heard may have begun them when others were told that it is over."""
-    ahead = replace(TASK, index=1, ledger=((Split(0, 30, 100), Split(0, 100, 100), Split(1, 0, 4)),))
+    """A task of which no reader had heard may have begun them when others were told
+    that it is over.
+    """
+    ahead = replace(
+        TASK, index=1, ledger=((Split(0, 30, 100), Split(0, 100, 100), Split(1, 0, 4)),)
+    )
     for behind in (TASK, replace(TASK, total=7)):
         state = begun(checkpoint(behind, ahead))
         assert state.iterations[2000].cursors[0].returned == [Split(0, 10, 20), Split(0, 25, 30)]
@@ -205,18 +240,26 @@ def test_holes_of_a_repetition_before_are_handed_out_too() -> None:
         ((Split(0, 0, 100),), 12, 1),
     ],
 )
-def test_somebody_can_take_what_is_left(ledger: tuple[Split, ...], total: int | None, count: int) -> None:
-    """Where all known tasks were told that a repetition is over, of which splits are left, there is one task more."""
+def test_somebody_can_take_what_is_left(
+    ledger: tuple[Split, ...], total: int | None, count: int
+) -> None:
+    """Where all known tasks were told that a repetition is over, of which splits are
+    left, there is one task more.
+    """
     state = begun(checkpoint(replace(TASK, ledger=(ledger,), total=total)))
     assert [task.index for task in state.iterations[2000].tasks.values()] == [*range(count)]
 
 
 def test_tasks_that_nobody_knows_begin() -> None:
-    """Where their number is fixed, all of them are there, each with its own next split."""
+    """Where their number is fixed, all of them are there, each with its own next
+    split.
+    """
     job = replace(JOB, num_tasks=3, num_consumers=1, finite="drop")
     task = m.TaskPart(1, 5, 1, (0,), ((Split(0, 1, 8, step=3),),), (), (), None)
     view = m.View(0, ((0, 0), (1, 0), (2, 0)))
-    state = begun(checkpoint(task, job=job, num_shards=3, reader=m.Reader(0), parts=(), step=2, views=(view,)))
+    state = begun(
+        checkpoint(task, job=job, num_shards=3, reader=m.Reader(0), parts=(), step=2, views=(view,))
+    )
     tasks = list(state.iterations[2000].tasks.values())
     assert [(one.index, one.seed, one.cursors[0].next) for one in tasks] == [
         (0, derived(11, 0), 0),
@@ -238,7 +281,9 @@ def test_consumers_that_do_not_say_what_they_read_are_refused() -> None:
 
 PLACES = st.integers(-2, 130)
 SPLITS = st.builds(Split, PLACES, PLACES, PLACES, st.just(()), st.sampled_from([1, 1, 3, 0]))
-STATES = st.builds(m.TaskState, PLACES, st.binary(max_size=3), st.lists(PLACES, max_size=2).map(tuple))
+STATES = st.builds(
+    m.TaskState, PLACES, st.binary(max_size=3), st.lists(PLACES, max_size=2).map(tuple)
+)
 PAIRS = st.lists(st.tuples(PLACES, PLACES), max_size=3).map(tuple)
 TASKS = st.builds(
     m.TaskPart, PLACES, PLACES, st.none() | PLACES, st.lists(PLACES, min_size=1, max_size=2).map(tuple),
@@ -251,8 +296,13 @@ VIEWS = st.lists(st.builds(m.View, PLACES, PAIRS), max_size=2).map(tuple)
 @settings(max_examples=400)
 @given(data=st.data())
 def test_whatever_is_brought_is_refused_or_taken(data: Any) -> None:
-    """Nothing that can be decoded does anything but fail with an error of ours, or make a sound state."""
-    coordinated, static = replace(JOB, num_consumers=1, finite="drop"), replace(JOB, processing_mode="DATA")
+    """Nothing that can be decoded does anything but fail with an error of ours, or make
+    a sound state.
+    """
+    coordinated, static = (
+        replace(JOB, num_consumers=1, finite="drop"),
+        replace(JOB, processing_mode="DATA"),
+    )
     job = data.draw(st.sampled_from([JOB, coordinated, static]))
     one = checkpoint(
         tasks=tuple(data.draw(st.lists(TASKS, max_size=3))), num_shards=data.draw(PLACES), views=data.draw(VIEWS),

@@ -18,12 +18,16 @@ from zmqdata.splits import IndexSplits
 from zmqdata.testing import Transcript
 
 DIGEST = hashlib.sha256(b"pipeline").hexdigest()
-DESCRIPTION = m.DatasetDescription(DIGEST, "print", (IndexSplits(10),), "", None, -1, None, "3.11", "0")
+DESCRIPTION = m.DatasetDescription(
+    DIGEST, "print", (IndexSplits(10),), "", None, -1, None, "3.11", "0"
+)
 JOB = m.JobParameters("job", "dataset", "OFF", num_consumers=2, consumer_timeout=60.0)
 
 
 class Desk(Transcript):
-    """A dispatcher core with a dataset and workers, and clients that read as consumers."""
+    """A dispatcher core with a dataset and workers, and clients that read as
+    consumers.
+    """
 
     core: DispatcherCore
 
@@ -44,7 +48,9 @@ class Desk(Transcript):
         self.hear(client, m.ClientHeartbeat(client, -1, 0, {}, steps, near))
 
     def ends(self, worker: str, task: int, total: int, attempt: int = 1) -> None:
-        self.hear(worker, m.WorkerHeartbeat(worker, (m.TaskReport(task, attempt, total, total),), ()))
+        self.hear(
+            worker, m.WorkerHeartbeat(worker, (m.TaskReport(task, attempt, total, total),), ())
+        )
 
     @property
     def iteration(self) -> Iteration:
@@ -70,15 +76,21 @@ def started(workers: int = 2, **job: Any) -> Desk:
 
 
 def test_consumers_begin_when_all_are_there() -> None:
-    """The first view has the tasks that there are; until then everybody is told who is missing."""
+    """The first view has the tasks that there are; until then everybody is told who is
+    missing.
+    """
     desk = Desk()
     desk.open("k", 0)
     assert desk.sent(m.IterationOpened).task_list.plan == m.Plan((), 0, {}, (1,))
     desk.open("l", 1)
     plan = desk.sent(m.IterationOpened).task_list.plan
     indices = tuple((task, index) for index, task in enumerate(desk.tasks))
-    assert plan == m.Plan((m.View(0, tuple((task, 0) for task in desk.tasks)),), 4, {}, indices=indices)
-    assert {message.client: message.task_list.plan for message in desk.all_of(m.TasksChanged)}["k"] == plan
+    assert plan == m.Plan(
+        (m.View(0, tuple((task, 0) for task in desk.tasks)),), 4, {}, indices=indices
+    )
+    assert {message.client: message.task_list.plan for message in desk.all_of(m.TasksChanged)}[
+        "k"
+    ] == plan
 
 
 def test_consumers_begin_with_the_first_worker() -> None:
@@ -103,7 +115,9 @@ def test_the_horizon_moves_when_somebody_is_near() -> None:
 
 
 def test_a_new_task_takes_its_turn_at_the_horizon() -> None:
-    """A worker that joins gets a task, which is read from the step on that nobody may have reached."""
+    """A worker that joins gets a task, which is read from the step on that nobody may
+    have reached.
+    """
     desk = started(workers=1)
     desk.add_worker("late")
     assert len(desk.plan.views) == 1
@@ -113,7 +127,9 @@ def test_a_new_task_takes_its_turn_at_the_horizon() -> None:
 
 
 def test_a_task_that_has_ended_leaves_at_the_horizon() -> None:
-    """Consumers are told its total at once, pass its steps until then, and read the others behind."""
+    """Consumers are told its total at once, pass its steps until then, and read the
+    others behind.
+    """
     desk = started(finite="drop")
     first, second = desk.tasks
     desk.ends("w0", first, 1)
@@ -144,7 +160,9 @@ def test_nothing_moves_at_the_end() -> None:
 
 
 def test_who_comes_for_a_lost_worker_begins_no_other_copy() -> None:
-    """Copies that end are read once for each worker that there was, however often workers come and go."""
+    """Copies that end are read once for each worker that there was, however often
+    workers come and go.
+    """
     desk = started(finite="drop")
     first, second = desk.tasks
     desk.ends("w0", first, 5)
@@ -156,7 +174,9 @@ def test_who_comes_for_a_lost_worker_begins_no_other_copy() -> None:
 
 
 def test_a_lost_task_goes_on_elsewhere_at_once() -> None:
-    """Nobody is asked what it holds: consumers tell the new host; it makes what somebody has not reported."""
+    """Nobody is asked what it holds: consumers tell the new host; it makes what
+    somebody has not reported.
+    """
     desk = started()
     desk.beat("k", steps=4)
     desk.beat("l", steps=2)
@@ -181,7 +201,9 @@ def test_what_nobody_may_have_read_is_not_believed() -> None:
 
 
 def test_a_living_consumer_keeps_its_place() -> None:
-    """Who wants it is refused as soon as the other one has spoken, and told how far that one has come."""
+    """Who wants it is refused as soon as the other one has spoken, and told how far
+    that one has come.
+    """
     desk = started()
     desk.beat("l", steps=3)
     desk.now += 1.0
@@ -197,7 +219,9 @@ def test_a_living_consumer_keeps_its_place() -> None:
 
 
 def test_forgiven_silence_is_no_sign_of_a_consumer() -> None:
-    """Who wants a place is not refused because nobody was heard for a while: its holder itself has to speak."""
+    """Who wants a place is not refused because nobody was heard for a while: its holder
+    itself has to speak.
+    """
     desk = started()
     desk.beat("l", steps=3)
     desk.now += 1.0
@@ -237,7 +261,9 @@ def test_a_consumer_that_was_silent_for_too_long_gives_way() -> None:
 
 
 def test_an_only_consumer_that_workers_hear_keeps_its_place() -> None:
-    """It reads on though the dispatcher cannot hear it; once workers hear it no more either its successor may come."""
+    """It reads on though the dispatcher cannot hear it; once workers hear it no more
+    either its successor may come.
+    """
     desk = Desk(num_consumers=1)
     desk.open("k", 0)
     desk.hear("k", m.ClientHeartbeat("k", -1, 0, {}, alone=True))
@@ -272,7 +298,9 @@ def test_a_place_that_was_left_is_free() -> None:
 
 
 def test_those_who_wait_are_not_kept_waiting_for_ever() -> None:
-    """After ``consumer_timeout`` all get the same error, whoever comes later too; it says how many came."""
+    """After ``consumer_timeout`` all get the same error, whoever comes later too; it
+    says how many came.
+    """
     desk = Desk()
     desk.open("k", 0)
     for _ in range(59):
@@ -291,7 +319,9 @@ def test_those_who_wait_are_not_kept_waiting_for_ever() -> None:
 
 
 def test_silence_between_two_heartbeats_is_waiting_too() -> None:
-    """A ``client_timeout`` shorter than a heartbeat does not begin the wait anew with each of them."""
+    """A ``client_timeout`` shorter than a heartbeat does not begin the wait anew with
+    each of them.
+    """
     desk = Desk(times=DispatcherTimes(client_timeout=0.3), consumer_timeout=10.0)
     desk.open("k", 0)
     for _ in range(11):
@@ -302,7 +332,9 @@ def test_silence_between_two_heartbeats_is_waiting_too() -> None:
 
 
 def test_the_dead_wait_for_nobody() -> None:
-    """An iteration whose consumers say nothing any more does not fail: it may be gone on with."""
+    """An iteration whose consumers say nothing any more does not fail: it may be gone
+    on with.
+    """
     desk = Desk()
     desk.open("k", 0)
     desk.wait(200.0)
@@ -310,7 +342,9 @@ def test_the_dead_wait_for_nobody() -> None:
 
 
 def test_who_can_read_to_the_end_waits_for_nobody() -> None:
-    """The goodbye of a consumer may be lost: that ends nothing for others who have yet to take their last steps."""
+    """The goodbye of a consumer may be lost: that ends nothing for others who have yet
+    to take their last steps.
+    """
     desk = started(workers=1, finite="drop")
     desk.ends("w0", desk.tasks[0], 4)
     desk.hear("l", m.CloseIteration("l", 0, {}, 1))
@@ -323,7 +357,9 @@ def test_who_can_read_to_the_end_waits_for_nobody() -> None:
 
 
 def test_workers_are_told_what_nobody_waits_for() -> None:
-    """Where a consumer has no client: what is behind each of them, and once others can read to the end, all of it."""
+    """Where a consumer has no client: what is behind each of them, and once others can
+    read to the end, all of it.
+    """
     desk = started(workers=1, finite="drop")
     task = desk.tasks[0]
     desk.beat("k", steps=2)
@@ -379,13 +415,25 @@ def test_nothing_is_remembered_of_jobs_that_are_gone() -> None:
         ({}, 2, "InvalidArgumentError", "got consumer_index=2"),
         ({"num_consumers": 0}, 0, "InvalidArgumentError", "num_consumers=0"),
         ({"num_consumers": None}, 0, "InvalidArgumentError", "give num_consumers too"),
-        ({"num_consumers": None, "finite": "drop"}, None, "InvalidArgumentError", "give num_consumers too"),
+        (
+            {"num_consumers": None, "finite": "drop"},
+            None,
+            "InvalidArgumentError",
+            "give num_consumers too",
+        ),
         ({"finite": "keep"}, 0, "InvalidArgumentError", "'drop' or 'pad', got 'keep'"),
-        ({"target_workers": "LOCAL"}, 0, "InvalidArgumentError", "Coordinated reads require non-local workers"),
+        (
+            {"target_workers": "LOCAL"},
+            0,
+            "InvalidArgumentError",
+            "Coordinated reads require non-local workers",
+        ),
         ({"cache": True}, 0, "InvalidArgumentError", "does not support coordinated reads"),
     ],
 )
-def test_what_is_no_consumer_is_refused(changes: Any, consumer: int | None, error: str, text: str) -> None:
+def test_what_is_no_consumer_is_refused(
+    changes: Any, consumer: int | None, error: str, text: str
+) -> None:
     """The dispatcher checks what a client asks for, whoever wrote that client."""
     desk = Desk(**changes)
     desk.hear("k", m.OpenIteration("k", desk.job, 0, m.Reader(consumer)))
@@ -403,7 +451,9 @@ def test_finite_input_is_refused_without_a_rule() -> None:
     desk.open("k", 0)
     refusal = desk.sent(m.RequestRefused)
     assert refusal.error == "FailedPreconditionError"
-    assert "Round robin reads require that the input dataset has infinite cardinality" in refusal.text
+    assert (
+        "Round robin reads require that the input dataset has infinite cardinality" in refusal.text
+    )
     assert "but the dataset has cardinality 100" in refusal.text
     desk.job = structs.replace(desk.job, finite="pad")
     desk.open("k", 0)
@@ -411,7 +461,9 @@ def test_finite_input_is_refused_without_a_rule() -> None:
 
 
 def given_up() -> Desk:
-    """Consumer 1 had reported three steps when it was silent for too long; consumer 0 reads on."""
+    """Consumer 1 had reported three steps when it was silent for too long; consumer 0
+    reads on.
+    """
     desk = Desk(times=DispatcherTimes(client_timeout=10.0))
     desk.open("k", 0)
     desk.open("l", 1)
@@ -430,7 +482,9 @@ def come_back(desk: Desk) -> None:
 
 
 def test_who_had_a_seat_is_kept_in_snapshots() -> None:
-    """A dispatcher that begins anew knows, too, who was the last to read as a consumer that nobody is."""
+    """A dispatcher that begins anew knows, too, who was the last to read as a consumer
+    that nobody is.
+    """
     desk, state = given_up(), DispatcherState()
     for update in snapshot(desk.core.state):
         state.apply(update)
@@ -459,5 +513,8 @@ def test_a_consumer_that_was_replaced_is_told_so(there: bool) -> None:
     come_back(desk)
     refused = desk.sent(m.RequestRefused)
     assert refused.error == "FailedPreconditionError"
-    assert "Consumer 1 of job job was silent for longer than client_timeout and has been replaced" in refused.text
+    assert (
+        "Consumer 1 of job job was silent for longer than client_timeout and has been replaced"
+        in refused.text
+    )
     assert "has already reached 4" in refused.text

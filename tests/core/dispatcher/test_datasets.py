@@ -16,7 +16,9 @@ from zmqdata.elements.specs import TensorSpec, encode_spec
 from zmqdata.splits import IndexSplits
 
 SPEC = encode_spec({"x": TensorSpec((None,), "int8"), "y": TensorSpec((), "int64")})
-DESCRIPTION = m.DatasetDescription("0" * 64, "print", (IndexSplits(10),), "", SPEC, 10, None, "3.11", "0")
+DESCRIPTION = m.DatasetDescription(
+    "0" * 64, "print", (IndexSplits(10),), "", SPEC, 10, None, "3.11", "0"
+)
 GC = 300.0
 
 
@@ -25,7 +27,9 @@ def digest(number: int) -> str:
 
 
 class Shelf:
-    """Datasets of a dispatcher, one of them registered under a chosen id, and what was decided since last asked."""
+    """Datasets of a dispatcher, one of them registered under a chosen id, and what was
+    decided since last asked.
+    """
 
     def __init__(self, gc_timeout: float = GC) -> None:
         self.out = Outbox(1)
@@ -44,9 +48,13 @@ class Shelf:
         (found,) = (one for one in self.done() if isinstance(one, kind))
         return found
 
-    def register(self, name: str | None, now: float = 0.0, keep: bool = False, **changes: Any) -> None:
+    def register(
+        self, name: str | None, now: float = 0.0, keep: bool = False, **changes: Any
+    ) -> None:
         description = structs.replace(DESCRIPTION, **changes)
-        self.datasets.register("peer", m.RegisterDataset("request", name, description, b"bytes", keep), now)
+        self.datasets.register(
+            "peer", m.RegisterDataset("request", name, description, b"bytes", keep), now
+        )
 
     def own(self, number: int, now: float = 0.0, keep: bool = False) -> str:
         """Registers a dataset without an id."""
@@ -56,7 +64,9 @@ class Shelf:
 
 
 def test_a_dataset_is_stored_once() -> None:
-    """The same pipeline keeps its id, whoever registers it; a different one gets the next."""
+    """The same pipeline keeps its id, whoever registers it; a different one gets the
+    next.
+    """
     shelf = Shelf()
     shelf.register(None)
     assert shelf.only(m.DatasetRegistered).dataset_id == "dataset"
@@ -76,12 +86,15 @@ def test_a_chosen_id_is_not_taken_away() -> None:
 
 
 def test_other_content_under_a_known_id_is_not_taken_in_silence() -> None:
-    """The first one stays, and the log says so; the same content once more is nothing to talk about."""
+    """The first one stays, and the log says so; the same content once more is nothing
+    to talk about.
+    """
     shelf = Shelf()
     shelf.register("dataset", digest=digest(1), fingerprint="other")
     found = shelf.done()
     assert [one.text for one in found if isinstance(one, c.LogLine)] == [
-        "dataset dataset is registered again with other content, which is not taken: the first one stays"
+        "dataset dataset is registered again with other content, which is not taken: the first one "
+        "stays"
     ]
     assert found[-1] == m.DatasetRegistered("request", "dataset")
     shelf.register("dataset", digest=digest(1))
@@ -90,7 +103,9 @@ def test_other_content_under_a_known_id_is_not_taken_in_silence() -> None:
 
 
 def test_an_id_stands_for_one_structure() -> None:
-    """Registering something else under a known id is an error that shows the difference."""
+    """Registering something else under a known id is an error that shows the
+    difference.
+    """
     shelf = Shelf()
     shelf.register("dataset", cardinality=11)
     refused = shelf.only(m.RequestRefused)
@@ -101,7 +116,9 @@ def test_an_id_stands_for_one_structure() -> None:
 
 
 def test_specs_are_compared_by_what_they_mean() -> None:
-    """The order of a dict's keys and a spec that is unknown on one side are no difference; another dtype is one."""
+    """The order of a dict's keys and a spec that is unknown on one side are no
+    difference; another dtype is one.
+    """
     shelf = Shelf()
     turned = encode_spec({"y": TensorSpec((), "int64"), "x": TensorSpec((None,), "int8")})
     for spec in (turned, None):
@@ -109,7 +126,9 @@ def test_specs_are_compared_by_what_they_mean() -> None:
         assert shelf.only(m.DatasetRegistered).dataset_id == "dataset"
     shelf.register("dataset", element_spec=encode_spec(TensorSpec((), "int64")))
     text = shelf.only(m.RequestRefused).text
-    assert text.startswith("Datasets with the same ID should have the same structure, got diff for dataset: existing")
+    assert text.startswith(
+        "Datasets with the same ID should have the same structure, got diff for dataset: existing"
+    )
     assert "'x': TensorSpec(shape=(None,), dtype=int8)" in text
     assert "got <TensorSpec(shape=(), dtype=int64)>" in text
 
@@ -119,14 +138,19 @@ def test_a_spec_that_cannot_be_read_is_refused() -> None:
     shelf = Shelf()
     shelf.register(None, element_spec=b"\xc1", digest=digest(8))
     refused = shelf.only(m.RequestRefused)
-    assert (refused.error, refused.text[:29]) == ("InvalidArgumentError", "Failed to parse element_spec:")
+    assert (refused.error, refused.text[:29]) == (
+        "InvalidArgumentError",
+        "Failed to parse element_spec:",
+    )
 
 
 # --- parts
 
 
 def test_a_dataset_is_registered_when_its_parts_are_here() -> None:
-    """A part that is missing is asked for from where it ended; the first one that was registered needs no other."""
+    """A part that is missing is asked for from where it ended; the first one that was
+    registered needs no other.
+    """
     shelf = Shelf()
     parts = (m.Part(digest(20), 10), m.Part(digest(21), 10))
     shelf.datasets.parts.found([digest(20)], {digest(21): 4})
@@ -140,7 +164,9 @@ def test_a_dataset_is_registered_when_its_parts_are_here() -> None:
 
 
 def test_a_large_pipeline_is_a_part_itself() -> None:
-    """Nothing is stored beside its parts, nor dropped with the dataset: parts leave by their own rules."""
+    """Nothing is stored beside its parts, nor dropped with the dataset: parts leave by
+    their own rules.
+    """
     shelf = Shelf()
     shelf.datasets.parts.found([digest(1)], {})
     description = structs.replace(DESCRIPTION, digest=digest(1), parts=(m.Part(digest(1), 10),))
@@ -157,7 +183,9 @@ def test_a_part_s_digest_is_hexadecimal_too() -> None:
     assert "64 hexadecimal" in shelf.only(m.RequestRefused).text
 
 
-@pytest.mark.parametrize("bad", ["", "../../etc/passwd", "A" * 64, "0" * 63, "0" * 65, "0" * 64 + "\n"])
+@pytest.mark.parametrize(
+    "bad", ["", "../../etc/passwd", "A" * 64, "0" * 63, "0" * 65, "0" * 64 + "\n"]
+)
 def test_a_digest_is_hexadecimal(bad: str) -> None:
     """Whatever else a peer calls a digest is refused: it becomes the name of a file."""
     shelf = Shelf()
@@ -179,7 +207,9 @@ def test_a_dataset_is_described_by_its_id() -> None:
 
 
 def test_a_dataset_that_nobody_uses_is_removed_with_its_pipeline() -> None:
-    """It stays for the time-out after it was registered, then leaves; one under a chosen id stays for ever."""
+    """It stays for the time-out after it was registered, then leaves; one under a
+    chosen id stays for ever.
+    """
     shelf = Shelf()
     name = shelf.own(1, now=100.0)
     shelf.datasets.collect_unused(100.0 + GC - 1)
@@ -224,7 +254,9 @@ def test_a_short_time_out_leaves_time_to_begin() -> None:
 
 
 def test_a_dataset_is_kept_on_demand() -> None:
-    """A dataset stays if who registers it asks for that, or somebody chooses its id later."""
+    """A dataset stays if who registers it asks for that, or somebody chooses its id
+    later.
+    """
     shelf = Shelf()
     asked, chosen = shelf.own(1, keep=True), shelf.own(2)
     shelf.register(chosen, digest=digest(2))
@@ -257,7 +289,9 @@ def test_a_negative_time_out_keeps_datasets_for_ever() -> None:
 def test_datasets_from_before_count_from_now() -> None:
     """One that is in the state and was never seen in use gets the whole time-out."""
     shelf = Shelf()
-    shelf.out.commit(u.RegisterDatasetUpdate("old", structs.replace(DESCRIPTION, digest=digest(9)), False))
+    shelf.out.commit(
+        u.RegisterDatasetUpdate("old", structs.replace(DESCRIPTION, digest=digest(9)), False)
+    )
     shelf.datasets.collect_unused(1000.0)
     shelf.datasets.collect_unused(1000.0 + GC - 1)
     assert "old" in shelf.names
@@ -266,7 +300,9 @@ def test_datasets_from_before_count_from_now() -> None:
 
 
 def test_an_id_of_the_dispatcher_s_own_choice_promises_what_was_asked_for() -> None:
-    """The same pipeline with another compression, or with a spec where none was known, has an id of its own."""
+    """The same pipeline with another compression, or with a spec where none was known,
+    has an id of its own.
+    """
     shelf = Shelf()
     shelf.register(None, digest=digest(5), compression="zstd", element_spec=None)
     bare = shelf.only(m.DatasetRegistered).dataset_id

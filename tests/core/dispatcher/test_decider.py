@@ -1,4 +1,6 @@
-"""Facts about the dispatcher's decider: finding the way, leasing splits, giving up workers, listing files."""
+"""Facts about the dispatcher's decider: finding the way, leasing splits, giving up
+workers, listing files.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ FILES = FileSplits(("*.txt",), False, None)
 
 
 class Cluster(Transcript):
-    """A dispatcher with a dataset of one source and, if told so, a worker ``w`` that hosts a task for client ``k``."""
+    """A dispatcher with a dataset of one source and, if told so, a worker ``w`` that
+    hosts a task for client ``k``.
+    """
 
     core: DispatcherCore
 
@@ -29,7 +33,9 @@ class Cluster(Transcript):
         times: DispatcherTimes = TIMES,
     ) -> None:
         super().__init__(DispatcherCore(1, times, addresses))
-        description = m.DatasetDescription(DIGEST, "print", (source,), "", None, -2, None, "3.11", "0")
+        description = m.DatasetDescription(
+            DIGEST, "print", (source,), "", None, -2, None, "3.11", "0"
+        )
         self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
         if busy:
             self.join("w")
@@ -54,7 +60,9 @@ class Cluster(Transcript):
     def beat(self, name: str, *reports: m.TaskReport, clients: tuple[str, ...] = ()) -> None:
         self.hear(name, m.WorkerHeartbeat(name, reports, clients))
 
-    def want(self, have: int, repetition: int = 0, source: int = 0, attempt: int = 1, worker: str = "w") -> None:
+    def want(
+        self, have: int, repetition: int = 0, source: int = 0, attempt: int = 1, worker: str = "w"
+    ) -> None:
         self.hear(worker, m.RequestSplits(worker, self.task, attempt, source, repetition, have))
 
     def splits(self) -> tuple[Split, ...]:
@@ -85,7 +93,9 @@ def test_a_worker_registers_and_is_answered() -> None:
 
 
 def test_thousands_of_workers_are_told_to_speak_rarely() -> None:
-    """Each at a time of its own, and soon enough to be known again before they are given up."""
+    """Each at a time of its own, and soon enough to be known again before they are
+    given up.
+    """
     cluster = Cluster(busy=False, times=DispatcherTimes(worker_timeout=9.0, beat_share=0.1))
     told = []
     for number in range(40):
@@ -104,7 +114,9 @@ def test_an_unknown_worker_is_told_so() -> None:
 
 
 def test_only_configured_addresses_may_register() -> None:
-    """With configured addresses, host or host and port must match; the refusal says what to do."""
+    """With configured addresses, host or host and port must match; the refusal says
+    what to do.
+    """
     cluster = Cluster(busy=False, addresses=("w", "v:1", "u:2"))
     cluster.join("w")
     assert cluster.all_of(m.WorkerRegistered)
@@ -115,14 +127,21 @@ def test_only_configured_addresses_may_register() -> None:
 
 
 def test_the_list_of_addresses_is_ordered_and_has_an_end() -> None:
-    """Each worker takes an entry; one too many is refused until another is gone, whose place it gets."""
+    """Each worker takes an entry; one too many is refused until another is gone, whose
+    place it gets.
+    """
     cluster = Cluster(busy=False, addresses=("h", "h:%port%"))
     for port in (1, 2):
-        cluster.hear(f"w{port}", m.RegisterWorker(f"w{port}", f"tcp://h:{port}", (), "3.11", "0", ()))
+        cluster.hear(
+            f"w{port}", m.RegisterWorker(f"w{port}", f"tcp://h:{port}", (), "3.11", "0", ())
+        )
         assert cluster.all_of(m.WorkerRegistered)
     third = m.RegisterWorker("w3", "tcp://h:3", (), "3.11", "0", ())
     cluster.refuse(third, "w1", "w2")
-    assert "other workers are already running at the configured host" in cluster.sent(m.RequestRefused).text
+    assert (
+        "other workers are already running at the configured host"
+        in cluster.sent(m.RequestRefused).text
+    )
     cluster.hear("w1", m.WorkerStopped("w1"))
     cluster.hear("w3", third)
     assert cluster.all_of(m.WorkerRegistered)
@@ -140,7 +159,9 @@ def test_a_successor_at_the_same_address_keeps_the_place() -> None:
 
 
 def test_a_successor_waits_until_its_predecessor_is_known_to_be_dead() -> None:
-    """A worker started anew at another port is not refused while the one before may be gone, but not for ever."""
+    """A worker started anew at another port is not refused while the one before may be
+    gone, but not for ever.
+    """
     cluster = Cluster(busy=False, addresses=("h",))
     cluster.hear("old", m.RegisterWorker("old", "tcp://h:1", (), "3.11", "0", ()))
     new = m.RegisterWorker("new", "tcp://h:2", (), "3.11", "0", ())
@@ -160,7 +181,9 @@ def test_a_successor_waits_until_its_predecessor_is_known_to_be_dead() -> None:
 
 
 def test_a_silent_worker_is_probed_and_a_disconnected_one_given_up() -> None:
-    """Silence alone proves nothing; without a connection a worker is lost after a moment."""
+    """Silence alone proves nothing; without a connection a worker is lost after a
+    moment.
+    """
     cluster = Cluster()
     cluster.wait(5.0)
     assert cluster.all_of(m.Probe)
@@ -193,7 +216,9 @@ def test_a_worker_that_leaves_is_not_waited_for() -> None:
 
 
 def test_questions_without_an_answer_are_repeated() -> None:
-    """What clients hold is asked again until they say it; then the task gets its host."""
+    """What clients hold is asked again until they say it; then the task gets its
+    host.
+    """
     cluster = Cluster()
     cluster.join("v")
     cluster.hear("w", m.WorkerStopped("w"))
@@ -212,10 +237,14 @@ def test_a_worker_is_told_of_clients_that_read_no_more() -> None:
 
 
 def quiet(*heard: str) -> Cluster:
-    """A cluster whose only client, of an anonymous job, has vanished; its worker hears these clients."""
+    """A cluster whose only client, of an anonymous job, has vanished; its worker hears
+    these clients.
+    """
     cluster = Cluster(busy=False)
     cluster.join("w")
-    cluster.hear("k", m.OpenIteration("k", m.JobParameters("job", "dataset", "DYNAMIC", anonymous=True), 0))
+    cluster.hear(
+        "k", m.OpenIteration("k", m.JobParameters("job", "dataset", "DYNAMIC", anonymous=True), 0)
+    )
     for _ in range(16):
         cluster.wait(1.0)
         cluster.hear("w", m.WorkerHeartbeat("w", (), ("k",), dict.fromkeys(heard, 0.0)))
@@ -229,12 +258,16 @@ def quiet(*heard: str) -> Cluster:
 
 
 def test_the_only_client_of_an_anonymous_job_is_given_up_without_a_connection() -> None:
-    """An absent client is probed; gone for a minute it takes its anonymous job with it."""
+    """An absent client is probed; gone for a minute it takes its anonymous job with
+    it.
+    """
     assert quiet().core.state.jobs == {}
 
 
 def test_a_dispatcher_that_hears_nobody_gives_nobody_up() -> None:
-    """It was cut off: whoever joins when its cable is back does not take what a silent client holds."""
+    """It was cut off: whoever joins when its cable is back does not take what a silent
+    client holds.
+    """
     cluster = Cluster(busy=False)
     cluster.join("w")
     job = m.JobParameters("job", "dataset", "DYNAMIC")
@@ -249,7 +282,9 @@ def test_a_dispatcher_that_hears_nobody_gives_nobody_up() -> None:
 
 
 def test_a_dead_client_keeps_no_job_where_workers_speak_rarely() -> None:
-    """Time between two heartbeats of workers is none in which the dispatcher was cut off."""
+    """Time between two heartbeats of workers is none in which the dispatcher was cut
+    off.
+    """
     cluster = Cluster(busy=False, times=DispatcherTimes(client_timeout=2.0, gc_timeout=5.0))
     cluster.join("w")
     cluster.hear("k", m.OpenIteration("k", m.JobParameters("job", "dataset", "OFF"), 0))
@@ -260,7 +295,9 @@ def test_a_dead_client_keeps_no_job_where_workers_speak_rarely() -> None:
 
 
 def test_a_client_that_reads_from_a_worker_is_not_gone() -> None:
-    """Workers say which clients speak to them, and these are not given up although the dispatcher lost them."""
+    """Workers say which clients speak to them, and these are not given up although the
+    dispatcher lost them.
+    """
     assert set(quiet("k", "unknown").core.state.jobs) == {"job"}
 
 
@@ -274,10 +311,14 @@ def test_pipelines_are_sent_by_the_shell() -> None:
 
 
 def test_a_pipeline_leaves_when_nobody_has_read_it_for_long() -> None:
-    """A dataset that was registered for one reader leaves some time after that reader's job."""
+    """A dataset that was registered for one reader leaves some time after that reader's
+    job.
+    """
     cluster = Cluster(busy=False)
     description = cluster.core.state.datasets["dataset"]
-    mine = m.DatasetDescription("e" * 64, "print", description.sources, "", None, -2, None, "3.11", "0")
+    mine = m.DatasetDescription(
+        "e" * 64, "print", description.sources, "", None, -2, None, "3.11", "0"
+    )
     cluster.hear("k", m.RegisterDataset("request", None, mine, b"pipeline"))
     name = cluster.sent(m.DatasetRegistered).dataset_id
     cluster.hear("k", m.OpenIteration("k", m.JobParameters("job", name, "OFF", anonymous=True), 0))
@@ -294,7 +335,9 @@ def test_a_pipeline_leaves_when_nobody_has_read_it_for_long() -> None:
 
 
 def test_a_repeated_ask_gets_the_same_splits() -> None:
-    """The ledger grows when a worker has all of it, is written before it is told, and is told again on demand."""
+    """The ledger grows when a worker has all of it, is written before it is told, and
+    is told again on demand.
+    """
     cluster = Cluster()
     cluster.want(0)
     assert isinstance(cluster.commands[0], c.Commit)
@@ -341,7 +384,9 @@ def test_who_does_not_host_a_task_gets_no_splits() -> None:
 
 
 def test_files_are_listed_once_for_all_who_ask() -> None:
-    """The first ask has the files listed, later ones wait, and all are answered with names."""
+    """The first ask has the files listed, later ones wait, and all are answered with
+    names.
+    """
     cluster = Cluster(FILES)
     cluster.want(0)
     assert cluster.commands == [c.FindFiles(2000, 0, 0, FILES)]
@@ -353,7 +398,9 @@ def test_files_are_listed_once_for_all_who_ask() -> None:
 
 
 def test_missing_files_are_an_error_at_the_client() -> None:
-    """No match, or an error on the way, ends the job with NotFoundError, for its clients and for those that come."""
+    """No match, or an error on the way, ends the job with NotFoundError, for its
+    clients and for those that come.
+    """
     for error, text in (("", "no file matches"), ("disk is gone", "disk is gone")):
         cluster = Cluster(FILES)
         cluster.want(0)
@@ -362,8 +409,12 @@ def test_missing_files_are_an_error_at_the_client() -> None:
         assert (refused.request, refused.error) == ("k", "NotFoundError")
         assert text in refused.text
         cluster.all_of(object)
-        cluster.hear("late", m.OpenIteration("late", m.JobParameters("job", "dataset", "DYNAMIC"), 0))
-        assert cluster.sent(m.RequestRefused) == m.RequestRefused("late", "NotFoundError", refused.text)
+        cluster.hear(
+            "late", m.OpenIteration("late", m.JobParameters("job", "dataset", "DYNAMIC"), 0)
+        )
+        assert cluster.sent(m.RequestRefused) == m.RequestRefused(
+            "late", "NotFoundError", refused.text
+        )
         cluster.feed(c.FilesListed(2000, 0, 0, ()))
         assert cluster.all_of(m.RequestRefused) == []
 
@@ -393,11 +444,15 @@ def test_an_unknown_worker_can_not_leave() -> None:
     """The refusal names those that there are."""
     cluster = Cluster()
     cluster.hear("x", m.DrainWorker("request", "v"))
-    assert "No worker 'v' is registered; these are: tcp://w:1" in cluster.sent(m.RequestRefused).text
+    assert (
+        "No worker 'v' is registered; these are: tcp://w:1" in cluster.sent(m.RequestRefused).text
+    )
 
 
 def test_what_a_leaving_worker_has_goes_to_the_next_one_that_comes() -> None:
-    """Alone it keeps its task; with its next heartbeat after another has come the task changes its host."""
+    """Alone it keeps its task; with its next heartbeat after another has come the task
+    changes its host.
+    """
     cluster = Cluster()
     task = m.TaskReport(cluster.task, 1, 0, None)
     cluster.hear("w", m.WorkerHeartbeat("w", (task,), (), draining=True))
@@ -410,7 +465,9 @@ def test_what_a_leaving_worker_has_goes_to_the_next_one_that_comes() -> None:
 
 
 def test_an_ask_that_knows_of_another_cut_gets_no_splits() -> None:
-    """Who gave splits back without our hearing of it is asked for them again; an old ask is not answered."""
+    """Who gave splits back without our hearing of it is asked for them again; an old
+    ask is not answered.
+    """
     cluster = Cluster()
     cluster.hear("w", m.RequestSplits("w", cluster.task, 1, 0, 0, 0, 1))
     assert cluster.sent(m.TakeBackSplits) == m.TakeBackSplits(cluster.task, 1, 0, 1)
@@ -420,7 +477,9 @@ def test_an_ask_that_knows_of_another_cut_gets_no_splits() -> None:
 
 
 def test_nothing_is_given_behind_an_end() -> None:
-    """What came back after a source was told the end of a repetition is not for it: it would never look at that."""
+    """What came back after a source was told the end of a repetition is not for it: it
+    would never look at that.
+    """
     cluster = Cluster()
     for split in (Split(0, 0, 100), Split(0, 100, 100)):
         cluster.core.out.commit(u.AssignSplitsUpdate(cluster.task, 0, split))

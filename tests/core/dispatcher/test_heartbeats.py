@@ -13,13 +13,17 @@ MOST = 3.0
 
 @pytest.mark.parametrize(("workers", "heard"), [(10, 10), (90, 90), (200, 100), (290, 100)])
 def test_so_many_are_heard_in_a_second(workers: int, heard: int) -> None:
-    """As many as beat by themselves, but for no more than there are times: even where all have started at once."""
+    """As many as beat by themselves, but for no more than there are times: even where
+    all have started at once.
+    """
     assert rates(workers) == pytest.approx([heard] * 20, abs=heard / 10)
 
 
 @pytest.mark.parametrize("workers", [400, 2000])
 def test_no_worker_is_silent_for_too_long(workers: int) -> None:
-    """Where there are too many workers for that more are heard, and not all at once, though they have started so."""
+    """Where there are too many workers for that more are heard, and not all at once,
+    though they have started so.
+    """
     found = rates(workers)
     assert sum(found) / len(found) <= 1.25 * workers / MOST
     assert max(found) <= 3 * workers / MOST

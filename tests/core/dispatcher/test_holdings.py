@@ -55,7 +55,9 @@ def test_a_settled_task_leaves_nothing_behind() -> None:
 
 
 def test_the_rest_is_asked_after_a_restart() -> None:
-    """Those whose answer is known from before are not asked again; with nobody left to ask the wait is over."""
+    """Those whose answer is known from before are not asked again; with nobody left to
+    ask the wait is over.
+    """
     holdings, one = Holdings(), task()
     one.held["k"] = RangeSet([(0, 5)])
     holdings.ask_rest(one, {"k", "l"})
@@ -66,7 +68,9 @@ def test_the_rest_is_asked_after_a_restart() -> None:
 
 
 def test_what_a_client_holds_alone_is_known() -> None:
-    """A task of which a client has something that was not delivered has to be made again without it."""
+    """A task of which a client has something that was not delivered has to be made
+    again without it.
+    """
     job = JobParameters("job", "dataset", "DYNAMIC")
     holdings, iteration, one = Holdings(), Iteration(2000, job, 0, 7, []), task(10, ((0, 4),))
     iteration.tasks[4000] = one

@@ -34,7 +34,9 @@ class Hosts:
         self.workers, self.clients = Roster(), Roster()
         placement = Placement(Listed(*[f"tcp://{name}" for name in shards]))
         self.hosting = Hosting(self.out, self.workers, self.clients, placement)
-        description = m.DatasetDescription("digest", "print", (IndexSplits(10),), "", None, -2, None, "3.11", "0")
+        description = m.DatasetDescription(
+            "digest", "print", (IndexSplits(10),), "", None, -2, None, "3.11", "0"
+        )
         self.out.commit(u.RegisterDatasetUpdate("dataset", description))
         job = m.JobParameters("job", "dataset", mode, target_workers=target, num_tasks=num_tasks)
         self.out.commit(u.CreateJobUpdate(job))
@@ -76,7 +78,9 @@ class Hosts:
         return [one for one in self.done() if isinstance(one, kind)]
 
 
-def told(task: Task, total: int | None = None, produced: int = 0, incomplete: bool = False) -> m.TaskReport:
+def told(
+    task: Task, total: int | None = None, produced: int = 0, incomplete: bool = False
+) -> m.TaskReport:
     return m.TaskReport(task.task, task.attempt, produced, total, 0.0, incomplete)
 
 
@@ -92,12 +96,17 @@ def test_each_worker_gets_a_task() -> None:
 
 
 def test_a_task_knows_its_iteration() -> None:
-    """Every task carries the repetition and the seed of its iteration; a new host gets the seeds of the old one."""
+    """Every task carries the repetition and the seed of its iteration; a new host gets
+    the seeds of the old one.
+    """
     hosts = Hosts("k")
     hosts.out.commit(u.CreateIterationUpdate(2001, "job", 3, 8))
     hosts.add("a")
     old = hosts.messages(m.HostTask)
-    assert [(one.definition.repetition, one.definition.iteration_seed) for one in old] == [(0, 7), (3, 8)]
+    assert [(one.definition.repetition, one.definition.iteration_seed) for one in old] == [
+        (0, 7),
+        (3, 8),
+    ]
     hosts.hosting.lose_worker("a")
     hosts.holds("k")
     hosts.add("b")
@@ -121,7 +130,9 @@ def test_a_closed_iteration_gets_no_task() -> None:
 
 
 def test_a_missing_task_is_sent_again() -> None:
-    """A worker that does not report its task twice, or reports an old attempt of it, is sent it."""
+    """A worker that does not report its task twice, or reports an old attempt of it, is
+    sent it.
+    """
     hosts = Hosts("k")
     hosts.add("a")
     hosts.done()
@@ -164,11 +175,15 @@ def test_a_lost_worker_leaves_its_task_fenced() -> None:
     done = hosts.done()
     assert [one.client for one in done if isinstance(one, m.RequestHoldings)] == ["k", "l"]
     lists = [one.task_list for one in done if isinstance(one, m.TasksChanged)]
-    assert [(place.attempt, place.worker, place.address) for place in lists[0].tasks] == [(2, "", "")]
+    assert [(place.attempt, place.worker, place.address) for place in lists[0].tasks] == [
+        (2, "", "")
+    ]
 
 
 def test_a_fenced_task_is_hosted_when_everybody_has_answered() -> None:
-    """What clients hold or have delivered is skipped; the worker with fewest tasks makes the rest."""
+    """What clients hold or have delivered is skipped; the worker with fewest tasks
+    makes the rest.
+    """
     hosts = Hosts("k", "l")
     hosts.add("a", "b", "c")
     hosts.deliver(0, 3)
@@ -185,7 +200,9 @@ def test_a_fenced_task_is_hosted_when_everybody_has_answered() -> None:
 
 
 def test_an_orphan_waits_for_the_next_worker() -> None:
-    """Without any worker a task has no host until one joins, who gets it instead of a new one."""
+    """Without any worker a task has no host until one joins, who gets it instead of a
+    new one.
+    """
     hosts = Hosts("k")
     hosts.add("a")
     hosts.out.commit(u.AssignSplitsUpdate(hosts.tasks[0].task, 0, Split(0, 0, 5)))
@@ -198,14 +215,18 @@ def test_an_orphan_waits_for_the_next_worker() -> None:
 
 
 def test_a_task_that_nobody_owes_gets_no_host() -> None:
-    """When living clients hold all of an ended task, it leaves the list; when one of them dies, it is back."""
+    """When living clients hold all of an ended task, it leaves the list; when one of
+    them dies, it is back.
+    """
     hosts = Hosts("k", "l")
     hosts.add("a", "b")
     hosts.report("a", told(hosts.tasks[0], total=4))
     hosts.hosting.lose_worker("a")
     hosts.holds("k", (0, 2))
     hosts.holds("l", (2, 4))
-    assert [place.task for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == [hosts.tasks[1].task]
+    assert [place.task for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == [
+        hosts.tasks[1].task
+    ]
     hosts.done()
     hosts.hosting.forget_client("l", hosts.iteration)
     assert [one.client for one in hosts.messages(m.RequestHoldings)] == ["k"]
@@ -259,11 +280,15 @@ def test_a_copy_dies_with_its_worker() -> None:
     assert not hosts.iteration.closed
     hosts.hosting.lose_worker("a")
     assert hosts.iteration.closed
-    assert [place.task for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == [hosts.tasks[1].task]
+    assert [place.task for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == [
+        hosts.tasks[1].task
+    ]
 
 
 def test_the_list_closes_when_a_new_task_would_find_nothing() -> None:
-    """With a task ended and no split left, or all tasks ended, no task is added any more."""
+    """With a task ended and no split left, or all tasks ended, no task is added any
+    more.
+    """
     hosts = Hosts("k")
     hosts.add("a", "b")
     hosts.report("a", told(hosts.tasks[0], total=0))
@@ -275,7 +300,9 @@ def test_the_list_closes_when_a_new_task_would_find_nothing() -> None:
 
 
 def test_settled_tasks_are_dropped() -> None:
-    """A task of which everything was delivered leaves the list, its worker and all that was remembered of it."""
+    """A task of which everything was delivered leaves the list, its worker and all that
+    was remembered of it.
+    """
     hosts = Hosts("k")
     hosts.add("a", "b")
     task = hosts.tasks[1]
@@ -324,16 +351,22 @@ def placed_at(hosts: Hosts) -> list[tuple[int | None, str]]:
 
 
 def test_all_static_parts_exist_from_the_beginning() -> None:
-    """An iteration has one task for each configured worker, goes to those that are there, and gets no more."""
+    """An iteration has one task for each configured worker, goes to those that are
+    there, and gets no more.
+    """
     hosts = Hosts("k", mode="DATA", shards=("a", "b"))
     hosts.add("b", "other")
     hosts.hosting.staff(hosts.iteration)
     assert placed_at(hosts) == [(0, ""), (1, "b")]
     assert hosts.iteration.closed
-    assert [place.worker for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == ["", "b"]
+    assert [
+        place.worker for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks
+    ] == ["", "b"]
     hosts.add("a")
     assert placed_at(hosts) == [(0, "a"), (1, "b")]
-    (definition,) = [one.definition for one in hosts.messages(m.HostTask) if one.definition.shard == 1]
+    (definition,) = [
+        one.definition for one in hosts.messages(m.HostTask) if one.definition.shard == 1
+    ]
     assert (definition.num_shards, definition.ledger) == (2, ())
 
 
@@ -360,7 +393,9 @@ def test_a_lost_part_is_continued_elsewhere() -> None:
 
 
 def test_a_local_part_fails_without_its_worker() -> None:
-    """A part that may only be read beside its client ends the iteration when its worker stays away."""
+    """A part that may only be read beside its client ends the iteration when its worker
+    stays away.
+    """
     hosts = Hosts(mode="DATA", shards=("a", "b"), target="LOCAL", k="a")
     hosts.add("a", "b")
     hosts.hosting.staff(hosts.iteration)
@@ -376,7 +411,9 @@ def test_a_local_part_fails_without_its_worker() -> None:
 
 
 def test_a_failed_iteration_leaves_no_task_behind() -> None:
-    """Every host is told to drop its task, and the error stays for those who ask again."""
+    """Every host is told to drop its task, and the error stays for those who ask
+    again.
+    """
     hosts = Hosts("k")
     hosts.add("a")
     hosts.done()
@@ -384,11 +421,15 @@ def test_a_failed_iteration_leaves_no_task_behind() -> None:
     assert [one.task for one in hosts.messages(m.DropTask)] == [hosts.tasks[0].task]
     assert hosts.iteration.live_tasks == []
     hosts.hosting.refuse_failed("k", hosts.iteration)
-    assert hosts.messages(m.RequestRefused) == [m.RequestRefused("k", "InvalidArgumentError", "it can not be")]
+    assert hosts.messages(m.RequestRefused) == [
+        m.RequestRefused("k", "InvalidArgumentError", "it can not be")
+    ]
 
 
 def test_a_task_that_cannot_run_fails_its_iteration() -> None:
-    """However many others can run: its part would be missing. What its worker knows goes to every reader."""
+    """However many others can run: its part would be missing. What its worker knows
+    goes to every reader.
+    """
     failure = encode_failure(FailedPreconditionError("HINT is needed"), 0, "tcp://a")
     hosts = Hosts("k", "l")
     hosts.add("a", "b")
@@ -396,7 +437,10 @@ def test_a_task_that_cannot_run_fails_its_iteration() -> None:
     report = m.TaskReport(hosts.tasks[0].task, 1, 0, None, failure=failure)
     hosts.report("a", report)
     refused = hosts.messages(m.RequestRefused)
-    assert refused == [m.RequestRefused(name, "FailedPreconditionError", "HINT is needed", failure) for name in "kl"]
+    assert refused == [
+        m.RequestRefused(name, "FailedPreconditionError", "HINT is needed", failure)
+        for name in "kl"
+    ]
     assert hosts.iteration.live_tasks == []
     hosts.report("a", report)
     assert [type(one) for one in hosts.done()] == [m.DropTask]
@@ -415,13 +459,17 @@ def test_local_jobs_have_tasks_beside_their_clients() -> None:
     hosts = Hosts(mode="OFF", target="LOCAL", k="a", l="b")
     hosts.add("a", "b", "c")
     assert [task.worker for task in hosts.tasks] == ["a", "b"]
-    assert [place.worker for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == ["a"]
+    assert [
+        place.worker for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks
+    ] == ["a"]
     hosts.hosting.staff(hosts.iteration)
     assert len(hosts.tasks) == 2
 
 
 def test_a_worker_that_nobody_reads_from_loses_its_task() -> None:
-    """With its client goes a local copy, and a local dynamic task moves to who is left."""
+    """With its client goes a local copy, and a local dynamic task moves to who is
+    left.
+    """
     for mode, left in (("OFF", ["b"]), ("DYNAMIC", ["b", "b"])):
         hosts = Hosts(mode=mode, target="LOCAL", k="a", l="b")
         hosts.add("a", "b")
@@ -442,7 +490,9 @@ def test_a_failed_iteration_gets_no_further_task() -> None:
 
 
 def test_a_task_that_comes_out_otherwise_fails_its_job() -> None:
-    """A host that ends before what clients hold, or at another place than the one before it, is told of to all."""
+    """A host that ends before what clients hold, or at another place than the one
+    before it, is told of to all.
+    """
     for told, text in ((4, "ended after 4 elements when it was made again; 7 were there"), (9, "")):
         hosts = Hosts("k")
         hosts.add("a", "b")
@@ -450,15 +500,21 @@ def test_a_task_that_comes_out_otherwise_fails_its_job() -> None:
         hosts.holds("k", (0, 7))
         task = hosts.tasks[0]
         hosts.report(task.worker, m.TaskReport(task.task, task.attempt, told, told))
-        refused = [one.text for one in hosts.messages(m.RequestRefused) if one.error == "DataLossError"]
+        refused = [
+            one.text for one in hosts.messages(m.RequestRefused) if one.error == "DataLossError"
+        ]
         assert (task.total, bool(refused)) == ((None, True) if text else (9, False))
         assert text in "".join(refused)
     hosts.report(task.worker, m.TaskReport(task.task, task.attempt, 10, 10))
-    assert "after 9 elements the first time, and after 10" in hosts.messages(m.RequestRefused)[0].text
+    assert (
+        "after 9 elements the first time, and after 10" in hosts.messages(m.RequestRefused)[0].text
+    )
 
 
 def test_copies_may_end_where_they_like() -> None:
-    """Nobody goes on with a copy (OFF), and a second word about its end changes nothing."""
+    """Nobody goes on with a copy (OFF), and a second word about its end changes
+    nothing.
+    """
     hosts = Hosts("k", mode="OFF")
     hosts.add("a")
     task = hosts.tasks[0]
@@ -471,7 +527,9 @@ def test_copies_may_end_where_they_like() -> None:
 
 
 def test_tasks_of_a_worker_that_will_leave_go_elsewhere() -> None:
-    """Each is fenced, what clients have is asked for, and the other worker makes the rest."""
+    """Each is fenced, what clients have is asked for, and the other worker makes the
+    rest.
+    """
     hosts = Hosts("k")
     hosts.add("w")
     hosts.hosting.staff(hosts.iteration)
@@ -488,7 +546,9 @@ def test_tasks_of_a_worker_that_will_leave_go_elsewhere() -> None:
 
 
 def test_a_newcomer_takes_a_task_from_who_has_several() -> None:
-    """A worker that took over another one's task gives one of its own away, and nobody begins another task."""
+    """A worker that took over another one's task gives one of its own away, and nobody
+    begins another task.
+    """
     hosts = Hosts("k")
     hosts.add("w", "v")
     hosts.hosting.lose_worker("w")
@@ -504,7 +564,9 @@ def test_a_newcomer_takes_a_task_from_who_has_several() -> None:
 
 
 def test_a_worker_that_will_leave_gets_no_task() -> None:
-    """Not even an orphan; what nobody reads any more is taken from it without a successor."""
+    """Not even an orphan; what nobody reads any more is taken from it without a
+    successor.
+    """
     hosts = Hosts("k")
     hosts.add("w", "v")
     assert [task.worker for task in hosts.tasks] == ["w", "v"]
@@ -538,7 +600,9 @@ def test_a_shard_beside_its_client_stays() -> None:
 
 
 def test_a_task_between_two_hosts_is_asked_about_in_the_next_life() -> None:
-    """The next dispatcher asks the clients what they have of it, again and again, then hosts it."""
+    """The next dispatcher asks the clients what they have of it, again and again, then
+    hosts it.
+    """
     hosts = Hosts("k")
     hosts.add("a")
     task = hosts.tasks[0]
@@ -555,11 +619,16 @@ def test_a_task_between_two_hosts_is_asked_about_in_the_next_life() -> None:
 
 
 def test_holdings_of_another_attempt_do_not_count() -> None:
-    """An answer that comes too late, and one about a task that is gone, change nothing."""
+    """An answer that comes too late, and one about a task that is gone, change
+    nothing.
+    """
     hosts = Hosts("k")
     hosts.add("a")
     task = hosts.tasks[0]
-    for late in (m.HoldingsReported("k", task.task, 7, ((0, 3),)), m.HoldingsReported("k", 1, 1, ((0, 3),))):
+    for late in (
+        m.HoldingsReported("k", task.task, 7, ((0, 3),)),
+        m.HoldingsReported("k", 1, 1, ((0, 3),)),
+    ):
         hosts.hosting.take_holdings(late)
     assert task.held == {}
 
@@ -568,10 +637,17 @@ def test_holdings_of_another_attempt_do_not_count() -> None:
 
 
 def test_a_fixed_number_of_tasks_is_shared_evenly() -> None:
-    """All tasks of a promised order exist at once; a worker that joins takes its share of those of others."""
+    """All tasks of a promised order exist at once; a worker that joins takes its share
+    of those of others.
+    """
     hosts = Hosts("k", num_tasks=4)
     hosts.hosting.staff(hosts.iteration)
-    assert [(task.shard, task.worker) for task in hosts.tasks] == [(0, ""), (1, ""), (2, ""), (3, "")]
+    assert [(task.shard, task.worker) for task in hosts.tasks] == [
+        (0, ""),
+        (1, ""),
+        (2, ""),
+        (3, ""),
+    ]
     assert hosts.iteration.closed
     hosts.add("a")
     assert [task.worker for task in hosts.tasks] == ["a"] * 4

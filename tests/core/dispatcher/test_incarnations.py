@@ -1,4 +1,6 @@
-"""Facts about jobs that begin anew: for whom is waited, who stands in the way, and for how long."""
+"""Facts about jobs that begin anew: for whom is waited, who stands in the way, and for
+how long.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,15 @@ class Desk(Transcript):
 
     def __init__(self, *addresses: str) -> None:
         super().__init__(DispatcherCore(1, DispatcherTimes(), addresses))
-        description = m.DatasetDescription("d" * 64, "print", (IndexSplits(100),), "", None, -2, None, "3.11", "0")
+        description = m.DatasetDescription(
+            "d" * 64, "print", (IndexSplits(100),), "", None, -2, None, "3.11", "0"
+        )
         self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
         self.hear("w", m.RegisterWorker("w", "tcp://w:1", (), "3.11", "0", ()))
 
-    def bring(self, client: str, consumer: int | None = None, name: str = "job", **changes: Any) -> bytes:
+    def bring(
+        self, client: str, consumer: int | None = None, name: str = "job", **changes: Any
+    ) -> bytes:
         """A client asks to go on from a state, which is returned."""
         job = replace(JOB if consumer is None else PAIR, name=name)
         reader = m.Reader(consumer)
@@ -53,7 +59,9 @@ class Desk(Transcript):
 
 
 def test_a_lone_reader_goes_on_at_once() -> None:
-    """It is answered like any other, its task is hosted with its past, and asking again changes nothing."""
+    """It is answered like any other, its task is hosted with its past, and asking again
+    changes nothing.
+    """
     desk = Desk()
     desk.bring("new")
     assert desk.sent(m.IterationOpened).seed == 11
@@ -64,7 +72,9 @@ def test_a_lone_reader_goes_on_at_once() -> None:
 
 
 def test_consumers_wait_for_each_other() -> None:
-    """Until the last state has come the answer names who is missing; then all are answered together."""
+    """Until the last state has come the answer names who is missing; then all are
+    answered together.
+    """
     desk = Desk()
     desk.bring("one", 1)
     assert "consumer 0 of job job" in desk.sent(m.ResumeAwaited).missing
@@ -98,7 +108,9 @@ def test_who_asks_no_more_is_forgotten() -> None:
 
 
 def test_a_consumer_that_closes_makes_room_for_another() -> None:
-    """Who brings its state is told to wait for nobody but those who are missing, and goes on at once with them."""
+    """Who brings its state is told to wait for nobody but those who are missing, and
+    goes on at once with them.
+    """
     desk = Desk()
     desk.bring("one", 1)
     desk.bring("again", 1)
@@ -120,7 +132,9 @@ def test_a_rival_that_closes_is_not_waited_for() -> None:
 
 
 def test_of_a_reader_that_closes_the_others_need_only_what_it_knew() -> None:
-    """They go on without it, and what it had is not delivered again; with nobody left nothing is gathered."""
+    """They go on without it, and what it had is not delivered again; with nobody left
+    nothing is gathered.
+    """
     desk, parts = Desk(), ("a", "b", "c")
     desk.bring("one", part="a", parts=parts)
     desk.hear("one", m.CloseIteration("one", 0, {}))
@@ -136,18 +150,24 @@ def test_of_a_reader_that_closes_the_others_need_only_what_it_knew() -> None:
 
 
 def test_a_state_is_for_one_client() -> None:
-    """A second one that brings the same is told to wait, and refused while the first goes on asking."""
+    """A second one that brings the same is told to wait, and refused while the first
+    goes on asking.
+    """
     desk = Desk()
     desk.bring("one", 1)
     desk.bring("other", 1)
-    assert "another client, which loads the state of consumer 1" in desk.sent(m.ResumeAwaited).missing
+    assert (
+        "another client, which loads the state of consumer 1" in desk.sent(m.ResumeAwaited).missing
+    )
     desk.wait(8.0, lambda: desk.bring("one", 1))
     desk.bring("other", 1)
     assert "loaded by another client" in desk.sent(m.RequestRefused).text
 
 
 def test_who_is_started_again_takes_the_place_of_who_was_killed() -> None:
-    """Its first asks come while the dispatcher does not know that the former one is gone; it need only wait."""
+    """Its first asks come while the dispatcher does not know that the former one is
+    gone; it need only wait.
+    """
     desk = Desk()
     desk.bring("killed", 1)
     desk.bring("again", 1)
@@ -158,7 +178,9 @@ def test_who_is_started_again_takes_the_place_of_who_was_killed() -> None:
 
 
 def test_a_job_with_living_readers_is_left_alone() -> None:
-    """Its readers are asked whether they live; when they have said so the state is refused."""
+    """Its readers are asked whether they live; when they have said so the state is
+    refused.
+    """
     desk = Desk()
     desk.hear("k", m.OpenIteration("k", JOB, 0))
     desk.bring("new")
@@ -195,7 +217,9 @@ def test_what_cannot_be_put_together_is_told_to_all() -> None:
 
 
 def test_who_has_not_heard_a_refusal_is_told_again() -> None:
-    """He asks on, alone, and would wait for those who know; after a minute nobody remembers."""
+    """He asks on, alone, and would wait for those who know; after a minute nobody
+    remembers.
+    """
     desk = Desk()
     desk.bring("zero", 0)
     desk.bring("one", 1, seed=12)
@@ -214,11 +238,15 @@ def test_who_has_not_heard_a_refusal_is_told_again() -> None:
 
 
 def test_a_static_part_that_is_over_stays_over_in_the_next_state() -> None:
-    """Who goes on from a state is told which parts need not be read again: nobody makes anything of them any more."""
+    """Who goes on from a state is told which parts need not be read again: nobody makes
+    anything of them any more.
+    """
     desk = Desk("tcp://w:1")
     job = replace(JOB, processing_mode="DATA")
     parts = [m.TaskPart(at, 70 + at, at, (), (), (), ((0, 4),), 4 if at else None) for at in (0, 1)]
-    checkpoint = m.Checkpoint(1, job, "print", 0, 11, 2, m.Reader(), "old", ("old",), (), tuple(parts), 0, ())
+    checkpoint = m.Checkpoint(
+        1, job, "print", 0, 11, 2, m.Reader(), "old", ("old",), (), tuple(parts), 0, ()
+    )
     ask = m.OpenIteration("k", job, 0, resume=m.encode_checkpoint(checkpoint))
     desk.hear("k", ask)
     opened = desk.sent(m.IterationOpened)

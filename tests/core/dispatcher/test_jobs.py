@@ -18,14 +18,18 @@ from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.core.dispatcher.state.state import DEPARTED_KEPT
 from zmqdata.splits import IndexSplits, Split
 
-DESCRIPTION = m.DatasetDescription("digest", "print", (IndexSplits(10),), "", None, 10, None, "3.11", "0")
+DESCRIPTION = m.DatasetDescription(
+    "digest", "print", (IndexSplits(10),), "", None, 10, None, "3.11", "0"
+)
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
 TIMEOUT, GC, GONE = 15.0, 300.0, 60.0
 Delivered = dict[int, m.Ranges]
 
 
 class Desk:
-    """Jobs of a dispatcher with a registered dataset, and what was decided since last asked."""
+    """Jobs of a dispatcher with a registered dataset, and what was decided since last
+    asked.
+    """
 
     def __init__(self, gc_timeout: float = GC, collects_dynamic: bool = True) -> None:
         self.out = Outbox(1)
@@ -46,10 +50,14 @@ class Desk:
     def register(self, name: str, **changes: Any) -> None:
         self.out.commit(u.RegisterDatasetUpdate(name, structs.replace(DESCRIPTION, **changes)))
 
-    def open(self, client: str, job: m.JobParameters = JOB, repetition: int = 0, now: float = 0.0) -> None:
+    def open(
+        self, client: str, job: m.JobParameters = JOB, repetition: int = 0, now: float = 0.0
+    ) -> None:
         self.jobs.open(client, m.OpenIteration(client, job, repetition), now)
 
-    def beat(self, client: str, delivered: Delivered | None = None, now: float = 0.0, version: int = 0) -> None:
+    def beat(
+        self, client: str, delivered: Delivered | None = None, now: float = 0.0, version: int = 0
+    ) -> None:
         self.jobs.heartbeat(client, m.ClientHeartbeat(client, version, 1, delivered or {}), now)
 
     def go_on(self, client: str, since: float, until: float) -> None:
@@ -71,11 +79,18 @@ class Desk:
 
 
 def test_who_comes_late_is_told_which_splits_were_used_up() -> None:
-    """Those of tasks that are over, and those that were forgotten; not those of which something may be made again."""
+    """Those of tasks that are over, and those that were forgotten; not those of which
+    something may be made again.
+    """
     desk = Desk()
     desk.open("k")
     over, running = desk.task(), desk.task()
-    given = ((over, Split(0, 0, 4)), (running, Split(0, 4, 6)), (over, Split(0, 6, 7)), (over, Split(0, 9, 9)))
+    given = (
+        (over, Split(0, 0, 4)),
+        (running, Split(0, 4, 6)),
+        (over, Split(0, 6, 7)),
+        (over, Split(0, 9, 9)),
+    )
     for task, split in given:
         desk.out.commit(u.AssignSplitsUpdate(task, 0, split))
     desk.out.commit(u.EndTaskUpdate(over, 3))
@@ -86,7 +101,9 @@ def test_who_comes_late_is_told_which_splits_were_used_up() -> None:
 
 
 def test_clients_of_a_job_share_its_iterations() -> None:
-    """The first client begins a repetition, later ones join it, a repeated ask joins nothing twice."""
+    """The first client begins a repetition, later ones join it, a repeated ask joins
+    nothing twice.
+    """
     desk = Desk()
     for client, repetition in (("k", 0), ("l", 0), ("l", 0), ("n", 1)):
         desk.open(client, repetition=repetition)
@@ -107,7 +124,9 @@ def test_an_opened_client_gets_the_task_list() -> None:
 
 
 def test_an_opened_client_is_told_what_is_gone() -> None:
-    """The answer says how much was delivered before, whether that was all, and whether others read too."""
+    """The answer says how much was delivered before, whether that was all, and whether
+    others read too.
+    """
     desk = Desk()
 
     def told(client: str) -> tuple[int, bool, bool]:
@@ -156,7 +175,9 @@ def test_what_cannot_be_split_cannot_be_sharded() -> None:
     ],
 )
 def test_a_job_name_stands_for_one_job(change: dict[str, Any], text: str) -> None:
-    """A second client with other parameters is refused, with the difference and the remedy."""
+    """A second client with other parameters is refused, with the difference and the
+    remedy.
+    """
     desk = Desk()
     desk.register("other", digest="other", fingerprint="another")
     desk.open("k")
@@ -170,7 +191,9 @@ def test_a_job_name_stands_for_one_job(change: dict[str, Any], text: str) -> Non
 
 
 def test_deliveries_are_written_once() -> None:
-    """A repeated report commits nothing; one that goes on commits what is new; unknown tasks count nothing."""
+    """A repeated report commits nothing; one that goes on commits what is new; unknown
+    tasks count nothing.
+    """
     desk = Desk()
     desk.open("k")
     task = desk.task()
@@ -219,7 +242,9 @@ def test_an_unknown_client_is_told_so() -> None:
 
 
 def test_the_last_report_counts() -> None:
-    """A goodbye brings what was not reported, and is answered, also when it is repeated."""
+    """A goodbye brings what was not reported, and is answered, also when it is
+    repeated.
+    """
     desk = Desk()
     desk.open("k")
     task = desk.task()
@@ -234,7 +259,9 @@ def test_the_last_report_counts() -> None:
 
 
 def test_a_client_that_left_does_not_come_back() -> None:
-    """A late ask of a client that said goodbye opens nothing; names are remembered for long, not for ever."""
+    """A late ask of a client that said goodbye opens nothing; names are remembered for
+    long, not for ever.
+    """
     desk = Desk()
     desk.open("k")
     desk.close("k")
@@ -257,7 +284,9 @@ def test_an_anonymous_job_ends_with_its_clients() -> None:
 
 
 def test_a_named_job_waits_for_clients() -> None:
-    """A job is collected when nobody has read it for long; a client that joins before keeps it."""
+    """A job is collected when nobody has read it for long; a client that joins before
+    keeps it.
+    """
     desk = Desk()
     desk.open("k")
     desk.close("k", now=10.0)
@@ -283,7 +312,9 @@ def test_a_negative_timeout_keeps_jobs_for_ever() -> None:
 
 
 def test_dynamic_jobs_may_be_kept() -> None:
-    """Where jobs of DYNAMIC mode are not collected, they and their only clients stay, and others leave."""
+    """Where jobs of DYNAMIC mode are not collected, they and their only clients stay,
+    and others leave.
+    """
     desk = Desk(collects_dynamic=False)
     desk.open("k")
     desk.open("l", structs.replace(JOB, name="copies", processing_mode="OFF"))
@@ -320,7 +351,9 @@ def test_a_silent_client_is_given_up_for_the_sake_of_others() -> None:
 
 
 def test_clients_that_fall_silent_together_are_not_given_up() -> None:
-    """Nobody is there to be given what they hold; after the first word of one the others have a whole time-out."""
+    """Nobody is there to be given what they hold; after the first word of one the
+    others have a whole time-out.
+    """
     desk = Desk()
     desk.open("k")
     desk.open("l")
@@ -337,7 +370,9 @@ def test_clients_that_fall_silent_together_are_not_given_up() -> None:
 
 
 def test_the_only_client_may_be_silent_for_hours() -> None:
-    """Nobody else wants its elements, so it may come back, until the job itself is collected."""
+    """Nobody else wants its elements, so it may come back, until the job itself is
+    collected.
+    """
     desk = Desk()
     desk.open("k")
     desk.jobs.expire(GC - 1, TIMEOUT)
@@ -360,7 +395,9 @@ def test_a_named_job_is_collected_one_time_out_after_its_last_client_was_heard()
 
 
 def test_the_only_client_of_an_anonymous_job_is_not_waited_for_without_a_connection() -> None:
-    """Silent and unreachable for a minute it is given up with its job, however long jobs are kept."""
+    """Silent and unreachable for a minute it is given up with its job, however long
+    jobs are kept.
+    """
     desk = Desk(gc_timeout=-1.0)
     desk.open("k", structs.replace(JOB, anonymous=True))
     desk.clients.lost_contact("k", 20.0)
@@ -375,7 +412,9 @@ def test_the_only_client_of_an_anonymous_job_is_not_waited_for_without_a_connect
 
 
 def test_a_client_that_workers_hear_is_waited_for() -> None:
-    """It reads on without its dispatcher; once workers do not hear it either, its time begins to run."""
+    """It reads on without its dispatcher; once workers do not hear it either, its time
+    begins to run.
+    """
     desk = Desk()
     desk.open("k", structs.replace(JOB, anonymous=True))
     desk.clients.lost_contact("k", 20.0)
@@ -388,7 +427,9 @@ def test_a_client_that_workers_hear_is_waited_for() -> None:
 
 @pytest.mark.parametrize(("anonymous", "unreachable"), [(True, False), (False, True)])
 def test_a_connection_or_a_name_keeps_the_only_client(anonymous: bool, unreachable: bool) -> None:
-    """A connected client may be busy, a named job may be read by others: both wait until the job is collected."""
+    """A connected client may be busy, a named job may be read by others: both wait
+    until the job is collected.
+    """
     desk = Desk()
     desk.open("k", structs.replace(JOB, anonymous=anonymous))
     if unreachable:
@@ -400,7 +441,9 @@ def test_a_connection_or_a_name_keeps_the_only_client(anonymous: bool, unreachab
 
 
 def test_a_newcomer_ends_the_patience_with_a_silent_client() -> None:
-    """Once somebody wants them, the elements of an absent client are free, also in an anonymous job."""
+    """Once somebody wants them, the elements of an absent client are free, also in an
+    anonymous job.
+    """
     desk = Desk()
     job = structs.replace(JOB, anonymous=True)
     desk.open("k", job)
@@ -419,7 +462,9 @@ def test_a_client_of_a_collected_job_is_forgotten() -> None:
 
 
 def test_a_failed_iteration_is_refused_to_all() -> None:
-    """Who reads a failed iteration hears of it again with each heartbeat, and who joins it at once."""
+    """Who reads a failed iteration hears of it again with each heartbeat, and who joins
+    it at once.
+    """
     desk = Desk()
     desk.open("k")
     desk.jobs.hosting.fail(desk.out.state.iterations[2000], "ValueError", "broken")
@@ -434,7 +479,9 @@ def test_a_failed_iteration_is_refused_to_all() -> None:
 
 
 def test_clients_are_told_their_lease() -> None:
-    """With the opening and with each answer, under the heartbeat's number; who reads alone is told so."""
+    """With the opening and with each answer, under the heartbeat's number; who reads
+    alone is told so.
+    """
     desk = Desk()
     desk.open("k")
     assert desk.only(m.IterationOpened).lease == m.Lease(13.5, alone=True)
@@ -446,7 +493,9 @@ def test_clients_are_told_their_lease() -> None:
 
 
 def test_who_reads_on_alone_is_not_given_up_when_another_joins() -> None:
-    """A client that workers hear is there, though the dispatcher does not hear it; told that it shares, it counts."""
+    """A client that workers hear is there, though the dispatcher does not hear it; told
+    that it shares, it counts.
+    """
     desk = Desk()
     desk.open("k")
     desk.jobs.heartbeat("k", m.ClientHeartbeat("k", 0, 0, {}, alone=True), 0.0)
@@ -462,7 +511,9 @@ def test_who_reads_on_alone_is_not_given_up_when_another_joins() -> None:
 
 
 def test_a_client_that_was_given_up_may_join_again_under_another_name() -> None:
-    """It finds its iteration; once that is gone, and even if the job begins anew, it does not."""
+    """It finds its iteration; once that is gone, and even if the job begins anew, it
+    does not.
+    """
     desk = Desk(gc_timeout=0.0)
     desk.open("k")
     desk.open("l")
@@ -496,7 +547,9 @@ def test_who_asks_on_after_it_was_given_up_is_told_which_iteration_it_was_part_o
 
 
 def test_clients_of_a_dispatcher_without_a_journal_are_not_given_up() -> None:
-    """Nobody was given what they hold; there is nothing to join, so they end with an error."""
+    """Nobody was given what they hold; there is nothing to join, so they end with an
+    error.
+    """
     desk = Desk()
     desk.beat("unknown")
     refused = desk.only(m.RequestRefused)
@@ -507,7 +560,9 @@ def test_clients_of_a_dispatcher_without_a_journal_are_not_given_up() -> None:
 
 
 def test_repeats_are_written_when_they_grow() -> None:
-    """A client tells how many elements came to it again; an old report changes nothing."""
+    """A client tells how many elements came to it again; an old report changes
+    nothing.
+    """
     desk = Desk()
     desk.open("k")
     for repeats, written in ((0, False), (3, True), (3, False), (2, False), (5, True)):
@@ -528,7 +583,9 @@ def test_an_audit_outlives_its_job() -> None:
 
 
 def test_the_clients_of_a_former_dispatcher_have_one_time_out_to_come_back() -> None:
-    """Who says nothing then is gone for the others; a job without clients is unused from now on."""
+    """Who says nothing then is gone for the others; a job without clients is unused
+    from now on.
+    """
     desk = Desk()
     for client in ("k", "l"):
         desk.open(client)
@@ -549,7 +606,9 @@ STEPS = structs.replace(JOB, name="steps", num_consumers=2, finite="drop")
 
 
 def test_a_place_of_a_consumer_is_free_when_its_holder_is_gone() -> None:
-    """Of two clients for one place the second is refused while the first one lives, and follows it afterwards."""
+    """Of two clients for one place the second is refused while the first one lives, and
+    follows it afterwards.
+    """
     desk = Desk()
 
     def ask(client: str, now: float) -> None:
@@ -569,7 +628,9 @@ def test_a_place_of_a_consumer_is_free_when_its_holder_is_gone() -> None:
 
 
 def test_a_consumer_gives_way_to_another_when_it_is_gone_without_a_word() -> None:
-    """Its place is asked about; with its connection lost, the one who asks again reads on there."""
+    """Its place is asked about; with its connection lost, the one who asks again reads
+    on there.
+    """
     desk = Desk()
 
     def ask(client: str, now: float) -> None:
@@ -586,17 +647,35 @@ def test_a_consumer_gives_way_to_another_when_it_is_gone_without_a_word() -> Non
 # --- from states
 
 
-def brought(client: str, job: m.JobParameters, consumer: int | None = None, seed: int = 11) -> m.OpenIteration:
+def brought(
+    client: str, job: m.JobParameters, consumer: int | None = None, seed: int = 11
+) -> m.OpenIteration:
     """What a client asks that goes on from a state."""
     task = m.TaskPart(0, 5, None, (0,), ((Split(0, 0, 4),),), (), ((0, 3),), None)
     reader = m.Reader(consumer)
     views = () if consumer is None else (m.View(0, ((0, 0),)),)
-    past = m.Checkpoint(1, job, "print", 0, seed, 0, reader, client, (client,), (), (task,), 3 if views else 0, views)
+    past = m.Checkpoint(
+        1,
+        job,
+        "print",
+        0,
+        seed,
+        0,
+        reader,
+        client,
+        (client,),
+        (),
+        (task,),
+        3 if views else 0,
+        views,
+    )
     return m.OpenIteration(f"new {client}", job, 0, reader, resume=m.encode_checkpoint(past))
 
 
 def test_a_state_replaces_what_is_left_of_its_job() -> None:
-    """The iteration begins with its past and without those who read before; asking again changes nothing."""
+    """The iteration begins with its past and without those who read before; asking
+    again changes nothing.
+    """
     desk = Desk()
     desk.open("k")
     desk.close("k")
@@ -658,7 +737,9 @@ def test_time_in_which_nobody_was_heard_is_forgiven() -> None:
 def test_a_save_is_collected_when_it_has_ended() -> None:
     """So long after its marker is on the disk, and not before."""
     desk = Desk()
-    desk.out.commit(u.CreateJobUpdate(structs.replace(JOB, name="save", save=m.SaveParameters("/save", "run"))))
+    desk.out.commit(
+        u.CreateJobUpdate(structs.replace(JOB, name="save", save=m.SaveParameters("/save", "run")))
+    )
     desk.out.commit(u.CreateIterationUpdate(2000, "save", 0, 7))
     desk.jobs.collect_unused(5 * GC)
     assert "save" in desk.out.state.jobs

@@ -38,14 +38,18 @@ def test_consumers_are_never_alone() -> None:
 
 
 def test_where_everybody_gets_everything_nobody_needs_a_lease() -> None:
-    """Copies of the input, and trainers that share a cache, cost nobody anything by being away, but shall be heard."""
+    """Copies of the input, and trainers that share a cache, cost nobody anything by
+    being away, but shall be heard.
+    """
     leases = Leases(TIMEOUT)
     assert leases.grant(iteration("OFF", 2)) == m.Lease(SHARE * TIMEOUT, free=True)
     assert leases.grant(iteration(cache=True)) == m.Lease(SHARE * TIMEOUT, free=True)
 
 
 def test_who_believes_to_be_alone_lives_as_long_as_workers_hear_it() -> None:
-    """They tell whom they have heard after a while, and one that has may die; others are given up by their silence."""
+    """They tell whom they have heard after a while, and one that has may die; others
+    are given up by their silence.
+    """
     leases = Leases(TIMEOUT)
     member = Member("k", b"peer", heard=0.0, noticed=8.0)
     assert not leases.is_over(member, 19.0)
@@ -73,7 +77,9 @@ def test_a_new_dispatcher_takes_those_that_share_for_aware() -> None:
 
 
 def test_time_in_which_nobody_is_heard_tells_nothing() -> None:
-    """Who has a lease speaks three times while it lasts: if all miss that, they or we are cut off, not dead."""
+    """Who has a lease speaks three times while it lasts: if all miss that, they or we
+    are cut off, not dead.
+    """
     leases, shared = Leases(TIMEOUT), iteration(clients=2)
     assert leases.spoke(shared, 100.0) == 0.0
     assert leases.hears(shared, 104.0)
@@ -95,7 +101,9 @@ def test_who_has_no_lease_may_be_silent_together() -> None:
 
 
 def test_a_new_dispatcher_listens_from_its_beginning() -> None:
-    """Clients that come back to it late are not dead because the first of them is there."""
+    """Clients that come back to it late are not dead because the first of them is
+    there.
+    """
     leases, shared = Leases(TIMEOUT), iteration(clients=2)
     leases.resume([shared], 50.0)
     assert leases.spoke(shared, 56.0) == 6.0
@@ -112,7 +120,9 @@ def test_who_listens_anew_has_missed_nothing() -> None:
 
 
 def test_where_only_workers_speak_their_pauses_tell_nothing() -> None:
-    """A dead client's job is collected in time: it is not as if nobody were heard between any two heartbeats."""
+    """A dead client's job is collected in time: it is not as if nobody were heard
+    between any two heartbeats.
+    """
     leases = Leases(TIMEOUT)
     assert leases.listen(0.0) == 0.0
     leases.tells(Roster(), m.WorkerHeartbeat("w", (), (), every=6.0), 0.0)

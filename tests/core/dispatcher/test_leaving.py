@@ -41,7 +41,9 @@ class Room:
 
 
 def test_who_reads_on_lets_the_others_go() -> None:
-    """The others are asked for a sign; with the first of one that reads on, who is done may end; it is told once."""
+    """The others are asked for a sign; with the first of one that reads on, who is done
+    may end; it is told once.
+    """
     room = Room("k", "l", "n")
     assert room.beat("k", 1.0, done=True) == [("l", m.Probe()), ("n", m.Probe())]
     assert room.beat("l", 1.1) == [("k", m.MayEnd("k", 1))]
@@ -49,7 +51,9 @@ def test_who_reads_on_lets_the_others_go() -> None:
 
 
 def test_the_last_one_waits() -> None:
-    """Among readers that are all done nobody may go: somebody silent may have held what is missing."""
+    """Among readers that are all done nobody may go: somebody silent may have held what
+    is missing.
+    """
     room = Room("k", "l", "dead")
     room.beat("k", 1.0, done=True)
     assert room.beat("l", 1.1, done=True) == [("dead", m.Probe())]
@@ -58,7 +62,9 @@ def test_the_last_one_waits() -> None:
 
 
 def test_who_gets_more_lets_the_others_go() -> None:
-    """A reader that was done and is given what a dead one held reads on, and the others need not wait."""
+    """A reader that was done and is given what a dead one held reads on, and the others
+    need not wait.
+    """
     room = Room("k", "l", "dead")
     room.beat("k", 1.0, done=True)
     room.beat("l", 1.1, done=True)
@@ -66,7 +72,9 @@ def test_who_gets_more_lets_the_others_go() -> None:
 
 
 def test_a_lost_answer_comes_again() -> None:
-    """Who says again that it is done is told again that it may go, for its newest report."""
+    """Who says again that it is done is told again that it may go, for its newest
+    report.
+    """
     room = Room("k", "l")
     room.beat("k", 1.0, done=True)
     room.beat("l", 1.1)
@@ -75,7 +83,9 @@ def test_a_lost_answer_comes_again() -> None:
 
 
 def test_a_reader_that_workers_hear_stays_too() -> None:
-    """One that is cut off from the dispatcher counts by what workers say, if they heard it since."""
+    """One that is cut off from the dispatcher counts by what workers say, if they heard
+    it since.
+    """
     room = Room("k", "l")
     room.clients.notice({"l": 0.9})
     room.beat("k", 1.0, done=True)
@@ -85,7 +95,9 @@ def test_a_reader_that_workers_hear_stays_too() -> None:
 
 
 def test_who_is_gone_counts_no_more() -> None:
-    """A reader that has left waits for nobody, and an iteration that is gone is forgotten."""
+    """A reader that has left waits for nobody, and an iteration that is gone is
+    forgotten.
+    """
     room = Room("k", "l")
     room.beat("k", 1.0, done=True)
     room.endings.forget("k", room.iteration)
@@ -96,7 +108,9 @@ def test_who_is_gone_counts_no_more() -> None:
 
 
 def test_many_readers_are_not_asked() -> None:
-    """Of many some one speaks soon by itself; asking all of them for each would be their number squared."""
+    """Of many some one speaks soon by itself; asking all of them for each would be
+    their number squared.
+    """
     names = [f"k{number}" for number in range(FEW + 1)]
     room = Room(*names)
     assert room.beat("k0", 1.0, done=True) == []

@@ -1,4 +1,6 @@
-"""Facts about taking back splits that nobody has started: who is asked, who waits, what counts."""
+"""Facts about taking back splits that nobody has started: who is asked, who waits, what
+counts.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,17 @@ A, B, C = "a", "b", "c"
 
 
 class Pair(Transcript):
-    """A dispatcher whose worker ``a`` has all splits but the first, which ``b`` has used up."""
+    """A dispatcher whose worker ``a`` has all splits but the first, which ``b`` has
+    used up.
+    """
 
     core: DispatcherCore
 
     def __init__(self, *more: str, count: int = 21) -> None:
         super().__init__(DispatcherCore(1, DispatcherTimes()))
-        description = m.DatasetDescription("d" * 64, "print", (IndexSplits(count),), "", None, -2, None, "3.11", "0")
+        description = m.DatasetDescription(
+            "d" * 64, "print", (IndexSplits(count),), "", None, -2, None, "3.11", "0"
+        )
         self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
         for name in (A, B, *more):
             self.hear(name, m.RegisterWorker(name, f"tcp://{name}:1", (), "3.11", "0", ()))
@@ -38,7 +44,9 @@ class Pair(Transcript):
         self.core.out.commit(u.AssignSplitsUpdate(self.task(worker), 0, split))
         self.core.out.drain()
 
-    def want(self, worker: str, have: int | None = None, cut: int = 0, waiting: bool = True) -> None:
+    def want(
+        self, worker: str, have: int | None = None, cut: int = 0, waiting: bool = True
+    ) -> None:
         have = len(self.ledger(worker)) if have is None else have
         self.hear(worker, m.RequestSplits(worker, self.task(worker), 1, 0, 0, have, cut, waiting))
 
@@ -54,7 +62,9 @@ class Pair(Transcript):
 
 
 def test_who_has_nothing_left_gets_what_others_have_not_started() -> None:
-    """The holder is asked, its ledger is cut before anybody is told, and the asker gets its share of what came back."""
+    """The holder is asked, its ledger is cut before anybody is told, and the asker gets
+    its share of what came back.
+    """
     pair = Pair()
     pair.want(B)
     assert pair.sent(m.TakeBackSplits) == m.TakeBackSplits(pair.task(A), 1, 0, 1)
@@ -68,7 +78,9 @@ def test_who_has_nothing_left_gets_what_others_have_not_started() -> None:
 
 
 def test_the_holder_gets_its_share_again() -> None:
-    """What came back is handed out like new splits, to each who asks, once; then comes the end."""
+    """What came back is handed out like new splits, to each who asks, once; then comes
+    the end.
+    """
     pair = Pair(count=9)
     pair.want(B)
     pair.keep(0, 0)
@@ -78,7 +90,9 @@ def test_the_holder_gets_its_share_again() -> None:
         got += [split for _, splits in pair.given() for split in splits]
         if got[-1].is_end:
             break
-    assert sorted(index for split in got for index in range(split.start, split.stop)) == list(range(1, 9))
+    assert sorted(index for split in got for index in range(split.start, split.stop)) == list(
+        range(1, 9)
+    )
 
 
 def test_an_ask_ahead_of_time_takes_nothing_from_others() -> None:
@@ -101,7 +115,9 @@ def test_everything_started_means_the_end() -> None:
 
 
 def test_a_holder_that_has_come_to_its_end_is_not_waited_for() -> None:
-    """Its answer is about the ledger before the end, and those who wait get theirs with it."""
+    """Its answer is about the ledger before the end, and those who wait get theirs with
+    it.
+    """
     pair = Pair()
     pair.want(B)
     pair.want(A)
@@ -119,7 +135,9 @@ def test_a_holder_that_has_more_by_now_is_waited_for() -> None:
 
 
 def test_a_holder_that_does_not_answer_is_not_waited_for() -> None:
-    """It is asked again meanwhile; after a second the end is told. What it gives back later it gets again itself."""
+    """It is asked again meanwhile; after a second the end is told. What it gives back
+    later it gets again itself.
+    """
     pair = Pair()
     pair.want(B)
     pair.wait(PATIENCE / 2)
@@ -134,11 +152,15 @@ def test_a_holder_that_does_not_answer_is_not_waited_for() -> None:
 
 
 def test_all_who_wait_share() -> None:
-    """Two askers wait for one holder; who gets nothing then waits for those that got something."""
+    """Two askers wait for one holder; who gets nothing then waits for those that got
+    something.
+    """
     pair = Pair(C, count=3)
     pair.want(B)
     pair.want(C)
-    assert pair.all_of(m.TakeBackSplits) == []  # A was asked just now, and B has started all that it has
+    assert (
+        pair.all_of(m.TakeBackSplits) == []
+    )  # A was asked just now, and B has started all that it has
     pair.keep(1, 2)
     assert pair.given() == [(B, (Split(0, 2, 3),))]
     pair.wait(0.5)
@@ -148,14 +170,19 @@ def test_all_who_wait_share() -> None:
 
 
 def test_those_that_wait_are_not_looked_at_again_and_again() -> None:
-    """When something comes back, those who wait are answered up to the first for whom nothing is left."""
+    """When something comes back, those who wait are answered up to the first for whom
+    nothing is left.
+    """
     names = [f"idle-{number}" for number in range(20)]
     pair = Pair(*names, count=3)
     for name in (B, *names):
         pair.want(name)
     asked: list[object] = []
     grant = pair.core.taking_back._grant
-    pair.core.taking_back._grant = lambda peer, ask, now: (asked.append(peer), grant(peer, ask, now))[1]
+    pair.core.taking_back._grant = lambda peer, ask, now: (
+        asked.append(peer),
+        grant(peer, ask, now),
+    )[1]
     pair.keep(1, 2)
     assert asked == [B, names[0]]
 
@@ -167,7 +194,15 @@ def test_a_cut_counts_once() -> None:
     pair.keep(1, 5)
     pair.want(A, cut=1)
     ledger = pair.ledger(A)
-    for entries, stop, cut in [(1, 5, 1), (0, 0, 1), (1, 3, 3), (9, 3, 2), (1, 99, 2), (1, 1, 2), (-1, 0, 2)]:
+    for entries, stop, cut in [
+        (1, 5, 1),
+        (0, 0, 1),
+        (1, 3, 3),
+        (9, 3, 2),
+        (1, 99, 2),
+        (1, 1, 2),
+        (-1, 0, 2),
+    ]:
         pair.keep(entries, stop, cut)
         assert pair.ledger(A) == ledger
     pair.hear(A, m.SplitsReturned(A, pair.task(A), 1, 7, 2, 0, 0))
@@ -178,7 +213,9 @@ def test_a_cut_counts_once() -> None:
 
 
 def test_a_cut_that_was_not_heard_of_is_asked_for() -> None:
-    """An ask that knows of a later cut shows that the report was lost; one that knows of fewer is late."""
+    """An ask that knows of a later cut shows that the report was lost; one that knows
+    of fewer is late.
+    """
     pair = Pair()
     pair.want(A, have=1, cut=1)
     assert pair.sent(m.TakeBackSplits).cut == 1
@@ -194,16 +231,26 @@ def test_a_new_attempt_counts_from_the_beginning() -> None:
     pair.keep(1, 5)
     pair.want(B)
     pair.hear(A, m.WorkerStopped(A))
-    task = next(task for task in pair.core.state.tasks.values() if task.ledger[0].entries[:1] == [Split(0, 1, 5)])
+    task = next(
+        task
+        for task in pair.core.state.tasks.values()
+        if task.ledger[0].entries[:1] == [Split(0, 1, 5)]
+    )
     assert (task.attempt, task.cuts) == (2, {})
     pair.want(C, have=0)
     pair.hear(B, m.WorkerStopped(B))
     pair.wait(1.0)
-    assert B not in {waiting.peer for alike in pair.core.taking_back.waiting.values() for waiting in alike.values()}
+    assert B not in {
+        waiting.peer
+        for alike in pair.core.taking_back.waiting.values()
+        for waiting in alike.values()
+    }
 
 
 def test_no_other_repetition_is_touched() -> None:
-    """Who is in a later repetition has passed the end of this one, whatever it has skipped."""
+    """Who is in a later repetition has passed the end of this one, whatever it has
+    skipped.
+    """
     pair = Pair()
     pair.give(A, Split(1, 0, 5))
     pair.want(B)

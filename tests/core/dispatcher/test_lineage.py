@@ -16,12 +16,16 @@ from zmqdata.splits import IndexSplits, Split
 
 
 class Kept:
-    """A task of a job, hosted by worker ``w``, with a ledger of nine entries of which each gives ten elements."""
+    """A task of a job, hosted by worker ``w``, with a ledger of nine entries of which
+    each gives ten elements.
+    """
 
     def __init__(self, mode: str = "DYNAMIC", **job: Any) -> None:
         self.out = Outbox(1)
         self.keeping = StateKeeping(self.out)
-        description = m.DatasetDescription("digest", "print", (IndexSplits(9),), "", None, -2, None, "3.11", "0")
+        description = m.DatasetDescription(
+            "digest", "print", (IndexSplits(9),), "", None, -2, None, "3.11", "0"
+        )
         self.out.commit(u.RegisterDatasetUpdate("dataset", description))
         self.out.commit(u.CreateJobUpdate(m.JobParameters("job", "dataset", mode, **job)))
         self.out.commit(u.CreateIterationUpdate(2000, "job", 0, 7))
@@ -40,7 +44,9 @@ class Kept:
         return self.out.state.iterations[2000]
 
     def tell(self, number: int, worker: str = "w", attempt: int = 1) -> bool:
-        """The host tells a state that needs the entries of what follows; whether it is committed."""
+        """The host tells a state that needs the entries of what follows; whether it is
+        committed.
+        """
         needs = (number // 10,) if self.task.ledger else ()
         state = m.TaskState(number, b"state", needs)
         self.keeping.take(worker, m.StateTaken(worker, self.task.task, attempt, state), 0.0)
@@ -57,7 +63,9 @@ class Kept:
 
 
 def test_states_of_the_present_host_are_committed() -> None:
-    """Nobody else's, nor those of an older attempt, of a task that nobody knows, or older than the last."""
+    """Nobody else's, nor those of an older attempt, of a task that nobody knows, or
+    older than the last.
+    """
     kept = Kept()
     assert kept.tell(30)
     assert not kept.tell(40, worker="v")
@@ -69,7 +77,9 @@ def test_states_of_the_present_host_are_committed() -> None:
 
 
 def test_decisions_of_the_present_host_are_kept_for_the_next() -> None:
-    """The answer says from which of them on they are needed. An older attempt has no answer."""
+    """The answer says from which of them on they are needed. An older attempt has no
+    answer.
+    """
     kept = Kept()
     decided = (Decision("/0", 0, 9, (4,)), Decision("/0", 9, 12))
     kept.keeping.decide("w", m.ElementsDecided("w", kept.task.task, 0, 4, 0, decided), 0.0)
@@ -85,13 +95,17 @@ def test_decisions_of_the_present_host_are_kept_for_the_next() -> None:
 
 
 def test_copies_are_not_continued() -> None:
-    """A copy (OFF) that is lost is over, so where it was does not matter; a coordinated one goes on."""
+    """A copy (OFF) that is lost is over, so where it was does not matter; a coordinated
+    one goes on.
+    """
     assert not Kept("OFF").tell(30)
     assert Kept("OFF", num_consumers=2).tell(30)
 
 
 def test_a_new_host_gets_the_last_state_and_the_entries_for_it() -> None:
-    """And the ones from which clients can go on who have not handed out all they have. Entries keep their numbers."""
+    """And the ones from which clients can go on who have not handed out all they have.
+    Entries keep their numbers.
+    """
     kept = Kept()
     for number in (10, 30, 50):
         kept.tell(number)
@@ -99,7 +113,11 @@ def test_a_new_host_gets_the_last_state_and_the_entries_for_it() -> None:
     assert ([state.number for state in kept.task.states], kept.task.ledger[0].base) == ([30, 50], 3)
     definition = kept.definition((0, 35), (35, 55))
     assert [state.number for state in definition.states] == [30, 50]
-    assert (definition.bases, definition.ledger[0][0], len(definition.ledger[0])) == ((3,), Split(0, 3, 4), 6)
+    assert (definition.bases, definition.ledger[0][0], len(definition.ledger[0])) == (
+        (3,),
+        Split(0, 3, 4),
+        6,
+    )
     assert (definition.skip, definition.delivered) == (((0, 55),), 35)
 
 
@@ -121,7 +139,9 @@ def test_a_shared_cache_goes_on_from_the_newest_state() -> None:
 
 
 def test_what_is_settled_needs_nothing() -> None:
-    """Neither states nor entries are kept of a task all of which was delivered; entries are numbered on."""
+    """Neither states nor entries are kept of a task all of which was delivered; entries
+    are numbered on.
+    """
     kept = Kept()
     kept.tell(30)
     kept.out.commit(u.EndTaskUpdate(kept.task.task, 60))
@@ -131,10 +151,15 @@ def test_what_is_settled_needs_nothing() -> None:
 
 
 def test_an_end_before_what_was_there_is_a_contradiction() -> None:
-    """A task that is made again must come to the same elements; the text says what may have kept it from that."""
+    """A task that is made again must come to the same elements; the text says what may
+    have kept it from that.
+    """
     kept = Kept()
     assert kept.contradiction(60, (0, 60)) == ""
-    assert "ended after 50 elements when it was made again; 60 were there before" in kept.contradiction(50, (55, 60))
+    assert (
+        "ended after 50 elements when it was made again; 60 were there before"
+        in kept.contradiction(50, (55, 60))
+    )
     assert "random_map" in kept.contradiction(50, (55, 60))
     kept.out.commit(u.EndTaskUpdate(kept.task.task, 70))
     assert kept.contradiction(70) == ""

@@ -6,7 +6,9 @@ from zmqdata.core.dispatcher.liveness import Hearing, Roster
 
 
 def test_who_speaks_is_alive() -> None:
-    """A peer is known from its first word until it is removed, and reached where it spoke from."""
+    """A peer is known from its first word until it is removed, and reached where it
+    spoke from.
+    """
     roster = Roster()
     roster.heard("a", "peer", 1.0)
     assert ("a" in roster, len(roster), roster.peer("a")) == (True, 1, "peer")
@@ -29,7 +31,9 @@ def test_several_may_speak_through_one_connection() -> None:
 
 
 def test_who_was_only_heard_of_is_expected() -> None:
-    """A peer that somebody else knew is a member without an address, and lost if it says nothing for long enough."""
+    """A peer that somebody else knew is a member without an address, and lost if it
+    says nothing for long enough.
+    """
     roster = Roster()
     roster.expect("a", 10.0, 5.0)
     roster.heard("b", 2, 10.0)
@@ -50,7 +54,9 @@ def test_silence_is_counted_from_the_last_word() -> None:
 
 
 def test_a_lost_connection_is_counted_from_when_it_was_first_noticed() -> None:
-    """Without a connection for long enough a peer is disconnected; a word from it mends that."""
+    """Without a connection for long enough a peer is disconnected; a word from it mends
+    that.
+    """
     roster = Roster()
     roster.heard("a", 1, 0.0)
     roster.lost_contact(1, 1.0)
@@ -72,7 +78,9 @@ def test_a_peer_that_speaks_from_elsewhere_is_reached_there() -> None:
 
 
 def test_a_sign_of_life_may_come_from_others() -> None:
-    """What others hear of a peer counts as a sign, not as a word; nobody is made known by it."""
+    """What others hear of a peer counts as a sign, not as a word; nobody is made known
+    by it.
+    """
     roster = Roster()
     roster.heard("a", 1, 1.0)
     roster.notice({"a": 5.0, "b": 5.0})
@@ -96,24 +104,34 @@ def test_time_in_which_nobody_listened_is_forgiven() -> None:
 
 
 def test_those_asked_longest_ago_are_asked_first() -> None:
-    """At most so many at a time, so that each of the silent has its turn; who has just spoken is not asked."""
+    """At most so many at a time, so that each of the silent has its turn; who has just
+    spoken is not asked.
+    """
     roster = Roster()
     for number, name in enumerate("abcd"):
         roster.heard(name, name, float(number))
-    asked = [[member.name for member in roster.doubtful(now, 2.0, 2)] for now in (4.0, 4.5, 5.0, 5.5)]
+    asked = [
+        [member.name for member in roster.doubtful(now, 2.0, 2)] for now in (4.0, 4.5, 5.0, 5.5)
+    ]
     assert asked == [["a", "b"], ["c", "a"], ["d", "b"], ["a", "c"]]
 
 
 def test_forgiven_silence_does_not_hide_that_of_others() -> None:
-    """However much is forgiven to whom, nobody counts as heard in the future, and the others are found."""
+    """However much is forgiven to whom, nobody counts as heard in the future, and the
+    others are found.
+    """
     roster = Roster()
     roster.heard("a", 1, 0.0)
     roster.heard("b", 2, 1.0)
     roster.forgive(50.0, 10.0, ["a"])
     assert [member.name for member in roster.silent(12.0, 5.0)] == ["b"]
     assert [member.name for member in roster.silent(15.0, 5.0)] == ["b", "a"]
+
+
 def test_who_hears_nobody_for_long_is_cut_off_itself() -> None:
-    """How long nobody spoke is told once somebody does; before the first word nobody is missed."""
+    """How long nobody spoke is told once somebody does; before the first word nobody is
+    missed.
+    """
     hearing = Hearing(patience=5.0)
     assert not hearing.is_deaf(100.0)
     assert [hearing.heard(now) for now in (100.0, 104.0)] == [0.0, 0.0]

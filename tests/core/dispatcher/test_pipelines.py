@@ -26,9 +26,13 @@ class Shelf:
     def done(self) -> list[Any]:
         return [one.message if isinstance(one, c.Send) else one for one in self.out.drain()]
 
-    def store(self, offset: int, content: bytes = b"12345", size: int = 10, **others: Any) -> list[Any]:
+    def store(
+        self, offset: int, content: bytes = b"12345", size: int = 10, **others: Any
+    ) -> list[Any]:
         peer, digest = others.get("peer", "k"), others.get("digest", ONE)
-        self.parts.store_piece(peer, m.StorePiece(f"r-{peer}", digest, size, offset, content), others.get("now", 0.0))
+        self.parts.store_piece(
+            peer, m.StorePiece(f"r-{peer}", digest, size, offset, content), others.get("now", 0.0)
+        )
         return self.done()
 
     def kept(self, have: int, now: float = 0.0, **fields: Any) -> list[Any]:
@@ -37,7 +41,9 @@ class Shelf:
 
 
 def test_pieces_are_written_in_their_order() -> None:
-    """Each that follows is given to the shell; the client hears how much is kept when it is."""
+    """Each that follows is given to the shell; the client hears how much is kept when
+    it is.
+    """
     shelf = Shelf()
     assert shelf.store(0) == [c.KeepPiece(ONE, 10, 0, b"12345")]
     assert shelf.store(5) == [c.KeepPiece(ONE, 10, 5, b"12345")]
@@ -58,7 +64,9 @@ def test_a_piece_that_does_not_follow_is_answered_with_what_is_kept() -> None:
 
 
 def test_only_so_many_parts_are_sent_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is refused, whether its piece comes or it is asked for, until one of them is whole."""
+    """One more is refused, whether its piece comes or it is asked for, until one of
+    them is whole.
+    """
     monkeypatch.setattr(pipelines, "MOST_UPLOADS", 1)
     shelf = Shelf()
     shelf.store(0)
@@ -82,7 +90,9 @@ def test_two_clients_send_one_part_together() -> None:
 
 
 def test_an_upload_goes_on_where_it_ended() -> None:
-    """Another client, or another dispatcher on the same folder, asks for the rest only."""
+    """Another client, or another dispatcher on the same folder, asks for the rest
+    only.
+    """
     shelf = Shelf()
     shelf.parts.found([TWO], {ONE: 5})
     shelf.parts.ask_for("k", "r", m.Part(ONE, 10), 0.0)
@@ -102,7 +112,9 @@ def test_a_part_with_other_bytes_begins_anew() -> None:
 
 
 def test_a_full_disk_is_told_to_all_who_send() -> None:
-    """The error has the shell's words and a remedy; what there is of the part is removed, and may be sent again."""
+    """The error has the shell's words and a remedy; what there is of the part is
+    removed, and may be sent again.
+    """
     shelf = Shelf()
     shelf.store(0)
     shelf.store(0, peer="l")
@@ -155,10 +167,14 @@ def test_workers_get_pieces_of_whole_parts_only() -> None:
 
 
 def test_parts_leave_long_after_their_last_dataset() -> None:
-    """A part that a dataset has stays; others go after a while, abandoned uploads too."""
+    """A part that a dataset has stays; others go after a while, abandoned uploads
+    too.
+    """
     shelf = Shelf()
     shelf.parts.found([ONE, TWO], {})
-    description = m.DatasetDescription("0" * 64, "", None, "", None, 1, None, "3.11", "0", (m.Part(ONE, 10),))
+    description = m.DatasetDescription(
+        "0" * 64, "", None, "", None, 1, None, "3.11", "0", (m.Part(ONE, 10),)
+    )
     shelf.out.commit(u.RegisterDatasetUpdate("x", description, False))
     shelf.store(0, digest="3" * 64)
     for now in (0.0, UNUSED_FOR - 1):

@@ -30,9 +30,13 @@ def placed(*names: str, places: Listed | None = None, colocated: bool = False) -
     return placement
 
 
-def iteration(mode: str = "DYNAMIC", target: str = "AUTO", **local_workers: tuple[str, ...]) -> Iteration:
+def iteration(
+    mode: str = "DYNAMIC", target: str = "AUTO", **local_workers: tuple[str, ...]
+) -> Iteration:
     job = JobParameters("job", "dataset", mode, target_workers=target)
-    return Iteration(2000, job, 0, 7, [], local_workers=dict(local_workers), clients=set(local_workers))
+    return Iteration(
+        2000, job, 0, 7, [], local_workers=dict(local_workers), clients=set(local_workers)
+    )
 
 
 def task(shard: int | None = None) -> Task:
@@ -40,7 +44,9 @@ def task(shard: int | None = None) -> Task:
 
 
 def test_without_a_list_there_are_no_shards() -> None:
-    """Any worker is the place of a task that has no static part, and of no static part."""
+    """Any worker is the place of a task that has no static part, and of no static
+    part.
+    """
     placement = placed("a")
     assert placement.num_shards == 0
     assert placement.is_place_of(task(), "a")
@@ -66,7 +72,9 @@ def test_the_least_busy_worker_is_the_best() -> None:
 
 
 def test_local_jobs_stay_local() -> None:
-    """A LOCAL job is hosted by the workers beside its clients, and each client reads its own."""
+    """A LOCAL job is hosted by the workers beside its clients, and each client reads
+    its own.
+    """
     placement = placed("a", "b", "c")
     local = iteration(target="LOCAL", k=("a",), l=("b",))
     assert [placement.may_host(name, local) for name in "abc"] == [True, True, False]
@@ -97,9 +105,13 @@ def test_a_worker_forgets_a_task() -> None:
 
 
 def test_workers_of_a_former_dispatcher_are_taken_over() -> None:
-    """Their facts are those that were written, with the tasks that they host and that are not settled."""
+    """Their facts are those that were written, with the tasks that they host and that
+    are not settled.
+    """
     state = DispatcherState()
-    description = DatasetDescription("digest", "print", (IndexSplits(10),), "", None, -2, None, "3.11", "0")
+    description = DatasetDescription(
+        "digest", "print", (IndexSplits(10),), "", None, -2, None, "3.11", "0"
+    )
     for update in (
         u.AddWorkerUpdate("w", "tcp://w:1", ("GPU",), "3.11"),
         u.RegisterDatasetUpdate("dataset", description),
@@ -118,7 +130,9 @@ def test_workers_of_a_former_dispatcher_are_taken_over() -> None:
 
 
 def shared(placement: Placement, *hosts: str) -> Iteration:
-    """An iteration with a fixed number of tasks, each at one of these hosts, or at none."""
+    """An iteration with a fixed number of tasks, each at one of these hosts, or at
+    none.
+    """
     job = JobParameters("job", "dataset", "DYNAMIC", num_tasks=len(hosts))
     tasks = {number: Task(number, 2000, 1, [], worker=name) for number, name in enumerate(hosts)}
     return Iteration(2000, job, 0, 7, [], tasks=tasks, running=len(hosts))
@@ -142,11 +156,16 @@ def test_orphans_that_have_come_to_their_end_are_shared_too() -> None:
     assert [one.task for one in placement.share_of("b", found, list(found.live_tasks))] == [0, 1]
     for number in (0, 1):
         found.tasks[number].worker = "b"
-    assert [one.task for one in placement.share_of("a", found, list(found.live_tasks)[2:])] == [2, 3]
+    assert [one.task for one in placement.share_of("a", found, list(found.live_tasks)[2:])] == [
+        2,
+        3,
+    ]
 
 
 def test_a_newcomer_takes_from_those_who_have_most() -> None:
-    """So many that nobody has two more than another, and none of a task that has come to its end."""
+    """So many that nobody has two more than another, and none of a task that has come
+    to its end.
+    """
     placement = placed("a", "b", "c")
     found = shared(placement, "a", "a", "a", "a", "b", "b")
     assert [one.worker for one in placement.share_of("c", found, [])] == ["a", "a"]
@@ -156,7 +175,9 @@ def test_a_newcomer_takes_from_those_who_have_most() -> None:
 
 
 def test_of_many_missing_tasks_some_are_sent_again() -> None:
-    """So many for each report, the same ones until they are there: a slow worker is not sent all, over and over."""
+    """So many for each report, the same ones until they are there: a slow worker is not
+    sent all, over and over.
+    """
     facts, missing = WorkerFacts("tcp://w", (), ""), list(range(3 * MOST_SENT_AGAIN))
     assert facts.lost(missing) == []
     assert facts.lost(missing) == facts.lost(missing) == missing[:MOST_SENT_AGAIN]

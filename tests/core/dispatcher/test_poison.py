@@ -22,13 +22,17 @@ LABEL = "map(parse) at train.py:12"
 
 
 class Fleet(Transcript):
-    """Two workers, ``a`` and ``b``, of a job that a client reads; whoever dies has a successor, numbered on."""
+    """Two workers, ``a`` and ``b``, of a job that a client reads; whoever dies has a
+    successor, numbered on.
+    """
 
     core: DispatcherCore
 
     def __init__(self, mode: str = "DYNAMIC", source: SplitSource = ROWS, **job: Any) -> None:
         super().__init__(DispatcherCore(1, DispatcherTimes()))
-        description = m.DatasetDescription("d" * 64, "print", (source,), "", None, -2, None, "3.11", "0")
+        description = m.DatasetDescription(
+            "d" * 64, "print", (source,), "", None, -2, None, "3.11", "0"
+        )
         self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
         self.successors = 0
         for name in ("a", "b"):
@@ -43,16 +47,38 @@ class Fleet(Transcript):
         return next(iter(self.core.state.iterations.values()))
 
     def task_of(self, worker: str) -> Task:
-        return next(task for task in self.core.state.tasks.values() if task.worker == worker and not task.removed)
+        return next(
+            task
+            for task in self.core.state.tasks.values()
+            if task.worker == worker and not task.removed
+        )
 
-    def crumb(self, worker: str, number: int = 7, node: str = "/0", skippable: bool = True) -> m.Crumb:
+    def crumb(
+        self, worker: str, number: int = 7, node: str = "/0", skippable: bool = True
+    ) -> m.Crumb:
         task = self.task_of(worker)
-        return m.Crumb(task.task, task.attempt, number, node, LABEL if node else "", skippable, (3, 4))
+        return m.Crumb(
+            task.task, task.attempt, number, node, LABEL if node else "", skippable, (3, 4)
+        )
 
-    def die(self, worker: str, *crumbs: m.Crumb, killed: bool = False, how: str = "was killed by SIGSEGV") -> str:
-        """A process dies and another one takes its place, which says so and whose name is returned."""
-        tasks = [task for task in self.core.state.tasks.values() if task.worker == worker and not task.settled]
-        death = m.Death(worker, how, killed, tuple((task.task, task.attempt) for task in tasks), crumbs)
+    def die(
+        self,
+        worker: str,
+        *crumbs: m.Crumb,
+        killed: bool = False,
+        how: str = "was killed by SIGSEGV",
+    ) -> str:
+        """A process dies and another one takes its place, which says so and whose name
+        is returned.
+        """
+        tasks = [
+            task
+            for task in self.core.state.tasks.values()
+            if task.worker == worker and not task.settled
+        ]
+        death = m.Death(
+            worker, how, killed, tuple((task.task, task.attempt) for task in tasks), crumbs
+        )
         self.successors += 1
         self.join(f"{worker}{self.successors}", death)
         self.answer()
@@ -79,7 +105,9 @@ class Fleet(Transcript):
 
 
 def test_three_deaths_at_an_element_fail_the_job() -> None:
-    """The error names element, node, task, split and the way of dying, and how to leave such elements out."""
+    """The error names element, node, task, split and the way of dying, and how to leave
+    such elements out.
+    """
     fleet = Fleet()
     task = fleet.task_of("a")
     fleet.kill(task, 2)
@@ -87,7 +115,9 @@ def test_three_deaths_at_an_element_fail_the_job() -> None:
     fleet.kill(task, 1)
     refusal = fleet.sent(m.RequestRefused)
     assert refusal.error == "PipelineError"
-    assert refusal.text.startswith(f"Element 7 that came to {LABEL} (task {task.task}, split 3 to 4) has brought its")
+    assert refusal.text.startswith(
+        f"Element 7 that came to {LABEL} (task {task.task}, split 3 to 4) has brought its"
+    )
     assert "3 times: it was killed by SIGSEGV, 3 times." in refusal.text
     assert "on_poison='skip'" in refusal.text
 
@@ -96,8 +126,12 @@ def test_files_are_named() -> None:
     """Of a source of files the error has the name of the file."""
     fleet = Fleet(source=FileSplits(("*.txt",), False, None))
     task = fleet.task_of("a")
-    fleet.core.state.apply(u.ListFilesUpdate(task.iteration, 0, 0, ("a.txt", "b.txt", "c.txt", "d.txt", "e.txt")))
-    fleet.core.state.apply(u.AssignSplitsUpdate(task.task, 0, Split(0, 2, 5, ("c.txt", "d.txt", "e.txt"))))
+    fleet.core.state.apply(
+        u.ListFilesUpdate(task.iteration, 0, 0, ("a.txt", "b.txt", "c.txt", "d.txt", "e.txt"))
+    )
+    fleet.core.state.apply(
+        u.AssignSplitsUpdate(task.task, 0, Split(0, 2, 5, ("c.txt", "d.txt", "e.txt")))
+    )
     fleet.kill(task)
     assert "split 3 to 4: 'd.txt'" in fleet.failure()
 
@@ -112,7 +146,9 @@ def test_deaths_at_other_elements_are_counted_apart() -> None:
 
 
 def test_poison_is_left_out_on_request() -> None:
-    """With on_poison="skip" the next host is told what to leave out, and nothing fails."""
+    """With on_poison="skip" the next host is told what to leave out, and nothing
+    fails.
+    """
     fleet = Fleet(on_poison="skip")
     task = fleet.task_of("a")
     fleet.kill(task)
@@ -123,12 +159,19 @@ def test_poison_is_left_out_on_request() -> None:
 
 
 def test_clients_are_told_what_is_left_out() -> None:
-    """Their next task lists name the element, the operation, the split and why; those who read on get each once."""
+    """Their next task lists name the element, the operation, the split and why; those
+    who read on get each once.
+    """
     fleet = Fleet(on_poison="skip")
     task = fleet.task_of("a")
     fleet.kill(task)
     [element] = fleet.sent(m.TasksChanged).task_list.left_out
-    assert (element.task, element.number, element.label, element.split) == (task.task, 7, LABEL, (3, 4))
+    assert (element.task, element.number, element.label, element.split) == (
+        task.task,
+        7,
+        LABEL,
+        (3, 4),
+    )
     assert "has brought its worker down 3 times" in element.error
     fleet.now += 1.0  # until then the list may be on its way
     fleet.hear("k", m.ClientHeartbeat("k", 0, 0, {}))
@@ -136,7 +179,9 @@ def test_clients_are_told_what_is_left_out() -> None:
 
 
 def test_each_poison_is_found_in_its_turn() -> None:
-    """Deaths that a poisoned element explains count for no other: the second one takes three deaths of its own."""
+    """Deaths that a poisoned element explains count for no other: the second one takes
+    three deaths of its own.
+    """
     fleet = Fleet(on_poison="skip")
     task = fleet.task_of("a")
     fleet.kill(task)
@@ -155,7 +200,9 @@ def test_each_poison_is_found_in_its_turn() -> None:
     ],
 )
 def test_what_cannot_be_left_out_fails(crumb: dict[str, Any], text: str) -> None:
-    """Without a node, or where the node cannot do it, on_poison="skip" fails the job and says why."""
+    """Without a node, or where the node cannot do it, on_poison="skip" fails the job
+    and says why.
+    """
     fleet = Fleet(on_poison="skip")
     fleet.kill(fleet.task_of("a"), **crumb)
     assert f"It cannot be left out (on_poison='skip'): {text}" in fleet.failure()
@@ -169,7 +216,9 @@ def test_opening_a_pipeline_may_kill() -> None:
 
 
 def test_suspects_are_told() -> None:
-    """What a process died at is called for alone from then on, and its task is kept apart from others."""
+    """What a process died at is called for alone from then on, and its task is kept
+    apart from others.
+    """
     fleet = Fleet()
     task = fleet.task_of("a")
     fleet.kill(task, 1)
@@ -178,7 +227,9 @@ def test_suspects_are_told() -> None:
 
 
 def test_one_of_several_calls_is_found() -> None:
-    """Of calls that ran at the same time the one that was there at three deaths is to blame."""
+    """Of calls that ran at the same time the one that was there at three deaths is to
+    blame.
+    """
     fleet = Fleet(on_poison="skip")
     task = fleet.task_of("a")
     for others in ((5, 6), (), (9,)):
@@ -197,7 +248,9 @@ def test_who_was_at_nothing_is_not_to_blame() -> None:
 
 
 def test_five_deaths_at_nothing_fail() -> None:
-    """Deaths without a call, such as of a library's thread, count towards a limit of five."""
+    """Deaths without a call, such as of a library's thread, count towards a limit of
+    five.
+    """
     fleet = Fleet()
     task = fleet.task_of("a")
     for _ in range(MOST_UNEXPLAINED - 1):
@@ -208,7 +261,9 @@ def test_five_deaths_at_nothing_fail() -> None:
 
 
 def test_ever_other_elements_fail_in_the_end() -> None:
-    """A pipeline that dies at another element each time is given up, unless by SIGKILL, which people send."""
+    """A pipeline that dies at another element each time is given up, unless by SIGKILL,
+    which people send.
+    """
     fleet, killed = Fleet(), Fleet()
     tasks = fleet.task_of("a"), killed.task_of("a")
     for number in range(MOST_IN_ALL):
@@ -220,7 +275,9 @@ def test_ever_other_elements_fail_in_the_end() -> None:
 
 
 def test_sigkill_counts_at_an_element_only() -> None:
-    """SIGKILL at nothing is nobody's fault; three of them at the same element are the system's word on memory."""
+    """SIGKILL at nothing is nobody's fault; three of them at the same element are the
+    system's word on memory.
+    """
     fleet = Fleet()
     task = fleet.task_of("a")
     for _ in range(MOST_UNEXPLAINED + 1):
@@ -233,7 +290,9 @@ def test_sigkill_counts_at_an_element_only() -> None:
 
 
 def test_a_death_counts_once() -> None:
-    """A report that comes again, or of an attempt that never was, changes nothing; nor does one of an unknown task."""
+    """A report that comes again, or of an attempt that never was, changes nothing; nor
+    does one of an unknown task.
+    """
     fleet = Fleet()
     task, crumb = fleet.task_of("a"), fleet.crumb("a")
     death = m.Death("a", "ended", False, ((task.task, 1), (task.task, 99), (1, 1)), (crumb,))
@@ -244,7 +303,9 @@ def test_a_death_counts_once() -> None:
 
 
 def test_the_dead_are_lost_at_once() -> None:
-    """A successor's word is enough: its predecessor's tasks change their host without waiting for a connection."""
+    """A successor's word is enough: its predecessor's tasks change their host without
+    waiting for a connection.
+    """
     fleet = Fleet()
     task = fleet.task_of("a")
     fleet.join("a1", m.Death("a", "ended", False, ((task.task, 1),), ()))
@@ -253,7 +314,9 @@ def test_the_dead_are_lost_at_once() -> None:
 
 
 def test_a_host_that_was_chosen_too_early_is_chosen_again() -> None:
-    """A task that had moved on before its death was told moves again, so that its host knows the suspect."""
+    """A task that had moved on before its death was told moves again, so that its host
+    knows the suspect.
+    """
     fleet = Fleet()
     task, crumb = fleet.task_of("a"), fleet.crumb("a")
     fleet.core.hosting.lose_worker("a")
@@ -265,10 +328,14 @@ def test_a_host_that_was_chosen_too_early_is_chosen_again() -> None:
 
 
 def test_copies_are_counted_together() -> None:
-    """In mode OFF each host makes a copy of its own: three that die at the same element are enough."""
+    """In mode OFF each host makes a copy of its own: three that die at the same element
+    are enough.
+    """
     fleet = Fleet("OFF", on_poison="skip")
     for _ in range(MOST_DEATHS):
-        worker = next(task.worker for task in fleet.iteration.live_tasks if task.worker.startswith("a"))
+        worker = next(
+            task.worker for task in fleet.iteration.live_tasks if task.worker.startswith("a")
+        )
         fleet.die(worker, fleet.crumb(worker))
     copy = next(task for task in fleet.iteration.live_tasks if task.worker.startswith("a"))
     assert fleet.definition(copy).poisoned == (("/0", 7),)
@@ -284,19 +351,25 @@ def busy(fleet: Fleet, worker: str, seconds: float) -> None:
 
 
 def test_a_long_call_is_told_once() -> None:
-    """The log tells of a call that takes a minute, once; without a time-out nothing else happens."""
+    """The log tells of a call that takes a minute, once; without a time-out nothing
+    else happens.
+    """
     fleet = Fleet()
     busy(fleet, "a", LONG - 1)
     assert fleet.all_of(c.LogLine) == []
     busy(fleet, "a", LONG)
-    assert f"Element 7 that came to {LABEL} has been worked on for 60 s" in fleet.sent(c.LogLine).text
+    assert (
+        f"Element 7 that came to {LABEL} has been worked on for 60 s" in fleet.sent(c.LogLine).text
+    )
     busy(fleet, "a", LONG + 1)
     assert fleet.all_of(c.LogLine) == []
     assert fleet.task_of("a").attempt == 1
 
 
 def test_a_stuck_task_moves_on() -> None:
-    """After task_timeout the task goes to another worker, and the call counts as a death at its element."""
+    """After task_timeout the task goes to another worker, and the call counts as a
+    death at its element.
+    """
     fleet = Fleet(task_timeout=5.0)
     task = fleet.task_of("a")
     busy(fleet, "a", 4.9)

@@ -22,7 +22,9 @@ from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.runner import Name, SimulatedPipeline
 from zmqdata.testing.world import World
 
-ROUGH = Faults(delay=(0.0005, 0.005), drop=0.05, repeat=0.05, reorder=0.05, break_link=0.01, hold=0.5)
+ROUGH = Faults(
+    delay=(0.0005, 0.005), drop=0.05, repeat=0.05, reorder=0.05, break_link=0.01, hold=0.5
+)
 
 
 class Interrupted:
@@ -30,7 +32,8 @@ class Interrupted:
 
     Args:
         seed: decides everything.
-        readers: how many there are; they are numbered if the job has numbered consumers.
+        readers: how many there are; they are numbered if the job has numbered
+            consumers.
         workers: how many there are.
         share: of the elements that are read before it stops.
         job: of the world.
@@ -39,20 +42,30 @@ class Interrupted:
     def __init__(self, seed: int, readers: int, workers: int, share: float, **job: Any) -> None:
         draw = random.Random(seed)
         repetitions = draw.choice([1, 1, 2])
-        self.pipeline = SimulatedPipeline(draw.choice([5, 40, 120]), repetitions, most=draw.choice([1, 3, 8]))
+        self.pipeline = SimulatedPipeline(
+            draw.choice([5, 40, 120]), repetitions, most=draw.choice([1, 3, 8])
+        )
         self.seed, self.readers, self.job = seed, readers, job
         self.first = self.world(seed, workers, CALM)
         self.add_readers(self.first, [b""] * readers)
         known = 0 if job.get("num_consumers") else readers
         self.first.run_until(
-            lambda: all(one.core.opened and len(one.core.task_list.readers) == known for one in self.first.clients)
+            lambda: all(
+                one.core.opened and len(one.core.task_list.readers) == known
+                for one in self.first.clients
+            )
         )
         self.stop(self.first, share)
 
     def world(self, seed: int, workers: int, faults: Faults) -> World:
         shards = workers if self.job.get("mode", "DYNAMIC") == "DATA" else 0
         times = DispatcherTimes(gc_timeout=1e9)
-        known: dict[str, Any] = {"pipeline": self.pipeline, "times": times, "shards": shards, **self.job}
+        known: dict[str, Any] = {
+            "pipeline": self.pipeline,
+            "times": times,
+            "shards": shards,
+            **self.job,
+        }
         world = World(seed, faults=faults, journalled=True, **known)
         for _ in range(workers):
             world.add_worker()
@@ -64,10 +77,14 @@ class Interrupted:
             world.add_client(consumer=number if numbered else None, resume=state)
 
     def read(self, world: World, count: int) -> None:
-        world.run_until(lambda: world.all_done or sum(client.taken for client in world.clients) >= count)
+        world.run_until(
+            lambda: world.all_done or sum(client.taken for client in world.clients) >= count
+        )
 
     def stop(self, world: World, share: float) -> None:
-        """Notes where everybody is when such a share of all elements was read in a world."""
+        """Notes where everybody is when such a share of all elements was read in a
+        world.
+        """
         self.read(world, int(share * len(self.pipeline.names())))
         readers = [client.core for client in world.clients]
         self.checkpoints = [one.standing.checkpoint(one.reading.passed.count) for one in readers]
@@ -88,12 +105,19 @@ class Interrupted:
     def finish(self, world: World) -> World:
         """Everybody reads to the end."""
         world.run_until(lambda: world.all_done)
-        assert {client.outcome for client in world.clients} == {"end"}, [client.outcome for client in world.clients]
+        assert {client.outcome for client in world.clients} == {"end"}, [
+            client.outcome for client in world.clients
+        ]
         return world
 
 
 def had(world: World) -> Counter[Name]:
-    return Counter(name for client in world.clients for names in client.had.names.values() for name in names.values())
+    return Counter(
+        name
+        for client in world.clients
+        for names in client.had.names.values()
+        for name in names.values()
+    )
 
 
 # --- one by one
@@ -112,27 +136,51 @@ TASK = m.TaskPart(0, 5, None, (0,), ((Split(0, 0, 10),),), (), (), None)
 def consumer(index: int, step: int, *views: m.View) -> m.Checkpoint:
     """What a consumer of a job brings of which it has read so many steps."""
     return m.Checkpoint(
-        1, BEGINNING.job, "print", 0, 11, 0, m.Reader(index), "", (), (), (TASK,) if views else (), step, views
+        1,
+        BEGINNING.job,
+        "print",
+        0,
+        11,
+        0,
+        m.Reader(index),
+        "",
+        (),
+        (),
+        (TASK,) if views else (),
+        step,
+        views,
     )
 
 
 def test_a_task_that_nobody_has_had_anything_of_is_over_when_its_turns_are() -> None:
-    """Where views say that it has had rounds and no consumer knows of an element, it had none to give."""
+    """Where views say that it has had rounds and no consumer knows of an element, it
+    had none to give.
+    """
     view = m.View(0, ((0, 0), (1, 0)))
     facts = incarnation_of([consumer(0, 6, view), consumer(1, 6, view)], BEGINNING)
-    assert [fact for fact in facts if isinstance(fact, u.EndTaskUpdate)] == [u.EndTaskUpdate(4001, 0)]
+    assert [fact for fact in facts if isinstance(fact, u.EndTaskUpdate)] == [
+        u.EndTaskUpdate(4001, 0)
+    ]
 
 
 def test_consumers_that_do_not_say_what_they_read_in_turn_cannot_go_on() -> None:
-    """Steps mean nothing without the views that they were read by, from the first of them on."""
+    """Steps mean nothing without the views that they were read by, from the first of
+    them on.
+    """
     for views in ((), (m.View(4, ((0, 2),)),)):
-        with pytest.raises(InvalidArgumentError, match="which tasks they read in turn, from step 3 on"):
+        with pytest.raises(
+            InvalidArgumentError, match="which tasks they read in turn, from step 3 on"
+        ):
             incarnation_of([consumer(0, 3, *views), consumer(1, 3, *views)], BEGINNING)
 
 
 def test_a_view_that_begins_where_all_consumers_are_is_enough() -> None:
-    """It says how many rounds its tasks have had: who has passed the views before keeps none of them."""
-    facts = incarnation_of([consumer(0, 4, m.View(4, ((0, 2),))), consumer(1, 4, m.View(4, ((0, 2),)))], BEGINNING)
+    """It says how many rounds its tasks have had: who has passed the views before keeps
+    none of them.
+    """
+    facts = incarnation_of(
+        [consumer(0, 4, m.View(4, ((0, 2),))), consumer(1, 4, m.View(4, ((0, 2),)))], BEGINNING
+    )
     assert [fact for fact in facts if isinstance(fact, u.RestoreRoundsUpdate)] == [
         u.RestoreRoundsUpdate(2000, (4, 4), (m.View(4, ((4000, 2),)),), 4, (4000,))
     ]
@@ -140,11 +188,15 @@ def test_a_view_that_begins_where_all_consumers_are_is_enough() -> None:
 
 
 def test_consumers_that_are_too_far_apart_cannot_go_on() -> None:
-    """Where the one in front has forgotten splits, or turns, that the one behind has not had."""
+    """Where the one in front has forgotten splits, or turns, that the one behind has
+    not had.
+    """
     view = m.View(0, ((0, 0),))
     gone = (m.SourcePart(source=0, repetition=0, gone=((10, 20),)),)
     behind, ahead = consumer(0, 3, view), consumer(1, 40, view)
-    with pytest.raises(DataLossError, match=r"enough of the elements between steps 3 and 40.*too far apart"):
+    with pytest.raises(
+        DataLossError, match=r"enough of the elements between steps 3 and 40.*too far apart"
+    ):
         incarnation_of([behind, msgspec.structs.replace(ahead, sources=gone)], BEGINNING)
     both = [msgspec.structs.replace(one, sources=gone) for one in (behind, ahead)]
     assert incarnation_of(both, BEGINNING)
@@ -155,7 +207,9 @@ def test_consumers_that_are_too_far_apart_cannot_go_on() -> None:
 
 
 def begun(*entries: Split, total: int | None = None) -> list[u.AnyUpdate]:
-    """How a job goes on from the state of its only reader, who knows of one task, with such a ledger."""
+    """How a job goes on from the state of its only reader, who knows of one task, with
+    such a ledger.
+    """
     job = msgspec.structs.replace(BEGINNING.job, num_consumers=None, finite=None)
     task = m.TaskPart(0, 5, None, (0,), (entries,), (), ((0, 9),), total)
     one = m.Checkpoint(1, job, "print", 0, 11, 0, m.Reader(), "me", ("me",), (), (task,), 0, ())
@@ -168,24 +222,36 @@ def cursor_of(facts: list[u.AnyUpdate]) -> tuple[int, int, tuple[Split, ...]]:
 
 
 def test_a_repetition_of_which_only_the_end_is_known_was_begun() -> None:
-    """Its splits went to a task that has given nothing yet: a new one gets them, though all that are known ended."""
+    """Its splits went to a task that has given nothing yet: a new one gets them, though
+    all that are known ended.
+    """
     facts = begun(Split(0, 0, 100), Split(0, 100, 100), Split(1, 100, 100), total=9)
     assert [fact.task for fact in facts if isinstance(fact, u.CreateTaskUpdate)] == [4000, 4001]
     assert cursor_of(facts) == (1, 100, (Split(1, 0, 100),))
 
 
 def test_a_repetition_that_a_task_is_behind_was_handed_out() -> None:
-    """What no reader knows of it is handed out again, also when that task goes on to the next one before."""
+    """What no reader knows of it is handed out again, also when that task goes on to
+    the next one before.
+    """
     assert cursor_of(begun(Split(0, 0, 90), Split(0, 95, 98))) == (0, 98, (Split(0, 90, 95),))
     rest = (Split(0, 90, 95), Split(0, 98, 100))
     assert cursor_of(begun(Split(0, 0, 90), Split(0, 95, 98), Split(0, 100, 100))) == (0, 100, rest)
-    assert cursor_of(begun(Split(0, 0, 90), Split(0, 95, 98), Split(0, 0, 0), Split(1, 0, 4))) == (1, 4, rest)
+    assert cursor_of(begun(Split(0, 0, 90), Split(0, 95, 98), Split(0, 0, 0), Split(1, 0, 4))) == (
+        1,
+        4,
+        rest,
+    )
 
 
 def test_files_that_are_not_where_they_were_are_named() -> None:
-    """A ledger has names; a new listing must have the same ones at the same places, in the same repetition."""
+    """A ledger has names; a new listing must have the same ones at the same places, in
+    the same repetition.
+    """
     iteration = Iteration(2000, BEGINNING.job, 0, 7, [])
-    iteration.tasks[4000] = task = Task(4000, 2000, 1, [Ledger([Split(0, 1, 3, ("b", "c")), Split(0, 3, 3)])])
+    iteration.tasks[4000] = task = Task(
+        4000, 2000, 1, [Ledger([Split(0, 1, 3, ("b", "c")), Split(0, 3, 3)])]
+    )
     assert changed_files(iteration, 0, 0, ("a", "b", "c", "d")) == ""
     assert changed_files(iteration, 0, 1, ("x",)) == ""
     text = changed_files(iteration, 0, 0, ("b", "c"))
@@ -208,7 +274,9 @@ def test_one_reader_goes_on_with_another_number_of_workers(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_one_reader_goes_on_twice(seed: int) -> None:
-    """It may be stopped again, before, while or after some of its tasks have come to their end."""
+    """It may be stopped again, before, while or after some of its tasks have come to
+    their end.
+    """
     draw = random.Random(f"{seed}/twice")
     world = Interrupted(seed, 1, draw.randint(1, 4), draw.random())
     second = world.join(draw.randint(1, 4), draw.choice([CALM, ROUGH]))
@@ -224,7 +292,9 @@ def test_one_reader_goes_on_twice(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_several_readers_go_on_together(seed: int) -> None:
-    """The states of all who share a job make it go on; no element is lost between them."""
+    """The states of all who share a job make it go on; no element is lost between
+    them.
+    """
     draw = random.Random(f"{seed}/several")
     world = Interrupted(seed, draw.randint(2, 3), draw.randint(1, 3), draw.random() * 0.9)
     second = world.go_on(draw.randint(1, 4), draw.choice([CALM, ROUGH]), crash=draw.random() < 0.4)
@@ -242,11 +312,19 @@ def test_static_parts_go_on(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_consumers_go_on_in_step(seed: int) -> None:
-    """Numbered consumers take each element at most once, all but a last round that is not full."""
+    """Numbered consumers take each element at most once, all but a last round that is
+    not full.
+    """
     draw = random.Random(f"{seed}/consumers")
     count = draw.randint(1, 3)
     world = Interrupted(
-        seed, count, draw.randint(1, 3), draw.random() * 0.9, num_consumers=count, finite="drop", consumer_timeout=60.0
+        seed,
+        count,
+        draw.randint(1, 3),
+        draw.random() * 0.9,
+        num_consumers=count,
+        finite="drop",
+        consumer_timeout=60.0,
     )
     second = world.go_on(draw.randint(1, 4), crash=draw.random() < 0.4)
     found, everything = had(world.first) + had(second), Counter(world.pipeline.names())
@@ -257,7 +335,9 @@ def test_consumers_go_on_in_step(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [*range(12), 164, 257, 274, 627, 1068, 1583])
 def test_consumers_go_on_from_different_steps_or_not_at_all(seed: int) -> None:
-    """One loads an older state than the others: he gets the rest of the same rounds, or all are refused."""
+    """One loads an older state than the others: he gets the rest of the same rounds, or
+    all are refused.
+    """
     draw = random.Random(f"{seed}/apart")
     count = draw.randint(2, 3)
     shares = sorted([draw.random(), draw.random()])
@@ -295,17 +375,32 @@ def paths(world: World, consumer: int) -> dict[int, Name]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_promised_order_goes_on(seed: int) -> None:
-    """Step by step it is what an undisturbed run gives, with any number of workers before and after."""
+    """Step by step it is what an undisturbed run gives, with any number of workers
+    before and after.
+    """
     draw = random.Random(f"{seed}/promised")
     count = draw.randint(1, 2)
-    job: dict[str, Any] = {"num_consumers": count, "finite": "drop", "num_tasks": draw.choice([1, 3, 5])}
-    world = Interrupted(seed, count, draw.randint(1, 3), draw.random() * 0.9, consumer_timeout=60.0, **job)
+    job: dict[str, Any] = {
+        "num_consumers": count,
+        "finite": "drop",
+        "num_tasks": draw.choice([1, 3, 5]),
+    }
+    world = Interrupted(
+        seed, count, draw.randint(1, 3), draw.random() * 0.9, consumer_timeout=60.0, **job
+    )
     second = world.go_on(draw.randint(1, 4), crash=draw.random() < 0.4)
     whole = world.world(seed + 7, 2, CALM)
     world.add_readers(whole, [b""] * count)
     whole.run_until(lambda: whole.all_done)
     for consumer in range(count):
         before, after = (one.steps.paths.get(consumer) for one in (world.first, second))
-        found = {step: name for one in (before, after) if one is not None for step, (_, name) in one.steps.items()}
+        found = {
+            step: name
+            for one in (before, after)
+            if one is not None
+            for step, (_, name) in one.steps.items()
+        }
         path = whole.steps.paths.get(consumer)
-        assert found == ({} if path is None else {step: name for step, (_, name) in path.steps.items()})
+        assert found == (
+            {} if path is None else {step: name for step, (_, name) in path.steps.items()}
+        )

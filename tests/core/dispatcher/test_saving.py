@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.core.dispatcher.saving``: what begins a save, which chunks count, and what ends it."""
+"""Tests of ``zmqdata.core.dispatcher.saving``: what begins a save, which chunks count,
+and what ends it.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,27 @@ from zmqdata.core.dispatcher.state.snapshots import updates_of
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.splits import IndexSplits
 
-DESCRIPTION = m.DatasetDescription("d" * 64, "print", (IndexSplits(10),), "", b"spec", 10, None, "3.11", "0")
+DESCRIPTION = m.DatasetDescription(
+    "d" * 64, "print", (IndexSplits(10),), "", b"spec", 10, None, "3.11", "0"
+)
 ASK = m.StartSave("request", "dataset", "/a", "run")
 
 
 class Office:
     """A dispatcher core with a registered dataset and workers, and what it decides."""
 
-    def __init__(self, workers: int = 1, durable: bool = True, most_streams: int = 3, **changes: Any) -> None:
+    def __init__(
+        self, workers: int = 1, durable: bool = True, most_streams: int = 3, **changes: Any
+    ) -> None:
         times = DispatcherTimes(gc_timeout=10.0)
         self.core = DispatcherCore(
             1, times, policy=DispatcherPolicy(snapshots_per_worker=most_streams), durable=durable
         )
         self.updates: list[u.Update] = []
         self.now = 0.0
-        self.core.out.commit(u.RegisterDatasetUpdate("dataset", structs.replace(DESCRIPTION, **changes)))
+        self.core.out.commit(
+            u.RegisterDatasetUpdate("dataset", structs.replace(DESCRIPTION, **changes))
+        )
         for number in range(workers):
             self.add_worker(f"w{number}")
 
@@ -92,7 +100,9 @@ def only(kind: type[Any], commands: list[Any]) -> Any:
 
 
 def test_a_save_begins_when_its_folder_is_made() -> None:
-    """The folder is asked for first; then workers get streams, and whoever asked hears that it has begun."""
+    """The folder is asked for first; then workers get streams, and whoever asked hears
+    that it has begun.
+    """
     office = Office(workers=2)
     assert office.hear(ASK) == [s.PrepareSave("/a", "run", "AUTO", b"spec", 10)]
     found = office.feed(s.SavePrepared("/a", "run"))
@@ -104,7 +114,9 @@ def test_a_save_begins_when_its_folder_is_made() -> None:
 
 
 def test_a_repeated_ask_does_not_begin_a_second_save() -> None:
-    """Who asks again for the same run is answered when it has begun, also by the next request; others are refused."""
+    """Who asks again for the same run is answered when it has begun, also by the next
+    request; others are refused.
+    """
     office = Office()
     office.hear(ASK)
     again = structs.replace(ASK, request="again")
@@ -123,31 +135,51 @@ def test_a_repeated_ask_does_not_begin_a_second_save() -> None:
 @pytest.mark.parametrize(
     ("changes", "durable", "error", "text"),
     [
-        ({}, False, "InvalidArgumentError", "requires running tf.data service in the fault tolerant mode."),
-        ({"cardinality": -1}, True, "InvalidArgumentError", "Saving an infinite dataset is not allowed"),
+        (
+            {},
+            False,
+            "InvalidArgumentError",
+            "requires running tf.data service in the fault tolerant mode.",
+        ),
+        (
+            {"cardinality": -1},
+            True,
+            "InvalidArgumentError",
+            "Saving an infinite dataset is not allowed",
+        ),
         ({"sources": None, "unsplittable": "no splits"}, True, "UnimplementedError", "no splits"),
     ],
 )
-def test_what_can_not_be_saved_is_refused(changes: dict[str, Any], durable: bool, error: str, text: str) -> None:
-    """A dispatcher that keeps nothing, an infinite dataset and one that cannot be split are refused at once."""
+def test_what_can_not_be_saved_is_refused(
+    changes: dict[str, Any], durable: bool, error: str, text: str
+) -> None:
+    """A dispatcher that keeps nothing, an infinite dataset and one that cannot be split
+    are refused at once.
+    """
     [refused] = Office(durable=durable, **changes).hear(ASK)
     assert refused.error == error
     assert text in refused.text
 
 
 def test_a_save_has_a_rule_for_poison() -> None:
-    """What becomes of elements that kill their worker, and how long a call may take, is the job's from then on."""
+    """What becomes of elements that kill their worker, and how long a call may take, is
+    the job's from then on.
+    """
     office = Office()
     [refused] = office.hear(structs.replace(ASK, on_poison="ignore"))
     assert refused.text == "on_poison must be 'fail' or 'skip', got 'ignore'."
-    hosted = only(m.HostTask, office.start(structs.replace(ASK, on_poison="skip", task_timeout=5.0)))
+    hosted = only(
+        m.HostTask, office.start(structs.replace(ASK, on_poison="skip", task_timeout=5.0))
+    )
     assert hosted.definition.task_timeout == 5.0
     job = office.iteration.job
     assert (job.on_poison, job.task_timeout) == ("skip", 5.0)
 
 
 def test_an_unknown_dataset_is_refused() -> None:
-    """A dataset that is not there, or not there any more when the folder is made, is refused."""
+    """A dataset that is not there, or not there any more when the folder is made, is
+    refused.
+    """
     office = Office()
     [refused] = office.hear(structs.replace(ASK, dataset_id="other"))
     assert (refused.error, refused.text) == ("NotFoundError", "Dataset id other not found.")
@@ -162,18 +194,26 @@ def test_a_folder_that_can_not_be_made_refuses_the_save() -> None:
     office = Office()
     office.hear(ASK)
     [refused] = office.feed(s.SavePrepared("/a", "run", "AlreadyExistsError", "already there"))
-    assert (refused.request, refused.error, refused.text) == ("request", "AlreadyExistsError", "already there")
+    assert (refused.request, refused.error, refused.text) == (
+        "request",
+        "AlreadyExistsError",
+        "already there",
+    )
     assert office.hear(ASK) == [s.PrepareSave("/a", "run", "AUTO", b"spec", 10)]
 
 
 def test_a_chunk_counts_before_it_is_published() -> None:
-    """A chunk is committed, then published, then acknowledged; told again it is only acknowledged."""
+    """A chunk is committed, then published, then acknowledged; told again it is only
+    acknowledged.
+    """
     office = Office()
     office.start()
     commit, publish, acknowledged = office.written(0, 4)
     task = office.task
     assert commit.update == u.CommitChunkUpdate(task.task, 1, 0, 4, 99, b"spec")
-    assert publish == s.PublishChunk(office.iteration.iteration, "/a", s.SaveChunk(0, 0, 1, 0, 4, 99))
+    assert publish == s.PublishChunk(
+        office.iteration.iteration, "/a", s.SaveChunk(0, 0, 1, 0, 4, 99)
+    )
     assert acknowledged == m.ChunkCommitted(task.task, 1, 4)
     assert office.written(0, 4) == [acknowledged]
     assert office.written(4, 6)[1].chunk == s.SaveChunk(0, 1, 1, 4, 6, 99)
@@ -182,7 +222,9 @@ def test_a_chunk_counts_before_it_is_published() -> None:
 
 @pytest.mark.parametrize(("first", "stop", "size"), [(5, 9, 99), (3, 9, 99), (4, 5, -1)])
 def test_a_chunk_that_does_not_follow_is_left_alone(first: int, stop: int, size: int) -> None:
-    """A gap, an overlap or a negative size is nothing that a worker of ours would tell; it counts for nothing."""
+    """A gap, an overlap or a negative size is nothing that a worker of ours would tell;
+    it counts for nothing.
+    """
     office = Office()
     office.start()
     office.written(0, 4)
@@ -218,7 +260,9 @@ def test_a_chunk_of_a_job_that_is_read_counts_for_nothing() -> None:
 
 
 def test_the_next_host_goes_on_behind_what_counts() -> None:
-    """When a worker is lost its stream goes to another one, which leaves out what is in chunks."""
+    """When a worker is lost its stream goes to another one, which leaves out what is in
+    chunks.
+    """
     office = Office(workers=2)
     office.start()
     office.written(0, 4)
@@ -231,7 +275,9 @@ def test_the_next_host_goes_on_behind_what_counts() -> None:
 
 
 def test_a_worker_writes_a_limited_number_of_streams() -> None:
-    """Streams without room wait until somebody has some, and are found a worker then."""
+    """Streams without room wait until somebody has some, and are found a worker
+    then.
+    """
     office = Office(workers=2, most_streams=1)
     office.start()
     lost = office.task
@@ -245,7 +291,9 @@ def test_a_worker_writes_a_limited_number_of_streams() -> None:
 
 
 def test_a_save_ends_when_everything_is_published() -> None:
-    """With the last chunk published the marker is asked for, once; when it is written the save has ended."""
+    """With the last chunk published the marker is asked for, once; when it is written
+    the save has ended.
+    """
     office = Office()
     office.start()
     office.written(0, 4)
@@ -280,13 +328,20 @@ def test_an_element_that_fails_ends_the_save() -> None:
     """All streams stop, the marker says why, and whoever comes later gets no stream."""
     office = Office(workers=2)
     office.start()
-    failed = m.SaveFailed(office.task.worker, office.task.task, 1, "PipelineError", "no", b"failure")
+    failed = m.SaveFailed(
+        office.task.worker, office.task.task, 1, "PipelineError", "no", b"failure"
+    )
     found = office.hear(failed)
     assert len(of(m.DropTask, found)) == 2
     assert u.FailSaveUpdate(office.iteration.iteration, b"failure") in office.updates
     assert [type(one) for one in office.hear(failed)] == [m.DropTask]
     finish = only(s.FinishSave, office.tick())
-    assert (finish.error, finish.text, finish.failure, finish.chunks) == ("PipelineError", "no", b"failure", ())
+    assert (finish.error, finish.text, finish.failure, finish.chunks) == (
+        "PipelineError",
+        "no",
+        b"failure",
+        (),
+    )
     assert of(m.HostTask, office.add_worker("late")) == []
     office.feed(s.SaveFinished(finish.iteration))
     assert office.updates[-1] == u.EndSaveUpdate(finish.iteration)
@@ -305,7 +360,9 @@ def test_a_chunk_that_can_not_be_published_ends_the_save() -> None:
 
 
 def test_a_save_that_has_ended_is_collected_later() -> None:
-    """A running save is never collected; one that has ended goes after the time-out, and late answers are harmless."""
+    """A running save is never collected; one that has ended goes after the time-out,
+    and late answers are harmless.
+    """
     office = Office()
     office.start()
     office.core.jobs.unused_since[job_of("/a")] = 0.0
@@ -336,13 +393,17 @@ def successor_of(office: Office) -> Office:
 
 
 def test_a_new_life_checks_the_folders_of_saves_once() -> None:
-    """What must be on the disk follows from the facts of a former life; of saves that have failed nothing."""
+    """What must be on the disk follows from the facts of a former life; of saves that
+    have failed nothing.
+    """
     office = Office()
     office.start()
     office.written(0, 4)
     number = office.iteration.iteration
     later = successor_of(office)
-    assert of(s.CheckSave, later.tick()) == [s.CheckSave(number, "/a", "run", (s.SaveChunk(0, 0, 1, 0, 4, 99),))]
+    assert of(s.CheckSave, later.tick()) == [
+        s.CheckSave(number, "/a", "run", (s.SaveChunk(0, 0, 1, 0, 4, 99),))
+    ]
     assert of(s.CheckSave, later.tick(2 * RETRY)) == []
     later.feed(s.SaveChecked(number, streams=1))
     assert of(s.CheckSave, later.tick(2 * RETRY)) == []
@@ -352,7 +413,9 @@ def test_a_new_life_checks_the_folders_of_saves_once() -> None:
 
 
 def test_nothing_is_published_while_a_folder_is_checked() -> None:
-    """A chunk that counts meanwhile is acknowledged, and gets its name afterwards; the save does not end before."""
+    """A chunk that counts meanwhile is acknowledged, and gets its name afterwards; the
+    save does not end before.
+    """
     office = Office()
     office.start()
     office.written(0, 4)
@@ -370,7 +433,9 @@ def test_nothing_is_published_while_a_folder_is_checked() -> None:
 
 
 def test_a_save_that_has_no_chunks_left_to_publish_ends_after_its_check() -> None:
-    """What was finished and not marked in a former life is marked once its folder was seen to be whole."""
+    """What was finished and not marked in a former life is marked once its folder was
+    seen to be whole.
+    """
     office = Office()
     office.start()
     office.ended(0)
@@ -383,12 +448,17 @@ def test_a_save_that_has_no_chunks_left_to_publish_ends_after_its_check() -> Non
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        ({"conflict": "Found conflict: there is nothing in /a, where a save is running"}, "there is nothing in /a"),
+        (
+            {"conflict": "Found conflict: there is nothing in /a, where a save is running"},
+            "there is nothing in /a",
+        ),
         ({"streams": 3}, "Found conflict: /a has stream_2, and the save has 1 streams"),
     ],
 )
 def test_a_conflict_ends_one_save_and_nothing_else(found: dict[str, Any], text: str) -> None:
-    """The save fails with the reason and the remedy, for good; the journal remembers it, and other jobs go on."""
+    """The save fails with the reason and the remedy, for good; the journal remembers
+    it, and other jobs go on.
+    """
     office = Office()
     office.start()
     later = successor_of(office)
@@ -409,7 +479,9 @@ def test_a_conflict_ends_one_save_and_nothing_else(found: dict[str, Any], text: 
 
 
 def test_a_folder_that_is_out_of_reach_is_checked_again() -> None:
-    """A file system that does not answer yet ends nothing: it is said, and tried again later."""
+    """A file system that does not answer yet ends nothing: it is said, and tried again
+    later.
+    """
     office = Office()
     office.start()
     later = successor_of(office)
@@ -421,7 +493,9 @@ def test_a_folder_that_is_out_of_reach_is_checked_again() -> None:
 
 
 def test_the_facts_of_a_save_can_be_written_down_anew() -> None:
-    """From the state follow updates that make it again: chunks, the failure, the end."""
+    """From the state follow updates that make it again: chunks, the failure, the
+    end.
+    """
     office = Office()
     office.start()
     office.written(0, 4)
@@ -430,7 +504,9 @@ def test_the_facts_of_a_save_can_be_written_down_anew() -> None:
     office.tick()
     office.feed(s.SaveFinished(office.iteration.iteration))
     of_saves = (u.CommitChunkUpdate, u.FailSaveUpdate, u.EndSaveUpdate)
-    assert list(updates_of(office.iteration)) == [one for one in office.updates if isinstance(one, of_saves)]
+    assert list(updates_of(office.iteration)) == [
+        one for one in office.updates if isinstance(one, of_saves)
+    ]
     office = Office()
     office.hear(m.OpenIteration("client", m.JobParameters("job", "dataset", "DYNAMIC"), 0))
     assert list(updates_of(office.iteration)) == []

@@ -1,4 +1,6 @@
-"""Facts about what clients are told of their tasks. Where tasks go is in ``test_hosting``."""
+"""Facts about what clients are told of their tasks. Where tasks go is in
+``test_hosting``.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Board:
         self.out, self.clients, placement = Outbox(1), Roster(), Placement()
         placement.add("a", WorkerFacts("tcp://a", (), "3.11"))
         self.clients.heard("k", "peer-k", 0.0)
-        self.iteration = Iteration(2000, JOB, 0, 7, [], {task.task: task for task in tasks}, {"k", "l"})
+        self.iteration = Iteration(
+            2000, JOB, 0, 7, [], {task.task: task for task in tasks}, {"k", "l"}
+        )
         self.state: DispatcherState = self.out.state
         self.state.iterations[2000] = self.iteration
         self.lists = TaskLists(self.out, self.clients, placement, Holdings())
@@ -38,9 +42,13 @@ class Board:
 
 
 def test_a_list_names_what_still_owes_elements() -> None:
-    """Tasks at a host, and those that wait for one; not those of which everything was delivered."""
+    """Tasks at a host, and those that wait for one; not those of which everything was
+    delivered.
+    """
     settled = Task(3, 2000, 1, [], total=0)
-    board = Board(Task(1, 2000, 1, [], attempt=1, worker="a"), Task(2, 2000, 1, [], attempt=2), settled)
+    board = Board(
+        Task(1, 2000, 1, [], attempt=1, worker="a"), Task(2, 2000, 1, [], attempt=2), settled
+    )
     assert board.lists.task_list(board.iteration, "k").tasks == (
         m.TaskPlace(1, 1, "a", "tcp://a", 0),
         m.TaskPlace(2, 2, "", "", 0),
@@ -48,7 +56,9 @@ def test_a_list_names_what_still_owes_elements() -> None:
 
 
 def test_a_change_is_pushed_once() -> None:
-    """Each connected client gets one list at the end of a turn, with the next version."""
+    """Each connected client gets one list at the end of a turn, with the next
+    version.
+    """
     board = Board(Task(1, 2000, 1, [], attempt=1, worker="a"))
     board.lists.tell(board.iteration)
     board.lists.tell(board.iteration)
@@ -83,7 +93,9 @@ def test_nothing_is_left_of_an_iteration() -> None:
 
 
 def test_large_lists_are_told_in_rounds() -> None:
-    """So many places at a time; what changes meanwhile waits for the next round, which has a version of its own."""
+    """So many places at a time; what changes meanwhile waits for the next round, which
+    has a version of its own.
+    """
     board = Board(*[Task(number, 2000, 1, [], attempt=1, worker="a") for number in range(5_000)])
     names = [f"k{number:02}" for number in range(40)]
     board.iteration.clients = set(names)
@@ -107,7 +119,9 @@ def test_large_lists_are_told_in_rounds() -> None:
 
 
 def test_who_speaks_hears_the_round_that_goes_on() -> None:
-    """Who has not been told yet gets the list of the round; who has, nothing while it may be on its way."""
+    """Who has not been told yet gets the list of the round; who has, nothing while it
+    may be on its way.
+    """
     board = Board(*[Task(number, 2000, 1, [], attempt=1, worker="a") for number in range(60_000)])
     board.clients.heard("l", "peer-l", 0.0)
     board.lists.tell(board.iteration)
@@ -123,7 +137,9 @@ def test_who_speaks_hears_the_round_that_goes_on() -> None:
 
 
 def test_a_list_names_what_workers_leave_out() -> None:
-    """With what is known of the element at which they died; of settled tasks, too. Not where it fails the job."""
+    """With what is known of the element at which they died; of settled tasks, too. Not
+    where it fails the job.
+    """
     crumb = m.Crumb(1, 1, 7, "/0", "map(f)", True, (3, 4))
     first = Task(1, 2000, 1, [], total=0, poisoned={("/0", 7): "died"})
     first.deaths[1] = u.CountDeathUpdate(1, 1, "died", False, (crumb,))

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.core.dispatcher.worker_addresses``: reading addresses, and places in the list."""
+"""Tests of ``zmqdata.core.dispatcher.worker_addresses``: reading addresses, and places
+in the list.
+"""
 
 from __future__ import annotations
 
@@ -60,15 +62,27 @@ def prefixed(scheme: str, rest: str) -> str:
         ("http://[::1]", "http", "::1", ""),
         ("[0:0:0:0:0:0:0:1]:23456", "", "::1", "23456"),
         ("http://[::1]:%port_name%", "http", "::1", "%port_name%"),
-        ("http://ipv6:[1080:0:0:0:8:800:200C:417A]", "http", "ipv6:[1080:0:0:0:8:800:200c:417a]", ""),
-        ("http://ipv6:[1080:0:0:0:8:800:200C:417A]:worker", "http", "ipv6:[1080:0:0:0:8:800:200c:417a]", "worker"),
+        (
+            "http://ipv6:[1080:0:0:0:8:800:200C:417A]",
+            "http",
+            "ipv6:[1080:0:0:0:8:800:200c:417a]",
+            "",
+        ),
+        (
+            "http://ipv6:[1080:0:0:0:8:800:200C:417A]:worker",
+            "http",
+            "ipv6:[1080:0:0:0:8:800:200c:417a]",
+            "worker",
+        ),
         ("http://ipv6:[]", "http", "ipv6:[]", ""),
         ("[fe80::1%eth0]:5", "", "fe80::1%eth0", "5"),
         ("ipc:///tmp/worker", "ipc", "/tmp/worker", ""),
     ],
 )
 def test_addresses_have_three_parts(text: str, scheme: str, host: str, port: str) -> None:
-    """What follows the last colon is the port if it is a word or a %port%; all before it is scheme and host."""
+    """What follows the last colon is the port if it is a word or a %port%; all before
+    it is scheme and host.
+    """
     assert located(text) == Location(scheme, host, port)
 
 
@@ -83,7 +97,9 @@ def test_what_is_put_together_is_taken_apart(scheme: str, host: str, port: str) 
 
 @given(st.text(max_size=30))
 def test_any_text_is_an_address(text: str) -> None:
-    """Nothing is refused; a port is a word or a %port%, and what stands before it is there."""
+    """Nothing is refused; a port is a word or a %port%, and what stands before it is
+    there.
+    """
     found = located(text)
     assert found.scheme in text.lower()
     assert found.port == "" or re.fullmatch(r"[a-zA-Z0-9_]+|%port(_[a-zA-Z0-9_]+)?%", found.port)
@@ -107,7 +123,11 @@ def placed(entries: list[str], *addresses: str) -> list[int | None]:
         (["/w/0:%port%", "/w/1:%port%"], ["/w/1:10000", "/w/0:10001"], [1, 0]),
         (["/w/0:12", "/w/1:23"], ["/w/1:23", "/w/0:12"], [1, 0]),
         ([":w:0:%port%", ":w:1:34567"], [":w:1:34567", ":w:0:1"], [1, 0]),
-        (["localhost"] * 3, ["localhost:1", "localhost:2", "localhost:3", "localhost:2"], [0, 1, 2, 1]),
+        (
+            ["localhost"] * 3,
+            ["localhost:1", "localhost:2", "localhost:3", "localhost:2"],
+            [0, 1, 2, 1],
+        ),
         (["a", "b", "a"], ["tcp://a:1", "tcp://a:2", "tcp://b:1"], [0, 2, 1]),
         (["::1"], ["tcp://[::1]:5"], [0]),
         (["[::1]:5", "[0::1]:%port%"], ["tcp://[::1]:6", "tcp://[::1]:5"], [1, 0]),
@@ -117,8 +137,12 @@ def placed(entries: list[str], *addresses: str) -> list[int | None]:
         ([], ["tcp://host:5", "tcp://other:6"], [None, None]),
     ],
 )
-def test_workers_take_entries_in_order(entries: list[str], addresses: list[str], indices: list[int | None]) -> None:
-    """The entry that names just this address, else the first free one of the host that leaves the port open."""
+def test_workers_take_entries_in_order(
+    entries: list[str], addresses: list[str], indices: list[int | None]
+) -> None:
+    """The entry that names just this address, else the first free one of the host that
+    leaves the port open.
+    """
     assert placed(entries, *addresses) == indices
 
 
@@ -137,9 +161,13 @@ def test_workers_take_entries_in_order(entries: list[str], addresses: list[str],
     ],
 )
 def test_other_addresses_are_not_configured(entry: str, address: str) -> None:
-    """The error names the worker, the list, and what to do; the list stays as it was."""
+    """The error names the worker, the list, and what to do; the list stays as it
+    was.
+    """
     places = WorkerAddresses([entry, "nobody"])
-    with pytest.raises(FailedPreconditionError, match="The worker's address is not configured") as told:
+    with pytest.raises(
+        FailedPreconditionError, match="The worker's address is not configured"
+    ) as told:
         places.place(address)
     assert f"Worker {address} " in str(told.value)
     assert f"--worker-address {entry}, nobody" in str(told.value)
@@ -147,10 +175,14 @@ def test_other_addresses_are_not_configured(entry: str, address: str) -> None:
 
 
 def test_a_host_has_as_many_workers_as_entries() -> None:
-    """One more is told that others are there; those who are there may register again and again."""
+    """One more is told that others are there; those who are there may register again
+    and again.
+    """
     places = WorkerAddresses(["localhost:%port%", "other", "localhost"])
     assert [places.place(f"tcp://localhost:{port}") for port in (1, 2, 1, 2)] == [0, 2, 0, 2]
-    with pytest.raises(FailedPreconditionError, match="other workers are already running at the configured") as told:
+    with pytest.raises(
+        FailedPreconditionError, match="other workers are already running at the configured"
+    ) as told:
         places.place("tcp://localhost:3")
     assert "tcp://localhost:1, other, tcp://localhost:2" in str(told.value)
     assert "for a further one the dispatcher needs a further --worker-address" in str(told.value)
@@ -183,7 +215,9 @@ def test_a_host_is_known_by_its_aliases() -> None:
 
 
 def test_the_place_of_a_worker_that_is_gone_is_kept_for_it() -> None:
-    """It comes back to its place; only where no other is free does another worker of the host get it."""
+    """It comes back to its place; only where no other is free does another worker of
+    the host get it.
+    """
     places = WorkerAddresses(["host"] * 3)
     assert [places.place(f"host:{port}") for port in (1, 2)] == [0, 1]
     places.leave("host:1")
@@ -211,11 +245,17 @@ def test_an_entry_with_a_port_is_for_its_worker_only() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", ":%port%", ":1", ":2"])), max_size=6),
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from(["", ":%port%", ":1", ":2"])), max_size=6
+    ),
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.booleans()), max_size=12),
 )
-def test_nobody_shares_a_place(entries: list[tuple[str, str]], steps: list[tuple[str, int, bool]]) -> None:
-    """Workers that are there have different places, each an entry of their host that admits their port."""
+def test_nobody_shares_a_place(
+    entries: list[tuple[str, str]], steps: list[tuple[str, int, bool]]
+) -> None:
+    """Workers that are there have different places, each an entry of their host that
+    admits their port.
+    """
     texts = [host + port for host, port in entries]
     places = WorkerAddresses(texts)
     there: dict[str, int] = {}
@@ -241,10 +281,18 @@ def test_nobody_shares_a_place(entries: list[tuple[str, str]], steps: list[tuple
 
 
 def test_places_are_given_back() -> None:
-    """Restored places are taken; those of workers that are not there may go to others, and strange ones are free."""
+    """Restored places are taken; those of workers that are not there may go to others,
+    and strange ones are free.
+    """
     places = WorkerAddresses(["h:%port%", "h:%port%", "g:5"])
-    places.restore({0: "tcp://h:1", 1: "tcp://h:2", 2: "tcp://other:5", 9: "tcp://h:9"}, present={"tcp://h:2"})
-    assert (places.index("tcp://h:1"), places.index("tcp://h:2"), places.index("tcp://other:5")) == (0, 1, None)
+    places.restore(
+        {0: "tcp://h:1", 1: "tcp://h:2", 2: "tcp://other:5", 9: "tcp://h:9"}, present={"tcp://h:2"}
+    )
+    assert (
+        places.index("tcp://h:1"),
+        places.index("tcp://h:2"),
+        places.index("tcp://other:5"),
+    ) == (0, 1, None)
     assert places.entries == ("tcp://h:1", "tcp://h:2", "g:5")
     assert (places.place("tcp://h:3"), places.place("tcp://g:5")) == (0, 2)
     with pytest.raises(FailedPreconditionError):

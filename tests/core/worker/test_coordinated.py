@@ -15,7 +15,9 @@ def add(dealing: RoundRobin, first: int, count: int = 2, size: int = 10) -> None
         dealing.add(Portion(first, count, size, b"", (), b"", lane=lane))
 
 
-def grant(stream: Stream, handed_out: int = 0, reported: int = 0, first: int = 0, elements: int = 100) -> None:
+def grant(
+    stream: Stream, handed_out: int = 0, reported: int = 0, first: int = 0, elements: int = 100
+) -> None:
     stream.grant(m.StreamGrant(1, 1, elements, 1 << 30, handed_out, reported, first))
 
 
@@ -47,7 +49,9 @@ def test_each_consumer_gets_its_own_lane() -> None:
 
 
 def test_what_was_given_to_nobody_is_ahead() -> None:
-    """Only what waits counts: for clients without credit, and for consumers that nobody is yet."""
+    """Only what waits counts: for clients without credit, and for consumers that nobody
+    is yet.
+    """
     dealing = RoundRobin(2)
     stream = dealing.join("a", m.Reader(0))
     grant(stream, elements=2)
@@ -59,7 +63,9 @@ def test_what_was_given_to_nobody_is_ahead() -> None:
 
 
 def test_who_is_no_consumer_gets_nothing() -> None:
-    """A client with a number that the job does not have, or with none, is given nothing."""
+    """A client with a number that the job does not have, or with none, is given
+    nothing.
+    """
     dealing = RoundRobin(2)
     opened(dealing, "x", 2), opened(dealing, "y", None)
     add(dealing, 0)
@@ -67,7 +73,9 @@ def test_who_is_no_consumer_gets_nothing() -> None:
 
 
 def test_a_successor_begins_where_it_says() -> None:
-    """It gets the rounds that it lacks, the first of them in the middle of a block; what is older is left out."""
+    """It gets the rounds that it lacks, the first of them in the middle of a block;
+    what is older is left out.
+    """
     dealing = RoundRobin(1)
     opened(dealing, "a", 0)
     for first in (0, 2, 4):
@@ -81,7 +89,9 @@ def test_a_successor_begins_where_it_says() -> None:
 
 
 def test_what_was_reported_is_forgotten() -> None:
-    """A block is kept until all of it was reported; who needs it afterwards lacks it."""
+    """A block is kept until all of it was reported; who needs it afterwards lacks
+    it.
+    """
     dealing = RoundRobin(1)
     stream = opened(dealing, "a", 0)
     for first in (0, 2, 4):
@@ -99,7 +109,9 @@ def test_what_was_reported_is_forgotten() -> None:
 
 
 def test_little_is_kept_of_what_was_handed_out() -> None:
-    """What was handed out and never reported is forgotten when it is too much, the oldest first."""
+    """What was handed out and never reported is forgotten when it is too much, the
+    oldest first.
+    """
     dealing = RoundRobin(1)
     stream = opened(dealing, "a", 0)
     for first in (0, 2, 4):
@@ -112,7 +124,9 @@ def test_little_is_kept_of_what_was_handed_out() -> None:
 
 
 def test_a_successor_waits_for_the_one_before_to_be_released() -> None:
-    """Two clients with one number: the first one is given everything until it is released."""
+    """Two clients with one number: the first one is given everything until it is
+    released.
+    """
     dealing = RoundRobin(1)
     opened(dealing, "a", 0)
     late = opened(dealing, "b", 0)
@@ -126,7 +140,9 @@ def test_a_successor_waits_for_the_one_before_to_be_released() -> None:
 
 
 def test_the_next_attempt_makes_nothing_that_a_consumer_has_behind_it() -> None:
-    """Each lane begins where its consumer has reported; a client that says less is not believed."""
+    """Each lane begins where its consumer has reported; a client that says less is not
+    believed.
+    """
     dealing = RoundRobin(2, passed=(4, 1))
     for first in range(6):
         add(dealing, first, count=1)
@@ -136,7 +152,9 @@ def test_the_next_attempt_makes_nothing_that_a_consumer_has_behind_it() -> None:
 
 
 def test_what_nobody_waits_for_needs_no_room() -> None:
-    """It is forgotten, and not taken when it is made later; who comes for it after all lacks it."""
+    """It is forgotten, and not taken when it is made later; who comes for it after all
+    lacks it.
+    """
     dealing = RoundRobin(2)
     add(dealing, 0), add(dealing, 2)
     assert dealing.ahead == 40
@@ -146,7 +164,10 @@ def test_what_nobody_waits_for_needs_no_room() -> None:
     add(dealing, 4, count=1)
     dealing.skip((0, 6))
     add(dealing, 5)
-    assert [[portion.first for portion in lane.portions] for lane in dealing.lanes] == [[0, 2, 4, 5], [5]]
+    assert [[portion.first for portion in lane.portions] for lane in dealing.lanes] == [
+        [0, 2, 4, 5],
+        [5],
+    ]
     assert opened(dealing, "b", 1, first=4).lacking
     dealing.release("b", RangeSet())
     assert not opened(dealing, "c", 1, first=6).lacking

@@ -35,7 +35,9 @@ class Room:
         """The numbers of the elements that each client gets now."""
         got: dict[str, list[int]] = {}
         for stream, one in self.window.deal(lambda stream: stream.open):
-            got.setdefault(stream.client, []).extend(range(one.first + one.skip, one.first + one.count))
+            got.setdefault(stream.client, []).extend(
+                range(one.first + one.skip, one.first + one.count)
+            )
         return got
 
 
@@ -71,7 +73,9 @@ def test_a_newcomer_begins_where_the_window_does() -> None:
 
 
 def test_a_slow_reader_skips_ahead() -> None:
-    """What falls out of the window before a slow trainer has read it is counted as skipped."""
+    """What falls out of the window before a slow trainer has read it is counted as
+    skipped.
+    """
     room = Room(size=40)
     room.join("k", "fast")
     slow = room.join("l", "slow", elements=1)
@@ -85,7 +89,9 @@ def test_a_slow_reader_skips_ahead() -> None:
 
 
 def test_only_the_fastest_has_more_made() -> None:
-    """Ahead is what lies beyond the fastest trainer, whatever the others have still to read."""
+    """Ahead is what lies beyond the fastest trainer, whatever the others have still to
+    read.
+    """
     room = Room()
     fast = room.join("k", "fast", elements=2)
     room.join("l", "slow", elements=0)
@@ -144,11 +150,15 @@ def test_the_error_of_a_large_element_takes_no_others_place() -> None:
 
 
 def test_an_element_larger_than_the_window_becomes_an_error() -> None:
-    """One element that the whole window could not hold is replaced by the error; smaller ones and blocks stay."""
+    """One element that the whole window could not hold is replaced by the error;
+    smaller ones and blocks stay.
+    """
     large = Produced(1, 1, 7, 1, 100, b"meta", ("frames",))
     error = decode_failure(fitting(large, 99, "tcp://worker").failure)
     assert isinstance(error, InvalidArgumentError)
-    assert "An element of 100 bytes is larger than the cross-trainer cache of 99 bytes" in str(error)
+    assert "An element of 100 bytes is larger than the cross-trainer cache of 99 bytes" in str(
+        error
+    )
     assert fitting(large, 99, "").size == 100
     assert fitting(large, 100, "") is large
     assert fitting(Produced(1, 1, 7, 2, 100, b"", ()), 99, "").failure == b""

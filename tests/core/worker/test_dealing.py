@@ -53,7 +53,9 @@ def test_nothing_goes_without_credit_or_to_a_closed_stream() -> None:
 
 
 def test_what_a_released_client_had_goes_to_others() -> None:
-    """Blocks that a client had and nobody delivered come first again, in their order."""
+    """Blocks that a client had and nobody delivered come first again, in their
+    order.
+    """
     dealing = FirstCome()
     opened(dealing, "a")
     for first in (0, 2):
@@ -78,14 +80,20 @@ def test_what_a_released_client_took_with_it_is_missed() -> None:
 
 
 def test_a_task_is_dealt_as_its_job_is_read() -> None:
-    """Without more being asked for, the first to come is the first to get; with a cache, all get all."""
+    """Without more being asked for, the first to come is the first to get; with a
+    cache, all get all.
+    """
     assert isinstance(dealing_for(DEFINITION, 100), FirstCome)
     assert isinstance(dealing_for(structs.replace(DEFINITION, cache=True), 100), Windowed)
 
 
 def test_many_tasks_of_one_reader_keep_little_each() -> None:
-    """What is kept for a successor of the one who reads them in turn is for all of them together."""
+    """What is kept for a successor of the one who reads them in turn is for all of them
+    together.
+    """
     for consumers, kept in ((1, KEPT_BYTES // 16), (2, KEPT_BYTES // 2)):
-        dealing = dealing_for(structs.replace(DEFINITION, num_consumers=consumers, num_shards=16), 0)
+        dealing = dealing_for(
+            structs.replace(DEFINITION, num_consumers=consumers, num_shards=16), 0
+        )
         assert isinstance(dealing, RoundRobin)
         assert [lane.most_kept for lane in dealing.lanes] == [kept] * consumers

@@ -19,9 +19,13 @@ from zmqdata.testing import Transcript
 D = c.DISPATCHER
 
 
-def definition(task: int = 1, attempt: int = 1, dataset: str = "dataset", ledger: int = 0) -> m.TaskDefinition:
+def definition(
+    task: int = 1, attempt: int = 1, dataset: str = "dataset", ledger: int = 0
+) -> m.TaskDefinition:
     entries = tuple(Split(0, n, n + 1) for n in range(ledger))
-    return m.TaskDefinition(task, attempt, 7, dataset, f"of {dataset}", "DYNAMIC", 9, None, (entries,), ())
+    return m.TaskDefinition(
+        task, attempt, 7, dataset, f"of {dataset}", "DYNAMIC", 9, None, (entries,), ()
+    )
 
 
 class Host(Transcript):
@@ -30,7 +34,11 @@ class Host(Transcript):
     core: WorkerCore
 
     def __init__(self, hosting: bool = True, buffer_bytes: int = 100, max_tasks: int = 0) -> None:
-        super().__init__(WorkerCore(WorkerProfile("w", "tcp://w", buffer_bytes=buffer_bytes, max_tasks=max_tasks)))
+        super().__init__(
+            WorkerCore(
+                WorkerProfile("w", "tcp://w", buffer_bytes=buffer_bytes, max_tasks=max_tasks)
+            )
+        )
         if hosting:
             self.hear(D, m.WorkerRegistered("w"))
             self.host()
@@ -43,7 +51,14 @@ class Host(Transcript):
         self.hear(client, m.OpenLink(client, name, "", 0, "", ("tcp",)))
         self.feed(c.LinkBound(name, f"tcp://{name}", "secret"))
 
-    def grant(self, elements: int, size: int = 1000, handed_out: int = 0, attempt: int = 1, client: str = "k") -> None:
+    def grant(
+        self,
+        elements: int,
+        size: int = 1000,
+        handed_out: int = 0,
+        attempt: int = 1,
+        client: str = "k",
+    ) -> None:
         stream = m.StreamGrant(1, attempt, elements, size, handed_out)
         self.hear(client, m.Grant(f"{client}-1", 0, (stream,)))
 
@@ -86,7 +101,9 @@ def test_a_forgotten_worker_registers_again_with_its_tasks() -> None:
 
 
 def test_a_worker_speaks_as_rarely_as_it_is_told() -> None:
-    """It says how rarely that is, never more often than configured, and as configured when it is told nothing more."""
+    """It says how rarely that is, never more often than configured, and as configured
+    when it is told nothing more.
+    """
     host = Host()
     host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=3.0))
     host.wait(7.0)
@@ -97,7 +114,9 @@ def test_a_worker_speaks_as_rarely_as_it_is_told() -> None:
 
 
 def test_a_new_connection_is_spoken_on_at_once() -> None:
-    """The dispatcher waits for a word of a worker that it could not reach, and not for long."""
+    """The dispatcher waits for a word of a worker that it could not reach, and not for
+    long.
+    """
     host = Host()
     host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=3.0))
     host.wait(0.5)
@@ -111,7 +130,9 @@ def test_a_new_connection_is_spoken_on_at_once() -> None:
 
 
 def test_a_worker_that_shall_speak_rarely_does_not_take_its_dispatcher_for_gone() -> None:
-    """It is answered only when it speaks: at least three times while it would wait for an answer."""
+    """It is answered only when it speaks: at least three times while it would wait for
+    an answer.
+    """
     host = Host()
     host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=1e9))
     host.wait(1300.0)
@@ -119,7 +140,9 @@ def test_a_worker_that_shall_speak_rarely_does_not_take_its_dispatcher_for_gone(
 
 
 def test_a_refused_worker_ends() -> None:
-    """A dispatcher that does not want it says why; a refusal of somebody else does not count."""
+    """A dispatcher that does not want it says why; a refusal of somebody else does not
+    count.
+    """
     host = Host(hosting=False)
     host.hear(D, m.RequestRefused("other", "FailedPreconditionError", "text"))
     assert host.commands == []
@@ -128,7 +151,9 @@ def test_a_refused_worker_ends() -> None:
 
 
 def test_of_many_tasks_that_end_at_once_one_heartbeat_tells() -> None:
-    """A few are told of at once, each by a heartbeat of its own; of hundreds the next tick tells."""
+    """A few are told of at once, each by a heartbeat of its own; of hundreds the next
+    tick tells.
+    """
     for count, at_once in ((3, 3), (200, 0)):
         host = Host()
         for number in range(2, count + 1):
@@ -146,7 +171,9 @@ def test_of_many_tasks_that_end_at_once_one_heartbeat_tells() -> None:
 
 
 def test_a_worker_without_a_dispatcher_ends() -> None:
-    """Silence beyond the time-out ends the worker, any word of the dispatcher before begins the wait anew."""
+    """Silence beyond the time-out ends the worker, any word of the dispatcher before
+    begins the wait anew.
+    """
     host = Host(hosting=False)
     host.core.heartbeats = Heartbeats(1.0, 10.0)
     host.wait(9.0)
@@ -158,21 +185,27 @@ def test_a_worker_without_a_dispatcher_ends() -> None:
 
 
 def test_a_task_that_cannot_run_is_told_until_it_is_taken_away() -> None:
-    """It has no end meanwhile: its readers wait for the error and do not take it for empty."""
+    """It has no end meanwhile: its readers wait for the error and do not take it for
+    empty.
+    """
     host = Host()
     host.link()
     host.grant(10)
     host.feed(c.TaskFailed(1, 1, b"why"))
     assert [report.failure for report in host.sent(m.WorkerHeartbeat).tasks] == [b"why"]
     host.wait(1.0)
-    assert [(report.failure, report.total) for report in host.sent(m.WorkerHeartbeat).tasks] == [(b"why", None)]
+    assert [(report.failure, report.total) for report in host.sent(m.WorkerHeartbeat).tasks] == [
+        (b"why", None)
+    ]
     assert host.pushed() == []
     host.feed(c.TaskFailed(1, 9, b"why"))
     assert host.commands == []
 
 
 def test_where_a_task_is_goes_to_a_dispatcher_that_listens() -> None:
-    """A state is told at once and once; to a dispatcher that has been silent nothing is piled up."""
+    """A state is told at once and once; to a dispatcher that has been silent nothing is
+    piled up.
+    """
     host, state = Host(), m.TaskState(3, b"state", (1,))
     host.feed(c.StateNoted(1, 1, state))
     assert host.commands == [c.Send(D, m.StateTaken("w", 1, 1, state))]
@@ -184,7 +217,9 @@ def test_where_a_task_is_goes_to_a_dispatcher_that_listens() -> None:
 
 
 def test_a_task_goes_on_behind_the_entries_that_are_gone() -> None:
-    """Entries keep their numbers: what it asks for next follows those that were there once."""
+    """Entries keep their numbers: what it asks for next follows those that were there
+    once.
+    """
     host = Host()
     host.hear(D, m.HostTask(structs.replace(definition(attempt=2, ledger=3), bases=(40,))))
     host.feed(c.SplitsWanted(1, 2, 0, 0, 43))
@@ -203,7 +238,9 @@ def test_what_is_unknown_is_ignored() -> None:
 
 
 def test_a_heartbeat_names_who_reads() -> None:
-    """Clients are named for as long as they have a link; those that asked lately, as readers, with how long ago."""
+    """Clients are named for as long as they have a link; those that asked lately, as
+    readers, with how long ago.
+    """
     host = Host()
     host.link()
     host.hear("k", m.Grant("k-1", 0, (), sent=7.0))
@@ -219,7 +256,9 @@ def test_a_heartbeat_names_who_reads() -> None:
 
 
 def test_a_task_starts_with_its_pipeline() -> None:
-    """The pipeline is asked for until it comes, rarer each time, and kept for the next task of its dataset."""
+    """The pipeline is asked for until it comes, rarer each time, and kept for the next
+    task of its dataset.
+    """
     host = Host(hosting=False)
     host.host()
     assert host.sent(m.RequestPipeline).dataset_id == "dataset"
@@ -280,7 +319,9 @@ def test_a_dropped_task_is_not_taken_again() -> None:
 
 
 def test_the_end_of_a_task_is_reported_at_once() -> None:
-    """The dispatcher need not wait for the next heartbeat; being told twice changes nothing."""
+    """The dispatcher need not wait for the next heartbeat; being told twice changes
+    nothing.
+    """
     host = Host()
     host.make(0)
     host.feed(c.Exhausted(1, 1, 1))
@@ -300,7 +341,9 @@ def test_idle_time_is_reported() -> None:
 
 
 def test_splits_are_asked_for_until_they_come() -> None:
-    """One ask per source is under way; it is repeated every second and ends with what follows."""
+    """One ask per source is under way; it is repeated every second and ends with what
+    follows.
+    """
     host = Host()
     host.feed(c.SplitsWanted(1, 1, 0, 0, 0))
     ask = m.RequestSplits("w", 1, 1, 0, 0, 0)
@@ -316,7 +359,9 @@ def test_splits_are_asked_for_until_they_come() -> None:
 
 
 def test_splits_that_are_known_are_not_fed_twice() -> None:
-    """A repeated or overlapping answer brings only what is new; one with a gap brings nothing."""
+    """A repeated or overlapping answer brings only what is new; one with a gap brings
+    nothing.
+    """
     host = Host()
     one, two = Split(0, 0, 5), Split(0, 5, 9)
     host.hear(D, m.SplitsAssigned(1, 1, 0, 0, (one,)))
@@ -341,7 +386,9 @@ def test_a_task_continues_its_ledger() -> None:
 
 
 def test_who_waits_is_heard_before_who_will() -> None:
-    """An ask ahead of time is replaced by that of a source that waits, which goes out at once."""
+    """An ask ahead of time is replaced by that of a source that waits, which goes out
+    at once.
+    """
     host = Host()
     host.feed(c.SplitsWanted(1, 1, 0, 0, 0, waiting=False, pace=0.5))
     assert host.sent(m.RequestSplits) == m.RequestSplits("w", 1, 1, 0, 0, 0, 0, False, 0.5)
@@ -359,7 +406,9 @@ def test_an_ended_task_asks_for_nothing() -> None:
 
 
 def test_the_end_of_a_ledger_is_given_back() -> None:
-    """The runner says what it keeps; the same question gets the same answer, and later entries need the new number."""
+    """The runner says what it keeps; the same question gets the same answer, and later
+    entries need the new number.
+    """
     host = Host()
     host.hear(D, m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 9),)))
     host.feed(c.SplitsWanted(1, 1, 0, 0, 1, waiting=False))
@@ -379,12 +428,18 @@ def test_the_end_of_a_ledger_is_given_back() -> None:
 
 
 def test_nothing_is_given_back_that_does_not_exist() -> None:
-    """Everything is started, or nothing runs yet: the number of the cut stays. What is unknown is not answered."""
+    """Everything is started, or nothing runs yet: the number of the cut stays. What is
+    unknown is not answered.
+    """
     host = Host()
     host.hear(D, m.TakeBackSplits(1, 1, 0, 1))
     host.feed(c.LedgerCut(1, 1, 0, 0, 0, False))
     assert host.sent(m.SplitsReturned) == m.SplitsReturned("w", 1, 1, 0, 0, 0, 0)
-    for unknown in (m.TakeBackSplits(2, 1, 0, 1), m.TakeBackSplits(1, 1, 5, 1), m.TakeBackSplits(1, 1, 0, 7)):
+    for unknown in (
+        m.TakeBackSplits(2, 1, 0, 1),
+        m.TakeBackSplits(1, 1, 5, 1),
+        m.TakeBackSplits(1, 1, 0, 7),
+    ):
         host.hear(D, unknown)
         assert host.commands == []
     host.feed(c.LedgerCut(2, 1, 0, 0, 0, True))
@@ -410,7 +465,9 @@ def test_blocks_go_to_who_has_credit() -> None:
 
 
 def test_without_a_reader_a_task_makes_next_to_nothing() -> None:
-    """A few elements for the first client; none for one that is gone, whichever way it went."""
+    """A few elements for the first client; none for one that is gone, whichever way it
+    went.
+    """
     host = Host()
     assert host.core.tasks[1].unread == UNREAD_ELEMENTS
     host.link()
@@ -428,10 +485,14 @@ def test_without_a_reader_a_task_makes_next_to_nothing() -> None:
 
 
 def test_blocks_of_large_elements_are_larger_in_memory_that_is_shared() -> None:
-    """Where all readers share it, and have a window of two of them; over sockets they are slower."""
+    """Where all readers share it, and have a window of two of them; over sockets they
+    are slower.
+    """
     host = Host()
     host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp", "shm")))
-    host.feed(c.LinkBound("k-1", "tcp://k-1", "secret", memory=m.Memory(1, 2, 3, 1 << 30, b"token")))
+    host.feed(
+        c.LinkBound("k-1", "tcp://k-1", "secret", memory=m.Memory(1, 2, 3, 1 << 30, b"token"))
+    )
     host.grant(8, size=2 * FEW_SHARED_BYTES)
     assert host.sent(c.AllowProduction).few_bytes == FEW_BYTES
     wide = m.StreamGrant(1, 1, 16, 2 * FEW_SHARED_BYTES, 0)
@@ -443,17 +504,23 @@ def test_blocks_of_large_elements_are_larger_in_memory_that_is_shared() -> None:
 
 
 def test_blocks_leave_memory_that_is_shared_to_others() -> None:
-    """None takes more than an eighth of it: what finds no place goes through sockets."""
+    """None takes more than an eighth of it: what finds no place goes through
+    sockets.
+    """
     host = Host()
     host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp", "shm")))
-    host.feed(c.LinkBound("k-1", "tcp://k-1", "secret", memory=m.Memory(1, 2, 3, 4 << 20, b"token")))
+    host.feed(
+        c.LinkBound("k-1", "tcp://k-1", "secret", memory=m.Memory(1, 2, 3, 4 << 20, b"token"))
+    )
     wide = m.StreamGrant(1, 1, 16, 2 * FEW_SHARED_BYTES, 0)
     host.hear("k", m.Grant("k-1", 0, (wide,), shares=True))
     assert host.sent(c.AllowProduction).few_bytes == 512 << 10
 
 
 def test_a_new_host_makes_again_what_clients_have_before_one_reads() -> None:
-    """What is behind the readers counts for nothing, in rounds where consumers are numbered."""
+    """What is behind the readers counts for nothing, in rounds where consumers are
+    numbered.
+    """
     host = Host(hosting=False)
     host.hear(D, m.HostTask(structs.replace(definition(), skip=((0, 70), (80, 90)))))
     host.hear(D, m.HostTask(structs.replace(definition(task=2), num_consumers=2, passed=(30, 20))))
@@ -476,7 +543,9 @@ def test_the_client_with_least_in_flight_comes_first() -> None:
 
 
 def test_a_waiting_client_makes_the_runner_hand_over() -> None:
-    """A client with nothing in flight has the runner flush, once, also before it has started."""
+    """A client with nothing in flight has the runner flush, once, also before it has
+    started.
+    """
     host = Host()
     host.link()
     host.grant(8)
@@ -503,7 +572,9 @@ def test_grants_that_come_before_their_task_are_kept() -> None:
 
 
 def test_every_client_is_told_the_end() -> None:
-    """The end follows the last block, once for each client, also for one that comes later."""
+    """The end follows the last block, once for each client, also for one that comes
+    later.
+    """
     host = Host()
     host.link()
     host.grant(8)
@@ -518,7 +589,9 @@ def test_every_client_is_told_the_end() -> None:
 
 
 def test_what_a_gone_client_was_given_goes_to_others() -> None:
-    """Blocks come back in order, without what was delivered, and the end is told again after them."""
+    """Blocks come back in order, without what was delivered, and the end is told again
+    after them.
+    """
     host = Host()
     host.link()
     host.grant(8)
@@ -533,7 +606,9 @@ def test_what_a_gone_client_was_given_goes_to_others() -> None:
 
 
 def test_nothing_is_given_again_of_a_task_that_is_not_owed_any_more() -> None:
-    """The dispatcher, which knows that all of it was delivered, does not name it as it tells that a client is gone."""
+    """The dispatcher, which knows that all of it was delivered, does not name it as it
+    tells that a client is gone.
+    """
     host = Host()
     host.link()
     host.grant(8)
@@ -547,7 +622,9 @@ def test_nothing_is_given_again_of_a_task_that_is_not_owed_any_more() -> None:
 
 
 def test_what_cannot_be_given_again_is_reported() -> None:
-    """A client that died after taking elements and before reporting them makes the task incomplete."""
+    """A client that died after taking elements and before reporting them makes the task
+    incomplete.
+    """
     host = Host()
     host.link()
     host.grant(8)
@@ -616,7 +693,9 @@ def test_a_grant_on_an_unknown_link_is_refused() -> None:
 
 
 def test_a_worker_knows_what_it_owes() -> None:
-    """Elements are owed while a reading client waits for them or has not seen them; what nobody reads is not."""
+    """Elements are owed while a reading client waits for them or has not seen them;
+    what nobody reads is not.
+    """
     host = Host()
     host.make(0)
     assert not host.core.owes_elements
@@ -641,7 +720,9 @@ def test_a_worker_knows_what_it_was_rid_of() -> None:
 
 
 def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
-    """A consumer that was to the end elsewhere fills no buffer; before the end of a task, that is, when it matters."""
+    """A consumer that was to the end elsewhere fills no buffer; before the end of a
+    task, that is, when it matters.
+    """
     host = Host(hosting=False, buffer_bytes=20)
     host.hear(D, m.HostTask(structs.replace(definition(), num_consumers=2, passed=(0, 0))))
     host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
@@ -666,7 +747,9 @@ def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
 
 
 def test_a_worker_that_is_told_to_leave_says_so_until_its_tasks_are_gone() -> None:
-    """It tells the dispatcher at once and in each heartbeat, and may be ended when nothing is left here."""
+    """It tells the dispatcher at once and in each heartbeat, and may be ended when
+    nothing is left here.
+    """
     host = Host()
     host.feed(c.DrainRequested(6.0))
     assert host.sent(m.WorkerHeartbeat).draining
@@ -680,7 +763,9 @@ def test_a_worker_that_is_told_to_leave_says_so_until_its_tasks_are_gone() -> No
 
 
 def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
-    """Its time is limited; it goes on with its work until then, and says what it leaves behind."""
+    """Its time is limited; it goes on with its work until then, and says what it leaves
+    behind.
+    """
     host = Host()
     host.feed(c.DrainRequested(6.0))
     host.host(attempt=2)
@@ -705,7 +790,9 @@ def test_the_dispatcher_can_tell_a_worker_to_leave() -> None:
 
 
 def test_deaths_before_are_told_until_somebody_knows() -> None:
-    """Who took the place of a dead process says so with each registration, until the first answer."""
+    """Who took the place of a dead process says so with each registration, until the
+    first answer.
+    """
     death = m.Death("v", "was killed by SIGSEGV", False, ((1, 1),), (m.Crumb(1, 1, 7),))
     worker = Transcript(WorkerCore(WorkerProfile("w", "tcp://w", deaths=(death,))))
     for _ in range(2):
@@ -717,7 +804,9 @@ def test_deaths_before_are_told_until_somebody_knows() -> None:
 
 
 def test_the_dispatcher_hears_what_a_task_is_at() -> None:
-    """What a task has been at for long is in its report while it lasts; of another attempt nothing is."""
+    """What a task has been at for long is in its report while it lasts; of another
+    attempt nothing is.
+    """
     host, crumb = Host(), m.Crumb(1, 1, 7, "/0", "map(f)")
     host.feed(c.Busy(1, 1, 3.5, crumb))
     host.feed(c.Busy(1, 2, 9.0, crumb))
@@ -738,11 +827,15 @@ def lineages(host: Host) -> list[m.Lineage]:
 
 
 def assigned(count: int) -> m.SplitsAssigned:
-    return m.SplitsAssigned(1, 1, 0, 0, tuple(Split(0, number, number + 1) for number in range(count)), 0)
+    return m.SplitsAssigned(
+        1, 1, 0, 0, tuple(Split(0, number, number + 1) for number in range(count)), 0
+    )
 
 
 def test_a_client_is_told_what_its_blocks_depend_on() -> None:
-    """Before the first one everything, then what is new, and nothing while nothing is; before the end as well."""
+    """Before the first one everything, then what is new, and nothing while nothing is;
+    before the end as well.
+    """
     host = Host(hosting=False)
     host.hear(D, m.WorkerRegistered("w"))
     host.host(ledger=0)
@@ -770,7 +863,9 @@ def test_a_client_is_told_what_its_blocks_depend_on() -> None:
 
 
 def test_a_client_that_comes_late_is_told_everything() -> None:
-    """What others were told before it, it is told at once: of elements that were made it may know by the dispatcher."""
+    """What others were told before it, it is told at once: of elements that were made
+    it may know by the dispatcher.
+    """
     host = Host(hosting=False)
     host.hear(D, m.WorkerRegistered("w"))
     host.host(ledger=0)
@@ -809,7 +904,9 @@ def test_those_who_share_a_cache_are_told_nothing() -> None:
 
 
 def test_a_worker_leaves_after_its_tasks() -> None:
-    """Tasks that it has begun count once they are gone from it, whether they are done or moved on."""
+    """Tasks that it has begun count once they are gone from it, whether they are done
+    or moved on.
+    """
     host = Host(max_tasks=2)
     host.host(2, dataset="never sent")
     for task in (2, 1):
@@ -824,7 +921,9 @@ def test_a_worker_leaves_after_its_tasks() -> None:
 
 
 def test_a_copy_that_nobody_reads_to_its_end_keeps_no_worker() -> None:
-    """Its job may be kept for long for readers that come later, and another copy does as well for them."""
+    """Its job may be kept for long for readers that come later, and another copy does
+    as well for them.
+    """
     host = Host(hosting=False, max_tasks=1)
     host.hear(D, m.WorkerRegistered("w"))
     host.hear(D, m.HostTask(structs.replace(definition(), processing_mode="OFF")))
@@ -845,7 +944,9 @@ def test_a_copy_that_nobody_reads_to_its_end_keeps_no_worker() -> None:
 
 
 def test_elements_are_for_those_who_show_the_ticket() -> None:
-    """Whoever else asks is answered as if there were nothing: the dispatcher does not know that it reads."""
+    """Whoever else asks is answered as if there were nothing: the dispatcher does not
+    know that it reads.
+    """
     host = Host(hosting=False)
     host.hear(D, m.WorkerRegistered("w"))
     host.hear(D, m.HostTask(structs.replace(definition(), ticket=77)))
@@ -860,7 +961,9 @@ def test_elements_are_for_those_who_show_the_ticket() -> None:
 
 
 def test_a_link_that_is_not_read_is_closed() -> None:
-    """Its shell says that too much waits in it: nothing more is sent over it, and its client may open another one."""
+    """Its shell says that too much waits in it: nothing more is sent over it, and its
+    client may open another one.
+    """
     host = Host()
     host.link()
     host.grant(10)

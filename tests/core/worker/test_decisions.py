@@ -26,9 +26,12 @@ class Hosted:
         self.sent: list[m.ElementsDecided] = []
         self.handled: list[object] = []
         handlers: dict[type[Any], Callable[[Any, float], None]] = {
-            kind: lambda event, now: self.handled.append(event) for kind in (c.Produced, c.StateNoted, c.Exhausted)
+            kind: lambda event, now: self.handled.append(event)
+            for kind in (c.Produced, c.StateNoted, c.Exhausted)
         }
-        self.agreeing = Agreeing("w", lambda event: self if event.attempt == 1 else None, self._do, handlers)
+        self.agreeing = Agreeing(
+            "w", lambda event: self if event.attempt == 1 else None, self._do, handlers
+        )
 
     def _do(self, command: object) -> None:
         assert isinstance(command, c.Send)
@@ -46,7 +49,9 @@ class Hosted:
         self.agreeing.events[c.Decided](c.Decided(*KEY, first, decisions), 0.0)
 
     def answer(self, report: int, attempt: int = 1, needed: int = 0) -> None:
-        self.agreeing.messages[m.DecisionsKept](c.DISPATCHER, m.DecisionsKept(7, attempt, report, needed), 1.0)
+        self.agreeing.messages[m.DecisionsKept](
+            c.DISPATCHER, m.DecisionsKept(7, attempt, report, needed), 1.0
+        )
 
 
 def test_nothing_waits_where_nothing_is_decided() -> None:
@@ -69,7 +74,9 @@ def test_what_is_made_behind_a_decision_waits_until_it_is_durable() -> None:
 
 
 def test_what_is_decided_meanwhile_is_told_at_once_all_together() -> None:
-    """When an answer comes, what waited for it goes, and everything decided since is one ask."""
+    """When an answer comes, what waited for it goes, and everything decided since is
+    one ask.
+    """
     host = Hosted()
     host.decide(0, Decision("/0", 0, 5))
     first = host.make(0)
@@ -79,14 +86,18 @@ def test_what_is_decided_meanwhile_is_told_at_once_all_together() -> None:
     third = host.make(2)
     host.answer(1)
     assert host.handled == [first]
-    assert host.sent[1:] == [m.ElementsDecided("w", 7, 1, 2, 0, (Decision("/0", 0, 8), Decision("/0", 8, 9, (8,))))]
+    assert host.sent[1:] == [
+        m.ElementsDecided("w", 7, 1, 2, 0, (Decision("/0", 0, 8), Decision("/0", 8, 9, (8,))))
+    ]
     host.answer(2)
     assert host.handled == [first, second, third]
     assert host.agreement.growing == 1
 
 
 def test_an_ask_is_repeated_until_it_is_answered() -> None:
-    """After a while without an answer, and again; another answer than its own changes nothing."""
+    """After a while without an answer, and again; another answer than its own changes
+    nothing.
+    """
     host = Hosted()
     host.decide(0, Decision("/0", 0, 5))
     assert host.agreement.repeated(0.5, 1.0) is None
@@ -101,7 +112,9 @@ def test_an_ask_is_repeated_until_it_is_answered() -> None:
 
 
 def test_very_much_is_told_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after an outage of the dispatcher, as messages have limits: each portion frees what was made behind it."""
+    """As after an outage of the dispatcher, as messages have limits: each portion frees
+    what was made behind it.
+    """
     monkeypatch.setattr(decisions, "MOST_TOLD", 2)
     host = Hosted()
     made = []
@@ -115,12 +128,19 @@ def test_very_much_is_told_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     host.answer(3)
     host.answer(4)
     assert host.handled == made
-    assert [(ask.first, len(ask.decisions)) for ask in host.sent] == [(0, 1), (1, 2), (3, 2), (5, 1)]
+    assert [(ask.first, len(ask.decisions)) for ask in host.sent] == [
+        (0, 1),
+        (1, 2),
+        (3, 2),
+        (5, 1),
+    ]
     assert host.agreement.kept.length == 6
 
 
 def test_what_nobody_needs_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A little of it is, for clients that come late; of very much only what an attempt may need."""
+    """A little of it is, for clients that come late; of very much only what an attempt
+    may need.
+    """
     monkeypatch.setattr(decisions, "MOST_KEPT", 3)
     host = Hosted()
     for number in range(5):

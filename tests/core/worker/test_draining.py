@@ -51,7 +51,9 @@ def test_who_was_not_told_to_leave_stays() -> None:
 
 
 def test_who_has_had_its_tasks_leaves() -> None:
-    """It hands over what it has, as one that was told to; one that was told so before is not called worn."""
+    """It hands over what it has, as one that was told to; one that was told so before
+    is not called worn.
+    """
     draining = Draining(lambda note: None, max_tasks=2)
     draining.tasks = 1
     draining.look(10.0, [TASK])
@@ -69,7 +71,9 @@ def test_who_has_had_its_tasks_leaves() -> None:
 
 
 def test_a_copy_keeps_who_has_had_its_tasks() -> None:
-    """A copy of the input would begin anew, so it is let to its end; one that comes meanwhile is waited for."""
+    """A copy of the input would begin anew, so it is let to its end; one that comes
+    meanwhile is waited for.
+    """
     copy = task(processing_mode="OFF")
     draining = Draining(lambda note: None, max_tasks=1)
     draining.tasks = 5

@@ -6,7 +6,9 @@ from zmqdata.core.worker.heartbeats import FEW_TASKS, Heartbeats
 
 
 def test_news_of_few_tasks_are_told_at_once() -> None:
-    """However soon after the last word; and then nothing is due before the usual pause is over."""
+    """However soon after the last word; and then nothing is due before the usual pause
+    is over.
+    """
     beats = Heartbeats(usual=1.0, patience=60.0)
     beats.spoke(10.0)
     assert not beats.is_due(10.9, FEW_TASKS)
@@ -17,7 +19,9 @@ def test_news_of_few_tasks_are_told_at_once() -> None:
 
 
 def test_news_of_many_tasks_wait_for_more() -> None:
-    """For as long as all of them cost, but no longer than usual, and they are told without being said again."""
+    """For as long as all of them cost, but no longer than usual, and they are told
+    without being said again.
+    """
     beats = Heartbeats(usual=100.0, patience=600.0)
     beats.spoke(10.0)
     assert not beats.may_tell(10.1, 1000)
@@ -28,7 +32,9 @@ def test_news_of_many_tasks_wait_for_more() -> None:
 
 
 def test_the_dispatcher_may_want_them_more_rarely() -> None:
-    """Never more often than the worker would, and not so rarely that its patience ends."""
+    """Never more often than the worker would, and not so rarely that its patience
+    ends.
+    """
     beats = Heartbeats(usual=1.0, patience=60.0)
     for every, pause in ((0.0, 1.0), (0.2, 1.0), (5.0, 5.0), (100.0, 20.0)):
         beats.answered(every)
@@ -36,7 +42,9 @@ def test_the_dispatcher_may_want_them_more_rarely() -> None:
 
 
 def test_who_says_nothing_is_given_up_once_in_so_long() -> None:
-    """Counted from the first look, or from the last word; what it can do without is not sent to it before that."""
+    """Counted from the first look, or from the last word; what it can do without is not
+    sent to it before that.
+    """
     beats = Heartbeats(usual=1.0, patience=60.0)
     assert not beats.listens(0.0)
     assert not beats.gives_up(5.0)

@@ -10,7 +10,9 @@ ASK = m.RequestSplits("w", 1, 1, 0, 0, 0, waiting=False)
 
 
 def test_one_ask_is_under_way() -> None:
-    """It is sent once, whatever the pace; one for another repetition, or of one who waits now, takes its place."""
+    """It is sent once, whatever the pace; one for another repetition, or of one who
+    waits now, takes its place.
+    """
     feed = SplitFeed(0)
     assert feed.want(ASK, 0.0)
     assert not feed.want(m.RequestSplits("w", 1, 1, 0, 0, 0, waiting=False, pace=2.0), 0.0)
@@ -32,7 +34,9 @@ def test_an_ask_is_repeated_until_entries_come() -> None:
 
 
 def test_what_came_with_a_task_counts_as_started() -> None:
-    """A host before this one may have started it; of what comes later, clients are told as far as it was begun."""
+    """A host before this one may have started it; of what comes later, clients are told
+    as far as it was begun.
+    """
     feed = SplitFeed.of(5, [Split(0, 10, 20)])
     assert (feed.have, feed.reached, feed.started(0)) == (6, (6, 0), (Split(0, 10, 20),))
     feed.take(m.SplitsAssigned(1, 1, 0, 6, (Split(0, 40, 50), Split(0, 60, 70))))
@@ -44,7 +48,9 @@ def test_what_came_with_a_task_counts_as_started() -> None:
 
 
 def test_a_cut_shortens_what_clients_may_be_told() -> None:
-    """What was given back belongs to somebody else; the entry that it was taken from ends earlier."""
+    """What was given back belongs to somebody else; the entry that it was taken from
+    ends earlier.
+    """
     feed = SplitFeed(0)
     feed.take(m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 10), Split(0, 40, 50))))
     feed.shorten(1, 4)
@@ -53,7 +59,9 @@ def test_a_cut_shortens_what_clients_may_be_told() -> None:
 
 
 def test_what_was_sent_before_a_cut_is_not_taken() -> None:
-    """Entries count only with the number of the last cut: they were cut with the rest."""
+    """Entries count only with the number of the last cut: they were cut with the
+    rest.
+    """
     feed = SplitFeed(3)
     feed.want(ASK, 0.0)
     feed.shorten(2, 17)

@@ -1,4 +1,6 @@
-"""Facts about the lineage that a client is told before it is sent what depends on it."""
+"""Facts about the lineage that a client is told before it is sent what depends on
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,18 @@ from zmqdata.decisions import Decision, Decisions
 from zmqdata.splits import Split
 
 DEFINITION = m.TaskDefinition(
-    7000, 2, 1, "d", "digest", "DYNAMIC", 9, None, ((Split(0, 0, 4), Split(0, 8, 12)),), (), iteration_seed=5, stream=3
+    7000,
+    2,
+    1,
+    "d",
+    "digest",
+    "DYNAMIC",
+    9,
+    None,
+    ((Split(0, 0, 4), Split(0, 8, 12)),),
+    (),
+    iteration_seed=5,
+    stream=3,
 )
 
 UNDECIDED = Agreement.of(DEFINITION)
@@ -27,7 +40,9 @@ def state(number: int) -> m.TaskState:
 
 
 def test_a_stream_begins_with_everything() -> None:
-    """Who the task is, what it has started, and all states; nothing of what it has not started."""
+    """Who the task is, what it has started, and all states; nothing of what it has not
+    started.
+    """
     found = news_for(None, DEFINITION, [feed(1, 2)], [state(4)], UNDECIDED)
     assert found is not None
     news, told = found
@@ -39,8 +54,12 @@ def test_a_stream_begins_with_everything() -> None:
 
 
 def test_what_is_new_follows() -> None:
-    """The entry that was not used up comes again, longer; states that are known do not."""
-    found = news_for(KnownLineage(((0, 2),), 4), DEFINITION, [feed(1, 1)], [state(4), state(6)], UNDECIDED)
+    """The entry that was not used up comes again, longer; states that are known do
+    not.
+    """
+    found = news_for(
+        KnownLineage(((0, 2),), 4), DEFINITION, [feed(1, 1)], [state(4), state(6)], UNDECIDED
+    )
     assert found is not None
     news, told = found
     assert (news.origin, news.bases) == (None, (0,))
@@ -50,7 +69,9 @@ def test_what_is_new_follows() -> None:
 
 
 def test_nothing_is_told_twice() -> None:
-    """Where nothing has changed there is no message; a new state alone comes without entries."""
+    """Where nothing has changed there is no message; a new state alone comes without
+    entries.
+    """
     told = KnownLineage(((1, 0),), 4)
     assert news_for(told, DEFINITION, [feed(1, 0)], [state(4)], UNDECIDED) is None
     found = news_for(told, DEFINITION, [feed(1, 0)], [state(5)], UNDECIDED)
@@ -60,7 +81,9 @@ def test_nothing_is_told_twice() -> None:
 
 def test_a_static_part_says_which_it_is() -> None:
     """Its number comes with the first message, as does how many parts there are."""
-    definition = m.TaskDefinition(7, 1, 1, "d", "digest", "DATA", 9, None, (), (), num_shards=4, shard=2)
+    definition = m.TaskDefinition(
+        7, 1, 1, "d", "digest", "DATA", 9, None, (), (), num_shards=4, shard=2
+    )
     found = news_for(None, definition, [], [], UNDECIDED)
     assert found is not None
     assert found[0].origin == m.Origin(0, 9, 2, 0, 4)
@@ -68,7 +91,9 @@ def test_a_static_part_says_which_it_is() -> None:
 
 
 def test_what_was_decided_is_told_once_it_is_durable() -> None:
-    """A stream begins with all; a decision that has grown comes again, whole, and nothing that is still on its way."""
+    """A stream begins with all; a decision that has grown comes again, whole, and
+    nothing that is still on its way.
+    """
     agreement = Agreement(Decisions([Decision("/0", 0, 4)], 2), growing=2, version=1)
     found = news_for(None, DEFINITION, [feed(1, 0)], [], agreement)
     assert found is not None

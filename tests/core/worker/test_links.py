@@ -35,13 +35,24 @@ class Ends:
         self.commands.clear()
         return done
 
-    def ask(self, link: str, replaces: str = "", have_through: int = 0, client: str = "client", **at: Any) -> list[Any]:
+    def ask(
+        self,
+        link: str,
+        replaces: str = "",
+        have_through: int = 0,
+        client: str = "client",
+        **at: Any,
+    ) -> list[Any]:
         peer, now = at.get("peer", "peer"), at.get("now", 0.0)
-        self.links.open(peer, m.OpenLink(client, link, replaces, have_through, "host", ("tcp",)), now)
+        self.links.open(
+            peer, m.OpenLink(client, link, replaces, have_through, "host", ("tcp",)), now
+        )
         return self.done()
 
     def use(self, link: str, now: float = 0.0, sent: float = 0.0) -> None:
-        self.links.granted("peer", m.Grant(link, 0, (m.StreamGrant(1, 1, 5, 5, 0),), sent=sent), now)
+        self.links.granted(
+            "peer", m.Grant(link, 0, (m.StreamGrant(1, 1, 5, 5, 0),), sent=sent), now
+        )
         self.done()
 
     def bound(self, link: str, error: str = "") -> list[Any]:
@@ -68,7 +79,9 @@ def pushed(commands: list[Any]) -> list[tuple[str, int, int]]:
 
 
 def test_a_link_is_bound_then_opened() -> None:
-    """An ask binds a socket; once it is bound the client is told where; a repeated ask gets the same answer."""
+    """An ask binds a socket; once it is bound the client is told where; a repeated ask
+    gets the same answer.
+    """
     ends = Ends()
     assert ends.ask("client-1") == [c.BindLink("client-1", "host", ("tcp",))]
     assert ends.ask("client-1") == []
@@ -83,7 +96,9 @@ def test_a_link_that_cannot_be_bound_can_be_asked_for_again() -> None:
     """Without a free port the client is refused, and its next ask tries again."""
     ends = Ends()
     ends.ask("client-1")
-    assert [refusal(one) for one in ends.bound("client-1", "no port is free")] == ["ResourceExhaustedError"]
+    assert [refusal(one) for one in ends.bound("client-1", "no port is free")] == [
+        "ResourceExhaustedError"
+    ]
     assert ends.ask("client-1") == [c.BindLink("client-1", "host", ("tcp",))]
 
 
@@ -112,7 +127,9 @@ def test_a_link_that_replaces_an_unknown_one_brings_everything() -> None:
 
 
 def test_seen_messages_are_forgotten() -> None:
-    """A grant says what has arrived; only later messages are sent again. Its answer tells by when it was sent."""
+    """A grant says what has arrived; only later messages are sent again. Its answer
+    tells by when it was sent.
+    """
     ends = Ends()
     ends.open("client-1")
     ends.push(0, 1)
@@ -125,7 +142,9 @@ def test_seen_messages_are_forgotten() -> None:
 
 
 def test_a_client_is_told_now_and_then_how_much_was_sent() -> None:
-    """Of the grants that come for each block few are answered, but all that ask to vouch for the client."""
+    """Of the grants that come for each block few are answered, but all that ask to
+    vouch for the client.
+    """
     ends = Ends()
     ends.open("client-1")
 
@@ -136,7 +155,12 @@ def test_a_client_is_told_now_and_then_how_much_was_sent() -> None:
         ends.links.report(link, grant, now)
         return len(ends.done())
 
-    assert [answers(now) for now in (1.0, 1.1, 1.0 + ANSWER_PAUSE - 0.1, 1.0 + ANSWER_PAUSE)] == [1, 0, 0, 1]
+    assert [answers(now) for now in (1.0, 1.1, 1.0 + ANSWER_PAUSE - 0.1, 1.0 + ANSWER_PAUSE)] == [
+        1,
+        0,
+        0,
+        1,
+    ]
     assert [answers(1.5, 1.4), answers(1.6, 1.5), answers(1.7)] == [1, 1, 0]
 
 
@@ -148,7 +172,9 @@ def test_a_grant_on_an_unknown_link_is_refused() -> None:
 
 
 def test_a_late_ask_does_not_open_a_link_again() -> None:
-    """The name of a link that was replaced or closed stays closed: its numbers have been used."""
+    """The name of a link that was replaced or closed stays closed: its numbers have
+    been used.
+    """
     ends = Ends()
     ends.open("client-1")
     ends.open("client-2", "client-1")
@@ -168,7 +194,9 @@ def test_a_socket_bound_for_nobody_is_closed() -> None:
 
 
 def test_silent_clients_lose_their_port_and_nothing_else() -> None:
-    """A port is freed after a long silence; a client that comes back gets what it has not seen."""
+    """A port is freed after a long silence; a client that comes back gets what it has
+    not seen.
+    """
     ends = Ends()
     ends.open("client-1")
     ends.push(0)
@@ -180,7 +208,9 @@ def test_silent_clients_lose_their_port_and_nothing_else() -> None:
 
 
 def test_where_there_is_no_port_the_silent_give_theirs() -> None:
-    """A client that has said nothing for seconds is dead, or opens its link anew: it loses nothing."""
+    """A client that has said nothing for seconds is dead, or opens its link anew: it
+    loses nothing.
+    """
     office = Ends()
     for client in ("dead", "alive"):
         office.ask(f"{client}-1", client=client)
@@ -189,12 +219,16 @@ def test_where_there_is_no_port_the_silent_give_theirs() -> None:
     office.use("alive-1", now=9.0)
     office.ask("new-1", client="new", now=10.0)
     office.links.bound(c.LinkBound("new-1", "", "", "no port"), 10.0)
-    assert [one for one in office.done() if isinstance(one, c.UnbindLink)] == [c.UnbindLink("dead-1")]
+    assert [one for one in office.done() if isinstance(one, c.UnbindLink)] == [
+        c.UnbindLink("dead-1")
+    ]
     assert "dead" in office.links.by_client
 
 
 def test_links_that_are_never_used_are_forgotten() -> None:
-    """Bound or not, a link without a stream ends after a while, whatever its client says, and may be asked for anew."""
+    """Bound or not, a link without a stream ends after a while, whatever its client
+    says, and may be asked for anew.
+    """
     ends = Ends()
     ends.open("client-1")
     ends.ask("other-1", client="other")
@@ -209,7 +243,9 @@ def test_links_that_are_never_used_are_forgotten() -> None:
 
 
 def test_a_link_that_is_never_bound_is_asked_for_under_another_name() -> None:
-    """A client that reads already keeps what it has when the socket of its next link does not come."""
+    """A client that reads already keeps what it has when the socket of its next link
+    does not come.
+    """
     ends = Ends()
     ends.open("client-1")
     ends.use("client-1")
@@ -230,7 +266,9 @@ def test_a_used_link_stays_while_its_client_speaks() -> None:
 
 
 def test_readers_are_those_who_asked_lately_to_be_named() -> None:
-    """One that leaves it to other workers is none, though it speaks; where heartbeats are rare that is longer ago."""
+    """One that leaves it to other workers is none, though it speaks; where heartbeats
+    are rare that is longer ago.
+    """
     ends = Ends()
     ends.open("client-1")
     ends.use("client-1", now=99.0)
@@ -243,7 +281,9 @@ def test_readers_are_those_who_asked_lately_to_be_named() -> None:
 
 
 def test_clients_are_named_some_at_a_time() -> None:
-    """All of them in turn, so that the dispatcher learns of each; no heartbeat grows with their number."""
+    """All of them in turn, so that the dispatcher learns of each; no heartbeat grows
+    with their number.
+    """
     ends = Ends()
     names = [f"client{number}" for number in range(NAMED_AT_ONCE + 1)]
     for number, client in enumerate(names):
@@ -254,7 +294,9 @@ def test_clients_are_named_some_at_a_time() -> None:
 
 
 def test_a_peer_has_few_links_that_are_not_in_use() -> None:
-    """One more is refused until one is used; another peer is not affected, nor is a client that has one already."""
+    """One more is refused until one is used; another peer is not affected, nor is a
+    client that has one already.
+    """
     ends = Ends()
     for number in range(MAX_IDLE_LINKS):
         ends.ask(f"{number}-1", client=f"{number}")
@@ -280,7 +322,9 @@ def test_a_link_belongs_to_one_client() -> None:
     """Nobody is told the secret of a link that is somebody else's."""
     ends = Ends()
     ends.open("client-1")
-    assert [refusal(one) for one in ends.ask("client-1", client="thief", peer="elsewhere")] == ["NotFoundError"]
+    assert [refusal(one) for one in ends.ask("client-1", client="thief", peer="elsewhere")] == [
+        "NotFoundError"
+    ]
     assert ends.links.by_name["client-1"].peer == "peer"
 
 
@@ -294,7 +338,9 @@ def test_few_names_of_closed_links_are_kept() -> None:
 
 
 def test_a_released_client_opens_nothing() -> None:
-    """A client that the dispatcher has given up gets no link, for as long as it may still ask."""
+    """A client that the dispatcher has given up gets no link, for as long as it may
+    still ask.
+    """
     ends = Ends()
     ends.open("client-1")
     ends.links.release("client")
@@ -327,7 +373,9 @@ MEMORY = m.Memory(1, 2, 3, 4096, b"token")
 
 
 def test_memory_is_shared_once_its_client_has_mapped_it() -> None:
-    """The client is told of a link's memory, each time it asks; it is used from its first grant that says so."""
+    """The client is told of a link's memory, each time it asks; it is used from its
+    first grant that says so.
+    """
     ends = Ends()
     ends.ask("client-1")
     ends.links.bound(c.LinkBound("client-1", "ipc://x", "secret", memory=MEMORY), 0.0)
@@ -351,7 +399,9 @@ def test_a_client_cannot_share_what_is_not_there() -> None:
 
 @pytest.mark.parametrize("which", ["client", "link", "trainer", "nameless"])
 def test_names_are_texts_of_some_length(which: str) -> None:
-    """What is longer than any name, or none, is refused, kept nowhere and not repeated."""
+    """What is longer than any name, or none, is refused, kept nowhere and not
+    repeated.
+    """
     ends = Ends()
     names = {"client": "k", "link": "k-1", "trainer": "", which: "x" * 1_001}
     link = "" if which == "nameless" else names["link"]

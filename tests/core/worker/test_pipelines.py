@@ -40,14 +40,20 @@ class Stock:
         self.commands.clear()
         return found
 
-    def sent(self, digest: str = MAIN, pipeline: bytes = b"main", reason: str = "", parts: Any = ()) -> None:
-        self.pipelines.sent(m.PipelineSent("dataset", digest, pipeline, reason, tuple(parts)), {MAIN}, self.now)
+    def sent(
+        self, digest: str = MAIN, pipeline: bytes = b"main", reason: str = "", parts: Any = ()
+    ) -> None:
+        self.pipelines.sent(
+            m.PipelineSent("dataset", digest, pipeline, reason, tuple(parts)), {MAIN}, self.now
+        )
 
     def claimed(self, digest: str, have: int = 0, ours: bool = True, error: str = "") -> list[Any]:
         self.pipelines.claimed(c.PartClaimed(digest, have, ours, error), self.now)
         return self.done()
 
-    def piece(self, offset: int, content: bytes = PIECE, digest: str = ONE, reason: str = "") -> list[Any]:
+    def piece(
+        self, offset: int, content: bytes = PIECE, digest: str = ONE, reason: str = ""
+    ) -> list[Any]:
         self.pipelines.piece_sent(m.PieceSent(digest, offset, content, reason), self.now)
         return self.done()
 
@@ -75,11 +81,15 @@ def test_a_pipeline_with_parts_is_ready_when_all_are_here() -> None:
 
 
 def test_a_part_is_fetched_in_pieces() -> None:
-    """A few are asked for ahead; the next one when one is written; ready when the last one is."""
+    """A few are asked for ahead; the next one when one is written; ready when the last
+    one is.
+    """
     stock = Stock(m.Part(ONE, SIZE))
     stock.done()
     offsets = [number * m.PIECE_BYTES for number in range(3)]
-    assert stock.claimed(ONE) == [m.RequestPiece("w", ONE, offset) for offset in offsets[:PIECES_AHEAD]]
+    assert stock.claimed(ONE) == [
+        m.RequestPiece("w", ONE, offset) for offset in offsets[:PIECES_AHEAD]
+    ]
     assert stock.piece(0) == [c.KeepPiece(ONE, SIZE, 0, PIECE)]
     assert stock.kept(offsets[1]) == [m.RequestPiece("w", ONE, offsets[2])]
     stock.piece(offsets[1])
@@ -98,7 +108,9 @@ def test_a_part_goes_on_where_a_dead_worker_ended() -> None:
 
 
 def test_what_another_process_fetches_is_looked_for_again() -> None:
-    """Meanwhile other parts are fetched; and if the other one dies, its claim is ours."""
+    """Meanwhile other parts are fetched; and if the other one dies, its claim is
+    ours.
+    """
     stock = Stock(m.Part(ONE, SIZE), m.Part(TWO, 5))
     stock.done()
     assert stock.claimed(ONE, ours=False) == [c.ClaimPart(TWO, 5)]
@@ -111,7 +123,9 @@ def test_what_another_process_fetches_is_looked_for_again() -> None:
 
 
 def test_lost_pieces_are_asked_for_again_rarer_each_time() -> None:
-    """From the first that is missing; those behind it that did arrive are sent once more."""
+    """From the first that is missing; those behind it that did arrive are sent once
+    more.
+    """
     stock = Stock(m.Part(ONE, SIZE))
     stock.done()
     stock.claimed(ONE)

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.core.worker.saving``: when chunks begin and end, and what the dispatcher is told of them."""
+"""Tests of ``zmqdata.core.worker.saving``: when chunks begin and end, and what the
+dispatcher is told of them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from zmqdata.core.worker.streams import Portion
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import encode_failure
 
-DEFINITION = m.TaskDefinition(1, 2, 2000, "dataset", "digest", "DYNAMIC", 1, None, (), (), save_path="/a", stream=3)
+DEFINITION = m.TaskDefinition(
+    1, 2, 2000, "dataset", "digest", "DYNAMIC", 1, None, (), (), save_path="/a", stream=3
+)
 KEY = (1, 2)
 
 
@@ -40,7 +44,9 @@ def closed(dealing: Written, first: int, stop: int, now: float = 0.0) -> list[An
 
 
 def test_blocks_fill_a_chunk_until_it_is_large_enough() -> None:
-    """Every block goes to the chunk that the first of them opened; the one that makes it large enough closes it."""
+    """Every block goes to the chunk that the first of them opened; the one that makes
+    it large enough closes it.
+    """
     dealing = written()
     for first in (4, 6, 8, 10):
         dealing.add(portion(first))
@@ -66,7 +72,9 @@ def test_what_is_not_written_yet_bounds_production() -> None:
 
 
 def test_a_closed_chunk_is_told_until_it_counts() -> None:
-    """The dispatcher hears of a chunk at once, and each second until it has committed everything in it."""
+    """The dispatcher hears of a chunk at once, and each second until it has committed
+    everything in it.
+    """
     dealing = written()
     for first in (0, 2, 4, 6, 8, 10):
         dealing.add(portion(first))
@@ -88,7 +96,9 @@ def test_a_closed_chunk_is_told_until_it_counts() -> None:
 
 
 def test_a_chunk_that_is_open_for_long_is_closed() -> None:
-    """What is made slowly counts after a while; each chunk may be open for longer than the one before."""
+    """What is made slowly counts after a while; each chunk may be open for longer than
+    the one before.
+    """
     dealing = written()
     dealing.tick(0.0)
     dealing.add(portion(0))
@@ -108,7 +118,9 @@ def test_a_chunk_that_is_open_for_long_is_closed() -> None:
 
 
 def test_a_pipeline_that_collects_for_long_is_asked_for_what_it_has() -> None:
-    """With no chunk open there is nothing to close, and the runner hands over what lies in its block."""
+    """With no chunk open there is nothing to close, and the runner hands over what lies
+    in its block.
+    """
     dealing = written()
     dealing.tick(0.0)
     dealing.tick(FIRST_CHUNK_SECONDS)
@@ -133,7 +145,9 @@ def test_the_end_closes_the_last_chunk() -> None:
 
 
 def test_a_failure_in_place_of_an_element_is_told_and_ends_the_writing() -> None:
-    """The dispatcher hears of the pipeline's error until it takes the task away; what follows is not written."""
+    """The dispatcher hears of the pipeline's error until it takes the task away; what
+    follows is not written.
+    """
     dealing = written()
     failure = encode_failure(ZeroDivisionError("no"), 5, "worker")
     dealing.add(portion(0, 1, failure=failure))
@@ -174,7 +188,9 @@ def test_a_chunk_that_nobody_closed_is_not_told() -> None:
 
 
 def test_no_client_gets_anything() -> None:
-    """A client that opens a link to a worker that saves gets a stream on which nothing comes."""
+    """A client that opens a link to a worker that saves gets a stream on which nothing
+    comes.
+    """
     dealing = written()
     dealing.add(portion(0))
     stream = dealing.join("client", m.Reader())
@@ -193,8 +209,6 @@ def test_a_task_that_cannot_run_fails_its_save() -> None:
     dealing.tick(0.0)
     failed = m.SaveFailed("worker", *KEY, "FailedPreconditionError", "no such module", failure)
     assert told(dealing) == [failed]
-
-
 
 
 @dataclass
@@ -232,14 +246,20 @@ def test_only_tasks_with_a_path_are_saved() -> None:
 
 
 def test_events_and_messages_find_their_task() -> None:
-    """What the writer and the dispatcher say changes the task, which is distributed then, unless it is gone."""
+    """What the writer and the dispatcher say changes the task, which is distributed
+    then, unless it is gone.
+    """
     desk = Desk()
     saved = desk.host()
     saved.add(Portion(0, 1, 10, b"", (), b""))
     assert [type(one) for one in desk.writing.drain(saved)] == [s.WriteBlock, s.CloseChunk]
     desk.writing.events[s.BlockWritten](s.BlockWritten(*KEY, 10), 0.0)
     desk.writing.events[s.ChunkClosed](s.ChunkClosed(*KEY, 0, 1, 99), 0.0)
-    assert (saved.ahead, len(desk.writing.drain(saved)), desk.distributed) == (0, 1, [desk.task, desk.task])
+    assert (saved.ahead, len(desk.writing.drain(saved)), desk.distributed) == (
+        0,
+        1,
+        [desk.task, desk.task],
+    )
     desk.writing.messages[m.ChunkCommitted]("peer", m.ChunkCommitted(*KEY, 1), 0.0)
     saved.tick(5.0)
     assert desk.writing.drain(saved) == []
@@ -264,7 +284,9 @@ def test_time_passes_for_tasks_that_have_begun() -> None:
 
 
 def test_what_became_of_a_stream_is_kept(monkeypatch: Any) -> None:
-    """A stream that was written to its end is complete, one that was taken away is not; old ones are forgotten."""
+    """A stream that was written to its end is complete, one that was taken away is not;
+    old ones are forgotten.
+    """
     monkeypatch.setattr(saving, "SAVED_KEPT", 2)
     desk = Desk()
     desk.writing.forget(desk.host(structs.replace(DEFINITION, stream=1)))
@@ -277,7 +299,9 @@ def test_what_became_of_a_stream_is_kept(monkeypatch: Any) -> None:
 
 
 def test_a_task_that_cannot_be_run_says_so_of_its_stream() -> None:
-    """The dispatcher is told of the failure; a task that is not saved has nobody to tell here."""
+    """The dispatcher is told of the failure; a task that is not saved has nobody to
+    tell here.
+    """
     desk = Desk()
     saved = desk.host()
     failure = encode_failure(FailedPreconditionError("no such module"), 0, "worker")
@@ -286,7 +310,9 @@ def test_a_task_that_cannot_be_run_says_so_of_its_stream() -> None:
     desk.writing.tick([desk.task], 0.0)
     [told] = desk.writing.drain(saved)
     assert told.peer == c.DISPATCHER
-    assert told.message == m.SaveFailed("worker", *KEY, "FailedPreconditionError", "no such module", failure)
+    assert told.message == m.SaveFailed(
+        "worker", *KEY, "FailedPreconditionError", "no such module", failure
+    )
     read = desk.host(structs.replace(DEFINITION, save_path=""))
     desk.writing.fail(read, failure)
     assert desk.writing.drain(read) == []

@@ -18,7 +18,9 @@ class Counted:
         self.look(0, 0)
 
     def look(self, rate: float, share: float) -> float | None:
-        """Sends at a rate during a share of the next quarter of a second; returns what the speed is taken for."""
+        """Sends at a rate during a share of the next quarter of a second; returns what
+        the speed is taken for.
+        """
         self.now += 0.25
         self.busy += 0.25 * share
         self.sent += rate * 0.25 * share
@@ -27,7 +29,9 @@ class Counted:
 
 
 def test_a_busy_connection_tells_the_speed() -> None:
-    """What passes in the time in which something was on its way is the speed; other rates are taken over soon."""
+    """What passes in the time in which something was on its way is the speed; other
+    rates are taken over soon.
+    """
     link = Counted()
     assert link.look(1e8, 1.0) == pytest.approx(1e8)
     assert link.look(1.2e9, 0.9) == pytest.approx(6.5e8)
@@ -45,7 +49,9 @@ def test_an_idle_connection_tells_nothing() -> None:
 
 
 def test_bursts_are_believed_little_by_little() -> None:
-    """A connection with pauses that seems faster raises the speed by steps, and not beyond what it shows."""
+    """A connection with pauses that seems faster raises the speed by steps, and not
+    beyond what it shows.
+    """
     link = Counted()
     link.look(1e8, 1.0)
     assert link.look(1e10, 0.3) == pytest.approx(1e8 * GROWTH)
@@ -55,7 +61,9 @@ def test_bursts_are_believed_little_by_little() -> None:
 
 
 def test_a_new_connection_begins_anew() -> None:
-    """Counts that go backwards belong to another connection; the speed of the link stays known."""
+    """Counts that go backwards belong to another connection; the speed of the link
+    stays known.
+    """
     link = Counted()
     link.look(1e8, 1.0)
     link.sent = link.busy = 0.0
@@ -64,8 +72,14 @@ def test_a_new_connection_begins_anew() -> None:
 
 
 def test_the_speed_of_a_task_is_that_of_its_readers_together() -> None:
-    """Shared elements pass at the sum, equal parts at the slowest, copies at the fastest; no readers set no bound."""
+    """Shared elements pass at the sum, equal parts at the slowest, copies at the
+    fastest; no readers set no bound.
+    """
     speeds = [1e8, 3e8]
-    assert [task_speed(speeds), task_speed(speeds, numbered=True), task_speed(speeds, cached=True)] == [4e8, 2e8, 3e8]
+    assert [
+        task_speed(speeds),
+        task_speed(speeds, numbered=True),
+        task_speed(speeds, cached=True),
+    ] == [4e8, 2e8, 3e8]
     assert [task_speed([]), task_speed([1e8, math.inf])] == [math.inf, math.inf]
     assert task_speed([1e8, math.inf], numbered=True) == 2e8

@@ -1,4 +1,6 @@
-"""Facts about how a worker brings splits to its runners, and gives back those that were not started."""
+"""Facts about how a worker brings splits to its runners, and gives back those that were
+not started.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,16 @@ class Task:
 
 
 class Talk:
-    """The feeding of a worker that hosts one task, with what it does in reply to the last word."""
+    """The feeding of a worker that hosts one task, with what it does in reply to the
+    last word.
+    """
 
     def __init__(self, *tasks: Task) -> None:
         self.tasks = {task.key: task for task in tasks}
         self.done: list[object] = []
-        self.feeding = Feeding("w", lambda word: self.tasks.get((word.task, word.attempt)), self.done.append)
+        self.feeding = Feeding(
+            "w", lambda word: self.tasks.get((word.task, word.attempt)), self.done.append
+        )
 
     def feed(self, event: object, now: float = 0.0) -> list[object]:
         """What an event leads to."""
@@ -69,7 +75,9 @@ def returned(cut: int, entries: int, stop: int, source: int = 0) -> list[object]
 
 
 def test_a_wish_is_sent_once() -> None:
-    """The dispatcher is asked for what follows; the same wish again is not sent, that of another source is."""
+    """The dispatcher is asked for what follows; the same wish again is not sent, that
+    of another source is.
+    """
     talk = Talk(Task())
     assert talk.feed(wanted(waiting=False, pace=0.5)) == sent(ask(waiting=False, pace=0.5))
     assert talk.feed(wanted(waiting=False, pace=0.7)) == []
@@ -94,7 +102,9 @@ def test_the_time_of_an_ask_is_that_of_the_wish() -> None:
 
 
 def test_only_what_is_new_is_fed() -> None:
-    """An answer that came before brings nothing, one that overlaps brings what follows, one with a gap is useless."""
+    """An answer that came before brings nothing, one that overlaps brings what follows,
+    one with a gap is useless.
+    """
     talk = Talk(Task())
     assert talk.hear(assigned(1, SECOND)) == []
     assert talk.hear(assigned(0, FIRST)) == [c.FeedSplits(*KEY, 0, (FIRST,))]
@@ -104,12 +114,16 @@ def test_only_what_is_new_is_fed() -> None:
 
 
 def test_a_runner_is_asked_what_it_has_not_started() -> None:
-    """A running task decides itself; what it keeps is told, and what it wanted is asked for behind that."""
+    """A running task decides itself; what it keeps is told, and what it wanted is asked
+    for behind that.
+    """
     talk = Talk(Task())
     talk.hear(assigned(0, FIRST, SECOND))
     talk.feed(wanted(have=2, waiting=False))
     assert talk.hear(m.TakeBackSplits(*KEY, 0, 1)) == [c.ReturnSplits(*KEY, 0)]
-    assert talk.feed(c.LedgerCut(*KEY, 0, 1, 3, True)) == returned(1, 1, 3) + sent(ask(1, 1, waiting=False))
+    assert talk.feed(c.LedgerCut(*KEY, 0, 1, 3, True)) == returned(1, 1, 3) + sent(
+        ask(1, 1, waiting=False)
+    )
     assert talk.hear(assigned(1, SECOND)) == []
     assert talk.hear(assigned(1, THIRD, cut=1)) == [c.FeedSplits(*KEY, 0, (THIRD,))]
 
@@ -122,7 +136,9 @@ def test_a_cut_without_a_wish_asks_for_nothing() -> None:
 
 
 def test_a_cut_that_changed_nothing_has_no_number() -> None:
-    """Where everything is started the number stays, and the ask that is under way stays the same."""
+    """Where everything is started the number stays, and the ask that is under way stays
+    the same.
+    """
     task = Task()
     talk = Talk(task)
     talk.hear(assigned(0, FIRST))
@@ -132,7 +148,9 @@ def test_a_cut_that_changed_nothing_has_no_number() -> None:
 
 
 def test_a_repeated_question_gets_the_same_answer() -> None:
-    """An answer that was lost is given again without a word to the runner; older and later numbers get none."""
+    """An answer that was lost is given again without a word to the runner; older and
+    later numbers get none.
+    """
     talk = Talk(Task())
     talk.hear(assigned(0, FIRST, SECOND))
     talk.feed(c.LedgerCut(*KEY, 0, 1, 3, True))
@@ -143,14 +161,18 @@ def test_a_repeated_question_gets_the_same_answer() -> None:
 
 
 def test_a_task_that_has_not_started_keeps_everything() -> None:
-    """There is no runner to ask yet, so the whole ledger is kept under the number that it has."""
+    """There is no runner to ask yet, so the whole ledger is kept under the number that
+    it has.
+    """
     talk = Talk(Task(feeds=[SplitFeed(2), SplitFeed(0)], started=False))
     assert talk.hear(m.TakeBackSplits(*KEY, 0, 1)) == returned(0, 2, 0)
     assert talk.hear(assigned(2, THIRD)) == [c.FeedSplits(*KEY, 0, (THIRD,))]
 
 
 def test_what_is_for_nobody_here_is_dropped() -> None:
-    """Another task, an older attempt and a source that does not exist lead to nothing."""
+    """Another task, an older attempt and a source that does not exist lead to
+    nothing.
+    """
     talk = Talk(Task())
     for task, attempt in ((4, 1), (5, 2)):
         assert talk.feed(c.SplitsWanted(task, attempt, 0, 0, 0)) == []
@@ -166,7 +188,9 @@ def test_what_is_for_nobody_here_is_dropped() -> None:
 
 
 class Between:
-    """A runner, its feeding and a dispatcher; every message ever sent may arrive at any time, or never."""
+    """A runner, its feeding and a dispatcher; every message ever sent may arrive at any
+    time, or never.
+    """
 
     def __init__(self) -> None:
         self.talk = Talk(Task())
@@ -220,7 +244,9 @@ class Between:
 
 @given(st.lists(st.integers(0, 7), min_size=30, max_size=90))
 def test_a_runner_never_has_what_was_given_to_others(choices: list[int]) -> None:
-    """What it has is always the beginning of its ledger at the dispatcher, however late or often messages come."""
+    """What it has is always the beginning of its ledger at the dispatcher, however late
+    or often messages come.
+    """
     between = Between()
     for choice in choices:
         between.step(choice)

@@ -29,7 +29,9 @@ def test_a_stream_without_a_grant_sends_nothing() -> None:
 
 
 def test_credit_bounds_elements_and_bytes() -> None:
-    """A block must fit the grant in both, unless nothing is in flight: then one block goes, whatever its size."""
+    """A block must fit the grant in both, unless nothing is in flight: then one block
+    goes, whatever its size.
+    """
     stream = Stream("client")
     stream.grant(grant(4, 100))
     assert stream.has_credit(portion(0, 9, 500))
@@ -60,7 +62,9 @@ def test_a_grant_opens_a_closed_stream() -> None:
 
 
 def test_what_was_not_delivered_can_be_taken_back() -> None:
-    """Blocks come back without the elements at their beginning that somebody reported."""
+    """Blocks come back without the elements at their beginning that somebody
+    reported.
+    """
     stream = given(portion(0, 4), portion(4, 4), portion(8, 4))
     back = stream.take_back(RangeSet([(0, 6)]))
     assert [(one.first, one.skip, one.owed) for one in back] == [(4, 2, 2), (8, 0, 4)]
@@ -68,7 +72,9 @@ def test_what_was_not_delivered_can_be_taken_back() -> None:
 
 
 def test_what_was_handed_out_and_never_reported_is_lost() -> None:
-    """Numbers that were handed out are kept until they are reported; a client that dies before has lost them."""
+    """Numbers that were handed out are kept until they are reported; a client that dies
+    before has lost them.
+    """
     stream = given(portion(0, 4), portion(4, 4))
     stream.grant(grant(0, handed_out=6))
     assert stream.has_lost(RangeSet([(0, 5)]))
@@ -76,7 +82,9 @@ def test_what_was_handed_out_and_never_reported_is_lost() -> None:
 
 
 def test_reports_let_numbers_be_forgotten() -> None:
-    """What the dispatcher has counted is remembered no more, also in the middle of a block, and counted once."""
+    """What the dispatcher has counted is remembered no more, also in the middle of a
+    block, and counted once.
+    """
     stream = given(portion(0, 4), portion(4, 4))
     stream.grant(grant(0, handed_out=8, reported=5))
     assert list(stream.unreported) == [(5, 8)]
@@ -88,7 +96,9 @@ def test_reports_let_numbers_be_forgotten() -> None:
 
 
 def test_no_client_is_sent_more_than_a_client_holds() -> None:
-    """However much it grants itself: what it has not handed out is bounded, and grows again with what it has."""
+    """However much it grants itself: what it has not handed out is bounded, and grows
+    again with what it has.
+    """
     stream, half = Stream("client"), MOST_BYTES_OUT // 2
     stream.grant(grant(1 << 53, 1 << 53))
     stream.give(portion(0, 1, half))

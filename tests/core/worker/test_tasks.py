@@ -24,7 +24,9 @@ def made(first: int, count: int = 1, lane: int = 0) -> c.Produced:
 
 
 def test_a_task_reports_what_it_made() -> None:
-    """The highest number, for how long nothing came, and once it has ended no idleness."""
+    """The highest number, for how long nothing came, and once it has ended no
+    idleness.
+    """
     task = hosted()
     task.hungry = True
     task.add(made(0, 3), now=5.0)
@@ -53,7 +55,9 @@ def test_who_lacks_something_makes_the_task_incomplete() -> None:
 
 
 def test_everything_is_kept_once_all_is_made() -> None:
-    """Then it holds up nobody, and a successor finds it here. Others than coordinated tasks keep all anyway."""
+    """Then it holds up nobody, and a successor finds it here. Others than coordinated
+    tasks keep all anyway.
+    """
     task = hosted(consumers=1)
     task.add(made(0, 2), now=0.0)
     task.total = 2
@@ -66,14 +70,18 @@ def test_everything_is_kept_once_all_is_made() -> None:
 
 
 def test_only_shared_caches_leave_readers_behind() -> None:
-    """A trainer that is too slow for the cache is counted there; elsewhere nobody is skipped."""
+    """A trainer that is too slow for the cache is counted there; elsewhere nobody is
+    skipped.
+    """
     assert hosted().skipped == {}
     task = hosted(cache=True)
     assert task.skipped == task.report(0.0).skipped == {}
 
 
 def test_tasks_that_are_read_in_turn_share_the_room() -> None:
-    """Each is needed in equal parts with those of its iteration that are here; others have all of it."""
+    """Each is needed in equal parts with those of its iteration that are here; others
+    have all of it.
+    """
     for task, room in ((hosted(consumers=1), 250), (hosted(), 1000)):
         task.started = True
         assert task.allow(1000, 0, lambda stream: True, neighbours=4)
@@ -81,7 +89,9 @@ def test_tasks_that_are_read_in_turn_share_the_room() -> None:
 
 
 def test_a_task_that_nobody_reads_makes_a_few_elements_more() -> None:
-    """Counted from when the last reader left; with a reader, or for a save, only bytes bound what is made."""
+    """Counted from when the last reader left; with a reader, or for a save, only bytes
+    bound what is made.
+    """
     task = hosted()
     task.started = True
     task.add(made(0, 5), now=0.0)
@@ -108,7 +118,9 @@ def test_a_shared_cache_is_not_filled_before_its_fastest_reader_comes() -> None:
 
 
 def test_clients_are_told_what_a_message_depends_on_once() -> None:
-    """How far sources have started on their ledgers, which never goes back, and where the task comes from."""
+    """How far sources have started on their ledgers, which never goes back, and where
+    the task comes from.
+    """
     task = hosted()
     task.feeds = [SplitFeed.of(0, [Split(0, 0, 4), Split(0, 4, 8)])]
     task.reach(((3, 1),))
@@ -129,11 +141,15 @@ def test_clients_that_share_a_cache_are_told_nothing() -> None:
 
 
 def test_who_comes_late_is_told_at_once() -> None:
-    """Of what others had of a task it could say nothing before; while nothing was made there is nothing to tell."""
+    """Of what others had of a task it could say nothing before; while nothing was made
+    there is nothing to tell.
+    """
     task = hosted()
     task.dealing.join("k", m.Reader())
     task.dealing.join("l", m.Reader())
     assert task.news_of_others(lambda stream: True) == []
     task.add(made(0), now=0.0)
-    assert [client for client, _ in task.news_of_others(lambda stream: stream.client == "k")] == ["k"]
+    assert [client for client, _ in task.news_of_others(lambda stream: stream.client == "k")] == [
+        "k"
+    ]
     assert [client for client, _ in task.news_of_others(lambda stream: True)] == ["l"]

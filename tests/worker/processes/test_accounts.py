@@ -26,16 +26,24 @@ OURS = Account("me", os.geteuid(), os.getegid(), (os.getegid(),), "/")
 
 
 def test_a_user_is_known_by_name_and_by_number() -> None:
-    """Both give the same account, with home and all groups; its own group is among them."""
+    """Both give the same account, with home and all groups; its own group is among
+    them.
+    """
     entry = next(one for one in pwd.getpwall() if one.pw_uid)
     found = account_of(entry.pw_name)
     assert found == account_of(str(entry.pw_uid))
-    assert (found.user, found.group, found.home) == (entry.pw_uid, entry.pw_gid, entry.pw_dir or "/")
+    assert (found.user, found.group, found.home) == (
+        entry.pw_uid,
+        entry.pw_gid,
+        entry.pw_dir or "/",
+    )
     assert found.group in found.groups
 
 
 def test_a_number_needs_no_name() -> None:
-    """In containers most numbers have none: the group has the same number, and the home is the root folder."""
+    """In containers most numbers have none: the group has the same number, and the home
+    is the root folder.
+    """
     assert account_of("54321") == Account("54321", 54321, 54321, (54321,), "/")
 
 
@@ -51,16 +59,23 @@ def test_a_number_needs_no_name() -> None:
     ],
 )
 def test_who_is_nobody_or_root_is_refused(text: str, told: str) -> None:
-    """The text says what came and what to do; -1 would mean "leave it as it is" to the system."""
+    """The text says what came and what to do; -1 would mean "leave it as it is" to the
+    system.
+    """
     with pytest.raises(ValueError, match=told):
         account_of(text)
 
 
 def test_only_root_gives_its_rights_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are told to start the worker as root or as that user; that user itself has nothing to give away."""
+    """Others are told to start the worker as root or as that user; that user itself has
+    nothing to give away.
+    """
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(os, "getuid", lambda: 1000)
-    with pytest.raises(PermissionError, match="'somebody', and this is user 1000; start the worker as root, or start"):
+    with pytest.raises(
+        PermissionError,
+        match="'somebody', and this is user 1000; start the worker as root, or start",
+    ):
         check_account(SOMEBODY, None)
     mine = replace(SOMEBODY, user=1000)
     check_account(mine, None)
@@ -78,7 +93,9 @@ def test_without_a_user_nothing_changes() -> None:
 
 
 def test_all_groups_are_replaced() -> None:
-    """User, group and further groups are those of the account; the list is never empty, so none of ours is left."""
+    """User, group and further groups are those of the account; the list is never empty,
+    so none of ours is left.
+    """
     before = os.umask(0)
     try:
         rights = rights_of(SOMEBODY)
@@ -99,17 +116,30 @@ def test_the_umask_is_kept_but_for_others() -> None:
 
 
 def test_folders_of_root_are_not_named() -> None:
-    """Libraries find caches and settings by the home of the account; everything else is as it was."""
-    before = {"HOME": "/root", "USER": "root", "XDG_RUNTIME_DIR": "/run/user/0", "XDG_CONFIG_HOME": "/root/c", "A": "b"}
+    """Libraries find caches and settings by the home of the account; everything else is
+    as it was.
+    """
+    before = {
+        "HOME": "/root",
+        "USER": "root",
+        "XDG_RUNTIME_DIR": "/run/user/0",
+        "XDG_CONFIG_HOME": "/root/c",
+        "A": "b",
+    }
     after = {"A": "b", "HOME": "/home/somebody", "USER": "somebody", "LOGNAME": "somebody"}
     assert environment_of(SOMEBODY, before) == after
 
 
 def test_a_process_that_cannot_be_started_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The text names the interpreter and the capabilities, whatever the system refused."""
+    """The text names the interpreter and the capabilities, whatever the system
+    refused.
+    """
     monkeypatch.setattr(accounts, "check_root", lambda account: None)
     monkeypatch.setattr(accounts.sys, "executable", "/nowhere/python")
-    with pytest.raises(PermissionError, match=r"as 'somebody' \(.*\)\. /nowhere/python must.*SETUID, SETGID and KILL"):
+    with pytest.raises(
+        PermissionError,
+        match=r"as 'somebody' \(.*\)\. /nowhere/python must.*SETUID, SETGID and KILL",
+    ):
         check_account(SOMEBODY, None)
 
 

@@ -23,7 +23,9 @@ def write(crumbs: CrumbFile, base: int, **words: int) -> None:
 
 
 def test_what_is_noted_is_read() -> None:
-    """A note has the element, whose it is, the node, and the time-out and split of its task."""
+    """A note has the element, whose it is, the node, and the time-out and split of its
+    task.
+    """
     crumbs = CrumbFile()
     task = crumbs.open(KEY)
     crumbs.limit(task, 1500)
@@ -33,27 +35,38 @@ def test_what_is_noted_is_read() -> None:
     cells[at] = 17
     first, second = crumbs.notes()
     assert (first.place, first.timeout, first.split, first.is_active) == ("", 1.5, (3, 5), False)
-    assert (second.key, second.number, second.place, second.label) == (KEY, 17, "/0", "map(f) at train.py:12")
+    assert (second.key, second.number, second.place, second.label) == (
+        KEY,
+        17,
+        "/0",
+        "map(f) at train.py:12",
+    )
     assert second.skippable
     assert crumbs.shortest_limit == 1.5
 
 
 def test_another_process_reads_what_was_noted_last() -> None:
-    """What a process noted before it ended at once is there for the one that shares its memory."""
+    """What a process noted before it ended at once is there for the one that shares its
+    memory.
+    """
     descriptor = make_file()
     program = (
         "import os, sys; from zmqdata.worker.processes.crumbs import CrumbFile, NUMBER; c = "
         "CrumbFile(int(sys.argv[1]));"
         "c.introduce('name'); c.cells[c.open((4000, 2), '/0', 'map(f)') + NUMBER] = 17; os._exit(7)"
     )
-    subprocess.run([sys.executable, "-c", program, str(descriptor)], pass_fds=[descriptor], check=False)
+    subprocess.run(
+        [sys.executable, "-c", program, str(descriptor)], pass_fds=[descriptor], check=False
+    )
     found = msgspec.convert(CrumbFile(descriptor).death("ended", False), m.Death)
     os.close(descriptor)
     assert found == m.Death("name", "ended", False, (KEY,), (m.Crumb(*KEY, 17, "/0", "map(f)"),))
 
 
 def test_a_task_in_a_call_is_at_nothing_else() -> None:
-    """The note of a task as a whole counts where none of its calls runs and it waits for nothing."""
+    """The note of a task as a whole counts where none of its calls runs and it waits
+    for nothing.
+    """
     crumbs = CrumbFile()
     task, call = crumbs.open(KEY), crumbs.open(KEY, "/0")
     write(crumbs, task, NUMBER=3)
@@ -66,7 +79,9 @@ def test_a_task_in_a_call_is_at_nothing_else() -> None:
 
 
 def test_who_ends_as_asked_is_no_death() -> None:
-    """A process that says that it ends, or never said who it was, leaves nothing to tell."""
+    """A process that says that it ends, or never said who it was, leaves nothing to
+    tell.
+    """
     crumbs = CrumbFile()
     assert crumbs.death("ended", False) is None
     crumbs.introduce("name")
@@ -76,7 +91,9 @@ def test_who_ends_as_asked_is_no_death() -> None:
 
 
 def test_what_is_stuck_is_alone_to_blame() -> None:
-    """Of a process that was ended because a call was stuck, only that call and its task are told."""
+    """Of a process that was ended because a call was stuck, only that call and its task
+    are told.
+    """
     crumbs = CrumbFile()
     crumbs.introduce("name")
     for key in (KEY, (4001, 1)):
@@ -87,7 +104,9 @@ def test_what_is_stuck_is_alone_to_blame() -> None:
 
 
 def test_slots_are_used_again() -> None:
-    """A closed slot is free, and a new use of it is another note; without any the note is lost and nothing else."""
+    """A closed slot is free, and a new use of it is another note; without any the note
+    is lost and nothing else.
+    """
     crumbs = CrumbFile()
     first = crumbs.open(KEY)
     serial = crumbs.notes()[0].serial
@@ -105,7 +124,9 @@ def test_slots_are_used_again() -> None:
 
 
 def test_a_new_process_begins_with_what_is_told() -> None:
-    """Notes and limits of the former process are gone; deaths are passed on, the last ones where they are many."""
+    """Notes and limits of the former process are gone; deaths are passed on, the last
+    ones where they are many.
+    """
     crumbs = CrumbFile()
     crumbs.introduce("name")
     crumbs.limit(crumbs.open(KEY), 5)
@@ -120,7 +141,9 @@ def test_a_new_process_begins_with_what_is_told() -> None:
 
 @pytest.mark.parametrize(("label", "read"), [("é" * 1000, "é" * 190), ("\ud800", "?"), ("", "")])
 def test_any_label_fits(label: str, read: str) -> None:
-    """A label that is too long is cut, one that cannot be encoded is written with question marks."""
+    """A label that is too long is cut, one that cannot be encoded is written with
+    question marks.
+    """
     crumbs = CrumbFile()
     crumbs.open(KEY, "/0", label)
     [note] = crumbs.notes()
@@ -140,15 +163,22 @@ def test_there_is_memory_without_memfd(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.realprocess
-@pytest.mark.parametrize(("ending", "code", "starved"), [("", module.STARVED_CODE, 1 << 30), ("c.end();", 7, 0)])
+@pytest.mark.parametrize(
+    ("ending", "code", "starved"), [("", module.STARVED_CODE, 1 << 30), ("c.end();", 7, 0)]
+)
 def test_a_process_without_memory_says_so(ending: str, code: int, starved: int) -> None:
-    """It ends at once, with its notes as they are; one that ends as it was asked to ends in its own way."""
+    """It ends at once, with its notes as they are; one that ends as it was asked to
+    ends in its own way.
+    """
     descriptor = make_file()
     program = (
-        "import os, sys; from zmqdata.worker.processes.crumbs import CrumbFile; c = CrumbFile(int(sys.argv[1]));"
+        "import os, sys; from zmqdata.worker.processes.crumbs import CrumbFile; c = "
+        "CrumbFile(int(sys.argv[1]));"
         f"c.limit_memory(1 << 30); c.introduce('name'); {ending} c.starve(); os._exit(7)"
     )
-    ran = subprocess.run([sys.executable, "-c", program, str(descriptor)], pass_fds=[descriptor], check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(descriptor)], pass_fds=[descriptor], check=False
+    )
     crumbs = CrumbFile(descriptor)
     assert (ran.returncode, crumbs.starved) == (code, starved)
     crumbs.begin()
@@ -157,7 +187,9 @@ def test_a_process_without_memory_says_so(ending: str, code: int, starved: int) 
 
 
 def test_nobody_takes_the_memory_away() -> None:
-    """A process that shares it cannot make it shorter, which would end its supervisor."""
+    """A process that shares it cannot make it shorter, which would end its
+    supervisor.
+    """
     descriptor = make_file()
     with pytest.raises(PermissionError):
         os.truncate(descriptor, 0)

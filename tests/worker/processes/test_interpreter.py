@@ -23,8 +23,12 @@ from zmqdata.worker.processes.supervisor import child_command
         (["", "/lib"], "", False, "nowhere"),
     ],
 )
-def test_a_child_looks_where_its_supervisor_does(path: list[str], folder: str, safe: bool, place: str) -> None:
-    """In the working folder first, if that does; else last; nowhere where Python was told so, or the folder is gone."""
+def test_a_child_looks_where_its_supervisor_does(
+    path: list[str], folder: str, safe: bool, place: str
+) -> None:
+    """In the working folder first, if that does; else last; nowhere where Python was
+    told so, or the folder is gone.
+    """
     assert folder_on_path(path, folder, safe) == place
 
 
@@ -50,7 +54,9 @@ def test_a_folder_is_added_once(
 
 
 def test_a_folder_that_is_gone_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that was started in a folder for a while starts its processes again; there is nothing to find in it."""
+    """A worker that was started in a folder for a while starts its processes again;
+    there is nothing to find in it.
+    """
     folder = tmp_path / "gone"
     folder.mkdir()
     monkeypatch.chdir(folder)

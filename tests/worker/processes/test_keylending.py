@@ -27,7 +27,9 @@ def test_our_own_processes_find_the_file() -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 def test_another_user_reads_a_copy_of_the_key(tmp_path: Path) -> None:
-    """Through what it has inherited, and nobody else; it is a private file to its own eyes."""
+    """Through what it has inherited, and nobody else; it is a private file to its own
+    eyes.
+    """
     keys.save(tmp_path / "k", keys.new_key())
     config, lent = lend_key(WorkerConfig("127.0.0.1:1", key_file=str(tmp_path / "k")), STRANGER)
     (descriptor,) = lent
@@ -35,18 +37,24 @@ def test_another_user_reads_a_copy_of_the_key(tmp_path: Path) -> None:
     status = os.fstat(descriptor)
     assert (status.st_uid, status.st_mode & 0o777) == (54321, 0o400)
     command = ["cat", config.key_file]
-    read = subprocess.run(command, user=54321, group=54321, pass_fds=lent, capture_output=True, text=True, check=False)
+    read = subprocess.run(
+        command, user=54321, group=54321, pass_fds=lent, capture_output=True, text=True, check=False
+    )
     assert read.stdout == (tmp_path / "k").read_text()
     found = keys.load(tmp_path / "k")
     assert keys.parse(read.stdout).pair == found.pair
-    other = subprocess.run(command, user=54322, group=54322, pass_fds=lent, capture_output=True, check=False)
+    other = subprocess.run(
+        command, user=54322, group=54322, pass_fds=lent, capture_output=True, check=False
+    )
     assert other.returncode != 0
     os.close(descriptor)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 def test_who_has_the_copy_cannot_change_it(tmp_path: Path) -> None:
-    """A pipeline inherits the descriptor, and can neither let in a key of its own nor cut any off."""
+    """A pipeline inherits the descriptor, and can neither let in a key of its own nor
+    cut any off.
+    """
     keys.save(tmp_path / "k", keys.new_key())
     _, (descriptor,) = lend_key(WorkerConfig("127.0.0.1:1", key_file=str(tmp_path / "k")), STRANGER)
     size = os.fstat(descriptor).st_size

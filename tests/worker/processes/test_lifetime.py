@@ -65,7 +65,9 @@ def test_other_signals_only_wake(stop: StopSignals) -> None:
 @pytest.mark.realprocess
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_at_once(number: signal.Signals) -> None:
-    """A process that is stuck on its way out ends at the second signal, with the exit code of shells."""
+    """A process that is stuck on its way out ends at the second signal, with the exit
+    code of shells.
+    """
     with start() as process:
         assert process.stdout is not None
         process.send_signal(number)
@@ -77,8 +79,12 @@ def test_a_second_signal_ends_at_once(number: signal.Signals) -> None:
 @pytest.mark.realprocess
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_who_hears_none(number: signal.Signals) -> None:
-    """The second signal ends a process whose main thread it does not wake, as when it comes just before a wait."""
-    with start(then="signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])") as process:
+    """The second signal ends a process whose main thread it does not wake, as when it
+    comes just before a wait.
+    """
+    with start(
+        then="signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])"
+    ) as process:
         assert process.stdout is not None
         process.send_signal(number)
         assert process.stdout.readline() == "asked\n"
@@ -87,7 +93,9 @@ def test_a_second_signal_ends_who_hears_none(number: signal.Signals) -> None:
 
 
 def test_a_second_signal_changes_nothing_for_who_is_owned() -> None:
-    """Who is signalled together with its owner, and by it, goes on to end in its own time; Ctrl-C still hurries it."""
+    """Who is signalled together with its owner, and by it, goes on to end in its own
+    time; Ctrl-C still hurries it.
+    """
     stop = StopSignals(owned=True)
     try:
         for _ in range(2):
@@ -101,7 +109,9 @@ def test_a_second_signal_changes_nothing_for_who_is_owned() -> None:
 
 @pytest.mark.realprocess
 def test_a_lifeline_that_closes_ends_the_process() -> None:
-    """A process ends as soon as the other end of its lifeline is closed, and not for what is written to it."""
+    """A process ends as soon as the other end of its lifeline is closed, and not for
+    what is written to it.
+    """
     with start("watch_lifeline(0)") as process:
         assert process.stdin is not None
         process.stdin.write("still here\n")
@@ -121,7 +131,9 @@ def test_a_deadline_ends_what_hangs() -> None:
 @pytest.mark.realprocess
 def test_a_parent_that_is_dead_already_is_noticed() -> None:
     """A process whose parent died before it could ask to die with it ends by itself."""
-    parent = "from zmqdata.worker.processes.lifetime import die_with_parent; die_with_parent(1 << 30)"
+    parent = (
+        "from zmqdata.worker.processes.lifetime import die_with_parent; die_with_parent(1 << 30)"
+    )
     assert subprocess.run([sys.executable, "-c", parent], timeout=30).returncode == PARENT_DIED
     own = f"from zmqdata.worker.processes.lifetime import die_with_parent; die_with_parent({os.getpid()})"
     assert subprocess.run([sys.executable, "-c", own], timeout=30).returncode == 0
@@ -137,5 +149,7 @@ def test_a_parent_that_is_dead_already_is_noticed() -> None:
     ],
 )
 def test_a_death_is_told_in_words(code: int, text: str) -> None:
-    """An exit code or a signal becomes words that name it and, where there is one, the likely cause."""
+    """An exit code or a signal becomes words that name it and, where there is one, the
+    likely cause.
+    """
     assert describe_exit(code) == text

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata.worker.processes import limits as module
-from zmqdata.worker.processes.limits import LEAST_MEMORY, NO_LIMITS, bytes_of, is_starvation, shown_bytes, tasks_of
+from zmqdata.worker.processes.limits import (
+    LEAST_MEMORY,
+    NO_LIMITS,
+    bytes_of,
+    is_starvation,
+    shown_bytes,
+    tasks_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,10 +39,14 @@ def test_bytes_are_read_as_people_write_them(text: str, size: int) -> None:
     assert bytes_of(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "many", "-1", "1.5GiB", "2gib", "GiB", "0x10000000", "٣٠٠٠٠٠٠٠٠"])
+@pytest.mark.parametrize(
+    "text", ["", "many", "-1", "1.5GiB", "2gib", "GiB", "0x10000000", "٣٠٠٠٠٠٠٠٠"]
+)
 def test_what_is_no_number_of_bytes_is_refused(text: str) -> None:
     """The text says what was expected and what came."""
-    with pytest.raises(ValueError, match=r"`memory_limit`: expected a number of bytes such as 2GiB.*, got '"):
+    with pytest.raises(
+        ValueError, match=r"`memory_limit`: expected a number of bytes such as 2GiB.*, got '"
+    ):
         bytes_of(text)
 
 
@@ -62,7 +73,9 @@ def test_a_number_of_bytes_is_shown_briefly(size: int) -> None:
 
 @given(st.integers(1, 10**6), st.integers(1, 1000))
 def test_children_take_turns(most: int, processes: int) -> None:
-    """The first has all tasks that it may, none has fewer than half of them, rounded up."""
+    """The first has all tasks that it may, none has fewer than half of them, rounded
+    up.
+    """
     shares = [tasks_of(most, index, processes) for index in range(processes)]
     assert shares[0] == most
     assert shares == sorted(shares, reverse=True)
@@ -123,7 +136,9 @@ print(open("/proc/self/status").read().partition("NoNewPrivs:")[2].split()[0])
 @pytest.mark.realprocess
 @pytest.mark.parametrize(("before", "kept"), [("free", LEAST_MEMORY), ("held", LEAST_MEMORY // 2)])
 def test_a_process_is_bound(before: str, kept: int) -> None:
-    """It gets no more memory than its limit, or than one that it had before, and gains no rights any more."""
+    """It gets no more memory than its limit, or than one that it had before, and gains
+    no rights any more.
+    """
     command = [sys.executable, "-c", BOUND, str(LEAST_MEMORY), before]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert said.split("\n") == [f"{kept} {kept}", "no memory", "1", ""]

@@ -32,7 +32,10 @@ def test_everything_may_be_said_in_the_environment(monkeypatch: pytest.MonkeyPat
     account = settings.account()
     assert account is not None
     assert account.user == 54321
-    assert [settings.limits(index) for index in range(2)] == [Limits(1 << 30, 8, True), Limits(1 << 30, 6, True)]
+    assert [settings.limits(index) for index in range(2)] == [
+        Limits(1 << 30, 8, True),
+        Limits(1 << 30, 6, True),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -19,17 +19,28 @@ class Task:
         self.stillness = Stillness()
         self.now = 0.0
 
-    def at(self, number: int, call: int = IDLE, waiting: int = 0, seconds: float = 1.0) -> list[tuple[str, float]]:
+    def at(
+        self, number: int, call: int = IDLE, waiting: int = 0, seconds: float = 1.0
+    ) -> list[tuple[str, float]]:
         """What is active after this has been so for a while, and for how long."""
         cells = self.crumbs.cells
-        cells[self.task + NUMBER], cells[self.call + NUMBER], cells[self.task + WAITING] = number, call, waiting
+        cells[self.task + NUMBER], cells[self.call + NUMBER], cells[self.task + WAITING] = (
+            number,
+            call,
+            waiting,
+        )
         self.stillness.look(self.now, self.crumbs.notes())
         self.now += seconds
-        return [(note.place, since) for note, since in self.stillness.look(self.now, self.crumbs.notes())]
+        return [
+            (note.place, since)
+            for note, since in self.stillness.look(self.now, self.crumbs.notes())
+        ]
 
 
 def test_a_call_is_still_while_its_number_is_the_same() -> None:
-    """A call counts from when its number was first seen; the task around it does not count."""
+    """A call counts from when its number was first seen; the task around it does not
+    count.
+    """
     task = Task()
     assert task.at(0, call=7) == [("/0", 1.0)]
     assert task.at(0, call=7) == [("/0", 2.0)]
@@ -38,7 +49,9 @@ def test_a_call_is_still_while_its_number_is_the_same() -> None:
 
 
 def test_a_task_is_not_still_while_its_calls_come_and_go() -> None:
-    """A filter that passes nothing on for an hour is at work; without any call the making of an element counts."""
+    """A filter that passes nothing on for an hour is at work; without any call the
+    making of an element counts.
+    """
     task = Task()
     task.at(0, call=7, seconds=50.0)
     assert task.at(0) == [("", 1.0)]
@@ -47,7 +60,9 @@ def test_a_task_is_not_still_while_its_calls_come_and_go() -> None:
 
 
 def test_who_waits_is_not_still() -> None:
-    """Waiting for splits, for credit or a reader is no work, and does not count afterwards."""
+    """Waiting for splits, for credit or a reader is no work, and does not count
+    afterwards.
+    """
     task = Task()
     assert task.at(0, waiting=1, seconds=100.0) == []
     assert task.at(0) == [("", 1.0)]
@@ -62,5 +77,7 @@ def test_only_tasks_with_a_limit_are_overdue() -> None:
         for seconds in (4.0, 1.0):
             task.at(0, call=7, seconds=seconds)
             notes = task.crumbs.notes()
-            found.append([note.place for note in overdue(task.stillness.look(task.now, notes), notes)])
+            found.append(
+                [note.place for note in overdue(task.stillness.look(task.now, notes), notes)]
+            )
         assert found == [[], expected]

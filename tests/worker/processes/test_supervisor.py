@@ -1,4 +1,6 @@
-"""The parent of a worker's processes: what it starts, when it starts it again, and when it gives up."""
+"""The parent of a worker's processes: what it starts, when it starts it again, and when
+it gives up.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,11 @@ def stop_after(lines: int, said: list[str]) -> Callable[[str], None]:
 
 def test_children_take_the_ports_that_follow() -> None:
     """With a fixed port each child has the next one; with port 0 each takes any."""
-    assert [config.port for config in child_configs(WorkerConfig(HERE, port=7000), 3)] == [7000, 7001, 7002]
+    assert [config.port for config in child_configs(WorkerConfig(HERE, port=7000), 3)] == [
+        7000,
+        7001,
+        7002,
+    ]
     assert [config.port for config in child_configs(WorkerConfig(HERE), 2)] == [0, 0]
 
 
@@ -75,12 +81,24 @@ def test_children_take_the_ports_that_follow() -> None:
         (WorkerConfig(HERE), 0, "at least 1 process, got 0"),
         (WorkerConfig(HERE), 1001, "at most 1000 processes, got 1001: .* Say auto"),
         (WorkerConfig(HERE, port=65535), 2, "2 processes do not fit between port 65535 and 65535"),
-        (WorkerConfig(HERE, data_ports=(7000, 7001)), 3, "data ports 7000-7001 do not suffice for 3 processes"),
-        (WorkerConfig(HERE, worker_address="gate:7000"), 2, "cannot all be announced as 'gate:7000'.*'gate:%port%'"),
+        (
+            WorkerConfig(HERE, data_ports=(7000, 7001)),
+            3,
+            "data ports 7000-7001 do not suffice for 3 processes",
+        ),
+        (
+            WorkerConfig(HERE, worker_address="gate:7000"),
+            2,
+            "cannot all be announced as 'gate:7000'.*'gate:%port%'",
+        ),
     ],
 )
-def test_children_that_would_collide_are_refused(config: WorkerConfig, processes: int, text: str) -> None:
-    """Ports that do not suffice, or one announced address for all, are refused before anything starts."""
+def test_children_that_would_collide_are_refused(
+    config: WorkerConfig, processes: int, text: str
+) -> None:
+    """Ports that do not suffice, or one announced address for all, are refused before
+    anything starts.
+    """
     with pytest.raises(ValueError, match=text):
         child_configs(config, processes)
 
@@ -92,18 +110,29 @@ def test_an_address_for_all_children_is_accepted(address: str | None) -> None:
 
 
 def test_a_child_is_told_everything_on_its_command_line() -> None:
-    """A child's arguments are its whole configuration, the log level, and who its parent is."""
+    """A child's arguments are its whole configuration, the log level, and who its
+    parent is.
+    """
     config = WorkerConfig(HERE, worker_tags=("GPU",), data_ports=(1, 2))
     *_, name, assignment = child_command(config, "debug")
     assert name == "zmqdata.worker.child"
     told = json.loads(assignment)
-    assert (told["log_level"], told["parent"], told["config"]["worker_tags"]) == ("debug", os.getpid(), ["GPU"])
+    assert (told["log_level"], told["parent"], told["config"]["worker_tags"]) == (
+        "debug",
+        os.getpid(),
+        ["GPU"],
+    )
 
 
 def test_data_ports_of_children_follow_each_other() -> None:
-    """With one data port each child takes the next one, as with the control port; without it any."""
+    """With one data port each child takes the next one, as with the control port;
+    without it any.
+    """
     children = child_configs(WorkerConfig(HERE, port=7000, data_transfer_port=8000), 2)
-    assert [(child.port, child.data_transfer_port) for child in children] == [(7000, 8000), (7001, 8001)]
+    assert [(child.port, child.data_transfer_port) for child in children] == [
+        (7000, 8000),
+        (7001, 8001),
+    ]
     assert [child.data_transfer_port for child in child_configs(WorkerConfig(HERE), 2)] == [0, 0]
 
 
@@ -117,21 +146,29 @@ def test_data_ports_of_children_follow_each_other() -> None:
         ),
     ],
 )
-def test_children_with_one_data_port_between_them_are_refused(given: dict[str, Any], text: str) -> None:
-    """Children that would need the same data port, or announce the same, are refused."""
+def test_children_with_one_data_port_between_them_are_refused(
+    given: dict[str, Any], text: str
+) -> None:
+    """Children that would need the same data port, or announce the same, are
+    refused.
+    """
     with pytest.raises(ValueError, match=text):
         child_configs(WorkerConfig(HERE, **given), 2)
 
 
 def test_children_use_one_thread_and_one_hash_seed() -> None:
-    """Numeric libraries use one thread in each child, and sets have the same order in all."""
+    """Numeric libraries use one thread in each child, and sets have the same order in
+    all.
+    """
     environment = child_environment()
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED")
     assert [environment[name] for name in names] == ["1", "1", "1", "0"]
 
 
 def test_pauses_grow_to_a_limit() -> None:
-    """Each death in a row doubles the pause before the next start, up to ten seconds."""
+    """Each death in a row doubles the pause before the next start, up to ten
+    seconds.
+    """
     pauses = [restart_pause(deaths) for deaths in range(1, 1000)]
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (0.1, 10.0)
@@ -139,7 +176,9 @@ def test_pauses_grow_to_a_limit() -> None:
 
 @pytest.mark.realprocess
 def test_a_ready_child_is_announced_and_ended(signals: StopSignals) -> None:
-    """Each ready child is said once; SIGTERM ends all, with exit code 0 and nothing left behind."""
+    """Each ready child is said once; SIGTERM ends all, with exit code 0 and nothing
+    left behind.
+    """
     said: list[str] = []
     with no_leaks():
         assert Supervisor(children(READY, READY), stop_after(2, said), signals).run() == 0
@@ -160,18 +199,24 @@ def test_a_ready_child_is_announced_and_ended(signals: StopSignals) -> None:
 def test_a_dead_child_is_replaced(
     signals: StopSignals, caplog: pytest.LogCaptureFixture, last_act: str, how: str
 ) -> None:
-    """A child that dies after it was ready is started again, and the log says how it died."""
+    """A child that dies after it was ready is started again, and the log says how it
+    died.
+    """
     said: list[str] = []
     program = f"import os, signal, sys; print('ready tcp://a:1', flush=True); {last_act}"
     with caplog.at_level(logging.WARNING):
         assert Supervisor(children(program), stop_after(3, said), signals).run() == 0
     assert len(said) == 3
-    assert any("child 0" in text and how in text and "started again" in text for text in caplog.messages)
+    assert any(
+        "child 0" in text and how in text and "started again" in text for text in caplog.messages
+    )
 
 
 @pytest.mark.realprocess
 def test_a_configuration_error_ends_the_worker(signals: StopSignals) -> None:
-    """A child that ends with code 2 before it was ready ends all others and the worker, with the child's one line."""
+    """A child that ends with code 2 before it was ready ends all others and the worker,
+    with the child's one line.
+    """
     failing = "import sys; print('error the port is in use'); sys.exit(2)"
     supervisor = Supervisor(children(READY, failing), lambda line: None, signals)
     with no_leaks():
@@ -180,9 +225,13 @@ def test_a_configuration_error_ends_the_worker(signals: StopSignals) -> None:
 
 
 @pytest.mark.realprocess
-def test_a_child_of_another_version_than_the_dispatcher_is_not_replaced(signals: StopSignals) -> None:
+def test_a_child_of_another_version_than_the_dispatcher_is_not_replaced(
+    signals: StopSignals,
+) -> None:
     """However long it was ready before: each successor would speak the same version."""
-    outdated = "import sys; print('ready x', flush=True); print('outdated Version mismatch'); sys.exit(2)"
+    outdated = (
+        "import sys; print('ready x', flush=True); print('outdated Version mismatch'); sys.exit(2)"
+    )
     said: list[str] = []
     supervisor = Supervisor(children(outdated), said.append, signals)
     with no_leaks():
@@ -193,7 +242,9 @@ def test_a_child_of_another_version_than_the_dispatcher_is_not_replaced(signals:
 @pytest.mark.realprocess
 @pytest.mark.usefixtures("hasty")
 def test_a_child_that_never_gets_ready_is_given_up(signals: StopSignals) -> None:
-    """After several deaths in a row without ever having been ready, the worker gives up with exit code 1."""
+    """After several deaths in a row without ever having been ready, the worker gives up
+    with exit code 1.
+    """
     supervisor = Supervisor(children("raise SystemExit(1)"), lambda line: None, signals)
     assert supervisor.run() == 1
     assert f"ended with exit code 1, {MOST_FAILED_STARTS} times" in supervisor.error
@@ -203,7 +254,9 @@ def test_a_child_that_never_gets_ready_is_given_up(signals: StopSignals) -> None
 def test_a_child_that_does_not_end_is_killed(
     signals: StopSignals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A child that ignores SIGTERM is killed when its time is up, and the log says so."""
+    """A child that ignores SIGTERM is killed when its time is up, and the log says
+    so.
+    """
     monkeypatch.setattr(module, "DRAIN_GRACE", 0.05)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY
     with caplog.at_level(logging.WARNING), no_leaks():
@@ -215,7 +268,9 @@ def test_a_child_that_does_not_end_is_killed(
 def test_a_quiet_period_comes_before_the_grace(
     signals: StopSignals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A child that still sends what it has made is not killed before its quiet period is over."""
+    """A child that still sends what it has made is not killed before its quiet period
+    is over.
+    """
     monkeypatch.setattr(module, "DRAIN_GRACE", 0.0)
     late = "import select, signal, sys; late = lambda *_: (select.select([], [], [], 0.2), sys.exit()); "
     late += "signal.signal(signal.SIGTERM, late); "
@@ -229,12 +284,16 @@ def test_babble_of_a_child_is_not_repeated(signals: StopSignals) -> None:
     """What is not a report, or comes in pieces, or is no text, does no harm."""
     babble = "import sys; sys.stdout.buffer.write(b'\\xff\\n\\nrea'); sys.stdout.flush(); print('dy x', flush=True); "
     said: list[str] = []
-    assert Supervisor(children(babble + "sys.stdin.read()"), stop_after(1, said), signals).run() == 0
+    assert (
+        Supervisor(children(babble + "sys.stdin.read()"), stop_after(1, said), signals).run() == 0
+    )
     assert said == ["x"]
 
 
 def test_children_that_were_told_to_leave_are_not_started_again(signals: StopSignals) -> None:
-    """Somebody else may drain a worker; its supervisor ends with 0 when all of its children have left."""
+    """Somebody else may drain a worker; its supervisor ends with 0 when all of its
+    children have left.
+    """
     program = "print('ready tcp://a:1'); print('draining', flush=True)"
     said: list[str] = []
     supervisor = Supervisor(children(program, program), said.append, signals)
@@ -277,11 +336,19 @@ def told_after(deaths: int, last_act: str, signals: StopSignals, before: str = "
     [
         ("os._exit(2)", "ended with exit code 2", False),
         ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL", True),
-        ("crumbs.limit(task, 50); threading.Event().wait()", r"was stuck for \d+ s and was killed", False),
+        (
+            "crumbs.limit(task, 50); threading.Event().wait()",
+            r"was stuck for \d+ s and was killed",
+            False,
+        ),
     ],
 )
-def test_the_next_child_is_told_of_deaths(signals: StopSignals, last_act: str, how: str, killed: bool) -> None:
-    """Deaths are told until a child is ready; whoever had work to do had come to be ready, whatever it ended with."""
+def test_the_next_child_is_told_of_deaths(
+    signals: StopSignals, last_act: str, how: str, killed: bool
+) -> None:
+    """Deaths are told until a child is ready; whoever had work to do had come to be
+    ready, whatever it ended with.
+    """
     first, second = told_after(2, last_act, signals)
     assert first["worker"] != second["worker"]
     assert [death["crumbs"][0]["number"] for death in (first, second)] == [7, 7]
@@ -295,14 +362,18 @@ def test_the_next_child_is_told_of_deaths(signals: StopSignals, last_act: str, h
 def test_who_ends_in_good_order_leaves_nothing_to_tell(signals: StopSignals) -> None:
     """A child that says that it ends is no death, whatever it is at."""
     mark = "import pathlib, tempfile; mark = pathlib.Path(tempfile.gettempdir(), f'zmqdata-{os.getppid()}')"
-    last_act = "(mark.unlink(), None) if mark.exists() else (mark.touch(), crumbs.end(), os._exit(3))"
+    last_act = (
+        "(mark.unlink(), None) if mark.exists() else (mark.touch(), crumbs.end(), os._exit(3))"
+    )
     assert told_after(1, last_act, signals, before=mark) == []
 
 
 @pytest.mark.realprocess
 @pytest.mark.usefixtures("hasty")
 def test_who_has_no_memory_left_is_no_ordinary_death(signals: StopSignals) -> None:
-    """The next child is told of the limit; as with one that the system killed, it counts at its element only."""
+    """The next child is told of the limit; as with one that the system killed, it
+    counts at its element only.
+    """
     [death] = told_after(1, "crumbs.limit_memory(3 << 30); crumbs.starve()", signals)
     assert death["how"] == "needed more memory than its limit of 3 GiB"
     assert death["killed"] is True
@@ -313,7 +384,9 @@ RETIRING = "print('ready tcp://a:1'); print('retiring', flush=True); raise Syste
 
 
 @pytest.mark.realprocess
-def test_who_has_had_its_tasks_is_replaced_at_once(signals: StopSignals, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_has_had_its_tasks_is_replaced_at_once(
+    signals: StopSignals, caplog: pytest.LogCaptureFixture
+) -> None:
     """That is no death: there is no pause, however often it happens, and no warning."""
     said: list[str] = []
     with caplog.at_level(logging.WARNING):
@@ -324,7 +397,9 @@ def test_who_has_had_its_tasks_is_replaced_at_once(signals: StopSignals, caplog:
 
 @pytest.mark.realprocess
 @pytest.mark.usefixtures("hasty")
-def test_who_dies_on_its_way_out_has_died(signals: StopSignals, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_dies_on_its_way_out_has_died(
+    signals: StopSignals, caplog: pytest.LogCaptureFixture
+) -> None:
     """Another exit code than 0 is told as a death."""
     with caplog.at_level(logging.WARNING):
         assert Supervisor(children(f"{RETIRING}4)"), stop_after(2, []), signals).run() == 0
@@ -334,7 +409,10 @@ def test_who_dies_on_its_way_out_has_died(signals: StopSignals, caplog: pytest.L
 def test_a_child_is_told_its_limits() -> None:
     """They come with the configuration; without any there are none."""
     limits = Limits(1 << 30, 5, True)
-    told = [json.loads(child_command(WorkerConfig(HERE), "info", *given)[-1])["limits"] for given in ((limits,), ())]
+    told = [
+        json.loads(child_command(WorkerConfig(HERE), "info", *given)[-1])["limits"]
+        for given in ((limits,), ())
+    ]
     assert [Limits(**one) for one in told] == [limits, Limits()]
 
 
@@ -342,14 +420,20 @@ RIGHTS = 'echo "ready $(id -u) $(id -ru) $(id -g) $(id -G) $(umask) $HOME $LOGNA
 
 
 @pytest.mark.realprocess
-def test_a_child_has_the_rights_of_its_user(signals: StopSignals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything of ours runs in it: user, groups, umask, home. Who is not root has its own rights to give."""
+def test_a_child_has_the_rights_of_its_user(
+    signals: StopSignals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything of ours runs in it: user, groups, umask, home. Who is not root
+    has its own rights to give.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", "/root/.cache")
     account = Account("somebody", 54321, 54322, (54322, 54323), "/home/somebody")
     expected = "54321 54321 54322 54322 54323 0002 /home/somebody somebody none"
     if os.geteuid():
         account = Account("me", os.getuid(), os.getgid(), (os.getgid(),), "/nowhere")
-        told = subprocess.run(["sh", "-c", RIGHTS], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        told = subprocess.run(
+            ["sh", "-c", RIGHTS], stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
         expected = told.stdout.strip().partition(" ")[2]
     said: list[str] = []
     before = os.umask(0 if not os.geteuid() else 0o022)

@@ -1,4 +1,6 @@
-"""Facts about how a task's sources get their splits: in pieces, asked for in time, the rest given back."""
+"""Facts about how a task's sources get their splits: in pieces, asked for in time, the
+rest given back.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Desk:
 
 
 def test_pieces_grow_with_the_speed_of_the_source() -> None:
-    """At first one split, then eight times more each time, up to what lasts a twentieth of a second; then fewer."""
+    """At first one split, then eight times more each time, up to what lasts a twentieth
+    of a second; then fewer.
+    """
     now = 0.0
     pacer, sizes = Pacer(lambda: now), []
     for pace in [1e-4] * 5 + [1.0] * 3:
@@ -61,11 +65,15 @@ def test_slow_sources_get_one_split_at_a_time() -> None:
     """So that all others can be given back."""
     desk = Desk()
     desk.provider.feed([Split(0, 10, 13, ("a", "b", "c"))])
-    assert [desk.take() for _ in range(3)] == [Split(0, 10 + n, 11 + n, ("abc"[n],)) for n in range(3)]
+    assert [desk.take() for _ in range(3)] == [
+        Split(0, 10 + n, 11 + n, ("abc"[n],)) for n in range(3)
+    ]
 
 
 def test_more_is_asked_for_before_the_source_starves() -> None:
-    """Once, when one more piece is left; and again when it waits. Nothing is asked before its pace is known."""
+    """Once, when one more piece is left; and again when it waits. Nothing is asked
+    before its pace is known.
+    """
     desk = Desk()
     desk.starve()
     desk.provider.feed([Split(0, 0, 1)])
@@ -82,7 +90,9 @@ def test_more_is_asked_for_before_the_source_starves() -> None:
 
 
 def test_nothing_is_asked_for_behind_an_end() -> None:
-    """A source that has been told that its repetition is over asks for the next one only, when it gets there."""
+    """A source that has been told that its repetition is over asks for the next one
+    only, when it gets there.
+    """
     desk = Desk()
     desk.provider.feed([Split(0, 0, 2), Split(0, 2, 3), Split(0, 3, 3)])
     pieces = [desk.take() for _ in range(4)]
@@ -93,7 +103,9 @@ def test_nothing_is_asked_for_behind_an_end() -> None:
 
 
 def test_what_no_source_has_started_is_given_back() -> None:
-    """The entry that is begun is shortened, those behind it go; asking for more begins again."""
+    """The entry that is begun is shortened, those behind it go; asking for more begins
+    again.
+    """
     desk = Desk()
     desk.provider.feed([Split(0, 0, 2), Split(0, 2, 9), Split(0, 20, 30)])
     for _ in range(4):
@@ -115,7 +127,9 @@ def test_nothing_started_means_that_all_goes() -> None:
 
 
 def test_a_source_that_waits_keeps_one_split() -> None:
-    """Otherwise two tasks could take the last split from each other for ever. An end mark for it stays, too."""
+    """Otherwise two tasks could take the last split from each other for ever. An end
+    mark for it stays, too.
+    """
     desk = Desk()
     desk.starve()
     desk.provider.feed([Split(0, 5, 9)])
@@ -177,7 +191,9 @@ def test_a_new_repetition_skips_what_is_left() -> None:
 
 
 def test_entries_that_are_gone_keep_their_numbers() -> None:
-    """A ledger that begins later counts as if it were whole, also when its end is given back."""
+    """A ledger that begins later counts as if it were whole, also when its end is given
+    back.
+    """
     provider = LedgerProvider([Split(0, 7, 9)], lambda *ask: None, lambda: 0.0, source=2, base=5)
     provider.restore([PLACE, 2, 6, 0])
     assert provider.state() == [PLACE, 2, 6, 0]
@@ -204,10 +220,14 @@ def test_feeding_ends_a_wait() -> None:
 
 @given(st.integers(0, 2**32), st.integers(1, 60))
 def test_a_source_restores_in_other_pieces_than_before(seed: int, count: int) -> None:
-    """The state of a source over pieces of any size gives the same rest over pieces of any other size."""
+    """The state of a source over pieces of any size gives the same rest over pieces of
+    any other size.
+    """
     draw = random.Random(seed)
     cuts = sorted({0, count, *(draw.randint(0, count) for _ in range(4))})
-    entries = [Split(0, first, stop) for first, stop in itertools.pairwise(cuts)] + [Split(0, count, count)]
+    entries = [Split(0, first, stop) for first, stop in itertools.pairwise(cuts)] + [
+        Split(0, count, count)
+    ]
     node = Dataset.range(count).node
 
     def source() -> ElementIterator:
@@ -217,7 +237,9 @@ def test_a_source_restores_in_other_pieces_than_before(seed: int, count: int) ->
             now[0] += draw.choice([1e-6, 0.001, 0.02, 1.0])
             return now[0]
 
-        return make_iterator(node, Context(seed=1, providers=(LedgerProvider(entries, lambda *ask: None, clock),)))
+        return make_iterator(
+            node, Context(seed=1, providers=(LedgerProvider(entries, lambda *ask: None, clock),))
+        )
 
     first, second = source(), source()
     read = draw.randint(0, count)
@@ -238,7 +260,9 @@ def test_a_source_restores_in_other_pieces_than_before(seed: int, count: int) ->
     ],
 )
 def test_sources_read_each_so_many_th_split(dataset: Dataset, size: int) -> None:
-    """What pieces of such a range bring is what its splits bring one by one, and a state lies between any two."""
+    """What pieces of such a range bring is what its splits bring one by one, and a
+    state lies between any two.
+    """
     single = [Split(0, number, number + 1) for number in range(2, size, 5)]
     whole = Split(0, 2, single[-1].stop, step=5)
     end = Split(0, size, size)
@@ -264,7 +288,9 @@ def test_sources_read_each_so_many_th_split(dataset: Dataset, size: int) -> None
 
 
 def test_an_element_of_such_a_range_knows_its_split() -> None:
-    """That is the one split that it came from, not all that lie between the first and the last."""
+    """That is the one split that it came from, not all that lie between the first and
+    the last.
+    """
     provider = LedgerProvider([Split(0, 3, 100, step=10)], _never)
     iterator = make_iterator(Dataset.range(100).node, Context(seed=1, providers=(provider,)))
     assert [(next(iterator), iterator.current_split()) for _ in range(4)] == [

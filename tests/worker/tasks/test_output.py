@@ -24,9 +24,13 @@ class Press:
 
     def __init__(self, **definition: Any) -> None:
         skip, window = definition.pop("skip", ()), definition.pop("window", BLOCK_BYTES)
-        task = TaskDefinition(1, 2, 2000, "dataset", "digest", "OFF", 1, None, (), skip, **definition)
+        task = TaskDefinition(
+            1, 2, 2000, "dataset", "digest", "OFF", 1, None, (), skip, **definition
+        )
         self.posted: list[Any] = []
-        self.output = Output(task, self.posted.append, Compression(None), "worker", lambda error: error, window)
+        self.output = Output(
+            task, self.posted.append, Compression(None), "worker", lambda error: error, window
+        )
 
     def add(self, *elements: Any) -> None:
         for element in elements:
@@ -37,13 +41,17 @@ class Press:
 
     @property
     def blocks(self) -> list[tuple[int, int, list[Any]]]:
-        """Lane, first number and elements of the blocks handed over since the last look; errors by their text."""
+        """Lane, first number and elements of the blocks handed over since the last
+        look; errors by their text.
+        """
         found = []
         for made in self.posted:
             assert isinstance(made, c.Produced)
             assert (made.task, made.attempt) == (1, 2)
             if made.failure:
-                found.append((made.lane, made.first, [str(decode_failure(made.failure)).splitlines()[0]]))
+                found.append(
+                    (made.lane, made.first, [str(decode_failure(made.failure)).splitlines()[0]])
+                )
             else:
                 elements = list(decode_block(made.meta, made.frames).elements())
                 assert len(elements) == made.count
@@ -53,7 +61,9 @@ class Press:
 
 
 def test_elements_are_collected_until_somebody_wants_them() -> None:
-    """Nothing is handed over before it is asked for; then all that there is, and once."""
+    """Nothing is handed over before it is asked for; then all that there is, and
+    once.
+    """
     press = Press()
     press.add(5, 6)
     assert press.blocks == []
@@ -70,17 +80,23 @@ def test_elements_are_collected_until_somebody_wants_them() -> None:
 
 
 def test_no_block_of_a_cache_is_larger_than_its_window() -> None:
-    """But for a single element, wherever it comes; so it is found out that the window cannot hold it."""
+    """But for a single element, wherever it comes; so it is found out that the window
+    cannot hold it.
+    """
     press = Press(cache=True, window=100)
     small, large = np.zeros(5), np.zeros(20)
     press.add(small, small, large, small, small, small)
     press.output.hand_over()
-    sizes = [(first, sum(element.nbytes for element in elements)) for _, first, elements in press.blocks]
+    sizes = [
+        (first, sum(element.nbytes for element in elements)) for _, first, elements in press.blocks
+    ]
     assert sizes == [(0, 80), (2, 160), (3, 80), (5, 40)]
 
 
 def test_a_full_block_is_handed_over() -> None:
-    """That is one of many bytes, of which few large elements have more, or of as many elements as the job allows."""
+    """That is one of many bytes, of which few large elements have more, or of as many
+    elements as the job allows.
+    """
     press = Press(block_elements=2)
     press.add(1, 2, 3)
     assert press.blocks == [(0, 0, [1, 2])]
@@ -110,10 +126,18 @@ def test_blocks_of_few_elements_are_as_large_as_their_readers_like() -> None:
 SIZES = st.sampled_from([1, 8, 8, 8, 60_000, 150_528, 150_528, 1 << 20, BLOCK_BYTES, FEW_BYTES])
 
 
-@given(st.lists(SIZES, max_size=120), st.sampled_from([BLOCK_BYTES // 2, FEW_BYTES, 2 * FEW_BYTES]), st.integers(1, 80))
+@given(
+    st.lists(SIZES, max_size=120),
+    st.sampled_from([BLOCK_BYTES // 2, FEW_BYTES, 2 * FEW_BYTES]),
+    st.integers(1, 80),
+)
 @example([8] * 40 + [300_000] * 8, BLOCK_BYTES // 2, 80)
-def test_elements_made_together_lie_in_the_same_blocks(sizes: list[int], few_bytes: int, most: int) -> None:
-    """As they would if they had been made one by one, of whatever size, but for none at all."""
+def test_elements_made_together_lie_in_the_same_blocks(
+    sizes: list[int], few_bytes: int, most: int
+) -> None:
+    """As they would if they had been made one by one, of whatever size, but for none at
+    all.
+    """
     elements = [np.broadcast_to(np.uint8(0), size) for size in sizes]
     apart, together = Press(block_elements=most), Press(block_elements=most)
     for press in (apart, together):
@@ -121,11 +145,15 @@ def test_elements_made_together_lie_in_the_same_blocks(sizes: list[int], few_byt
     apart.add(*elements)
     together.output.fresh += elements
     together.output.settle()
-    assert [(made.first, made.count) for made in together.posted] == [(made.first, made.count) for made in apart.posted]
+    assert [(made.first, made.count) for made in together.posted] == [
+        (made.first, made.count) for made in apart.posted
+    ]
 
 
 def test_images_are_put_into_a_block_together() -> None:
-    """A block that goes on beyond the bytes of small elements is no reason to look at each of them by itself."""
+    """A block that goes on beyond the bytes of small elements is no reason to look at
+    each of them by itself.
+    """
     press, asked = Press(), []
     press.output.few_bytes = 2 * FEW_BYTES
     builder = press.output._lanes[0].builder
@@ -175,7 +203,9 @@ def test_what_others_have_is_made_and_not_handed_over() -> None:
 
 
 def test_a_round_has_an_element_for_each_lane() -> None:
-    """Elements are dealt in turn and numbered by rounds; a round that is not full stays here."""
+    """Elements are dealt in turn and numbered by rounds; a round that is not full stays
+    here.
+    """
     press = Press(num_consumers=3, finite="drop")
     press.add(*range(8))
     press.output.hand_over()
@@ -204,13 +234,17 @@ def test_what_a_consumer_has_behind_it_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(("left", "padded"), [([7], [7, 7, 7]), ([7, 8], [7, 8, 7]), ([], None)])
-def test_a_last_round_is_filled_with_its_own_elements(left: list[int], padded: list[int] | None) -> None:
+def test_a_last_round_is_filled_with_its_own_elements(
+    left: list[int], padded: list[int] | None
+) -> None:
     """They are repeated in their order; without any there is no further round."""
     press = Press(num_consumers=3, finite="pad")
     press.add(*left)
     assert press.output.end() == 0
     press.output.hand_over()
-    assert press.blocks == ([] if padded is None else [(lane, 0, [x]) for lane, x in enumerate(padded)])
+    assert press.blocks == (
+        [] if padded is None else [(lane, 0, [x]) for lane, x in enumerate(padded)]
+    )
 
 
 def test_an_end_without_a_rule_is_an_error_for_everybody() -> None:
@@ -223,7 +257,10 @@ def test_an_end_without_a_rule_is_an_error_for_everybody() -> None:
     assert [(one.lane, one.first) for one in press.posted if one.failure] == [(0, 1), (1, 1)]
     for failure in failures:
         assert isinstance(failure, FailedPreconditionError)
-        assert "Encountered end of sequence on a round-robin read iterator, after 1 rounds of 2" in str(failure)
+        assert (
+            "Encountered end of sequence on a round-robin read iterator, after 1 rounds of 2"
+            in str(failure)
+        )
 
 
 def test_an_error_for_everybody_takes_the_next_round() -> None:
@@ -246,7 +283,9 @@ def test_elements_may_be_handed_over_as_they_are() -> None:
 
 
 def test_elements_go_on_behind_a_leap() -> None:
-    """What was collected before is handed over under its own numbers; a leap may only pass what nobody needs."""
+    """What was collected before is handed over under its own numbers; a leap may only
+    pass what nobody needs.
+    """
     press = Press(skip=((0, 3), (5, 9)))
     assert [press.output.may_leap(number) for number in (3, 4)] == [True, False]
     press.output.leap(3)
@@ -259,7 +298,9 @@ def test_elements_go_on_behind_a_leap() -> None:
 
 
 def test_nothing_leaps_in_the_middle_of_a_round() -> None:
-    """The elements of a round that has begun would stand before those of another one."""
+    """The elements of a round that has begun would stand before those of another
+    one.
+    """
     press = Press(skip=((0, 3),), num_consumers=2)
     press.add(0)
     assert not press.output.may_leap(2)
@@ -271,7 +312,9 @@ def test_nothing_leaps_in_the_middle_of_a_round() -> None:
 
 
 def test_fresh_elements_are_handed_over_to_who_waits() -> None:
-    """Also those that the pipeline, which is making the next one, has not looked at itself."""
+    """Also those that the pipeline, which is making the next one, has not looked at
+    itself.
+    """
     press = Press()
     press.output.fresh += [1, 2, 3]
     assert press.output.number == 3
@@ -294,7 +337,9 @@ def test_who_waits_gets_the_next_element_of_a_run() -> None:
 
 
 class Nosy:
-    """An object whose pickling takes so long that the worker's loop wants everything meanwhile."""
+    """An object whose pickling takes so long that the worker's loop wants everything
+    meanwhile.
+    """
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -305,7 +350,9 @@ class Nosy:
 
 
 def test_nobody_overtakes_an_element_that_is_looked_at() -> None:
-    """While an object is pickled, the loop gets what was before it, and nothing of what is behind."""
+    """While an object is pickled, the loop gets what was before it, and nothing of what
+    is behind.
+    """
     press = Press()
     press.output.fresh += [1, 2, Nosy(press.output), 4, 5]
     press.output.settle()
@@ -324,7 +371,9 @@ class Shy(dict[str, int]):
 
 @pytest.mark.parametrize("by_reference", [False, True])
 def test_who_raises_when_it_is_looked_at_is_an_error_in_its_place(by_reference: bool) -> None:
-    """The loop that wants everything is not disturbed by it, and nothing behind it is lost or comes twice."""
+    """The loop that wants everything is not disturbed by it, and nothing behind it is
+    lost or comes twice.
+    """
     press = Press(by_reference=by_reference)
     press.output.fresh += [{"x": 1}, Shy(x=2), {"x": 3}]
     press.output.flush()
@@ -338,7 +387,10 @@ def test_who_raises_when_it_is_looked_at_is_an_error_in_its_place(by_reference: 
 
 
 @given(
-    st.lists(st.lists(st.sampled_from([1, 2.5, "text", np.int64(3), "error", "object"]), max_size=6), max_size=8),
+    st.lists(
+        st.lists(st.sampled_from([1, 2.5, "text", np.int64(3), "error", "object"]), max_size=6),
+        max_size=8,
+    ),
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=3),
     st.integers(1, 5),
     st.randoms(use_true_random=False),
@@ -346,7 +398,9 @@ def test_who_raises_when_it_is_looked_at_is_an_error_in_its_place(by_reference: 
 def test_each_element_that_is_needed_comes_once_and_in_order(
     runs: list[list[Any]], skip: list[tuple[int, int]], most: int, random: Random
 ) -> None:
-    """Whatever they are, however they are made and whenever somebody wants them, with their own numbers."""
+    """Whatever they are, however they are made and whenever somebody wants them, with
+    their own numbers.
+    """
     press = Press(skip=tuple(skip), block_elements=most)
     expected: list[Any] = []
     for run in runs:
@@ -360,8 +414,12 @@ def test_each_element_that_is_needed_comes_once_and_in_order(
                 random.choice([press.output.flush, press.output.hand_over])()
         press.output.settle()
     press.output.hand_over()
-    found = {first + at: one for _, first, elements in press.blocks for at, one in enumerate(elements)}
-    needed = [number for number in range(len(expected)) if not any(a <= number < b for a, b in skip)]
+    found = {
+        first + at: one for _, first, elements in press.blocks for at, one in enumerate(elements)
+    }
+    needed = [
+        number for number in range(len(expected)) if not any(a <= number < b for a, b in skip)
+    ]
     assert list(found) == needed
     for number in needed:
         told = "ValueError: bad (element" if expected[number] == "error" else None
@@ -370,8 +428,13 @@ def test_each_element_that_is_needed_comes_once_and_in_order(
 
 
 def test_a_block_of_a_save_ends_where_its_chunk_is_full() -> None:
-    """Chunks consist of whole blocks: with the element that fills it, a small chunk is handed over."""
+    """Chunks consist of whole blocks: with the element that fills it, a small chunk is
+    handed over.
+    """
     press = Press(save_path="/saved", window=100)
     press.add(*[np.zeros(5)] * 5)
     press.output.hand_over()
-    assert [sum(element.nbytes for element in elements) for _, _, elements in press.blocks] == [120, 80]
+    assert [sum(element.nbytes for element in elements) for _, _, elements in press.blocks] == [
+        120,
+        80,
+    ]

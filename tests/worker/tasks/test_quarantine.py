@@ -11,7 +11,9 @@ from zmqdata.iterators.watching import LeftOut
 from zmqdata.worker.tasks.quarantine import KEPT, SHOWN, TaskQuarantine
 
 
-def left_out(number: int, split: tuple[int, int] | None = None, text: str = "Traceback: ...\n") -> LeftOut:
+def left_out(
+    number: int, split: tuple[int, int] | None = None, text: str = "Traceback: ...\n"
+) -> LeftOut:
     return LeftOut(number, "map(parse) at train.py:12", "ValueError: bad", text, split)
 
 
@@ -23,12 +25,15 @@ def filled(count: int) -> TaskQuarantine:
 
 
 def test_the_first_is_told_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    """Task, element, place in the user's code, split, error and traceback are in one warning."""
+    """Task, element, place in the user's code, split, error and traceback are in one
+    warning.
+    """
     filled(1)
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
-        "task 3 leaves out element 0 of map(parse) at train.py:12 (split 0 to 1): ValueError: bad\nTraceback: ..."
+        "task 3 leaves out element 0 of map(parse) at train.py:12 (split 0 to 1): ValueError: "
+        "bad\nTraceback: ..."
     )
 
 
@@ -55,7 +60,9 @@ def test_what_is_shown() -> None:
     """The number of all, and the newest ones first."""
     shown = filled(KEPT + 100).shown()
     assert shown["left_out"] == KEPT + 100
-    assert [one["number"] for one in shown["quarantine"]] == [*range(KEPT + 99, KEPT + 99 - SHOWN, -1)]
+    assert [one["number"] for one in shown["quarantine"]] == [
+        *range(KEPT + 99, KEPT + 99 - SHOWN, -1)
+    ]
     assert shown["quarantine"][0]["split"] == (KEPT + 99, KEPT + 100)
 
 
@@ -63,4 +70,7 @@ def test_any_text_can_be_shown() -> None:
     """Also names of files that are no text."""
     quarantine = TaskQuarantine(3)
     quarantine.append(left_out(0, text="no \udcff"))
-    assert msgspec.json.decode(msgspec.json.encode(quarantine.shown()))["quarantine"][0]["traceback"] == "no \\udcff"
+    assert (
+        msgspec.json.decode(msgspec.json.encode(quarantine.shown()))["quarantine"][0]["traceback"]
+        == "no \\udcff"
+    )

@@ -15,13 +15,19 @@ from zmqdata.worker.tasks.output import BLOCK_BYTES, FEW_ELEMENTS
 from zmqdata.worker.tasks.relay import MOST_ELEMENTS, WORK, Relay, Relays, Stint
 
 PATIENCE = 10.0
-DEFINITION = TaskDefinition(1, 1, 7, "dataset", "digest", "DYNAMIC", 9, None, (), (), num_consumers=1)
+DEFINITION = TaskDefinition(
+    1, 1, 7, "dataset", "digest", "DYNAMIC", 9, None, (), (), num_consumers=1
+)
 
 
 class Task:
-    """Makes one element in each turn, up to ``last``; may stay in the midst of one until the test lets it go on."""
+    """Makes one element in each turn, up to ``last``; may stay in the midst of one
+    until the test lets it go on.
+    """
 
-    def __init__(self, track: Track, name: str, number: int = 0, last: int = 1 << 30, allowed: int = 1 << 30) -> None:
+    def __init__(
+        self, track: Track, name: str, number: int = 0, last: int = 1 << 30, allowed: int = 1 << 30
+    ) -> None:
         self.track, self.name = track, name
         self.number, self.last, self.allowed = number, last, allowed
         self.stays = False
@@ -57,7 +63,9 @@ class Track:
 
 
 def test_the_task_that_has_made_least_goes_on() -> None:
-    """Its elements are needed first, whoever has waited longer; all go on in the thread that had the turn before."""
+    """Its elements are needed first, whoever has waited longer; all go on in the thread
+    that had the turn before.
+    """
     track = Track()
     first = track.add("a", 0, 1, stays=True)
     assert track.turns(1) == ["a"]
@@ -83,7 +91,9 @@ def test_one_thread_carries_all_on() -> None:
 
 
 def test_a_task_rests_until_it_may_go_on() -> None:
-    """It is woken when it may; to wake one that still may not, or does not rest, changes nothing."""
+    """It is woken when it may; to wake one that still may not, or does not rest,
+    changes nothing.
+    """
     track = Track()
     task = track.add("a", 0, 9, 2)
     assert track.turns(2) == ["a", "a"]
@@ -98,7 +108,9 @@ def test_a_task_rests_until_it_may_go_on() -> None:
 
 
 def test_who_is_stuck_is_left_behind() -> None:
-    """Its turn can be given away from outside; another thread takes over, and its own comes back for more."""
+    """Its turn can be given away from outside; another thread takes over, and its own
+    comes back for more.
+    """
     track = Track()
     stuck = track.add("stuck", 0, 2, stays=True)
     assert track.turns(1) == ["stuck"]
@@ -167,7 +179,9 @@ class Pace:
         self.stint = Stint(lambda: self.now)
 
     def go(self, seconds: float, size: int = 1) -> int:
-        """One stint to its end; returns the number of the element before which it ends."""
+        """One stint to its end; returns the number of the element before which it
+        ends.
+        """
         self.stint.begin(self.number, self.now)
         first, made, is_over = self.number, 0, False
         while not is_over:
@@ -181,7 +195,9 @@ class Pace:
 
 
 def test_stints_grow_to_what_is_worth_while() -> None:
-    """They end at multiples of powers of two, so that the blocks of tasks as fast as another end together."""
+    """They end at multiples of powers of two, so that the blocks of tasks as fast as
+    another end together.
+    """
     pace = Pace()
     assert [pace.go(1e-4) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 64, 128]
     assert pace.go(1e-4) - pace.number == 0
@@ -210,7 +226,9 @@ def test_a_stint_that_is_cut_short_because_somebody_waits_is_as_long_the_next_ti
 
 
 def test_slow_elements_make_short_stints() -> None:
-    """One that is slower than a stint may last is alone in it, and fast ones have an end as well."""
+    """One that is slower than a stint may last is alone in it, and fast ones have an
+    end as well.
+    """
     pace = Pace()
     for _ in range(12):
         pace.go(1e-4)
@@ -225,7 +243,9 @@ def test_slow_elements_make_short_stints() -> None:
     ("size", "length"), [(20_000, 64), (150_000, 16), (300_000, 8), (1_500_000, 2), (5_000_000, 1)]
 )
 def test_a_stint_fits_into_a_block(size: int, length: int) -> None:
-    """It is no longer than a block that is handed over because it is full, and not longer each second time."""
+    """It is no longer than a block that is handed over because it is full, and not
+    longer each second time.
+    """
     pace = Pace()
     ends = [pace.go(1e-6, size) for _ in range(14)]
     assert [after - before for before, after in itertools.pairwise(ends[6:])] == [length] * 7

@@ -1,4 +1,6 @@
-"""Facts about task runners: what they note of where they are, and how one goes on from what another one noted."""
+"""Facts about task runners: what they note of where they are, and how one goes on from
+what another one noted.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ CRUMBS = CrumbFile()
 
 
 class Run:
-    """A runner that runs in the test's own thread to its end, over a ledger of single splits; and what it posted."""
+    """A runner that runs in the test's own thread to its end, over a ledger of single
+    splits; and what it posted.
+    """
 
     def __init__(
         self,
@@ -46,21 +50,28 @@ class Run:
         **changes: Any,
     ) -> None:
         packed = pack_pipeline(dataset.node)
-        ledger = (*(Split(0, number, number + 1) for number in range(COUNT)), Split(0, COUNT, COUNT))
+        ledger = (
+            *(Split(0, number, number + 1) for number in range(COUNT)),
+            Split(0, COUNT, COUNT),
+        )
         self.definition = definition or TaskDefinition(
             1, 1, 7, "dataset", packed.digest, "DYNAMIC", 9, None, (ledger,), (), iteration_seed=8
         )
         self.definition = msgspec.structs.replace(self.definition, **changes)
         self.posted: list[Any] = []
         command = c.StartTask(self.definition, packed.encoded)
-        self.runner = TaskRunner(command, self.posted.append, "worker", lambda _: None, 1 << 30, crumbs)
+        self.runner = TaskRunner(
+            command, self.posted.append, "worker", lambda _: None, 1 << 30, crumbs
+        )
         self.runner.allow(1 << 30)
         if hurried:
             self._hurry(self.runner._states)
         self.runner._run()
 
     def _hurry(self, states: StateTaker) -> None:
-        """Makes a state due before every element: hours pass there, and no time while one is taken."""
+        """Makes a state due before every element: hours pass there, and no time while
+        one is taken.
+        """
         now, take = 0.0, states.take
 
         def hours_later() -> float:
@@ -97,16 +108,28 @@ class Run:
         return int(ended.total)
 
     def again(self, dataset: Dataset, number: int, *skip: tuple[int, int]) -> Run:
-        """Another attempt that is told the states up to a number, and no entry that the first of them does not need."""
+        """Another attempt that is told the states up to a number, and no entry that the
+        first of them does not need.
+        """
         states = [one.state for one in self.of(c.StateNoted) if one.state.number <= number]
         useful = [states[-1]] if len(skip) == 1 else [states[0], states[-1]]
         base = min(state.needs[0] for state in useful)
         ledger = (self.definition.ledger[0][base:],)
-        return Run(dataset, self.definition, ledger=ledger, bases=(base,), states=tuple(useful), skip=skip, attempt=2)
+        return Run(
+            dataset,
+            self.definition,
+            ledger=ledger,
+            bases=(base,),
+            states=tuple(useful),
+            skip=skip,
+            attempt=2,
+        )
 
 
 def _elements(made: c.Produced) -> list[Any]:
-    return [np.asarray(element).tolist() for element in decode_block(made.meta, made.frames).elements()]
+    return [
+        np.asarray(element).tolist() for element in decode_block(made.meta, made.frames).elements()
+    ]
 
 
 def shuffled() -> Dataset:
@@ -123,7 +146,9 @@ def test_another_runner_goes_on_from_a_state() -> None:
 
 
 def test_a_runner_leaps_over_what_nobody_needs() -> None:
-    """It makes what is missing early on, and goes on from the last state; what lies between is not made again."""
+    """It makes what is missing early on, and goes on from the last state; what lies
+    between is not made again.
+    """
     first = Run(shuffled())
     second = first.again(shuffled(), 150, (0, 4), (6, 153))
     numbers = [4, 5, *range(153, COUNT)]
@@ -161,7 +186,9 @@ def test_what_is_decided_is_told_before_what_was_made_since() -> None:
 
 
 def test_another_runner_leaves_out_the_same() -> None:
-    """From a state, with the decisions that this needs: what failed once stays out, though nothing fails any more."""
+    """From a state, with the decisions that this needs: what failed once stays out,
+    though nothing fails any more.
+    """
     first = Run(flaky(50, 51, 120))
     decided = Decisions()
     for one in first.of(c.Decided):
@@ -180,7 +207,9 @@ def test_another_runner_leaves_out_the_same() -> None:
 
 
 def test_what_came_before_and_fails_for_good_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is called for again, and then the task fails as a whole: nobody gets other elements than he was promised."""
+    """It is called for again, and then the task fails as a whole: nobody gets other
+    elements than he was promised.
+    """
     monkeypatch.setattr(guarding, "PAUSES", (0.0, 0.0))
     first = Run(flaky())
     decisions = first.of(c.Decided)[-1].decisions
@@ -198,7 +227,9 @@ def test_what_came_before_and_fails_for_good_ends_the_task(monkeypatch: pytest.M
 
 
 def test_states_lie_between_rounds() -> None:
-    """Where an element goes to each of three consumers, no state is taken between them."""
+    """Where an element goes to each of three consumers, no state is taken between
+    them.
+    """
     run = Run(shuffled(), num_consumers=3, finite="drop")
     numbers = [one.state.number for one in run.of(c.StateNoted)]
     assert numbers == sorted(set(numbers))
@@ -221,18 +252,33 @@ PATIENCE = 10.0
 
 @contextmanager
 def running(
-    dataset: Dataset, reason: str = "", relays: Relays | None = None, task: int = 1, timeless: bool = True
+    dataset: Dataset,
+    reason: str = "",
+    relays: Relays | None = None,
+    task: int = 1,
+    timeless: bool = True,
 ) -> Iterator[tuple[TaskRunner, queue.SimpleQueue[Any]]]:
     """A runner of this pipeline, and what it posts.
 
-    ``relays``: it is read in turn with others; ``timeless``: its clock stands still, so that no state is due and no
-    turn ends early, however busy the machine is.
+    ``relays``: it is read in turn with others; ``timeless``: its clock stands still, so
+    that no state is due and no turn ends early, however busy the machine is.
     """
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     packed = pack_pipeline(dataset.node)
     consumers, finite = (None, None) if relays is None else (1, "drop")
     definition = TaskDefinition(
-        task, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), (), num_consumers=consumers, finite=finite
+        task,
+        1,
+        7,
+        "dataset",
+        packed.digest,
+        "OFF",
+        9,
+        None,
+        (),
+        (),
+        num_consumers=consumers,
+        finite=finite,
     )
     command = c.StartTask(definition, packed.encoded, reason)
     told = (events.put, "tcp://w", lambda digest: None, 1 << 30, None, relays)
@@ -246,7 +292,9 @@ def running(
 
 
 def test_what_is_at_work_is_known_within_a_run_of_elements() -> None:
-    """However many are made before the runner looks around, the process always tells the one that it is at."""
+    """However many are made before the runner looks around, the process always tells
+    the one that it is at.
+    """
 
     def look(x: np.int64) -> int:
         from tests.worker.tasks.test_runner import CRUMBS  # memory does not travel with a function
@@ -259,7 +307,9 @@ def test_what_is_at_work_is_known_within_a_run_of_elements() -> None:
 
 
 class Bulky:
-    """An object that tells, when it is pickled, which element the process says that it is at."""
+    """An object that tells, when it is pickled, which element the process says that it
+    is at.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         from tests.worker.tasks.test_runner import CRUMBS
@@ -268,7 +318,9 @@ class Bulky:
 
 
 def test_what_is_pickled_is_known_within_a_run_of_elements() -> None:
-    """A process that dies of an element's own methods tells that one, and not the last of its run."""
+    """A process that dies of an element's own methods tells that one, and not the last
+    of its run.
+    """
     dataset = Dataset.range(COUNT).map(lambda x: Bulky() if x in (150, 151, 153) else int(x))
     run = Run(dataset, hurried=False, crumbs=CRUMBS)
     assert run.elements == {number: number for number in range(COUNT)}
@@ -299,7 +351,9 @@ def grow(x: np.int64) -> Any:
 
 
 def test_memory_is_bounded_where_elements_become_large_within_a_run() -> None:
-    """It notices at its next look at the clock, not when it has made as many of them as of small ones."""
+    """It notices at its next look at the clock, not when it has made as many of them as
+    of small ones.
+    """
     packed = pack_pipeline(Dataset.range(3000).map(grow).node)
     definition = TaskDefinition(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ())
     command = c.StartTask(definition, packed.encoded)
@@ -307,7 +361,9 @@ def test_memory_is_bounded_where_elements_become_large_within_a_run() -> None:
     runner._states.clock = lambda: Drift.now
     runner.allow(1 << 20)
     runner.start()
-    await_condition(lambda: runner.watch.cells[runner.watch.at] == IDLE, what="a rest of the pipeline")
+    await_condition(
+        lambda: runner.watch.cells[runner.watch.at] == IDLE, what="a rest of the pipeline"
+    )
     assert 1100 < runner.number <= 1100 + 2 * LONGEST_GLANCE
     runner.stop()
     assert runner.join(PATIENCE)
@@ -318,9 +374,13 @@ def swell(x: np.int64) -> Any:
     return np.zeros(2 << 20 if x >= 100 else 150_528, np.uint8)
 
 
-@pytest.mark.parametrize(("buffer", "element"), [(1 << 20, "image"), (16 << 20, "image"), (16 << 20, "swelling")])
+@pytest.mark.parametrize(
+    ("buffer", "element"), [(1 << 20, "image"), (16 << 20, "image"), (16 << 20, "swelling")]
+)
 def test_memory_is_bounded_where_images_are_made_together(buffer: int, element: str) -> None:
-    """It stops with the element that fills its buffer, or the next one, also where they become larger within a run."""
+    """It stops with the element that fills its buffer, or the next one, also where they
+    become larger within a run.
+    """
     make = swell if element == "swelling" else lambda x: np.zeros(150_528, np.uint8)
     taken = 15_000_000 if element == "swelling" else 0
     with running(Dataset.range(3000).map(make)) as (runner, events):
@@ -329,7 +389,9 @@ def test_memory_is_bounded_where_images_are_made_together(buffer: int, element: 
         for allowed in range(buffer, buffer + taken + 1, 1_000_000):
             runner.allow(allowed)
             await_condition(
-                lambda: runner.watch.cells[runner.watch.at] == IDLE and runner._output.nbytes >= allowed,  # noqa: B023 - awaited within the turn
+                lambda: (
+                    runner.watch.cells[runner.watch.at] == IDLE and runner._output.nbytes >= allowed  # noqa: B023
+                ),
                 what="a rest of the pipeline",
             )
             assert runner._output.nbytes < allowed + max(PORTION, largest)
@@ -348,7 +410,9 @@ def test_a_runner_that_is_stopped_looks_up_within_a_run() -> None:
 
 
 def test_elements_are_bounded_while_nobody_reads() -> None:
-    """It stops at a number of elements and hands over what it has; without such a number it goes on to the end."""
+    """It stops at a number of elements and hands over what it has; without such a
+    number it goes on to the end.
+    """
     with running(Dataset.range(20)) as (runner, events):
         runner.allow(1 << 20, 8)
         made = events.get(timeout=PATIENCE)
@@ -381,7 +445,12 @@ class Changed:
 def reusing(make: str) -> Iterator[Any]:
     """Hands out the same object again and again, each time with another number."""
     inner = {"x": -1}
-    reused: Any = {"dict": inner, "nested": {"deep": inner, "list": [1, 2]}, "tuple": (inner, 5), "object": Changed(-1)}
+    reused: Any = {
+        "dict": inner,
+        "nested": {"deep": inner, "list": [1, 2]},
+        "tuple": (inner, 5),
+        "object": Changed(-1),
+    }
     for number in range(COUNT):
         inner["x"] = reused["object"].x = number
         yield reused[make]
@@ -389,10 +458,16 @@ def reusing(make: str) -> Iterator[Any]:
 
 @pytest.mark.parametrize("make", ["dict", "nested", "tuple", "object"])
 def test_an_element_is_what_it_was_when_it_was_made(make: str) -> None:
-    """A pipeline may change its dicts, lists and objects for the next element, however many are made in a run."""
+    """A pipeline may change its dicts, lists and objects for the next element, however
+    many are made in a run.
+    """
     dataset = Dataset.from_generator(lambda: reusing(make))
     packed = pack_pipeline(dataset.node)
-    run = Run(dataset, TaskDefinition(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ()), hurried=False)
+    run = Run(
+        dataset,
+        TaskDefinition(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ()),
+        hurried=False,
+    )
     wanted = {
         "dict": lambda number: {"x": number},
         "nested": lambda number: {"deep": {"x": number}, "list": [1, 2]},
@@ -419,7 +494,9 @@ def untidy() -> Iterator[int]:
 
 
 def test_what_fails_after_the_last_element_does_not_fail_the_task() -> None:
-    """All that was asked for was made; a generator that cannot clean up takes none of it away."""
+    """All that was asked for was made; a generator that cannot clean up takes none of
+    it away.
+    """
     with running(Dataset.from_generator(untidy).take(3)) as (runner, events):
         runner.allow(1 << 20)
         assert made_of(events)[-1][1] == 3
@@ -466,19 +543,28 @@ def made_of(events: queue.SimpleQueue[Any]) -> list[tuple[int, int]]:
 
 
 def test_tasks_that_are_read_in_turn_end_their_blocks_together() -> None:
-    """At multiples of powers of two: whoever weaves them together uses them up together."""
+    """At multiples of powers of two: whoever weaves them together uses them up
+    together.
+    """
     relays = Relays()
-    with running(Dataset.range(500), relays=relays) as one, running(Dataset.range(500), relays=relays, task=2) as two:
+    with (
+        running(Dataset.range(500), relays=relays) as one,
+        running(Dataset.range(500), relays=relays, task=2) as two,
+    ):
         for runner, _ in (one, two):
             runner.allow(1 << 20)
         for blocks in (made_of(one[1]), made_of(two[1])):
             assert [first for first, _ in blocks] == [0, *(stop for _, stop in blocks[:-1])]
             assert blocks[-1][1] == 500
-            assert all(stop % (1 << (stop - first).bit_length() - 1) == 0 for first, stop in blocks[:-1])
+            assert all(
+                stop % (1 << (stop - first).bit_length() - 1) == 0 for first, stop in blocks[:-1]
+            )
 
 
 def test_a_task_that_is_stuck_holds_up_others_until_it_is_given_up() -> None:
-    """One at a time makes elements; who is not wanted any more gives its turn to the next."""
+    """One at a time makes elements; who is not wanted any more gives its turn to the
+    next.
+    """
     gate = Gate.new()
     relays = Relays()
     with (
@@ -495,7 +581,9 @@ def test_a_task_that_is_stuck_holds_up_others_until_it_is_given_up() -> None:
 
 
 def test_a_turn_that_lasts_too_long_is_no_reason_to_wait() -> None:
-    """What was made in it is handed over when somebody waits, as soon as one looks after the turn should have ended."""
+    """What was made in it is handed over when somebody waits, as soon as one looks
+    after the turn should have ended.
+    """
     gate = Gate.new()
     with running(Dataset.range(5).map(stick), relays=Relays(), timeless=False) as (runner, events):
         runner.allow(1 << 20)

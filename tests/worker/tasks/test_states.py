@@ -1,4 +1,6 @@
-"""Facts about states of tasks: when they are noted, what they need, and that a task goes on from them with no more."""
+"""Facts about states of tasks: when they are noted, what they need, and that a task
+goes on from them with no more.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def test_a_state_is_due_after_a_second_of_work() -> None:
 
 
 def test_states_that_cost_much_are_rare() -> None:
-    """A hundredth of the time goes into them at most, and so many bytes in a second into the journal."""
+    """A hundredth of the time goes into them at most, and so many bytes in a second
+    into the journal.
+    """
     now = [0.0]
     taker = StateTaker(0, lambda: now[0])
     assert taker.take(Told(1, now), 7) == TaskState(7, msgspec.msgpack.encode(1))
@@ -81,13 +85,22 @@ def test_a_pipeline_that_cannot_say_where_it_is_is_not_asked_again(state: Any) -
 
 
 class Desk:
-    """Makes providers for the sources of a pipeline, each with the ledger of the first one or the end of it."""
+    """Makes providers for the sources of a pipeline, each with the ledger of the first
+    one or the end of it.
+    """
 
     def __init__(self, node: Node, width: int) -> None:
         self.node = node
-        handed = [[ranges(one, width, repetition) for repetition in range(5)] for one in split_sources(node)]
+        handed = [
+            [ranges(one, width, repetition) for repetition in range(5)]
+            for one in split_sources(node)
+        ]
         self.ledgers = [
-            [Split(number, *pair, _names(*pair)) for number, cuts in enumerate(source) for pair in [*cuts, (0, 0)]]
+            [
+                Split(number, *pair, _names(*pair))
+                for number, cuts in enumerate(source)
+                for pair in [*cuts, (0, 0)]
+            ]
             for source in handed
         ]
 
@@ -95,11 +108,15 @@ class Desk:
         bases = bases or (0,) * len(self.ledgers)
         self.providers: list[LedgerProvider] = []
         for source, (ledger, base) in enumerate(zip(self.ledgers, bases, strict=True)):
-            self.providers.append(LedgerProvider(ledger[base:], self._give_end(source), source=source, base=base))
+            self.providers.append(
+                LedgerProvider(ledger[base:], self._give_end(source), source=source, base=base)
+            )
         return make_iterator(self.node, Context(seed=7, providers=tuple(self.providers)))
 
     def _give_end(self, source: int) -> Any:
-        """Whoever wants more than there is gets the end of the repetition, which is in the ledger from then on."""
+        """Whoever wants more than there is gets the end of the repetition, which is in
+        the ledger from then on.
+        """
 
         def want(repetition: int, have: int, waiting: bool, pace: float) -> None:
             if waiting:
@@ -117,7 +134,9 @@ def _names(start: int, stop: int) -> tuple[str, ...]:
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TREES, st.integers(1, 3))
 def test_any_task_goes_on_with_the_entries_that_its_state_needs(tree: Any, width: int) -> None:
-    """What it has made before a state needs no entry before those, whatever the pipeline holds back."""
+    """What it has made before a state needs no entry before those, whatever the
+    pipeline holds back.
+    """
     source, size, steps = tree
     dataset = SOURCES[source](size)
     for index, number in steps:
@@ -135,7 +154,9 @@ def test_any_task_goes_on_with_the_entries_that_its_state_needs(tree: Any, width
 
 
 def first_run(desk: Desk) -> tuple[list[tuple[int, bytes]], list[Any]]:
-    """Some states with the numbers of the elements behind them, and the elements; 40 at most."""
+    """Some states with the numbers of the elements behind them, and the elements; 40 at
+    most.
+    """
     iterator, states, made = desk.open(), [], []
     try:
         for element in outcomes(iterator):
@@ -161,7 +182,9 @@ def rest(desk: Desk, needs: tuple[int, ...], state: bytes, count: int) -> Any:
 
 
 def test_a_long_task_needs_few_entries() -> None:
-    """What a state of a shuffle with batches needs is what its buffers may hold, and not all that came before."""
+    """What a state of a shuffle with batches needs is what its buffers may hold, and
+    not all that came before.
+    """
     desk = Desk(Dataset.range(1000).shuffle(20).batch(2).prefetch(2).node, 1)
     iterator = desk.open()
     for _ in range(400):
@@ -170,10 +193,16 @@ def test_a_long_task_needs_few_entries() -> None:
     iterator.close()
 
 
-@pytest.mark.parametrize("content", [b"", b"\xc1", msgspec.msgpack.encode({}), msgspec.msgpack.encode([7, 7])])
+@pytest.mark.parametrize(
+    "content", [b"", b"\xc1", msgspec.msgpack.encode({}), msgspec.msgpack.encode([7, 7])]
+)
 def test_a_damaged_state_is_data_loss(content: bytes) -> None:
     """Whatever its bytes are, and whatever the operations make of them."""
-    iterator = Desk(Dataset.range(1000).shuffle(20).bucket_by_sequence_length(int, [2], [2, 2]).node, 1).open()
-    with pytest.raises(DataLossError, match=r"element 5 again does not fit .* \(.*go on from an older one"):
+    iterator = Desk(
+        Dataset.range(1000).shuffle(20).bucket_by_sequence_length(int, [2], [2, 2]).node, 1
+    ).open()
+    with pytest.raises(
+        DataLossError, match=r"element 5 again does not fit .* \(.*go on from an older one"
+    ):
         restore(iterator, TaskState(5, content))
     iterator.close()

@@ -6,11 +6,21 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.worker.tasks.stride import BYTES, GLANCE, LONGEST, LONGEST_GLANCE, PORTION, SECONDS, Stride
+from zmqdata.worker.tasks.stride import (
+    BYTES,
+    GLANCE,
+    LONGEST,
+    LONGEST_GLANCE,
+    PORTION,
+    SECONDS,
+    Stride,
+)
 
 
 def long_for(seconds: float, size: int) -> int:
-    """The length that a stride takes on, where each element takes so many seconds and bytes."""
+    """The length that a stride takes on, where each element takes so many seconds and
+    bytes.
+    """
     stride = Stride()
     for _ in range(50):
         stride.end(stride.length, stride.length * seconds, stride.length * size)
@@ -31,7 +41,9 @@ def test_cheap_elements_are_made_many_at_once() -> None:
 
 
 def used_to(size: int) -> Stride:
-    """A stride behind many elements of so many bytes, each of which took ten microseconds."""
+    """A stride behind many elements of so many bytes, each of which took ten
+    microseconds.
+    """
     stride = Stride()
     for _ in range(20):
         stride.end(stride.length, stride.length * 1e-5, stride.length * size)
@@ -40,7 +52,9 @@ def used_to(size: int) -> Stride:
 
 @given(st.integers(0, 1 << 22), st.integers(-(1 << 22), 1 << 22))
 def test_a_stride_ends_where_its_room_does(size: int, room: int) -> None:
-    """The last element that is made is the one with which the room is used up, if all are as large as those before."""
+    """The last element that is made is the one with which the room is used up, if all
+    are as large as those before.
+    """
     stride = used_to(size)
     length, room = stride.begin(room), max(PORTION, room)
     assert 1 <= length <= stride.length
@@ -48,9 +62,15 @@ def test_a_stride_ends_where_its_room_does(size: int, room: int) -> None:
     assert length == stride.length or length * size >= room
 
 
-@given(st.sampled_from([10_000, 150_528, 1 << 20]), st.integers(1, 64 << 20), st.integers(0, 16 << 20))
-def test_a_stride_ends_when_larger_elements_have_filled_its_room(small: int, large: int, room: int) -> None:
-    """At its next look but one: those before told how many elements lie between two looks."""
+@given(
+    st.sampled_from([10_000, 150_528, 1 << 20]), st.integers(1, 64 << 20), st.integers(0, 16 << 20)
+)
+def test_a_stride_ends_when_larger_elements_have_filled_its_room(
+    small: int, large: int, room: int
+) -> None:
+    """At its next look but one: those before told how many elements lie between two
+    looks.
+    """
     stride, element = used_to(small), np.broadcast_to(np.uint8(0), large)
     length, made = stride.begin(room), 0
     while made < length:
@@ -84,7 +104,9 @@ def test_a_stride_that_was_cut_short_says_nothing() -> None:
 def test_a_stride_ends_soon_after_its_elements_have_become_slow(
     seconds: float, size: int, before: float, slow: float
 ) -> None:
-    """Not after all of its length, but at the next look at the clock but two, whatever it was like before."""
+    """Not after all of its length, but at the next look at the clock but two, whatever
+    it was like before.
+    """
     stride = Stride()
     for _ in range(20):
         stride.end(stride.length, stride.length * seconds, stride.length * size)

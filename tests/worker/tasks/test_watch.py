@@ -16,7 +16,9 @@ from zmqdata.worker.tasks.watch import TURN, TaskWatch, WatchedProvider
 
 
 def definition(**told: Any) -> m.TaskDefinition:
-    return m.TaskDefinition(4000, 2, 2000, "dataset", "d" * 64, "DYNAMIC", 1, None, ((),), (), **told)
+    return m.TaskDefinition(
+        4000, 2, 2000, "dataset", "d" * 64, "DYNAMIC", 1, None, ((),), (), **told
+    )
 
 
 class Splits:
@@ -42,7 +44,9 @@ class Splits:
 
 
 def test_a_task_begins_with_the_opening() -> None:
-    """From the first moment the task is noted, as being opened; at rest and at its end it is at nothing."""
+    """From the first moment the task is noted, as being opened; at rest and at its end
+    it is at nothing.
+    """
     crumbs = CrumbFile()
     watch = TaskWatch(crumbs, definition(task_timeout=0.5))
     [note] = active(crumbs.notes())
@@ -57,9 +61,13 @@ def test_a_task_begins_with_the_opening() -> None:
     assert crumbs.notes() == []
 
 
-@pytest.mark.parametrize(("seconds", "noted"), [(math.inf, 2**62), (1e306, 2**62), (1e-9, 1), (1.5, 1500)])
+@pytest.mark.parametrize(
+    ("seconds", "noted"), [(math.inf, 2**62), (1e306, 2**62), (1e-9, 1), (1.5, 1500)]
+)
 def test_any_time_is_a_limit(seconds: float, noted: int) -> None:
-    """A limit is noted in milliseconds, at least one; infinity, and what becomes it in milliseconds, is the longest."""
+    """A limit is noted in milliseconds, at least one; infinity, and what becomes it in
+    milliseconds, is the longest.
+    """
     crumbs = CrumbFile()
     TaskWatch(crumbs, definition(task_timeout=seconds))
     [note] = active(crumbs.notes())
@@ -72,19 +80,25 @@ def test_calls_have_slots_of_their_own() -> None:
     watch = TaskWatch(crumbs, definition())
     slot = watch.open("/0", "map(f)", skippable=True)
     slot.cells[slot.at] = 9
-    assert [(note.place, note.number, note.key) for note in active(crumbs.notes())] == [("/0", 9, (4000, 2))]
+    assert [(note.place, note.number, note.key) for note in active(crumbs.notes())] == [
+        ("/0", 9, (4000, 2))
+    ]
     watch.close(slot)
     assert [note.place for note in crumbs.notes()] == [""]
 
 
 def test_places_are_found_by_node() -> None:
     """What the definition names is told to each node."""
-    watch = TaskWatch(CrumbFile(), definition(poisoned=(("/0", 3), ("/0", 4)), suspects=(("/", 7),)))
+    watch = TaskWatch(
+        CrumbFile(), definition(poisoned=(("/0", 3), ("/0", 4)), suspects=(("/", 7),))
+    )
     assert (watch.poisoned, watch.suspects) == ({"/0": {3, 4}}, {"/": {7}})
 
 
 def test_splits_and_waits_are_noted() -> None:
-    """While a source waits for splits the task does, and the last split that came is the one it is at."""
+    """While a source waits for splits the task does, and the last split that came is
+    the one it is at.
+    """
     crumbs = CrumbFile()
     watch = TaskWatch(crumbs, definition())
     splits = Splits(crumbs)
@@ -101,7 +115,9 @@ def test_splits_and_waits_are_noted() -> None:
 
 
 def test_suspects_of_all_tasks_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No two suspects of a process are called for at a time; one that is stuck is not waited for for ever."""
+    """No two suspects of a process are called for at a time; one that is stuck is not
+    waited for for ever.
+    """
     one, other = TaskWatch(CrumbFile(), definition()), TaskWatch(CrumbFile(), definition())
     entered = threading.Event()
 
@@ -122,7 +138,9 @@ def test_suspects_of_all_tasks_wait_for_each_other(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_abandoned_task_gives_its_turn_up() -> None:
-    """A call of a task that was taken away may never end, and holds up no other task from then on."""
+    """A call of a task that was taken away may never end, and holds up no other task
+    from then on.
+    """
     one, other = TaskWatch(CrumbFile(), definition()), TaskWatch(CrumbFile(), definition())
     with one.alone():
         other.abandon()

@@ -1,1 +1,3 @@
-"""The client's decisions: `decider` receives events and returns commands, with no socket, thread or clock."""
+"""The client's decisions: `decider` receives events and returns commands, with no
+socket, thread or clock.
+"""

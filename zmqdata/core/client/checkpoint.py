@@ -1,4 +1,6 @@
-"""Where a client stands in its iteration, put together from what its workers told, what it handed out, and the plan."""
+"""Where a client stands in its iteration, put together from what its workers told, what
+it handed out, and the plan.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,12 @@ from zmqdata.core.client.tasks import Reading
 from zmqdata.errors import FailedPreconditionError
 
 _NOT_AGAIN = (
-    "an operation behind distribute() (such as shuffle, prefetch or interleave) holds elements of job {job!r} back, "
-    "which would have to come again in the same order; but others read this job, too, and who gets which is not fixed. "
-    "Use distribute(..., deterministic=True) or num_consumers, whose order is promised, or put such operations before "
+    "an operation behind distribute() (such as shuffle, prefetch or interleave) holds elements of "
+    "job {job!r} back, "
+    "which would have to come again in the same order; but others read this job, too, and who gets "
+    "which is not fixed. "
+    "Use distribute(..., deterministic=True) or num_consumers, whose order is promised, or put "
+    "such operations before "
     "distribute()"
 )
 
@@ -46,12 +51,18 @@ class Standing:
         self._readers: tuple[str, ...] = ()
         self._before: set[int] = set()
         self.asks = self._answered = 0
-        self._theirs: dict[int, m.Ranges] = {}  # what was delivered, of tasks whose lineage up to there is not told
-        self._upto: dict[int, tuple[int, int]] = {}  # the ask that was answered last, and how far the answer goes
+        self._theirs: dict[
+            int, m.Ranges
+        ] = {}  # what was delivered, of tasks whose lineage up to there is not told
+        self._upto: dict[
+            int, tuple[int, int]
+        ] = {}  # the ask that was answered last, and how far the answer goes
         self.kept = LineageKept()
 
     def begin(self, opened: m.IterationOpened, resumed: m.Checkpoint | None = None) -> None:
-        """The iteration is open: takes what was before this client came, from its own checkpoint if it goes on."""
+        """The iteration is open: takes what was before this client came, from its own
+        checkpoint if it goes on.
+        """
         self._opened = opened
         self.kept.begin(opened.sources)
         if opened.over:
@@ -65,12 +76,15 @@ class Standing:
                 if part.index in numbers:
                     self._take(_lineage_of(part, resumed, numbers[part.index]))
             if resumed.order and self._reader.consumer_index is None:
-                # An operation behind had elements, which have to come again as they came then.
+                # An operation behind had elements, which have to come again as they
+                # came then.
                 self._reading.keep_order(list(resumed.order), self.indices)
 
     @property
     def lacking(self) -> set[int]:
-        """The tasks of which others had elements, and what these depend on was not told yet."""
+        """The tasks of which others had elements, and what these depend on was not told
+        yet.
+        """
         untold = (self._before - self.kept.tasks.keys()) | self._theirs.keys()
         return {task for task in untold if self._is_listed(task)}
 
@@ -80,9 +94,11 @@ class Standing:
 
     @property
     def is_behind(self) -> bool:
-        """Whether somebody has left, and the dispatcher has not said what was delivered until then.
+        """Whether somebody has left, and the dispatcher has not said what was delivered
+        until then.
 
-        Nor that all was of a task that nobody hosts any more, whose rest some of us hold: no worker will tell of it.
+        Nor that all was of a task that nobody hosts any more, whose rest some of us
+        hold: no worker will tell of it.
         """
         return self._answered < self.asks or not all(map(self._is_listed, self._theirs))
 
@@ -92,7 +108,9 @@ class Standing:
         return not self.is_behind and not self.lacking
 
     def catch_up(self, opened: m.IterationOpened) -> None:
-        """Takes what was delivered to anybody: nobody else can say any more what those had who have left."""
+        """Takes what was delivered to anybody: nobody else can say any more what those
+        had who have left.
+        """
         if not self.is_behind:
             return
         self._answered = self.asks
@@ -103,7 +121,9 @@ class Standing:
             self._take_theirs(task)
 
     def _take_settled(self, opened: m.IterationOpened) -> None:
-        """Notes of which tasks everything was delivered, also of those of which this client has never heard."""
+        """Notes of which tasks everything was delivered, also of those of which this
+        client has never heard.
+        """
         for task, total in opened.totals.items():
             if task in opened.over:
                 self.kept.know(task, opened.over[task])
@@ -111,11 +131,15 @@ class Standing:
             self._reading.passed.others_had(task, [(0, total)])
 
     def _take_theirs(self, task: int) -> None:
-        """Counts what others had of a task, as far as it is known what that depends on."""
+        """Counts what others had of a task, as far as it is known what that depends
+        on.
+        """
         asks, upto = self._upto.get(task, (0, 0))
         if asks >= self._answered and task in self._theirs:
             ranges = self._theirs.pop(task)
-            self._reading.passed.others_had(task, [(first, min(stop, upto)) for first, stop in ranges if first < upto])
+            self._reading.passed.others_had(
+                task, [(first, min(stop, upto)) for first, stop in ranges if first < upto]
+            )
 
     def list(self, task_list: m.TaskList) -> None:
         """Notes which task is which, and who reads."""
@@ -123,7 +147,9 @@ class Standing:
         if not {*self._readers} <= {*task_list.readers} or not self._theirs.keys() <= listed:
             self.asks += 1
         self._readers = task_list.readers
-        self.indices.update((place.task, place.index) for place in task_list.tasks if place.index >= 0)
+        self.indices.update(
+            (place.task, place.index) for place in task_list.tasks if place.index >= 0
+        )
         if task_list.plan is not None:
             self.indices.update(task_list.plan.indices)
 
@@ -142,10 +168,12 @@ class Standing:
         return is_complete
 
     def checkpoint(self, place: int) -> m.Checkpoint:
-        """Where the client stood after so many elements, none of them before the oldest place that it keeps.
+        """Where the client stood after so many elements, none of them before the oldest
+        place that it keeps.
 
         Raises:
-            FailedPreconditionError: it could not get the elements from there on again in the same order.
+            FailedPreconditionError: it could not get the elements from there on again
+                in the same order.
         """
         reading, opened = self._reading, self._opened
         delivered, order, step = reading.at(place)
@@ -154,7 +182,12 @@ class Standing:
         sources, tasks = self.kept.parts(delivered, reading.totals)
         views = tuple([self._indexed(view) for view in reading.views])
         in_turn = {index for view in views for index, _ in view.tasks}  # of these the step says it
-        tasks = tuple([structs.replace(task, delivered=()) if task.index in in_turn else task for task in tasks])
+        tasks = tuple(
+            [
+                structs.replace(task, delivered=()) if task.index in in_turn else task
+                for task in tasks
+            ]
+        )
         seeds = [kept.origin.iteration_seed for kept in self.kept.tasks.values()]
         shards = [kept.origin.num_shards for kept in self.kept.tasks.values()]
         return m.Checkpoint(
@@ -175,10 +208,14 @@ class Standing:
         )
 
     def _indexed(self, view: m.View) -> m.View:
-        return structs.replace(view, tasks=tuple([(self._index(task), first) for task, first in view.tasks]))
+        return structs.replace(
+            view, tasks=tuple([(self._index(task), first) for task, first in view.tasks])
+        )
 
     def _index(self, task: int) -> int:
-        """The number of a task within its iteration; -1 for one that had ended before this client came."""
+        """The number of a task within its iteration; -1 for one that had ended before
+        this client came.
+        """
         return self.indices.get(task, -1)
 
 

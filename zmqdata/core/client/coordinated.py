@@ -1,6 +1,8 @@
-"""How a numbered consumer reads: blocks arrive in any order, elements are delivered step by step.
+"""How a numbered consumer reads: blocks arrive in any order, elements are delivered
+step by step.
 
-Each step is one round of one task; which one, and how far may be read, says the plan that the dispatcher has told.
+Each step is one round of one task; which one, and how far may be read, says the plan
+that the dispatcher has told.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ Held = tuple[m.Block, object]
 
 @dataclass
 class Stretch:
-    """Consecutive steps, before ``stop``, with ``count`` elements that were delivered together.
+    """Consecutive steps, before ``stop``, with ``count`` elements that were delivered
+    together.
 
-    The first ones are those of ``steps``, and with each further ``cycle`` of steps come as many.
+    The first ones are those of ``steps``, and with each further ``cycle`` of steps come
+    as many.
     """
 
     steps: tuple[int, ...]
@@ -48,10 +52,12 @@ FEWEST_CYCLES = 2
 
 
 class Stepping(Reading):
-    """All tasks that a consumer reads, in the order of its steps. ``step`` is the next one to deliver.
+    """All tasks that a consumer reads, in the order of its steps. ``step`` is the next
+    one to deliver.
 
     Args:
-        max_outstanding: most elements that each stream may have on its way; None: as its window says.
+        max_outstanding: most elements that each stream may have on its way; None: as
+            its window says.
         do: takes the commands that result.
     """
 
@@ -77,12 +83,15 @@ class Stepping(Reading):
         plan = task_list.plan
         if plan is not None:
             if plan.horizon > self._plan.horizon:
-                # Asked for in the middle of what is new, so that more is there before it is needed.
+                # Asked for in the middle of what is new, so that more is there before
+                # it is needed.
                 self._ask_at = (max(self._plan.horizon, self._first_step) + plan.horizon) // 2
             has_begun, self._plan = bool(self.views), plan
             self.views = plan.views
             for task in () if has_begun else self.tasks.values():
-                task.first = self._first_lacking(task)  # it may have been asked for before it was known where we begin
+                task.first = self._first_lacking(
+                    task
+                )  # it may have been asked for before it was known where we begin
             self._seen.update(task for view in plan.views for task, _ in view.tasks)
         super().list(task_list)
         self._deliver_due()
@@ -99,8 +108,14 @@ class Stepping(Reading):
         self._deliver_due()
 
     def _deliver_due(self) -> None:
-        """Delivers what is here of the next steps, up to the first that is not, or to the horizon."""
-        end = self._plan.horizon if self._plan.end is None else min(self._plan.horizon, self._plan.end)
+        """Delivers what is here of the next steps, up to the first that is not, or to
+        the horizon.
+        """
+        end = (
+            self._plan.horizon
+            if self._plan.end is None
+            else min(self._plan.horizon, self._plan.end)
+        )
         while (run := run_at(self._plan.views, self.step, end)) is not None:
             if run.round >= self._plan.totals.get(run.task, math.inf):
                 # All consumers pass it alike: its task has ended.
@@ -109,13 +124,17 @@ class Stepping(Reading):
                 return
 
     def _weave(self, end: int) -> bool:
-        """Delivers whole cycles of a view at once, as many as the next blocks of its tasks hold; False for a few."""
+        """Delivers whole cycles of a view at once, as many as the next blocks of its
+        tasks hold; False for a few.
+        """
         cycle, stop = turns_at(self._plan.views, self.step, end)
         rounds = (stop - self.step) // cycle
         if cycle == 1 or rounds < FEWEST_CYCLES:
             return False
         due: dict[int, Run] = {}
-        for step in range(self.step, self.step + cycle):  # not all first: with thousands of tasks the next ones tell
+        for step in range(
+            self.step, self.step + cycle
+        ):  # not all first: with thousands of tasks the next ones tell
             run = run_at(self._plan.views, step, stop)
             if run is None or run.round >= self._plan.totals.get(run.task, math.inf):
                 continue
@@ -136,7 +155,9 @@ class Stepping(Reading):
         self._do(c.Weave(woven, tuple(due), cycle))
 
     def _next_part(self, run: Run, count: int) -> c.Deliver:
-        """The next rounds of a task, all of which are in one block; one that is used up is let go."""
+        """The next rounds of a task, all of which are in one block; one that is used up
+        is let go.
+        """
         header, content = self._held[run.task][0]
         skip = run.round - header.first
         if skip + count == header.count:
@@ -144,7 +165,9 @@ class Stepping(Reading):
         return c.Deliver(header, content, skip, skip + count)
 
     def _deliver_run(self, run: Run) -> bool:
-        """Delivers as much of a run as the next block of its task holds; False when there is none."""
+        """Delivers as much of a run as the next block of its task holds; False when
+        there is none.
+        """
         held = self._held.get(run.task)
         if not held:
             return False
@@ -167,7 +190,8 @@ class Stepping(Reading):
         return super().hand_out(event)
 
     def _starved(self, task: ReadTask) -> Sequence[ReadTask]:
-        # While there is something to take, nobody waits for more of one task. Afterwards all are told at once.
+        # While there is something to take, nobody waits for more of one task.
+        # Afterwards all are told at once.
         if self.waiting:
             return ()
         unended = [self.tasks[number] for number in self.unended | {task.place.task}]
@@ -207,10 +231,13 @@ class Stepping(Reading):
 
     @property
     def totals(self) -> dict[int, int]:
-        # What the plan says may be ahead of what has come of a task's lineage, but not where all of it was passed.
+        # What the plan says may be ahead of what has come of a task's lineage, but not
+        # where all of it was passed.
         plan, step = self._plan.totals, self._oldest_step
         ended = self._seen & plan.keys()
-        return super().totals | {task: plan[task] for task in ended if self._rounds(task, step).covers(0, plan[task])}
+        return super().totals | {
+            task: plan[task] for task in ended if self._rounds(task, step).covers(0, plan[task])
+        }
 
     # --- what the dispatcher is told, and the end
 

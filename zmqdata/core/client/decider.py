@@ -1,7 +1,9 @@
-"""The client's decider: what is said to the dispatcher and to workers, and when it is over.
+"""The client's decider: what is said to the dispatcher and to workers, and when it is
+over.
 
-One for each iterator. Knows no socket, no queue and no clock; decoding is the shell's, elements are opaque here. What
-is read of each task is kept by ``core.client.tasks``, links by ``core.client.links``.
+One for each iterator. Knows no socket, no queue and no clock; decoding is the shell's,
+elements are opaque here. What is read of each task is kept by ``core.client.tasks``,
+links by ``core.client.links``.
 """
 
 from __future__ import annotations
@@ -25,21 +27,26 @@ HEARTBEAT = 1.0
 MOST_BREACHES = 3
 REPORT_BYTES = 4 << 20
 LINK_PATIENCE = 30.0
-"""Seconds to go without a link that a worker cannot have: others may end meanwhile, and leave their ports."""
+"""Seconds to go without a link that a worker cannot have: others may end meanwhile, and
+leave their ports.
+"""
 REPORT_PAUSE = 0.1
 OWN_LAG = 5.0
 ASK_AGAIN = 0.25
 SETTLE = 0.5
-"""Seconds after which all is known that a training loop took before it was kept from taking more."""
+"""Seconds after which all is known that a training loop took before it was kept from
+taking more.
+"""
 
 
 @dataclass(frozen=True)
 class ClientProfile:
     """Who reads what.
 
-    ``dispatcher_timeout`` is how many seconds to do without a dispatcher before giving up; ``heartbeat``: seconds
-    between two reports; ``local_workers`` and ``process``: who is in our own process, and its secret; ``resume``: the
-    encoded checkpoint from which to go on; ``allow_objects``: whether leaves of elements may be unpickled.
+    ``dispatcher_timeout`` is how many seconds to do without a dispatcher before giving
+    up; ``heartbeat``: seconds between two reports; ``local_workers`` and ``process``:
+    who is in our own process, and its secret; ``resume``: the encoded checkpoint from
+    which to go on; ``allow_objects``: whether leaves of elements may be unpickled.
     """
 
     client: str
@@ -109,10 +116,14 @@ class ClientCore:
         profile, self.client = self.profile, client
         self.opened = False
         self.task_list = m.TaskList(-1, (), False)
-        self.reading = (Stepping if self.is_numbered else Reading)(profile.max_outstanding, self._do)
+        self.reading = (Stepping if self.is_numbered else Reading)(
+            profile.max_outstanding, self._do
+        )
         who = LinkProfile(client, profile.host, profile.transports, profile.reader, profile.process)
         self.links = ReadLinks(who, self._do, self.reading.grants)
-        self.standing = Standing(client, profile.job, profile.repetition, profile.reader, self.reading)
+        self.standing = Standing(
+            client, profile.job, profile.repetition, profile.reader, self.reading
+        )
         self.lease = ClientLease()
         self._began: float | None = None
         self._asked: float | None = None
@@ -122,7 +133,9 @@ class ClientCore:
         self.goodbye = Goodbye(client, self.reading, profile.dispatcher_timeout, counts, self._do)
 
     def handle(self, now: float, event: object) -> list[object]:
-        """Takes an event noticed at ``now``, by a clock that counts while the machine sleeps; returns what to do."""
+        """Takes an event noticed at ``now``, by a clock that counts while the machine
+        sleeps; returns what to do.
+        """
         self._look_at_clock(now)
         self._handlers.get(type(event), _ignore)(event, now)
         self._look_for_end(now)
@@ -180,8 +193,13 @@ class ClientCore:
                 self._drop_queued()
             self._finish("UnavailableError", too_silent, now)
             return
-        starved = self.telling.complain(now, self.opened, self.lease.holds(now), self.reading, self.task_list)
-        if starved >= LINK_PATIENCE and (refused := self.links.refused_for(LINK_PATIENCE, now)) is not None:
+        starved = self.telling.complain(
+            now, self.opened, self.lease.holds(now), self.reading, self.task_list
+        )
+        if (
+            starved >= LINK_PATIENCE
+            and (refused := self.links.refused_for(LINK_PATIENCE, now)) is not None
+        ):
             text = f"Worker {refused.address} has refused a link for {LINK_PATIENCE:g} s: {refused.reason}."
             self._finish(ResourceExhaustedError.__name__, text, now)
         self.telling.tell_skipped(now)
@@ -192,34 +210,57 @@ class ClientCore:
         return self._asked is None or now - self._asked >= pause
 
     def _speak(self, now: float) -> int:
-        """Asks to be part of the iteration, or reports; returns the number of that report."""
+        """Asks to be part of the iteration, or reports; returns the number of that
+        report.
+        """
         self._asked = now
         who = self.profile
         if self._began is None:
             self._began = now
         if not self.opened or self.standing.is_behind:
             asked = (who.reader, who.local_workers, self._iteration)
-            # A client that joins again goes on in the iteration that its state has begun.
+            # A client that joins again goes on in the iteration that its state has
+            # begun.
             resume = who.resume if self._iteration is None else b""
-            self._send(m.OpenIteration(self.client, who.job, who.repetition, *asked, resume, self._step, self._former))
+            self._send(
+                m.OpenIteration(
+                    self.client, who.job, who.repetition, *asked, resume, self._step, self._former
+                )
+            )
         if not self.opened:
             return 0
         report, delivered, steps = self.reading.next_report()
         self._near = self.reading.near
         self._unreported_bytes = 0
         beat, version = self.lease.speak(now), self.task_list.version
-        told = (version, report, delivered, steps, self._near, beat, self.lease.alone, self.reading.repeats)
-        self._send(m.ClientHeartbeat(self.client, *told, self.links.unreached(now), self.ending.has_begun))
+        told = (
+            version,
+            report,
+            delivered,
+            steps,
+            self._near,
+            beat,
+            self.lease.alone,
+            self.reading.repeats,
+        )
+        self._send(
+            m.ClientHeartbeat(self.client, *told, self.links.unreached(now), self.ending.has_begun)
+        )
         return beat
 
     def _iteration_opened(self, message: m.IterationOpened, now: float) -> None:
         if message.client == self.client:
             if not self.opened:
-                self.telling.joined(message, self._iteration is not None or bool(self.profile.resume))
+                self.telling.joined(
+                    message, self._iteration is not None or bool(self.profile.resume)
+                )
                 self.reading.begin(message.step)
-                # One's own checkpoint tells what was before, if this is the iteration that was begun from it.
+                # One's own checkpoint tells what was before, if this is the iteration
+                # that was begun from it.
                 goes_on = self.profile.resume and self._iteration is None
-                self.standing.begin(message, m.decode_checkpoint(self.profile.resume) if goes_on else None)
+                self.standing.begin(
+                    message, m.decode_checkpoint(self.profile.resume) if goes_on else None
+                )
                 self.lease.opened(message.lease, now if self._began is None else self._began, now)
             self.opened, self._iteration = True, message.iteration
             self._take_list(message.task_list, now)
@@ -247,8 +288,11 @@ class ClientCore:
             self._finish(message.error, message.text, now, message.failure)
 
     def _give_up(self, message: m.RequestRefused, now: float) -> None:
-        """Others were given what we have, or may be. Joins again; a numbered consumer once it knows where it is."""
-        # Who was given up before it heard that it was let in was part of the iteration all the same.
+        """Others were given what we have, or may be. Joins again; a numbered consumer
+        once it knows where it is.
+        """
+        # Who was given up before it heard that it was let in was part of the iteration
+        # all the same.
         self._iteration = message.iteration if self._iteration is None else self._iteration
         if not self.is_numbered or not self.opened:
             self._join_again(message.text, now)
@@ -258,7 +302,9 @@ class ClientCore:
             self.lease.end()
 
     def _join_again(self, why: str, now: float) -> None:
-        """Reads on under another name with nothing in hand, a numbered consumer where its training loop is."""
+        """Reads on under another name with nothing in hand, a numbered consumer where
+        its training loop is.
+        """
         held = self.reading.waiting
         self._drop_queued()
         unreported = self.reading.count_unreported()
@@ -270,7 +316,9 @@ class ClientCore:
         self._speak(now)
 
     def _link_refused(self, message: m.LinkRefused, now: float) -> None:
-        """Tries again later, but where two sides can never talk: the elements of that worker would not come."""
+        """Tries again later, but where two sides can never talk: the elements of that
+        worker would not come.
+        """
         if message.error == PermissionDeniedError.__name__ and message.link in self.links.by_name:
             self._finish(message.error, message.text, now)
         elif message.error == "InvalidArgumentError" and message.link in self.links.by_name:
@@ -299,7 +347,8 @@ class ClientCore:
             self._take_list(message.task_list, now)
 
     def _take_list(self, task_list: m.TaskList, now: float) -> None:
-        # Before a client hears that it was let in it has no lease, and does not know where it begins.
+        # Before a client hears that it was let in it has no lease, and does not know
+        # where it begins.
         if not self.opened or self.finished or task_list.version < self.task_list.version:
             return
         self.task_list = task_list
@@ -329,7 +378,9 @@ class ClientCore:
             self._reject(task, event, breach, now)
 
     def _reject(self, task: ReadTask, event: c.Arrived, breach: str, now: float) -> None:
-        """Our memory is ours to give away: a worker that takes more breaks its link, and in the end the iteration."""
+        """Our memory is ours to give away: a worker that takes more breaks its link,
+        and in the end the iteration.
+        """
         self.links.reject(event, breach, now)
         if task.window.breaches >= MOST_BREACHES:
             self._finish("DataLossError", _taking_more(task.place.address, breach), now)
@@ -363,18 +414,25 @@ class ClientCore:
     # --- the end
 
     def _look_for_end(self, now: float) -> None:
-        """Ends when nothing more will come, and somebody else is there for what others hold and may not hand out."""
+        """Ends when nothing more will come, and somebody else is there for what others
+        hold and may not hand out.
+        """
         if not self.opened or self.finished or not self.reading.is_over(self.task_list.closed):
             self.ending.revoke()
             return
-        # Of what is listed, elements are owed to somebody; to whom is the dispatcher's affair.
-        is_owed = self.task_list.tasks and not (self.is_numbered or self.profile.job.anonymous or self.lease.is_free)
+        # Of what is listed, elements are owed to somebody; to whom is the dispatcher's
+        # affair.
+        is_owed = self.task_list.tasks and not (
+            self.is_numbered or self.profile.job.anonymous or self.lease.is_free
+        )
         if not is_owed or self.ending.has_come(now, self.lease):
             self.telling.tell_left_out()
             self._finish("", "", now)
 
     def _finish(self, error: str, text: str, now: float, failure: bytes = b"") -> None:
-        """Reads no more: nobody may be left waiting for elements given to a training loop that has ended."""
+        """Reads no more: nobody may be left waiting for elements given to a training
+        loop that has ended.
+        """
         if not self.finished:
             self.finished = True
             if error:
@@ -408,4 +466,6 @@ def _ignore(event: object, now: float) -> None:
 
 
 def _taking_more(address: str, breach: str) -> str:
-    return f"The worker at {address} goes on sending more than it may: {breach}. Restart that worker."
+    return (
+        f"The worker at {address} goes on sending more than it may: {breach}. Restart that worker."
+    )

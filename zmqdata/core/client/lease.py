@@ -1,6 +1,8 @@
-"""The client's side of its lease: until when it may hand out what it holds. No clock: times are those of its caller.
+"""The client's side of its lease: until when it may hand out what it holds. No clock:
+times are those of its caller.
 
-When a lease is over at the dispatcher's side, and who gets what its client held, is ``core.dispatcher.jobs``'s affair.
+When a lease is over at the dispatcher's side, and who gets what its client held, is
+``core.dispatcher.jobs``'s affair.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ PART = 3
 
 
 class ClientLease:
-    """Until when a client may hand out elements: ``until``, compared with its own clock.
+    """Until when a client may hand out elements: ``until``, compared with its own
+    clock.
 
-    A lease counts from the moment at which the client *sent* what was answered, so it is over here before it is over
-    there. Who reads alone needs no dispatcher: what a worker has heard counts as well, since workers tell the
-    dispatcher. When nobody hears it, or it was stopped or asleep, others may have come.
+    A lease counts from the moment at which the client *sent* what was answered, so it
+    is over here before it is over there. Who reads alone needs no dispatcher: what a
+    worker has heard counts as well, since workers tell the dispatcher. When nobody
+    hears it, or it was stopped or asleep, others may have come.
 
     Example:
         >>> lease = ClientLease()
@@ -40,7 +44,9 @@ class ClientLease:
         self._sent: dict[int, float] = {}
 
     def speak(self, now: float) -> int:
-        """Notes that something is said to the dispatcher now; returns the number by which it is answered."""
+        """Notes that something is said to the dispatcher now; returns the number by
+        which it is answered.
+        """
         self._beat += 1
         self._sent[self._beat] = now
         if len(self._sent) > BEATS_KEPT:
@@ -52,12 +58,16 @@ class ClientLease:
         self._take(lease, asked, now)
 
     def heard(self, sent: float, now: float) -> None:
-        """A worker has heard what was sent at a time. A lease that is over is for the dispatcher to renew."""
+        """A worker has heard what was sent at a time. A lease that is over is for the
+        dispatcher to renew.
+        """
         if self.alone and self.holds(now) and sent <= now:
             self.until = max(self.until, sent + self._seconds)
 
     def answered(self, beat: int, lease: Lease | None, now: float) -> None:
-        """Takes an answer to what was said under a number; one to something older changes nothing."""
+        """Takes an answer to what was said under a number; one to something older
+        changes nothing.
+        """
         sent = self._sent.get(beat)
         if sent is None or beat <= self._answered:
             return
@@ -82,9 +92,11 @@ class ClientLease:
         return now < self.until
 
     def is_unanswered(self, now: float) -> bool:
-        """Whether the dispatcher has not answered for half of the lease: it may not hear us, and workers have to tell.
+        """Whether the dispatcher has not answered for half of the lease: it may not
+        hear us, and workers have to tell.
 
-        Much sooner than it gives anybody up, and later than it answers when it is only slow.
+        Much sooner than it gives anybody up, and later than it answers when it is only
+        slow.
         """
         return self._seconds > 0 and now - self._since >= self._seconds / 2
 
@@ -95,11 +107,15 @@ class ClientLease:
 
     @property
     def patience(self) -> float:
-        """Seconds without an answer after which a client goes on by itself at the latest."""
+        """Seconds without an answer after which a client goes on by itself at the
+        latest.
+        """
         return PATIENCE_ALONE if self.alone else max(self._seconds, PATIENCE_ALONE)
 
     def pause(self, usual: float) -> float:
-        """Seconds between two signs of life: as usual, or so few that the lease lasts."""
+        """Seconds between two signs of life: as usual, or so few that the lease
+        lasts.
+        """
         return min(usual, self._seconds / PART) if self._seconds else usual
 
     def free(self) -> None:

@@ -1,8 +1,10 @@
-"""How a client takes its leave: its last report is repeated until the dispatcher has counted it. No clock.
+"""How a client takes its leave: its last report is repeated until the dispatcher has
+counted it. No clock.
 
 When a client leaves is the consumer core's affair.
 
-The client's side of an iteration's end: nothing more comes, but what others hold may yet. No clock.
+The client's side of an iteration's end: nothing more comes, but what others hold may
+yet. No clock.
 
 Who may go, and why not everybody at once, is ``core.dispatcher.leaving``'s affair.
 """
@@ -37,11 +39,17 @@ class Goodbye:
     Attributes:
         has_begun: whether the client leaves.
         is_over: whether nothing more is said.
-        closing: since when the iterator is closed, if it is: whoever has closed it is told when the goodbye is over.
+        closing: since when the iterator is closed, if it is: whoever has closed it is
+            told when the goodbye is over.
     """
 
     def __init__(
-        self, client: str, reading: Reading, patience: float, counts: bool, do: Callable[[object], None]
+        self,
+        client: str,
+        reading: Reading,
+        patience: float,
+        counts: bool,
+        do: Callable[[object], None],
     ) -> None:
         self.has_begun = self.is_over = False
         self.closing: float | None = None
@@ -63,7 +71,9 @@ class Goodbye:
         self._say(now)
 
     def omit(self) -> None:
-        """Leaves without a word, or says no more: nobody knows this client, or listens to it."""
+        """Leaves without a word, or says no more: nobody knows this client, or listens
+        to it.
+        """
         self.has_begun = True
         if not self.is_over:
             self.is_over = True
@@ -88,12 +98,15 @@ class Goodbye:
 
     def _say(self, now: float) -> None:
         self._said = now
-        goodbye = m.CloseIteration(self._client, *self._reading.next_report(), self._reading.repeats)
+        goodbye = m.CloseIteration(
+            self._client, *self._reading.next_report(), self._reading.repeats
+        )
         self._do(c.Send(c.DISPATCHER, goodbye))
 
 
 class ReadingEnd:
-    """Since when a client is done, and whether the dispatcher says that somebody else stays.
+    """Since when a client is done, and whether the dispatcher says that somebody else
+    stays.
 
     Args:
         client: its name.
@@ -105,7 +118,9 @@ class ReadingEnd:
         has_begun: whether the client has nothing left to hand out.
     """
 
-    def __init__(self, client: str, speak: Callable[[float], int], reading: Reading, telling: Notices) -> None:
+    def __init__(
+        self, client: str, speak: Callable[[float], int], reading: Reading, telling: Notices
+    ) -> None:
         self._client = client
         self._speak = speak
         self._reading = reading
@@ -117,7 +132,9 @@ class ReadingEnd:
         self.has_begun, self._since, self._beat, self._is_granted = False, 0.0, 0, False
 
     def may_end(self, answer: MayEnd) -> None:
-        """The dispatcher answers to a heartbeat; what was said before the client was done does not count."""
+        """The dispatcher answers to a heartbeat; what was said before the client was
+        done does not count.
+        """
         if answer.client == self._client and self._beat and answer.beat >= self._beat:
             self._is_granted = True
 
@@ -126,7 +143,9 @@ class ReadingEnd:
         self._since += seconds
 
     def has_come(self, now: float, lease: ClientLease) -> bool:
-        """Whether a client that is done may end: with the dispatcher's word, or when there is none for too long."""
+        """Whether a client that is done may end: with the dispatcher's word, or when
+        there is none for too long.
+        """
         if not self.has_begun:
             self.has_begun, self._since = True, now
             self._beat = self._speak(now)

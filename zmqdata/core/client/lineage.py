@@ -1,7 +1,8 @@
-"""The client's side of lineage that travels in-band: what it knows of each task, and so where its iteration stands.
+"""The client's side of lineage that travels in-band: what it knows of each task, and so
+where its iteration stands.
 
-Pure bookkeeping. What workers tell, and when, is ``core.worker.lineage``'s; what was handed out is counted by
-``core.client.tasks``.
+Pure bookkeeping. What workers tell, and when, is ``core.worker.lineage``'s; what was
+handed out is counted by ``core.client.tasks``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from zmqdata.splits import Split
 
 @dataclass
 class KeptTask:
-    """What is known of a task. ``ledger`` holds entries that it has started, per source, the last one cut.
+    """What is known of a task. ``ledger`` holds entries that it has started, per
+    source, the last one cut.
 
     ``decisions``: which elements its operations have left out, and which not.
     """
@@ -56,34 +58,49 @@ class LineageKept:
             delivered: the elements of it that will not be made again.
 
         Returns:
-            Whether nothing is missing: entries that nobody needs any more were given up before they were told here, and
-            then only the dispatcher can say which splits these were.
+            Whether nothing is missing: entries that nobody needs any more were given up
+            before they were told here, and then only the dispatcher can say which
+            splits these were.
         """
         task = self.tasks.get(news.task)
         if task is None:
             if news.origin is None:
                 return True  # it can not be: a stream begins with everything
-            ledger = [Ledger(list(entries), base) for base, entries in zip(news.bases, news.ledger, strict=False)]
+            ledger = [
+                Ledger(list(entries), base)
+                for base, entries in zip(news.bases, news.ledger, strict=False)
+            ]
             task = self.tasks[news.task] = KeptTask(news.origin, ledger)
             is_complete = not any(news.bases)
         else:
             told = enumerate(zip(task.ledger, news.bases, news.ledger, strict=False))
-            joined = [self._join(source, *one, begins=news.origin is not None) for source, one in told]
+            joined = [
+                self._join(source, *one, begins=news.origin is not None) for source, one in told
+            ]
             is_complete = all(joined)
         if news.origin is not None:
             task.origin = news.origin
         task.decisions.take(news.first_decision, news.decisions)
-        # One that lacks something, taken while all was made again, does not replace one that does not.
-        known = {state.number: state for state in (*task.states, *news.states) if _is_complete(state, task)}
+        # One that lacks something, taken while all was made again, does not replace one
+        # that does not.
+        known = {
+            state.number: state
+            for state in (*task.states, *news.states)
+            if _is_complete(state, task)
+        }
         task.states = [known[number] for number in sorted(known)]
         self.trim(news.task, delivered)
         return is_complete
 
-    def _join(self, source: int, ledger: Ledger, first: int, entries: Sequence[Split], *, begins: bool) -> bool:
-        """Puts what is known and what is told together; False when something between them may be missing.
+    def _join(
+        self, source: int, ledger: Ledger, first: int, entries: Sequence[Split], *, begins: bool
+    ) -> bool:
+        """Puts what is known and what is told together; False when something between
+        them may be missing.
 
-        One of them may go further back, and one may go further. The last entry that is known was told as far as it was
-        started: a host whose stream ``begins`` behind it does not say how much of it was started after that.
+        One of them may go further back, and one may go further. The last entry that is
+        known was told as far as it was started: a host whose stream ``begins`` behind
+        it does not say how much of it was started after that.
         """
         is_complete = first < ledger.length or (first == ledger.length and not (begins and first))
         if not entries:
@@ -95,7 +112,9 @@ class LineageKept:
         both = min(ledger.length, first + len(entries)) - 1
         if both >= max(first, ledger.base):
             ledger.entries[both - ledger.base] = max(
-                ledger.entries[both - ledger.base], entries[both - first], key=lambda split: split.stop
+                ledger.entries[both - ledger.base],
+                entries[both - first],
+                key=lambda split: split.stop,
             )
         ledger.entries += entries[ledger.length - first :]
         if first < ledger.base:
@@ -113,7 +132,9 @@ class LineageKept:
             self.tasks[task].total = total
 
     def trim(self, task: int, delivered: RangeSet) -> None:
-        """Forgets the states from which nothing will be made again, and the entries that none of the others needs."""
+        """Forgets the states from which nothing will be made again, and the entries
+        that none of the others needs.
+        """
         kept = self.tasks[task]
         if not kept.states:
             return
@@ -163,7 +184,9 @@ class LineageKept:
             poisoned=kept.origin.poisoned,
         )
 
-    def _states(self, kept: KeptTask, delivered: RangeSet, total: int | None) -> tuple[m.TaskState, ...]:
+    def _states(
+        self, kept: KeptTask, delivered: RangeSet, total: int | None
+    ) -> tuple[m.TaskState, ...]:
         """Those that are of use; all where it takes what other clients know to tell."""
         if kept.states and delivered.covers(0, kept.states[0].number):
             return useful_states(kept.states, delivered, total)
@@ -174,5 +197,7 @@ def _is_complete(state: m.TaskState, task: KeptTask) -> bool:
     """Whether all that is needed to go on from a state is there."""
     if not state.number:
         return False  # whoever makes the first element next begins at the beginning
-    splits = all(ledger.base <= need for ledger, need in zip(task.ledger, state.needs, strict=False))
+    splits = all(
+        ledger.base <= need for ledger, need in zip(task.ledger, state.needs, strict=False)
+    )
     return splits and task.decisions.base <= state.decisions

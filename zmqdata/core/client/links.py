@@ -1,4 +1,5 @@
-"""The client's ends of the links to its workers: asking for them, counting what arrives, replacing broken ones.
+"""The client's ends of the links to its workers: asking for them, counting what
+arrives, replacing broken ones.
 
 What the messages on a link mean is the consumer core's affair.
 """
@@ -16,24 +17,34 @@ from zmqdata.errors import ResourceExhaustedError
 
 REPEAT = 1.0
 VOUCHING = 4
-"""So many workers at a time are asked to tell the dispatcher that they hear us, while it answers us. If thousands told
-of all always, it would be busy with nothing else; and when it does not answer, nobody knows which of them it hears.
+"""So many workers at a time are asked to tell the dispatcher that they hear us, while
+it answers us. If thousands told of all always, it would be busy with nothing else; and
+when it does not answer, nobody knows which of them it hears.
 """
 STALE_LINK = 30.0
-"""Seconds after which messages that were sent and have not come count as lost, though nothing says that they are.
+"""Seconds after which messages that were sent and have not come count as lost, though
+nothing says that they are.
 
-A gap or a broken connection is noticed at once, and ZeroMQ's heartbeats find a connection on which nothing passes; so
-this is for the last message before a pause, dropped by something between two living ends. It cannot be told from
-one that is on its way: messages arrive whole, and one of some hundred megabytes takes that long on a slow network. To
-be wrong costs sending it again, which would never end if the time were too short.
+A gap or a broken connection is noticed at once, and ZeroMQ's heartbeats find a
+connection on which nothing passes; so this is for the last message before a pause,
+dropped by something between two living ends. It cannot be told from one that is on its
+way: messages arrive whole, and one of some hundred megabytes takes that long on a slow
+network. To be wrong costs sending it again, which would never end if the time were too
+short.
 """
 NOTE_AGAIN = 10.0
 LAPSE = 10.0
-"""Seconds after which a refusal says nothing any more: a worker is asked each second, and has not answered since."""
+"""Seconds after which a refusal says nothing any more: a worker is asked each second,
+and has not answered since.
+"""
 SILENT = 20.0
-"""Seconds without a word of a worker after which it counts as out of reach. Longer than it takes to find it dead."""
+"""Seconds without a word of a worker after which it counts as out of reach. Longer than
+it takes to find it dead.
+"""
 INCOMPLETE = 60.0
-"""Seconds in which nothing comes over a link that has been promised, after which its worker is out of reach, too."""
+"""Seconds in which nothing comes over a link that has been promised, after which its
+worker is out of reach, too.
+"""
 
 
 @dataclass(frozen=True)
@@ -49,11 +60,13 @@ class LinkProfile:
 
 @dataclass
 class ReadLink:
-    """The link to one worker. ``seen`` is the number of its last message; ``shares``: its memory is mapped.
+    """The link to one worker. ``seen`` is the number of its last message; ``shares``:
+    its memory is mapped.
 
-    ``progress`` is when it was last known to lack nothing, ``asked`` and ``granted`` when we last spoke. ``refused``:
-    since when the worker cannot have one more, as it said at ``refusal`` last, and ``reason`` why; ``noted``: when that
-    was last said. ``patience``: how long one message may be on its way.
+    ``progress`` is when it was last known to lack nothing, ``asked`` and ``granted``
+    when we last spoke. ``refused``: since when the worker cannot have one more, as it
+    said at ``refusal`` last, and ``reason`` why; ``noted``: when that was last said.
+    ``patience``: how long one message may be on its way.
     """
 
     name: str
@@ -75,7 +88,9 @@ class ReadLink:
 
 @dataclass
 class Reach:
-    """When a worker was last ``heard``, and when all that it had sent was ``complete``."""
+    """When a worker was last ``heard``, and when all that it had sent was
+    ``complete``.
+    """
 
     heard: float
     complete: float
@@ -91,7 +106,10 @@ class ReadLinks:
     """
 
     def __init__(
-        self, profile: LinkProfile, do: Callable[[object], None], streams: Callable[[str], tuple[m.StreamGrant, ...]]
+        self,
+        profile: LinkProfile,
+        do: Callable[[object], None],
+        streams: Callable[[str], tuple[m.StreamGrant, ...]],
     ) -> None:
         self.profile = profile
         self._ticket = 0
@@ -107,7 +125,9 @@ class ReadLinks:
         self.asks = 0
 
     def tend(self, wanted: Iterable[str], now: float, ticket: int = 0) -> None:
-        """Has a link to each of the wanted addresses, and to no other. The ticket shows workers what we read."""
+        """Has a link to each of the wanted addresses, and to no other. The ticket shows
+        workers what we read.
+        """
         wanted, self._ticket = set(wanted), ticket
         for address in [address for address in self.by_address if address not in wanted]:
             self._drop(self.by_address[address])
@@ -120,7 +140,8 @@ class ReadLinks:
                 self._grant_all(link, now)
 
     def tick(self, now: float, pause: float = REPEAT, all_vouch: bool = False) -> None:
-        """Repeats asks and grants after a ``pause`` without any; so often other workers are asked to vouch for us.
+        """Repeats asks and grants after a ``pause`` without any; so often other workers
+        are asked to vouch for us.
 
         ``all_vouch``: all of them are, at once.
         """
@@ -148,8 +169,12 @@ class ReadLinks:
         sent = now if link.address in self._vouching else 0.0
         self._do(c.Send(link.address, self._grant(link, self._streams(link.address), sent)))
 
-    def _grant(self, link: ReadLink, streams: tuple[m.StreamGrant, ...], sent: float = 0.0) -> m.Grant:
-        return m.Grant(link.name, link.seen, streams, len(self.by_address), link.shares, self.asks, sent)
+    def _grant(
+        self, link: ReadLink, streams: tuple[m.StreamGrant, ...], sent: float = 0.0
+    ) -> m.Grant:
+        return m.Grant(
+            link.name, link.seen, streams, len(self.by_address), link.shares, self.asks, sent
+        )
 
     # --- making and dropping
 
@@ -163,7 +188,12 @@ class ReadLinks:
         link.asked = now
         who = self.profile
         told = (who.host, who.transports, who.reader, who.process, self._ticket)
-        self._do(c.Send(link.address, m.OpenLink(who.client, link.name, link.replaces, link.have_through, *told)))
+        self._do(
+            c.Send(
+                link.address,
+                m.OpenLink(who.client, link.name, link.replaces, link.have_through, *told),
+            )
+        )
 
     def _forget(self, link: ReadLink) -> None:
         del self.by_address[link.address], self.by_name[link.name]
@@ -177,13 +207,16 @@ class ReadLinks:
 
     def _replace(self, link: ReadLink, reason: str, now: float) -> None:
         """Opens a new link that begins after the last message seen on the old one."""
-        self._do(c.LogLine("debug", f"link to {link.address} is broken ({reason}): opening a new one"))
+        self._do(
+            c.LogLine("debug", f"link to {link.address} is broken ({reason}): opening a new one")
+        )
         self._forget(link)
         if link.opened:
             fresh = self._make(link.address, link.name, link.seen)
         else:
             fresh = self._make(link.address, link.replaces, link.have_through)
-        # A new link at once, unless the one before was as young: then with the next repetition.
+        # A new link at once, unless the one before was as young: then with the next
+        # repetition.
         fresh.asked, fresh.patience = now, link.patience
         if now - link.asked >= REPEAT:
             self._ask(fresh, now)
@@ -191,7 +224,9 @@ class ReadLinks:
     # --- who is out of reach
 
     def unreached(self, now: float) -> tuple[str, ...]:
-        """The addresses of workers from which nothing comes, though something should."""
+        """The addresses of workers from which nothing comes, though something
+        should.
+        """
         return tuple(
             address
             for address, reach in self._reach.items()
@@ -217,7 +252,9 @@ class ReadLinks:
     # --- what workers and sockets say
 
     def opened(self, message: m.LinkOpened, now: float) -> None:
-        """The worker has bound a socket for a link: connect, and say what may be sent."""
+        """The worker has bound a socket for a link: connect, and say what may be
+        sent.
+        """
         link = self.by_name.get(message.link)
         if link is not None and not link.opened:
             self._note_sign(link, now)
@@ -250,12 +287,26 @@ class ReadLinks:
                 link.refusal = now
             if link.noted is None or now - link.noted >= NOTE_AGAIN:
                 link.noted = now
-                self._do(c.LogLine("warning", f"worker {link.address} refuses a link: {message.text}; trying again"))
+                self._do(
+                    c.LogLine(
+                        "warning",
+                        f"worker {link.address} refuses a link: {message.text}; trying again",
+                    )
+                )
 
     def refused_for(self, seconds: float, now: float) -> ReadLink | None:
-        """A link that a worker has refused for so long, and still does; None when there is none."""
-        asking = [link for link in self.by_address.values() if not link.opened and now - link.refusal < LAPSE]
-        return next((link for link in asking if link.refused is not None and now - link.refused >= seconds), None)
+        """A link that a worker has refused for so long, and still does; None when there
+        is none.
+        """
+        asking = [
+            link
+            for link in self.by_address.values()
+            if not link.opened and now - link.refusal < LAPSE
+        ]
+        return next(
+            (link for link in asking if link.refused is not None and now - link.refused >= seconds),
+            None,
+        )
 
     def broken(self, event: c.LinkBroken, now: float) -> None:
         """The connection of a link is gone."""
@@ -264,7 +315,9 @@ class ReadLinks:
             self._replace(link, event.reason, now)
 
     def reject(self, event: c.Arrived, reason: str, now: float) -> None:
-        """The message counted last should not have been sent: its link is broken before it, and it counts as unseen."""
+        """The message counted last should not have been sent: its link is broken before
+        it, and it counts as unseen.
+        """
         link = self.by_name[event.link]
         link.seen -= 1
         self._replace(link, reason, now)
@@ -278,12 +331,15 @@ class ReadLinks:
         if message.sent <= link.seen:
             link.progress = now
         elif now - link.progress >= link.patience:
-            # It may have been a large block on a slow cable: that must not be begun anew for ever.
+            # It may have been a large block on a slow cable: that must not be begun
+            # anew for ever.
             link.patience *= 2
             self._replace(link, f"{message.sent - link.seen} messages never arrived", now)
 
     def count(self, event: c.Arrived, now: float) -> bool:
-        """Counts a message; False when it is an old one, or there is a gap before it."""
+        """Counts a message; False when it is an old one, or there is a gap before
+        it.
+        """
         link, number = self.by_name.get(event.link), event.header.number
         if link is None or number <= link.seen:
             return False

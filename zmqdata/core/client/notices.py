@@ -1,4 +1,5 @@
-"""What the person at a training loop is told: who is silent, what is missing, what is gone. Texts, and when.
+"""What the person at a training loop is told: who is silent, what is missing, what is
+gone. Texts, and when.
 
 What is done about it is decided by the consumer core.
 """
@@ -75,7 +76,9 @@ class Notices:
         self._kept.clear()
 
     def _say_to_reader(self, level: str, text: str) -> None:
-        """Says it once somebody reads: an iterator on which a state is loaded next has no use for it."""
+        """Says it once somebody reads: an iterator on which a state is loaded next has
+        no use for it.
+        """
         note = c.LogLine(level, text)
         if self._wanted:
             self._do(note)
@@ -83,28 +86,37 @@ class Notices:
             self._kept.append(note)
 
     def joined(self, opened: m.IterationOpened, goes_on: bool = False) -> None:
-        """Tells what others have read before, when it is read from here, unless it goes on."""
+        """Tells what others have read before, when it is read from here, unless it goes
+        on.
+        """
         self.awaited = ""
         if goes_on:
             return
         if self.reader.consumer_index is not None:
             if opened.step:
                 who = f"consumer {self.reader.consumer_index} of job {self.job!r}"
-                self._say_to_reader("info", f"{who} goes on at step {opened.step}, where the one before it was")
+                self._say_to_reader(
+                    "info", f"{who} goes on at step {opened.step}, where the one before it was"
+                )
         elif opened.delivered and (opened.finished or not opened.shared):
             rest = "nothing is left" if opened.finished else "this client gets the rest"
             text = (
-                f"job {self.job!r}, repetition {self.repetition}: {opened.delivered} elements were delivered "
-                f"before this client joined; {rest}. Use another job_name to read it again from the beginning"
+                f"job {self.job!r}, repetition {self.repetition}: {opened.delivered} elements were "
+                "delivered "
+                f"before this client joined; {rest}. Use another job_name to read it again from "
+                "the beginning"
             )
             self._say_to_reader("warning", text)
 
     def given_up(self, why: str, held: int, unreported: int) -> None:
-        """Tells that others were given what this client had, and that it joins again."""
+        """Tells that others were given what this client had, and that it joins
+        again.
+        """
         text = f"the dispatcher had given up this client of job {self.job!r}, which joins again: {why} "
         if self.reader.consumer_index is None:
             text += (
-                f"{held} elements that it held go to others; so do {unreported} that it had handed out and could not "
+                f"{held} elements that it held go to others; so do {unreported} that it had handed "
+                "out and could not "
                 "report"
             )
         else:
@@ -123,45 +135,58 @@ class Notices:
         if skipped > self._told_skipped and now - self._said >= WAITING_AFTER:
             self._said, fresh, self._told_skipped = now, skipped - self._told_skipped, skipped
             text = (
-                f"{fresh} elements fell out of the cross-trainer cache of job {self.job!r} before trainer "
+                f"{fresh} elements fell out of the cross-trainer cache of job {self.job!r} before "
+                "trainer "
                 f"{self.reader.trainer_id!r} read them: others are faster. Give workers a larger "
                 "cross_trainer_cache_size_bytes, or this training job more time"
             )
             self._do(c.LogLine("warning", text))
 
     def tell_poison(self, task_list: m.TaskList) -> None:
-        """Has what workers leave out because it brings them down in the iterator's quarantine, each element once."""
+        """Has what workers leave out because it brings them down in the iterator's
+        quarantine, each element once.
+        """
         for element in task_list.left_out:
             if element not in self._poison:
                 self._poison.add(element)
                 self._do(c.NoteLeftOut(element))
 
     def tell_left_out(self) -> None:
-        """Tells, at the end, how many elements are missing because the pipeline leaves out what fails."""
+        """Tells, at the end, how many elements are missing because the pipeline leaves
+        out what fails.
+        """
         missing, self.left_out = sum(self.left_out.values()), {}
         if missing:
             text = (
-                f"job {self.job!r}, repetition {self.repetition}, is over without {missing} elements that workers "
-                f"could not make, as {self._why_left_out(missing)}. Which and why is in the logs of the workers; "
+                f"job {self.job!r}, repetition {self.repetition}, is over without {missing} "
+                "elements that workers "
+                f"could not make, as {self._why_left_out(missing)}. Which and why is in the logs "
+                "of the workers; "
                 "zmqdata status --worker ADDRESS shows the newest of running tasks"
             )
             self._do(c.LogLine("warning", text))
 
     def _why_left_out(self, missing: int) -> str:
-        """Who wanted it so. Only elements that bring a worker down are known one by one: copies leave out the same."""
+        """Who wanted it so. Only elements that bring a worker down are known one by
+        one: copies leave out the same.
+        """
         poison = len(self._poison)
         if not poison:
             return "the pipeline wants it (on_error='skip')"
         others = "" if missing <= poison else " or the pipeline (on_error='skip')"
         return (
-            f"the job (on_poison='skip'){others} wants it; {poison} that bring their worker down are in the "
+            f"the job (on_poison='skip'){others} wants it; {poison} that bring their worker down "
+            "are in the "
             "iterator's quarantine"
         )
 
     def ended_alone(self, silence: float, unreported: int) -> None:
-        """Tells that nobody has said whether others that read the job had all that they held, or knows what we had."""
+        """Tells that nobody has said whether others that read the job had all that they
+        held, or knows what we had.
+        """
         text = (
-            f"no answer from the dispatcher at {self.service} for {silence:.0f} s at the end of job {self.job!r}, "
+            f"no answer from the dispatcher at {self.service} for {silence:.0f} s at the end of "
+            f"job {self.job!r}, "
             f"repetition {self.repetition}: what other readers held that have died is missing here"
         )
         if unreported:
@@ -175,17 +200,23 @@ class Notices:
             self._starving += seconds
 
     def is_too_silent(self, now: float) -> str:
-        """Why there is no point in waiting for the dispatcher any longer, if there is none."""
+        """Why there is no point in waiting for the dispatcher any longer, if there is
+        none.
+        """
         silence = now - self.heard
         if silence < self.patience:
             return ""
         return (
             f"The dispatcher at {self.service} has not answered for {silence:.0f} s "
-            f"(dispatcher_timeout={self.patience:g} s). Is it running, and can this machine reach it?"
+            f"(dispatcher_timeout={self.patience:g} s). Is it running, and can this machine reach "
+            "it?"
         )
 
-    def complain(self, now: float, opened: bool, held: bool, reading: Reading, tasks: m.TaskList) -> float:
-        """Tells what is waited for, every ten seconds; returns for how long the training loop has waited.
+    def complain(
+        self, now: float, opened: bool, held: bool, reading: Reading, tasks: m.TaskList
+    ) -> float:
+        """Tells what is waited for, every ten seconds; returns for how long the
+        training loop has waited.
 
         ``held``: whether elements may be handed out.
         """
@@ -193,18 +224,30 @@ class Notices:
         came, self._passed = reading.passed.count != self._passed, reading.passed.count
         idle = (opened or bool(self.awaited)) and not (came or (reading.waiting and held))
         self._starving = (self._starving if self._starving is not None else now) if idle else None
-        silence, starved = now - self.heard, now - self._starving if self._starving is not None else 0.0
+        silence, starved = (
+            now - self.heard,
+            now - self._starving if self._starving is not None else 0.0,
+        )
         late = silence >= SAY_SO_AFTER or starved >= WAITING_AFTER
         if late and now - self._said >= WAITING_AFTER:
             self._said = now
-            self._do(c.LogLine("warning", self._what_is_missing(silence, starved, held, reading, tasks)))
+            self._do(
+                c.LogLine("warning", self._what_is_missing(silence, starved, held, reading, tasks))
+            )
         return starved
 
-    def _what_is_missing(self, silence: float, starved: float, held: bool, reading: Reading, tasks: m.TaskList) -> str:
+    def _what_is_missing(
+        self, silence: float, starved: float, held: bool, reading: Reading, tasks: m.TaskList
+    ) -> str:
         if silence >= SAY_SO_AFTER:
-            lease = "" if held else "; until it answers nothing is handed out, as others may have been given it"
+            lease = (
+                ""
+                if held
+                else "; until it answers nothing is handed out, as others may have been given it"
+            )
             return (
-                f"no answer from the dispatcher at {self.service} for {silence:.0f} s; still trying "
+                f"no answer from the dispatcher at {self.service} for {silence:.0f} s; still "
+                "trying "
                 f"(dispatcher_timeout={self.patience:g} s){lease}"
             )
         if self.awaited:
@@ -216,6 +259,10 @@ class Notices:
             names = ", ".join(map(str, plan.missing))
             return f"waiting for {starved:.0f} s for consumer {names} of job {self.job}, who is not there"
         places = [reading.tasks[number].place for number in reading.unended]
-        rest = "readers that are silent now" if tasks.tasks and tasks.closed else "the end of the iteration"
+        rest = (
+            "readers that are silent now"
+            if tasks.tasks and tasks.closed
+            else "the end of the iteration"
+        )
         names = ", ".join(sorted({place.address or "a new host" for place in places})) or rest
         return f"waiting for elements for {starved:.0f} s, from {names}"

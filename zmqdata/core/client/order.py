@@ -1,11 +1,15 @@
-"""How a client that goes on from a state gets elements again in the order in which they were handed out the first time.
+"""How a client that goes on from a state gets elements again in the order in which they
+were handed out the first time.
 
-An operation behind the iterator had taken them and goes back to before them. Blocks that are not due wait here.
+An operation behind the iterator had taken them and goes back to before them. Blocks
+that are not due wait here.
 
-What a client has handed out: of each task, and in which order since the oldest place that somebody may go back to.
+What a client has handed out: of each task, and in which order since the oldest place
+that somebody may go back to.
 
-Operations behind an iterator that hold elements back note places, to which they go back to get those elements again.
-A place is the number of elements that were handed out before it.
+Operations behind an iterator that hold elements back note places, to which they go back
+to get those elements again. A place is the number of elements that were handed out
+before it.
 """
 
 from __future__ import annotations
@@ -19,13 +23,16 @@ from zmqdata.errors import FailedPreconditionError
 from zmqdata.messages import Block
 
 Run = tuple[int, int, int]
-"""Task or its index, first and stop: elements that were handed out one after the other."""
+"""Task or its index, first and stop: elements that were handed out one after the other.
+"""
 Runs = list[Run]
 
 
 @dataclass
 class HeldBlock:
-    """A block that waits, from its ``skip``-th element on. ``turn``: as which it has come."""
+    """A block that waits, from its ``skip``-th element on. ``turn``: as which it has
+    come.
+    """
 
     header: Block
     content: object
@@ -42,18 +49,21 @@ class HeldBlock:
 
 
 DuePart = tuple[Block, object, int, int]
-"""A block with its content, and from which to before which of its elements it is due."""
+"""A block with its content, and from which to before which of its elements it is due.
+"""
 
 
 class Ordering:
     """Blocks that wait for their turn.
 
-    A task sends its elements in the order of their numbers, so what is due of it comes before anything else of it.
-    Elements that do not come, because somebody else has them, are waited for until the task is known to go on without.
+    A task sends its elements in the order of their numbers, so what is due of it comes
+    before anything else of it. Elements that do not come, because somebody else has
+    them, are waited for until the task is known to go on without.
 
     Args:
         order: the runs in which elements must come first.
-        indices: the index of each task, where it is known: before the first block of a task it is.
+        indices: the index of each task, where it is known: before the first block of a
+            task it is.
     """
 
     def __init__(self, order: Iterable[Run], indices: Mapping[int, int]) -> None:
@@ -69,7 +79,9 @@ class Ordering:
     def add(self, task: int, header: Block, content: object) -> None:
         """Takes a block of a task."""
         index = self._indices.get(task, -1)
-        self._held.setdefault(index, deque()).append(HeldBlock(header, content, header.skip, self._turn))
+        self._held.setdefault(index, deque()).append(
+            HeldBlock(header, content, header.skip, self._turn)
+        )
         self._turn += 1
         self._ended.discard(index)
 
@@ -78,7 +90,9 @@ class Ordering:
         self._ended.add(self._indices.get(task, -1))
 
     def due(self) -> Iterator[DuePart]:
-        """What can be delivered now: what is due in its order, and behind that everything as it has come."""
+        """What can be delivered now: what is due in its order, and behind that
+        everything as it has come.
+        """
         while self._runs:
             index, _, stop = self._runs[0]
             held = self._held.get(index)
@@ -90,7 +104,9 @@ class Ordering:
                 self._runs.popleft()
             else:
                 yield self._take(held, min(stop, held[0].stop))
-        rest = sorted((block for held in self._held.values() for block in held), key=lambda block: block.turn)
+        rest = sorted(
+            (block for held in self._held.values() for block in held), key=lambda block: block.turn
+        )
         self._held.clear()
         yield from [(block.header, block.content, block.skip, block.header.count) for block in rest]
 
@@ -104,13 +120,20 @@ class Ordering:
         return part
 
 
-def can_come_again(delivered: Mapping[int, RangeSet], order: Iterable[tuple[int, int, int]]) -> bool:
-    """Whether elements will come in an order again: each task sends what was not delivered by its numbers.
+def can_come_again(
+    delivered: Mapping[int, RangeSet], order: Iterable[tuple[int, int, int]]
+) -> bool:
+    """Whether elements will come in an order again: each task sends what was not
+    delivered by its numbers.
 
     >>> can_come_again({7: RangeSet([(0, 4)])}, [(7, 4, 6), (8, 0, 2), (7, 6, 9)]), can_come_again({}, [(7, 4, 6)])
     (True, False)
     """
-    lacking = {task: ranges.missing(0, ranges.ranges[-1][1] + 1)[0][0] for task, ranges in delivered.items() if ranges}
+    lacking = {
+        task: ranges.missing(0, ranges.ranges[-1][1] + 1)[0][0]
+        for task, ranges in delivered.items()
+        if ranges
+    }
     for task, first, stop in order:
         if lacking.get(task, 0) != first:
             return False
@@ -133,7 +156,9 @@ class HandedOut:
         self._oldest = 0  # the place at which the runs begin
 
     def others_had(self, task: int, ranges: Iterable[tuple[int, int]]) -> None:
-        """Counts what was handed out, by anybody, but for what somebody may go back to here."""
+        """Counts what was handed out, by anybody, but for what somebody may go back to
+        here.
+        """
         held = RangeSet((first, end) for number, first, end in self._runs if number == task)
         for first, stop in ranges:
             self.of(task).update(held.missing(first, stop))
@@ -161,9 +186,13 @@ class HandedOut:
                 self._runs.appendleft((task, first + taken, stop))
 
     def at(self, place: int) -> tuple[dict[int, RangeSet], Runs]:
-        """What had been handed out of each task at a place, and in which runs the rest was since then."""
+        """What had been handed out of each task at a place, and in which runs the rest
+        was since then.
+        """
         if place < self._oldest:
-            raise FailedPreconditionError(f"nobody can go back to place {place}, only to {self._oldest} and later ones")
+            raise FailedPreconditionError(
+                f"nobody can go back to place {place}, only to {self._oldest} and later ones"
+            )
         delivered = {task: ranges.copy() for task, ranges in self.settled.items()}
         left, since = place - self._oldest, []
         for task, first, stop in self._runs:

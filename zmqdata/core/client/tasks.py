@@ -1,7 +1,8 @@
-"""What a client reads of each task: what it may be sent, what has come, what was handed out and reported.
+"""What a client reads of each task: what it may be sent, what has come, what was handed
+out and reported.
 
-The consumer core talks with the dispatcher; links are kept by ``core.client.links``; in which order a numbered consumer
-reads is ``core.client.coordinated``'s affair.
+The consumer core talks with the dispatcher; links are kept by ``core.client.links``; in
+which order a numbered consumer reads is ``core.client.coordinated``'s affair.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ Grants = dict[str, list[m.StreamGrant]]
 
 @dataclass
 class ReadTask:
-    """A task as this client sees it, remembered for good: a late message must not make it begin anew.
+    """A task as this client sees it, remembered for good: a late message must not make
+    it begin anew.
 
-    ``received`` covers all attempts; the window belongs to the current one, as does ``first``, the number that its
-    stream begins with. ``waiting`` counts elements received and not handed out. ``listed``: whether the task list names
-    it. ``total``: how many elements it has, once that is known.
+    ``received`` covers all attempts; the window belongs to the current one, as does
+    ``first``, the number that its stream begins with. ``waiting`` counts elements
+    received and not handed out. ``listed``: whether the task list names it. ``total``:
+    how many elements it has, once that is known.
     """
 
     place: m.TaskPlace
@@ -41,7 +44,9 @@ class ReadTask:
 
 @dataclass(frozen=True)
 class Report:
-    """What was handed out since the report before. ``marks``: attempt and count in its stream, per task."""
+    """What was handed out since the report before. ``marks``: attempt and count in its
+    stream, per task.
+    """
 
     number: int
     delivered: dict[int, RangeSet]
@@ -52,13 +57,15 @@ class Reading:
     """All tasks that a client reads, in whatever order their blocks arrive.
 
     Args:
-        max_outstanding: most elements that each stream may have on its way; None: as its window says.
+        max_outstanding: most elements that each stream may have on its way; None: as
+            its window says.
         do: takes the commands that result.
 
     Attributes:
         passed: what was handed out, and in which order.
         views: the order in which a numbered consumer reads tasks.
-        ordering: blocks that wait, while elements have to come in the order that a state tells.
+        ordering: blocks that wait, while elements have to come in the order that a
+            state tells.
     """
 
     views: tuple[m.View, ...] = ()
@@ -85,7 +92,9 @@ class Reading:
         task = self.tasks.get(number)
         if task is None:
             place = m.TaskPlace(number, 0, "", "")
-            task = self.tasks[number] = ReadTask(place, CreditWindow(self._max_outstanding, self._first_elements))
+            task = self.tasks[number] = ReadTask(
+                place, CreditWindow(self._max_outstanding, self._first_elements)
+            )
         return task
 
     @property
@@ -97,7 +106,9 @@ class Reading:
         """The iteration is open. ``step``: where a numbered consumer goes on."""
 
     def list(self, task_list: m.TaskList) -> None:
-        """Takes the tasks that may still give elements, in place of those listed before."""
+        """Takes the tasks that may still give elements, in place of those listed
+        before.
+        """
         places = task_list.tasks
         listed = {place.task for place in places}
         for number, task in self.tasks.items():
@@ -117,7 +128,9 @@ class Reading:
         self.unended.discard(task.place.task)
 
     def move(self, task: ReadTask, place: m.TaskPlace) -> None:
-        """The task goes on elsewhere: what its old host still sends does not count, and credit begins anew."""
+        """The task goes on elsewhere: what its old host still sends does not count, and
+        credit begins anew.
+        """
         if place.attempt != task.place.attempt:
             task.window = task.window.renewed()
             task.first = self._first_lacking(task)
@@ -131,17 +144,27 @@ class Reading:
         task.place = place
 
     def _first_lacking(self, task: ReadTask) -> int:
-        """The number from which on elements of a task are wanted, where that is not said by somebody else."""
+        """The number from which on elements of a task are wanted, where that is not
+        said by somebody else.
+        """
         return 0
 
     # --- elements
 
     def current(self, header: m.OnLink) -> ReadTask | None:
-        """The task of a message, unless it comes from an attempt that does not count."""
+        """The task of a message, unless it comes from an attempt that does not
+        count.
+        """
         task = self.tasks.get(header.task)
         if task is not None and header.attempt < task.place.attempt and isinstance(header, m.Block):
-            self.repeats += header.count - header.skip  # somebody else makes them again, or has already
-        return task if task is not None and task.listed and task.place.attempt == header.attempt else None
+            self.repeats += (
+                header.count - header.skip
+            )  # somebody else makes them again, or has already
+        return (
+            task
+            if task is not None and task.listed and task.place.attempt == header.attempt
+            else None
+        )
 
     def end(self, task: ReadTask, total: int) -> None:
         """Everything made of a task, which is so much, has been given to somebody."""
@@ -152,11 +175,14 @@ class Reading:
             self._deliver_in_order(self.ordering)
 
     def take(self, task: ReadTask, header: m.Block, content: object) -> str:
-        """Takes a block that arrived; the text says what is wrong with one that should not have been sent."""
+        """Takes a block that arrived; the text says what is wrong with one that should
+        not have been sent.
+        """
         first, stop = header.first + header.skip, header.first + header.count
         task.ended = False
         self.unended.add(header.task)
-        # Blocks are given whole to one client: a block that came before over a broken link came before as a whole.
+        # Blocks are given whole to one client: a block that came before over a broken
+        # link came before as a whole.
         if not task.received.missing(first, stop):
             self.repeats += stop - first
             return ""
@@ -169,7 +195,9 @@ class Reading:
         return ""
 
     def _arrived(self, header: m.Block, content: object) -> None:
-        """Does with a block what is to be done with it: here, delivers it at once, unless an order is to be kept."""
+        """Does with a block what is to be done with it: here, delivers it at once,
+        unless an order is to be kept.
+        """
         if self.ordering is None:
             self._deliver(header, content, header.skip, header.count)
         else:
@@ -194,13 +222,17 @@ class Reading:
         window = task.window
         window.breaches += 1
         return (
-            f"task {header.task} has sent {header.count - header.skip} elements of {header.size} bytes after "
-            f"{window.received} of {window.received_bytes}, more than was granted ({window.told_elements} of "
+            f"task {header.task} has sent {header.count - header.skip} elements of {header.size} "
+            "bytes after "
+            f"{window.received} of {window.received_bytes}, more than was granted "
+            f"({window.told_elements} of "
             f"{window.told_bytes})"
         )
 
     def hand_out(self, event: c.TakenElements) -> Grants:
-        """Counts what the training loop has taken; returns grants that workers should know at once, by address."""
+        """Counts what the training loop has taken; returns grants that workers should
+        know at once, by address.
+        """
         count = event.stop - event.first
         task = self.tasks[event.task]
         if count:
@@ -222,13 +254,17 @@ class Reading:
         return grants
 
     def _starved(self, task: ReadTask) -> Sequence[ReadTask]:
-        """The tasks of which the training loop could have used more, after it has taken something of one."""
+        """The tasks of which the training loop could have used more, after it has taken
+        something of one.
+        """
         return () if task.waiting else (task,)
 
     # --- where it stands
 
     def settle(self, oldest: int | None) -> None:
-        """Nobody goes back behind the place where so many elements were handed out; None: behind the present one."""
+        """Nobody goes back behind the place where so many elements were handed out;
+        None: behind the present one.
+        """
         self.passed.settle(self.passed.count if oldest is None else oldest)
 
     def settled(self, task: int) -> RangeSet:
@@ -236,7 +272,9 @@ class Reading:
         return self.passed.of(task)
 
     def at(self, place: int) -> tuple[dict[int, RangeSet], Runs, int]:
-        """What had been handed out of each task at a place, in which runs the rest was since, and the step there."""
+        """What had been handed out of each task at a place, in which runs the rest was
+        since, and the step there.
+        """
         return *self.passed.at(place), 0
 
     @property
@@ -253,7 +291,9 @@ class Reading:
 
     def grants(self, address: str) -> tuple[m.StreamGrant, ...]:
         """The grants of all tasks that a worker hosts."""
-        return tuple(self._grant(self.tasks[number]) for number in sorted(self._at.get(address, ())))
+        return tuple(
+            self._grant(self.tasks[number]) for number in sorted(self._at.get(address, ()))
+        )
 
     def _collect_report(self) -> None:
         """Begins a report if something was handed out since the last one."""
@@ -267,13 +307,19 @@ class Reading:
             self._fresh = {}
 
     def next_report(self) -> tuple[int, dict[int, m.Ranges], int]:
-        """What the dispatcher is told now: the number of the report, what it tells, and the step."""
+        """What the dispatcher is told now: the number of the report, what it tells, and
+        the step.
+        """
         self._collect_report()
         return self.report, self.unreported, self.steps
 
     def count_unreported(self) -> int:
-        """How many elements were handed out of which the dispatcher has not said that it knows."""
-        return sum(stop - first for ranges in self.next_report()[1].values() for first, stop in ranges)
+        """How many elements were handed out of which the dispatcher has not said that
+        it knows.
+        """
+        return sum(
+            stop - first for ranges in self.next_report()[1].values() for first, stop in ranges
+        )
 
     @property
     def steps(self) -> int:
@@ -286,7 +332,8 @@ class Reading:
         return 0
 
     def is_over(self, closed: bool) -> bool:
-        """Whether every task has given all it has, and the training loop has taken all that came here.
+        """Whether every task has given all it has, and the training loop has taken all
+        that came here.
 
         ``closed``: whether there will be no further task.
         """

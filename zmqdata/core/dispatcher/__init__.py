@@ -1,1 +1,3 @@
-"""The dispatcher's decisions: `decider` receives events and returns commands, with no socket, clock or file."""
+"""The dispatcher's decisions: `decider` receives events and returns commands, with no
+socket, clock or file.
+"""

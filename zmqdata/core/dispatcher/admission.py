@@ -1,4 +1,6 @@
-"""Whether a client may have what it asks for: every reason to refuse an iteration, with its text."""
+"""Whether a client may have what it asks for: every reason to refuse an iteration, with
+its text.
+"""
 
 from __future__ import annotations
 
@@ -48,18 +50,35 @@ class Admission:
         if long := self._of_names(ask):
             return InvalidArgumentError, long
         if job.save is not None:
-            return InvalidArgumentError, "A save has no clients: begin it with zmqdata.distributed_save()."
+            return (
+                InvalidArgumentError,
+                "A save has no clients: begin it with zmqdata.distributed_save().",
+            )
         if dataset is None:
             return NotFoundError, f"Dataset id {job.dataset_id} not found."
-        # A state begins the job anew: what is left of one of that name makes way, or there is an error of its own.
+        # A state begins the job anew: what is left of one of that name makes way, or
+        # there is an error of its own.
         found = self._of_content(job, dataset) or (None if ask.resume else self._of_name(job))
-        found = self._of_limits(ask) or found or self._of_consumers(ask, dataset) or self._of_dataset(job, dataset)
-        return of_poison(job.on_poison) or found or self._of_repetition(ask) or self._of_workers(ask)
+        found = (
+            self._of_limits(ask)
+            or found
+            or self._of_consumers(ask, dataset)
+            or self._of_dataset(job, dataset)
+        )
+        return (
+            of_poison(job.on_poison) or found or self._of_repetition(ask) or self._of_workers(ask)
+        )
 
     def _of_names(self, ask: m.OpenIteration) -> str:
         """Before anything else: every other text repeats some of them."""
-        given = {"job": ask.job.name, "client": ask.client, "trainer": ask.reader.trainer_id} | structs.asdict(ask.job)
-        return too_long({f"name of a {key}": text for key, text in given.items() if isinstance(text, str)})
+        given = {
+            "job": ask.job.name,
+            "client": ask.client,
+            "trainer": ask.reader.trainer_id,
+        } | structs.asdict(ask.job)
+        return too_long(
+            {f"name of a {key}": text for key, text in given.items() if isinstance(text, str)}
+        )
 
     def _of_limits(self, ask: m.OpenIteration) -> Objection | None:
         is_new = ask.job.name not in self.state.jobs
@@ -70,10 +89,13 @@ class Admission:
         return (ResourceExhaustedError, many) if many else None
 
     def _of_content(self, job: m.JobParameters, dataset: m.DatasetDescription) -> Objection | None:
-        # A dispatcher without a journal gives an id anew when its clients of before are still there
+        # A dispatcher without a journal gives an id anew when its clients of before are
+        # still there
         if not job.fingerprint or job.fingerprint == dataset.fingerprint:
             return None
-        return FailedPreconditionError, changed_content(job.dataset_id, job.fingerprint, dataset.fingerprint)
+        return FailedPreconditionError, changed_content(
+            job.dataset_id, job.fingerprint, dataset.fingerprint
+        )
 
     def _of_name(self, job: m.JobParameters) -> Objection | None:
         existing = self.state.jobs.get(job.name)
@@ -81,13 +103,19 @@ class Admission:
         if not difference:
             return None
         return InvalidArgumentError, (
-            f"Tried to create job with name {job.name}, but found an existing job with different parameters: "
+            f"Tried to create job with name {job.name}, but found an existing job with different "
+            "parameters: "
             f"{difference} Use another job_name, or the same parameters in every client."
         )
 
     def _difference(self, existing: m.JobParameters, asked: m.JobParameters) -> str:
-        # tf.data's text, by which people find this: one trainer's elements are compressed and the other's are not.
-        mismatch = "Data type mismatch. " if existing.cache and existing.compression != asked.compression else ""
+        # tf.data's text, by which people find this: one trainer's elements are
+        # compressed and the other's are not.
+        mismatch = (
+            "Data type mismatch. "
+            if existing.cache and existing.compression != asked.compression
+            else ""
+        )
         pairs = [
             ("processing mode", existing.processing_mode, asked.processing_mode),
             ("number of consumers", existing.num_consumers, asked.num_consumers),
@@ -96,18 +124,26 @@ class Admission:
             ("rule for finite input", existing.finite, asked.finite),
             ("rule for poison", existing.on_poison, asked.on_poison),
             ("cross-trainer cache", _on_or_off(existing.cache), _on_or_off(asked.cache)),
-            ("data transfer", *("local" if one.by_reference else "remote" for one in (existing, asked))),
+            (
+                "data transfer",
+                *("local" if one.by_reference else "remote" for one in (existing, asked)),
+            ),
             ("target workers", existing.target_workers, asked.target_workers),
             ("compression", existing.compression, asked.compression),
             ("save", *("none" if one.save is None else one.save.path for one in (existing, asked))),
             ("dataset", *self._dataset_labels(existing.dataset_id, asked.dataset_id)),
         ]
-        told = [f"Existing {name}: <{one}>; got <{other}>." for name, one, other in pairs if one != other]
+        told = [
+            f"Existing {name}: <{one}>; got <{other}>."
+            for name, one, other in pairs
+            if one != other
+        ]
         return mismatch + " ".join(told)
 
     def _dataset_labels(self, existing: str, asked: str) -> tuple[str, str]:
-        # Two clients that run the same script register the same pipeline as different bytes: the fingerprint decides.
-        # The values that functions hold do not count: among them are a trainer's own arguments.
+        # Two clients that run the same script register the same pipeline as different
+        # bytes: the fingerprint decides. The values that functions hold do not count:
+        # among them are a trainer's own arguments.
         known, other = (self.state.datasets[dataset_id] for dataset_id in (existing, asked))
         structure, functions = _parts_of(known.fingerprint)
         other_structure, other_functions = _parts_of(other.fingerprint)
@@ -122,7 +158,8 @@ class Admission:
             return UnimplementedError, dataset.unsplittable
         if job.cache and dataset.cardinality not in (INFINITE_CARDINALITY, UNKNOWN_CARDINALITY):
             return InvalidArgumentError, (
-                "Cross-trainer caching requires the input dataset to be infinite. The dataset has cardinality "
+                "Cross-trainer caching requires the input dataset to be infinite. The dataset has "
+                "cardinality "
                 f"{dataset.cardinality}; add repeat() before distribute()."
             )
         return None
@@ -130,49 +167,66 @@ class Admission:
     def _of_repetition(self, ask: m.OpenIteration) -> Objection | None:
         if ask.job.cache and ask.repetition:
             return InvalidArgumentError, (
-                "Cross-trainer caching requires infinite datasets and disallows multiple repetitions of the same "
-                f"dataset. Got repetition {ask.repetition} of job {ask.job.name}: read on with the iterator of the "
+                "Cross-trainer caching requires infinite datasets and disallows multiple "
+                "repetitions of the same "
+                f"dataset. Got repetition {ask.repetition} of job {ask.job.name}: read on with the "
+                "iterator of the "
                 "first one, or apply distribute() again."
             )
         return None
 
-    def _of_consumers(self, ask: m.OpenIteration, dataset: m.DatasetDescription) -> Objection | None:
+    def _of_consumers(
+        self, ask: m.OpenIteration, dataset: m.DatasetDescription
+    ) -> Objection | None:
         job, index = ask.job, ask.reader.consumer_index
         if job.num_consumers is None:
             if index is None and job.finite is None:
                 return None
-            return InvalidArgumentError, "consumer_index and finite are for coordinated reads: give num_consumers too."
+            return (
+                InvalidArgumentError,
+                "consumer_index and finite are for coordinated reads: give num_consumers too.",
+            )
         if job.num_consumers < 1 or index is None or not 0 <= index < job.num_consumers:
             return InvalidArgumentError, (
-                f"A coordinated job with num_consumers={job.num_consumers} has consumers 0 to {job.num_consumers - 1}, "
+                f"A coordinated job with num_consumers={job.num_consumers} has consumers 0 to "
+                f"{job.num_consumers - 1}, "
                 f"got consumer_index={index}."
             )
         if job.num_consumers > MOST_CONSUMERS or (job.num_tasks or 0) > MOST_TASKS:
             return ResourceExhaustedError, (
-                f"A job has {MOST_CONSUMERS} consumers and, where its order is promised, {MOST_TASKS} tasks at most; "
+                f"A job has {MOST_CONSUMERS} consumers and, where its order is promised, "
+                f"{MOST_TASKS} tasks at most; "
                 f"got num_consumers={job.num_consumers} and num_tasks={job.num_tasks}."
             )
         if job.num_tasks is not None and (job.num_tasks < 1 or job.processing_mode == "OFF"):
             return InvalidArgumentError, (
-                "A promised order (deterministic=True) needs a processing mode that divides the input, and one task or "
+                "A promised order (deterministic=True) needs a processing mode that divides the "
+                "input, and one task or "
                 f"more; got {job.processing_mode} and num_tasks={job.num_tasks}."
             )
         if job.finite not in (None, "drop", "pad"):
-            return InvalidArgumentError, f"finite must be None, 'drop' or 'pad', got {job.finite!r}."
+            return (
+                InvalidArgumentError,
+                f"finite must be None, 'drop' or 'pad', got {job.finite!r}.",
+            )
         if job.target_workers == "LOCAL":
             return InvalidArgumentError, (
-                "Coordinated reads require non-local workers: every consumer reads from every worker. Got "
+                "Coordinated reads require non-local workers: every consumer reads from every "
+                "worker. Got "
                 "target_workers='LOCAL'; use 'AUTO' or 'ANY'."
             )
         if job.cache:
             return InvalidArgumentError, (
-                "Cross-trainer caching does not support coordinated reads. Leave out cross_trainer_cache or "
+                "Cross-trainer caching does not support coordinated reads. Leave out "
+                "cross_trainer_cache or "
                 "num_consumers."
             )
         if job.finite is None and dataset.cardinality >= 0:
             return FailedPreconditionError, (
-                "Round robin reads require that the input dataset has infinite cardinality, but the dataset has "
-                f"cardinality {dataset.cardinality}. Consider adding a .repeat() transformation to the dataset, or say "
+                "Round robin reads require that the input dataset has infinite cardinality, but "
+                "the dataset has "
+                f"cardinality {dataset.cardinality}. Consider adding a .repeat() transformation to "
+                "the dataset, or say "
                 "with finite='drop' or finite='pad' what becomes of a last round that is not full."
             )
         return None
@@ -180,10 +234,15 @@ class Admission:
     def _of_workers(self, ask: m.OpenIteration) -> Objection | None:
         job, placement = ask.job, self.placement
         if is_static(job) and not placement.num_shards:
-            workers = ", ".join(sorted(facts.address for facts in placement.facts.values())) or "that may come"
+            workers = (
+                ", ".join(sorted(facts.address for facts in placement.facts.values()))
+                or "that may come"
+            )
             return NotFoundError, (
-                f"Worker {workers} is not in the workers list. Sharding policy {job.processing_mode} gives each worker "
-                "a fixed part by its place in that list: start the dispatcher with one --worker-address (in Python: "
+                f"Worker {workers} is not in the workers list. Sharding policy "
+                f"{job.processing_mode} gives each worker "
+                "a fixed part by its place in that list: start the dispatcher with one "
+                "--worker-address (in Python: "
                 "an entry of worker_addresses) for each worker, or use ShardingPolicy.DYNAMIC."
             )
         target = effective_target(job, placement.colocated)
@@ -193,11 +252,16 @@ class Admission:
         return None
 
     def _no_local_worker(self, job: m.JobParameters) -> str:
-        remedy = "Start a zmqdata.WorkerServer in the process that reads, or set target_workers='ANY'."
+        remedy = (
+            "Start a zmqdata.WorkerServer in the process that reads, or set target_workers='ANY'."
+        )
         if job.target_workers == "LOCAL":
-            return f"Local reads require local tf.data workers, but no local worker is found. {remedy}"
+            return (
+                f"Local reads require local tf.data workers, but no local worker is found. {remedy}"
+            )
         return (
-            f"Static sharding policy <{job.processing_mode}> requires local tf.data workers when the deployment mode "
+            f"Static sharding policy <{job.processing_mode}> requires local tf.data workers when "
+            "the deployment mode "
             f"is COLOCATED, but no local worker is found. {remedy}"
         )
 
@@ -210,7 +274,9 @@ def of_poison(rule: str) -> Objection | None:
 
 
 def _parts_of(fingerprint: str) -> tuple[str, str]:
-    """What a fingerprint says of operations and of functions, short enough to be shown."""
+    """What a fingerprint says of operations and of functions, short enough to be
+    shown.
+    """
     structure, _, rest = fingerprint.partition(":")
     return structure[:24], rest.partition(":")[2][:24]
 

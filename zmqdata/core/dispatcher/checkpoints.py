@@ -1,7 +1,9 @@
-"""Whether checkpoints that clients bring can be believed, and what several of them say together.
+"""Whether checkpoints that clients bring can be believed, and what several of them say
+together.
 
-A client may bring anything: nothing that is taken from here may break the dispatcher or name a split twice. What an
-iteration becomes from them is ``core.dispatcher.resuming``'s; who brings which, and when all are there,
+A client may bring anything: nothing that is taken from here may break the dispatcher or
+name a split twice. What an iteration becomes from them is
+``core.dispatcher.resuming``'s; who brings which, and when all are there,
 ``core.dispatcher.incarnations``'.
 """
 
@@ -27,7 +29,9 @@ MOST_TOLD_TASKS = 10_000
 
 @dataclass
 class Past:
-    """What is known of an iteration that was broken off. ``spent``: by source and repetition; ``tasks``: by index."""
+    """What is known of an iteration that was broken off. ``spent``: by source and
+    repetition; ``tasks``: by index.
+    """
 
     job: m.JobParameters
     repetition: int
@@ -44,12 +48,14 @@ def read_checkpoint(ask: m.OpenIteration, dataset: m.DatasetDescription) -> m.Ch
 
     Raises:
         DataLossError: it is damaged.
-        InvalidArgumentError: it is none, it is of a newer version, or the job has other parameters.
+        InvalidArgumentError: it is none, it is of a newer version, or the job has other
+            parameters.
         FailedPreconditionError: it belongs to another pipeline.
     """
     if len(ask.resume) > MOST_CHECKPOINT_BYTES:
         raise InvalidArgumentError(
-            f"The state to go on from has {len(ask.resume) / 1e6:.1f} MB, more than {MOST_CHECKPOINT_BYTES / 1e6:.1f} "
+            f"The state to go on from has {len(ask.resume) / 1e6:.1f} MB, more than "
+            f"{MOST_CHECKPOINT_BYTES / 1e6:.1f} "
             "MB. States of shuffles over many large elements are large: use a smaller buffer_size."
         )
     checkpoint = m.decode_checkpoint(ask.resume)
@@ -61,8 +67,10 @@ def _compare(checkpoint: m.Checkpoint, ask: m.OpenIteration, dataset: m.DatasetD
     then, now = checkpoint.fingerprint.partition(":")[0], dataset.fingerprint.partition(":")[0]
     if then != now:
         raise FailedPreconditionError(
-            f"The state belongs to another pipeline: it was taken from one with fingerprint {then[:24]}, this one has "
-            f"{now[:24]}. Load it with the dataset that it was taken from: the same operations and parameters."
+            "The state belongs to another pipeline: it was taken from one with fingerprint "
+            f"{then[:24]}, this one has "
+            f"{now[:24]}. Load it with the dataset that it was taken from: the same operations and "
+            "parameters."
         )
     one, other = checkpoint.job, ask.job
     pairs = [
@@ -75,9 +83,13 @@ def _compare(checkpoint: m.Checkpoint, ask: m.OpenIteration, dataset: m.DatasetD
     ]
     told = [f"{name} was {then}, is {now}" for name, then, now in pairs if then != now]
     if told:
-        raise InvalidArgumentError(f"The state was taken from a job with other parameters: {'; '.join(told)}.")
+        raise InvalidArgumentError(
+            f"The state was taken from a job with other parameters: {'; '.join(told)}."
+        )
     if one.cache or other.cache:
-        raise InvalidArgumentError("A job with a cross-trainer cache cannot go on from a state: trainers share it.")
+        raise InvalidArgumentError(
+            "A job with a cross-trainer cache cannot go on from a state: trainers share it."
+        )
 
 
 # --- what several say together
@@ -98,9 +110,14 @@ def joined(checkpoints: Sequence[m.Checkpoint], sources: Sequence[SplitSource]) 
     first = checkpoints[0]
     past = Past(first.job, first.repetition, first.seed, first.num_shards)
     for one in checkpoints:
-        if (one.seed, one.num_shards, one.repetition) != (past.seed, past.num_shards, past.repetition):
+        if (one.seed, one.num_shards, one.repetition) != (
+            past.seed,
+            past.num_shards,
+            past.repetition,
+        ):
             raise FailedPreconditionError(
-                f"The states of the readers of job {past.job.name} are not of the same iteration: load those that were "
+                f"The states of the readers of job {past.job.name} are not of the same iteration: "
+                "load those that were "
                 "taken together."
             )
         _add(past, one, len(sources))
@@ -129,12 +146,16 @@ def _add(past: Past, one: m.Checkpoint, num_sources: int) -> None:
 
 
 def _both(one: m.TaskPart, other: m.TaskPart, past: Past) -> m.TaskPart:
-    """What two clients know of a task: the one may go further back, and the other may go further."""
+    """What two clients know of a task: the one may go further back, and the other may
+    go further.
+    """
     totals = {total for total in (one.total, other.total) if total is not None}
     same = (one.seed, one.shard) == (other.seed, other.shard) and len(totals) < 2
     _require(same, f"what two readers say of task {one.index}")
     ledgers = [
-        _both_ledgers((one.bases[at], one.ledger[at]), (other.bases[at], other.ledger[at]), past, at)
+        _both_ledgers(
+            (one.bases[at], one.ledger[at]), (other.bases[at], other.ledger[at]), past, at
+        )
         for at in range(len(one.bases))
     ]
     states = {state.number: state for state in (*one.states, *other.states)}
@@ -158,21 +179,37 @@ def _both(one: m.TaskPart, other: m.TaskPart, past: Past) -> m.TaskPart:
 
 
 def _both_views(one: m.View, other: m.View) -> m.View:
-    """What two consumers say of the tasks that take turns; one that came late does not know those that had ended."""
-    _require(one.tasks != () and len(one.tasks) == len(other.tasks) <= MOST_TOLD_TASKS, "what consumers read in turn")
+    """What two consumers say of the tasks that take turns; one that came late does not
+    know those that had ended.
+    """
+    _require(
+        one.tasks != () and len(one.tasks) == len(other.tasks) <= MOST_TOLD_TASKS,
+        "what consumers read in turn",
+    )
     tasks = []
     for (index, at), (same, there) in zip(one.tasks, other.tasks, strict=True):
         fits = -1 in (index, same) or index == same
-        sane = -1 <= index < MOST_TOLD_TASKS and -1 <= same < MOST_TOLD_TASKS and 0 <= at <= MOST_NUMBER
-        _require(fits and sane and at == there and 0 <= one.first_step <= MOST_NUMBER, "what consumers read in turn")
+        sane = (
+            -1 <= index < MOST_TOLD_TASKS
+            and -1 <= same < MOST_TOLD_TASKS
+            and 0 <= at <= MOST_NUMBER
+        )
+        _require(
+            fits and sane and at == there and 0 <= one.first_step <= MOST_NUMBER,
+            "what consumers read in turn",
+        )
         tasks.append((max(index, same), at))
     return m.View(one.first_step, tuple(tasks))
 
 
 def _indexed(view: m.View, job: m.JobParameters) -> m.View:
-    """A view without unknown tasks: where their number is fixed, their order is; others get numbers of their own."""
+    """A view without unknown tasks: where their number is fixed, their order is; others
+    get numbers of their own.
+    """
     base = 0 if job.num_tasks is not None else MOST_TOLD_TASKS
-    tasks = [(base + place if index < 0 else index, at) for place, (index, at) in enumerate(view.tasks)]
+    tasks = [
+        (base + place if index < 0 else index, at) for place, (index, at) in enumerate(view.tasks)
+    ]
     return m.View(view.first_step, tuple(tasks))
 
 
@@ -185,7 +222,9 @@ def _both_ledgers(one: Known, other: Known, past: Past, source: int) -> Known:
         # Who forgot so much knows that nobody needs it.
         for split in entries:
             if not split.is_end:
-                past.spent.setdefault((source, split.repetition), RangeSet()).add(split.start, split.stop)
+                past.spent.setdefault((source, split.repetition), RangeSet()).add(
+                    split.start, split.stop
+                )
         return later, news
     merged = list(entries)
     for at, split in enumerate(news, later - base):
@@ -194,7 +233,10 @@ def _both_ledgers(one: Known, other: Known, past: Past, source: int) -> Known:
             continue
         known = merged[at]
         place = (known.repetition, known.start, known.step, known.is_end)
-        _require(place == (split.repetition, split.start, split.step, split.is_end), "what two readers say of a ledger")
+        _require(
+            place == (split.repetition, split.start, split.step, split.is_end),
+            "what two readers say of a ledger",
+        )
         merged[at] = max(known, split, key=lambda entry: entry.stop)
     return base, tuple(merged)
 
@@ -205,7 +247,8 @@ def _both_ledgers(one: Known, other: Known, past: Past, source: int) -> Known:
 def _require(holds: bool, what: str) -> None:
     if not holds:
         raise InvalidArgumentError(
-            f"The state to go on from is damaged, or was not made by zmqdata: {what} cannot be as it says."
+            f"The state to go on from is damaged, or was not made by zmqdata: {what} cannot be as "
+            "it says."
         )
 
 
@@ -232,13 +275,18 @@ def _check_shape(task: m.TaskPart, num_sources: int) -> None:
 
 def _check(past: Past, sources: Sequence[SplitSource]) -> None:
     shards = range(past.num_shards)
-    _require(0 <= past.num_shards <= MOST_TOLD_TASKS and 0 <= past.seed < 1 << 64, "the number of parts")
+    _require(
+        0 <= past.num_shards <= MOST_TOLD_TASKS and 0 <= past.seed < 1 << 64, "the number of parts"
+    )
     num_tasks = past.job.num_tasks
     _require(num_tasks is None or num_tasks == past.num_shards, "the number of tasks")
     static = num_tasks is not None or past.job.processing_mode not in UNSPLIT
     _require(static == bool(past.num_shards), "the number of parts")
     for task in past.tasks.values():
-        _require(task.shard == task.index and task.index in shards if static else task.shard is None, "a part")
+        _require(
+            task.shard == task.index and task.index in shards if static else task.shard is None,
+            "a part",
+        )
         _check_states(task)
     for source, one in enumerate(sources):
         _check_splits(past, source, one, num_tasks or 1)
@@ -248,26 +296,47 @@ def _check_states(task: m.TaskPart) -> None:
     number = -1
     lengths = [base + len(entries) for base, entries in zip(task.bases, task.ledger, strict=True)]
     for state in task.states:
-        _require(number < state.number <= (MOST_NUMBER if task.total is None else task.total), "the place of a state")
-        _require(len(state.needs) == len(lengths) and len(state.content) <= MOST_STATE_BYTES, "a state")
-        _require(all(0 <= need <= length for need, length in zip(state.needs, lengths, strict=True)), "a state's needs")
-        _require(0 <= state.decisions <= task.first_decision + len(task.decisions), "a state's needs")
+        _require(
+            number < state.number <= (MOST_NUMBER if task.total is None else task.total),
+            "the place of a state",
+        )
+        _require(
+            len(state.needs) == len(lengths) and len(state.content) <= MOST_STATE_BYTES, "a state"
+        )
+        _require(
+            all(0 <= need <= length for need, length in zip(state.needs, lengths, strict=True)),
+            "a state's needs",
+        )
+        _require(
+            0 <= state.decisions <= task.first_decision + len(task.decisions), "a state's needs"
+        )
         number = state.number
 
 
 def _check_splits(past: Past, source: int, described: SplitSource, step: int) -> None:
     """No split is in two places, and all are splits of the source."""
-    count = described.count if isinstance(described, IndexSplits) and described.count is not None else MOST_NUMBER
+    count = (
+        described.count
+        if isinstance(described, IndexSplits) and described.count is not None
+        else MOST_NUMBER
+    )
     found: dict[int, list[Split]] = {}
     for task in past.tasks.values():
         repetition = 0
         for split in task.ledger[source]:
             _require(repetition <= split.repetition <= MOST_NUMBER, "the order of a ledger")
             repetition = split.repetition
-            _require(0 <= split.start <= split.stop <= (MOST_NUMBER if split.is_end else count), "a split")
+            _require(
+                0 <= split.start <= split.stop <= (MOST_NUMBER if split.is_end else count),
+                "a split",
+            )
             if split.is_end:
                 continue
-            named = len(split.names) == split.size if isinstance(described, FileSplits) else not split.names
+            named = (
+                len(split.names) == split.size
+                if isinstance(described, FileSplits)
+                else not split.names
+            )
             mine = step == 1 or split.start % step == task.index
             _require(split.step == step and mine and named, "a split")
             found.setdefault(repetition, []).append(split)
@@ -281,10 +350,11 @@ def _check_splits(past: Past, source: int, described: SplitSource, step: int) ->
 
 
 def _check_between(past: Past, checkpoints: Sequence[m.Checkpoint]) -> None:
-    """What consumers have behind them, the one who is furthest behind has so, too, or can get it in the same rounds.
+    """What consumers have behind them, the one who is furthest behind has so, too, or
+    can get it in the same rounds.
 
-    Of a split that nobody needed any more where they were, he may not even know which task had it; and nobody keeps
-    who took turns when.
+    Of a split that nobody needed any more where they were, he may not even know which
+    task had it; and nobody keeps who took turns when.
     """
     behind, ahead = checkpoints[0], checkpoints[-1]
     between = f"the elements between steps {behind.step} and {ahead.step}"
@@ -293,9 +363,13 @@ def _check_between(past: Past, checkpoints: Sequence[m.Checkpoint]) -> None:
         for source, ledger in enumerate(task.ledger):
             for split in ledger:
                 if not split.is_end:
-                    known.setdefault((source, split.repetition), RangeSet()).add(split.start, split.stop)
+                    known.setdefault((source, split.repetition), RangeSet()).add(
+                        split.start, split.stop
+                    )
     for place, spent in past.spent.items():
-        if not all(known.get(place, RangeSet()).covers(first, stop) for first, stop in spent.ranges):
+        if not all(
+            known.get(place, RangeSet()).covers(first, stop) for first, stop in spent.ranges
+        ):
             raise too_far_apart(past.job.name, between)
     # Who knows a view knows all that came before it, back to the oldest that he keeps.
     views = [[view.first_step for view in one.views] for one in checkpoints if one.views]
@@ -310,7 +384,8 @@ def _check_between(past: Past, checkpoints: Sequence[m.Checkpoint]) -> None:
 def too_far_apart(job: str, what: str) -> DataLossError:
     """What going on comes to when states do not say how to make some elements again."""
     return DataLossError(
-        f"The states of the readers of job {job} do not say enough of {what} to make them again: they were taken too "
+        f"The states of the readers of job {job} do not say enough of {what} to make them again: "
+        "they were taken too "
         "far apart. Take the states of all readers at the same step."
     )
 

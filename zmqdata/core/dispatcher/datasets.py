@@ -1,4 +1,6 @@
-"""Registered datasets: what is stored under which id, and which of them nobody needs any more."""
+"""Registered datasets: what is stored under which id, and which of them nobody needs
+any more.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,24 @@ from zmqdata.core.dispatcher.pipelines import UNUSED_FOR, Parts
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.limits import MOST_DATASETS, MOST_REGISTERED_BYTES, too_long, too_many
 from zmqdata.elements.specs import decode_spec
-from zmqdata.errors import InvalidArgumentError, NotFoundError, ProtocolError, ResourceExhaustedError
+from zmqdata.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    ProtocolError,
+    ResourceExhaustedError,
+)
 
 UNUSED_AT_LEAST = 30.0
 
 
 class Datasets:
-    """Registers and describes datasets, and removes those that were registered for one reader that is gone.
+    """Registers and describes datasets, and removes those that were registered for one
+    reader that is gone.
 
     Args:
         out: state and commands.
-        gc_timeout: seconds without use after which a dataset that is not kept is removed; below zero: never.
+        gc_timeout: seconds without use after which a dataset that is not kept is
+            removed; below zero: never.
     """
 
     def __init__(self, out: Outbox, gc_timeout: float) -> None:
@@ -34,22 +43,34 @@ class Datasets:
         self._sizes: dict[str, int] = {}
 
     def register(self, peer: Peer, ask: m.RegisterDataset, now: float) -> None:
-        """Stores a pipeline, or finds it stored already; asks for parts that are not here."""
+        """Stores a pipeline, or finds it stored already; asks for parts that are not
+        here.
+        """
         known, digest = self.out.state.datasets, ask.description.digest
-        if mistake := _mistake(ask.description) or too_long({"name of a dataset": ask.dataset_id or ""}):
+        if mistake := _mistake(ask.description) or too_long(
+            {"name of a dataset": ask.dataset_id or ""}
+        ):
             self.out.refuse(peer, ask.request, InvalidArgumentError, mistake)
             return
         found = ask.dataset_id
         if found is None:
-            found = next((name for name, one in known.items() if _stands_for(one, ask.description)), None)
-        elif found in known and (difference := _structure_difference(known[found], ask.description)):
+            found = next(
+                (name for name, one in known.items() if _stands_for(one, ask.description)), None
+            )
+        elif found in known and (
+            difference := _structure_difference(known[found], ask.description)
+        ):
             text = f"Datasets with the same ID should have the same structure, got diff for {found}: {difference}"
             self.out.refuse(peer, ask.request, InvalidArgumentError, text)
             return
         elif found in known and known[found].fingerprint != ask.description.fingerprint:
             text = f"dataset {found} is registered again with other content, which is not taken: the first one stays"
             self.out.note("warning", text)
-        many = (too_many("datasets", len(known), MOST_DATASETS) or self._too_large(ask)) if found not in known else ""
+        many = (
+            (too_many("datasets", len(known), MOST_DATASETS) or self._too_large(ask))
+            if found not in known
+            else ""
+        )
         if many:
             self.out.refuse(peer, ask.request, ResourceExhaustedError, many)
             return
@@ -78,8 +99,10 @@ class Datasets:
         if there + size <= MOST_REGISTERED_BYTES:
             return ""
         return (
-            f"The description of this dataset has {size} bytes, and those of the datasets that are registered already "
-            f"{there}; together they have {MOST_REGISTERED_BYTES} at most. Does it list very many files, or are many "
+            f"The description of this dataset has {size} bytes, and those of the datasets that are "
+            "registered already "
+            f"{there}; together they have {MOST_REGISTERED_BYTES} at most. Does it list very many "
+            "files, or are many "
             "registered that nobody needs?"
         )
 
@@ -93,19 +116,24 @@ class Datasets:
         """Tells what is known of a dataset. Who asks is about to read it."""
         description = self.out.state.datasets.get(ask.dataset_id)
         if description is None:
-            self.out.refuse(peer, ask.request, NotFoundError, f"Dataset id {ask.dataset_id} not found.")
+            self.out.refuse(
+                peer, ask.request, NotFoundError, f"Dataset id {ask.dataset_id} not found."
+            )
         else:
             self.used_at[ask.dataset_id] = now
             self.out.send(peer, m.DatasetDescribed(ask.request, ask.dataset_id, description))
 
     def collect_unused(self, now: float) -> None:
-        """Removes datasets that nobody chose to keep and that no job has used for long."""
+        """Removes datasets that nobody chose to keep and that no job has used for
+        long.
+        """
         if self.gc_timeout < 0:
             return
         self.parts.collect_unused(now, max(self.gc_timeout, UNUSED_FOR))
         state = self.out.state
         read = {job.dataset_id for job in state.jobs.values()}
-        # Between registering a dataset and opening its job a client may be slow, however short the time-out.
+        # Between registering a dataset and opening its job a client may be slow,
+        # however short the time-out.
         patience = max(self.gc_timeout, UNUSED_AT_LEAST)
         for name in [name for name in state.datasets if name not in state.kept]:
             if name in read:
@@ -125,7 +153,9 @@ class Datasets:
 
 
 def _stands_for(one: m.DatasetDescription, asked: m.DatasetDescription) -> bool:
-    """Whether who asks for an id of his own may have that of a dataset that is there, and misses nothing by it."""
+    """Whether who asks for an id of his own may have that of a dataset that is there,
+    and misses nothing by it.
+    """
     knows_enough = one.element_spec is not None or asked.element_spec is None
     return one.digest == asked.digest and knows_enough and not _structure_difference(one, asked)
 
@@ -150,7 +180,9 @@ def _spec(description: m.DatasetDescription) -> Any:
 
 
 def _mistake(description: m.DatasetDescription) -> str:
-    """What is wrong with a description whatever else is registered; ``""`` when nothing is."""
+    """What is wrong with a description whatever else is registered; ``""`` when nothing
+    is.
+    """
     for digest in (description.digest, *(part.digest for part in description.parts)):
         if not m.is_digest(digest):
             return f"A pipeline's digest has 64 hexadecimal characters, got {digest[:80]!r}"

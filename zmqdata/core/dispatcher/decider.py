@@ -1,7 +1,9 @@
-"""The dispatcher's decider: what to answer, whom to give tasks and splits, whom to give up. No socket, no clock.
+"""The dispatcher's decider: what to answer, whom to give tasks and splits, whom to give
+up. No socket, no clock.
 
-Workers are dealt with in ``core.dispatcher.hosting``, clients and jobs in ``core.dispatcher.jobs``, datasets in
-``core.dispatcher.datasets``; here events find their way, splits are leased, and time passes.
+Workers are dealt with in ``core.dispatcher.hosting``, clients and jobs in
+``core.dispatcher.jobs``, datasets in ``core.dispatcher.datasets``; here events find
+their way, splits are leased, and time passes.
 """
 
 from __future__ import annotations
@@ -32,28 +34,39 @@ from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses
 from zmqdata.core.ledger import lease_seconds, lease_size, own_lease_size
 from zmqdata.core.limits import MOST_CHARACTERS, MOST_WORKERS, too_long, too_many
-from zmqdata.errors import DataLossError, FailedPreconditionError, NotFoundError, ResourceExhaustedError
+from zmqdata.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    NotFoundError,
+    ResourceExhaustedError,
+)
 from zmqdata.splits import FileSplits, turn_of
 
 PROBE_AFTER = 0.6
 MOST_PROBES = 64
-"""At a time. Of thousands of workers most have merely not beaten again yet; the others have been silent for longer."""
+"""At a time. Of thousands of workers most have merely not beaten again yet; the others
+have been silent for longer.
+"""
 OWN_LAG = 1.0
 REGULAR = (m.RegisterWorker, m.WorkerHeartbeat, m.OpenIteration, m.ClientHeartbeat)
 """What workers and clients say again and again."""
 LEAST_RETURN = 3.0
-"""Seconds in which a living worker has found a dispatcher that was restarted, and spoken to it."""
+"""Seconds in which a living worker has found a dispatcher that was restarted, and
+spoken to it.
+"""
 
 
 @dataclass(frozen=True)
 class DispatcherTimes:
     """Seconds that the dispatcher waits before it decides.
 
-    ``disconnect_grace``: how long a worker may be without a connection; ``client_timeout``: how long a client may be
-    silent; ``client_gone_timeout``: how long the only client of an anonymous job may have no connection to anybody;
-    ``gc_timeout``: how long a job may be without clients, a dataset without jobs (below zero: for ever);
-    ``gc_interval``: how often to look for such jobs and datasets; ``worker_timeout``: how long a static part waits for
-    its own worker, and the tasks of a dispatcher before for theirs; ``beat_share``: between two heartbeats of any
+    ``disconnect_grace``: how long a worker may be without a connection;
+    ``client_timeout``: how long a client may be silent; ``client_gone_timeout``: how
+    long the only client of an anonymous job may have no connection to anybody;
+    ``gc_timeout``: how long a job may be without clients, a dataset without jobs (below
+    zero: for ever); ``gc_interval``: how often to look for such jobs and datasets;
+    ``worker_timeout``: how long a static part waits for its own worker, and the tasks
+    of a dispatcher before for theirs; ``beat_share``: between two heartbeats of any
     workers, if there are so many of them.
     """
 
@@ -71,9 +84,10 @@ class DispatcherTimes:
 class DispatcherPolicy:
     """What the dispatcher was told, beside times, about how to decide.
 
-    ``collects_dynamic``: whether jobs of DYNAMIC mode are collected, too; ``deployment_mode``: where workers are,
-    COLOCATED, REMOTE or HYBRID; ``snapshots_per_worker``: how many streams of a distributed save a worker writes at a
-    time.
+    ``collects_dynamic``: whether jobs of DYNAMIC mode are collected, too;
+    ``deployment_mode``: where workers are, COLOCATED, REMOTE or HYBRID;
+    ``snapshots_per_worker``: how many streams of a distributed save a worker writes at
+    a time.
     """
 
     collects_dynamic: bool = True
@@ -82,7 +96,8 @@ class DispatcherPolicy:
 
 
 def names_of(address: str) -> tuple[str, ...]:
-    """What a worker at an address may be called: that, without its protocol, or its host.
+    """What a worker at an address may be called: that, without its protocol, or its
+    host.
 
     >>> names_of("tcp://10.0.0.1:7000")
     ('tcp://10.0.0.1:7000', '10.0.0.1:7000', '10.0.0.1')
@@ -97,7 +112,8 @@ class DispatcherCore:
     Args:
         seed: decides every random choice; the shell draws it once.
         times: how long to wait for what.
-        worker_addresses: the ordered list of addresses that workers may register from; empty: any. See
+        worker_addresses: the ordered list of addresses that workers may register from;
+            empty: any. See
         ``WorkerAddresses``. aliases: other names of the hosts in that list.
         policy: how to decide.
         durable: whether the shell keeps what is committed for its next life.
@@ -117,12 +133,15 @@ class DispatcherCore:
         self.places = WorkerAddresses(worker_addresses, aliases)
         self.policy = policy
         self.workers = Roster()
-        # A third of what is waited for workers, so that those of a dispatcher before are known again by then.
+        # A third of what is waited for workers, so that those of a dispatcher before
+        # are known again by then.
         self.beats = Beats(times.beat_share, times.worker_timeout / 3)
         self.clients = Roster()
         colocated = policy.deployment_mode == "COLOCATED"
         placement = Placement(self.places, colocated, policy.snapshots_per_worker or MOST_STREAMS)
-        self.hosting = Hosting(self.out, self.workers, self.clients, placement, times.worker_timeout)
+        self.hosting = Hosting(
+            self.out, self.workers, self.clients, placement, times.worker_timeout
+        )
         self.datasets = Datasets(self.out, times.gc_timeout)
         self.jobs = Jobs(
             self.out,
@@ -136,7 +155,9 @@ class DispatcherCore:
         self.saves = Saves(self.out, self.hosting, durable)
         self.keeping = StateKeeping(self.out)
         self.deaths = Deaths(self.out, self.hosting)
-        self.taking_back = TakingBack(self.out, self.workers, self.hosting.facts, self._request_splits)
+        self.taking_back = TakingBack(
+            self.out, self.workers, self.hosting.facts, self._request_splits
+        )
         self.hosting.hosted = self.taking_back.hosted
         self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
         self._applied: dict[str, float] = {}
@@ -177,12 +198,19 @@ class DispatcherCore:
     def resume(self, now: float) -> list[object]:
         """Begins to work with a state that was replayed, before any event.
 
-        Workers and clients of the dispatcher before are expected, not known to be there: clients may be silent for one
-        ``client_timeout`` from now on, workers for the time that a task waits for its host.
+        Workers and clients of the dispatcher before are expected, not known to be
+        there: clients may be silent for one ``client_timeout`` from now on, workers for
+        the time that a task waits for its host.
         """
         state = self.state
         self.out.commit(
-            u.BeginLifeUpdate(state.life + 1, state.seed, state.next_dataset, state.next_iteration, state.next_task)
+            u.BeginLifeUpdate(
+                state.life + 1,
+                state.seed,
+                state.next_dataset,
+                state.next_iteration,
+                state.next_task,
+            )
         )
         self.places.restore(state.places, {worker.address for worker in state.workers.values()})
         patience = max(self.times.worker_timeout, LEAST_RETURN) - self.times.disconnect_grace
@@ -194,8 +222,10 @@ class DispatcherCore:
         if state.life > 1:
             self.out.note(
                 "info",
-                f"life {state.life} of this dispatcher goes on with {len(state.datasets)} datasets, {len(state.jobs)} "
-                f"jobs and {len(state.tasks)} tasks; {len(state.workers)} workers and {len(state.client_iteration)} "
+                f"life {state.life} of this dispatcher goes on with {len(state.datasets)} "
+                f"datasets, {len(state.jobs)} "
+                f"jobs and {len(state.tasks)} tasks; {len(state.workers)} workers and "
+                f"{len(state.client_iteration)} "
                 "clients are expected back",
             )
         return self.out.drain()
@@ -205,7 +235,9 @@ class DispatcherCore:
         return self.out.state
 
     def handle(self, now: float, event: object) -> list[object]:
-        """Takes an event noticed at ``now`` (seconds of a clock that never goes back); returns what to do."""
+        """Takes an event noticed at ``now`` (seconds of a clock that never goes back);
+        returns what to do.
+        """
         if isinstance(event, c.Received):
             if isinstance(event.message, REGULAR):
                 self.jobs.listen(now)
@@ -235,7 +267,10 @@ class DispatcherCore:
         for client in sorted(self.jobs.absent):
             self.out.send(self.clients.peer(client), m.Probe())
         for member in self.workers.disconnected(now, self.times.disconnect_grace):
-            self.out.note("warning", f"worker {self.hosting.facts[member.name].address} is lost: no connection")
+            self.out.note(
+                "warning",
+                f"worker {self.hosting.facts[member.name].address} is lost: no connection",
+            )
             self._lose_worker(member.name)
         self.jobs.expire(now, self.times.client_timeout)
         self.saves.tick(now)
@@ -250,7 +285,9 @@ class DispatcherCore:
             self.hosting.adopt(now)
         self.jobs.coordination.tick(now)
         patience = 2 * self.times.worker_timeout
-        self._applied = {name: since for name, since in self._applied.items() if now - since < patience}
+        self._applied = {
+            name: since for name, since in self._applied.items() if now - since < patience
+        }
 
     # --- workers
 
@@ -258,12 +295,16 @@ class DispatcherCore:
         for death in ask.deaths:
             self.deaths.take(death)
             if death.worker in self.workers:
-                self.out.note("warning", f"worker {self.hosting.facts[death.worker].address} {death.how}")
+                self.out.note(
+                    "warning", f"worker {self.hosting.facts[death.worker].address} {death.how}"
+                )
                 self._lose_worker(death.worker)
         try:
             place = self.places.place(ask.address)
         except FailedPreconditionError as error:
-            if self._expects_workers or (self.places.fits(ask.address) and self._may_be_dead(ask.worker, now)):
+            if self._expects_workers or (
+                self.places.fits(ask.address) and self._may_be_dead(ask.worker, now)
+            ):
                 return  # a place may be held by one that will not come back; the worker will ask again
             self.out.refuse(peer, ask.worker, FailedPreconditionError, str(error))
             return
@@ -271,7 +312,11 @@ class DispatcherCore:
             self.out.commit(u.PlaceWorkerUpdate(place, ask.address))
         known = ask.worker in self.workers
         objection = "" if known else too_many("workers", len(self.workers), MOST_WORKERS)
-        told = {"name of a worker": ask.worker, "address of one": ask.address, "list of its tags": "".join(ask.tags)}
+        told = {
+            "name of a worker": ask.worker,
+            "address of one": ask.address,
+            "list of its tags": "".join(ask.tags),
+        }
         if objection or (objection := too_long(told)):
             self.out.refuse(peer, ask.worker[:MOST_CHARACTERS], ResourceExhaustedError, objection)
             return
@@ -287,7 +332,9 @@ class DispatcherCore:
         return self.workers.num_present < len(self.workers)
 
     def _may_be_dead(self, applicant: str, now: float) -> bool:
-        """Whether one of those who have places has given no sign since somebody else wanted one: its successor?"""
+        """Whether one of those who have places has given no sign since somebody else
+        wanted one: its successor?
+        """
         since = self._applied.setdefault(applicant, now)
         silent = [member for member in self.workers.members.values() if member.spoke <= since]
         if silent and now - since < self.times.worker_timeout:
@@ -307,13 +354,19 @@ class DispatcherCore:
                 self.hosting.release(beat.worker, client)
             self.jobs.leases.tells(self.clients, beat, now)
         draining = known and self._go_on_draining(beat)
-        unwanted = self.jobs.coordination.unwanted(self.hosting.facts[beat.worker].tasks) if known else {}
+        unwanted = (
+            self.jobs.coordination.unwanted(self.hosting.facts[beat.worker].tasks) if known else {}
+        )
         every = self.beats.next(now) if known else 0.0
         self.jobs.leases.expect(every)
-        self.out.send(peer, m.WorkerHeartbeatAnswered(beat.worker, known, unwanted, draining, every))
+        self.out.send(
+            peer, m.WorkerHeartbeatAnswered(beat.worker, known, unwanted, draining, every)
+        )
 
     def _go_on_draining(self, beat: m.WorkerHeartbeat) -> bool:
-        """Whether a worker will leave; then what it has goes elsewhere as soon as somebody is there."""
+        """Whether a worker will leave; then what it has goes elsewhere as soon as
+        somebody is there.
+        """
         draining = beat.draining or self.hosting.facts[beat.worker].draining
         if draining:
             self.hosting.drain(beat.worker)
@@ -323,15 +376,23 @@ class DispatcherCore:
         facts = self.hosting.facts
         names = [name for name in facts if ask.worker in (name, *names_of(facts[name].address))]
         if not names:
-            there = f"these are: {', '.join(one.address for one in facts.values())}" if facts else "there is none"
+            there = (
+                f"these are: {', '.join(one.address for one in facts.values())}"
+                if facts
+                else "there is none"
+            )
             text = f"No worker {ask.worker!r} is registered; {there}. Give its address, its name, or its host."
             self.out.refuse(peer, ask.request, NotFoundError, text)
             return
         for name in names:
             self.out.note("info", f"worker {facts[name].address} shall leave")
             self.hosting.drain(name)
-            self.out.send(self.workers.peer(name), m.WorkerHeartbeatAnswered(name, True, draining=True))
-        self.out.send(peer, m.DrainStarted(ask.request, tuple(facts[name].address for name in names)))
+            self.out.send(
+                self.workers.peer(name), m.WorkerHeartbeatAnswered(name, True, draining=True)
+            )
+        self.out.send(
+            peer, m.DrainStarted(ask.request, tuple(facts[name].address for name in names))
+        )
 
     def _worker_stopped(self, peer: c.Peer, message: m.WorkerStopped, now: float) -> None:
         if message.worker in self.workers:
@@ -341,7 +402,8 @@ class DispatcherCore:
     def _lose_worker(self, name: str) -> None:
         address = self.hosting.facts[name].address
         self.hosting.lose_worker(name)
-        # A successor may have come at the same address before anybody noticed that this one was gone.
+        # A successor may have come at the same address before anybody noticed that this
+        # one was gone.
         if not self.hosting.placement.is_at(address):
             self.places.leave(address)
 
@@ -351,9 +413,14 @@ class DispatcherCore:
     def _request_pipeline(self, peer: c.Peer, ask: m.RequestPipeline, now: float) -> None:
         description = self.state.datasets.get(ask.dataset_id)
         if description is None:
-            self.out.send(peer, m.PipelineSent(ask.dataset_id, "", b"", f"Dataset id {ask.dataset_id} not found."))
+            self.out.send(
+                peer,
+                m.PipelineSent(ask.dataset_id, "", b"", f"Dataset id {ask.dataset_id} not found."),
+            )
         else:
-            self.out.commands.append(c.SendPipeline(peer, ask.dataset_id, description.digest, description.parts))
+            self.out.commands.append(
+                c.SendPipeline(peer, ask.dataset_id, description.digest, description.parts)
+            )
 
     # --- splits
 
@@ -381,7 +448,9 @@ class DispatcherCore:
         self.out.send(peer, m.SplitsAssigned(*place, ledger.since(ask.have), cut))
 
     def _extend(self, peer: c.Peer, ask: m.RequestSplits, task: Task, now: float) -> bool:
-        """Adds an entry to the ledger; False when files must be listed first, splits may come back, or it has ended."""
+        """Adds an entry to the ledger; False when files must be listed first, splits
+        may come back, or it has ended.
+        """
         if task.ledger[ask.source].ends(ask.repetition):
             return False  # what is given to a source behind its end would be lost
         iteration = self.state.iterations[task.iteration]
@@ -425,7 +494,9 @@ class DispatcherCore:
         if event.error or not event.names or not isinstance(source, FileSplits):
             self._tell_no_files(iteration, event)
             return
-        names = source.ordered(event.names, iteration.seed, turn_of(iteration.repetition, event.repetition))
+        names = source.ordered(
+            event.names, iteration.seed, turn_of(iteration.repetition, event.repetition)
+        )
         changed = changed_files(iteration, event.source, event.repetition, names)
         if changed:
             self.hosting.fail(iteration, DataLossError.__name__, changed)

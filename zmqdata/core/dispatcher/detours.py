@@ -1,4 +1,6 @@
-"""Tasks go to other workers when a client cannot reach theirs and the dispatcher can: a cable between them is cut."""
+"""Tasks go to other workers when a client cannot reach theirs and the dispatcher can: a
+cable between them is cut.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,16 @@ from zmqdata.core.job_rules import outlives_host
 from zmqdata.messages import shown_name
 
 HEARD_LATELY = 5.0
-"""A worker that has said nothing to us either for so many seconds is busy, or lost, and not behind a cut cable."""
+"""A worker that has said nothing to us either for so many seconds is busy, or lost, and
+not behind a cut cable.
+"""
 
 
 class Detours:
     """Decides which tasks change their host because of what clients say.
 
-    A task goes to each worker once for that reason: where its readers reach none, it stays where it came to.
+    A task goes to each worker once for that reason: where its readers reach none, it
+    stays where it came to.
 
     Args:
         out: takes notes.
@@ -28,8 +33,12 @@ class Detours:
         self.out = out
         self.hosting = hosting
 
-    def take(self, iteration: Iteration, client: str, unreached: Collection[str], now: float) -> None:
-        """A client of an iteration has had nothing of the workers at some addresses for long."""
+    def take(
+        self, iteration: Iteration, client: str, unreached: Collection[str], now: float
+    ) -> None:
+        """A client of an iteration has had nothing of the workers at some addresses for
+        long.
+        """
         if not unreached or iteration.failure is not None or not outlives_host(iteration.job):
             return
         missed = {name for name in self.hosting.facts if self._is_missed(name, unreached, now)}

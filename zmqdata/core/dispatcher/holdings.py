@@ -1,4 +1,5 @@
-"""Who has still to say what it has of a task that lost its host, before the next host begins.
+"""Who has still to say what it has of a task that lost its host, before the next host
+begins.
 
 What they have said is durable: ``Task.held``.
 """
@@ -20,7 +21,9 @@ class Holdings:
         self.waiting[task.task] = set(clients)
 
     def ask_rest(self, task: Task, clients: set[str]) -> None:
-        """Waits for those of these clients that have not answered a former dispatcher."""
+        """Waits for those of these clients that have not answered a former
+        dispatcher.
+        """
         missing = clients - task.held.keys()
         if missing:
             self.ask(task, missing)
@@ -48,11 +51,15 @@ class Holdings:
         self.waiting.get(task.task, set()).discard(client)
 
     def only_with(self, client: str, iteration: Iteration) -> set[int]:
-        """The tasks of which a client has something, from a former host, that was not delivered."""
+        """The tasks of which a client has something, from a former host, that was not
+        delivered.
+        """
         return {
             task.task
             for task in iteration.live_tasks
-            if any(not task.delivered.covers(first, stop) for first, stop in task.held.get(client, ()))
+            if any(
+                not task.delivered.covers(first, stop) for first, stop in task.held.get(client, ())
+            )
         }
 
     def forget(self, number: int) -> None:
@@ -60,7 +67,9 @@ class Holdings:
         self.waiting.pop(number, None)
 
     def taken(self, task: Task) -> RangeSet:
-        """The elements that need not be sent again: delivered, or held by a living client."""
+        """The elements that need not be sent again: delivered, or held by a living
+        client.
+        """
         taken = task.delivered.copy()
         for held in task.held.values():
             taken.update(held)

@@ -1,7 +1,9 @@
-"""Which worker hosts which task: the part of the dispatcher core that deals with workers.
+"""Which worker hosts which task: the part of the dispatcher core that deals with
+workers.
 
-A task of a DYNAMIC iteration outlives its host. When the host is lost the task is fenced (a new attempt begins, without
-a host), every living client says what it has received of it, and then another worker makes again what is missing.
+A task of a DYNAMIC iteration outlives its host. When the host is lost the task is
+fenced (a new attempt begins, without a host), every living client says what it has
+received of it, and then another worker makes again what is missing.
 """
 
 from __future__ import annotations
@@ -57,16 +59,22 @@ class Hosting:
         self.lists = TaskLists(out, clients, self.placement, self.holdings)
 
     def resume(self) -> None:
-        """Takes up where a former dispatcher left off: its workers may still do what they did for it."""
+        """Takes up where a former dispatcher left off: its workers may still do what
+        they did for it.
+        """
         self.placement.restore(self.out.state)
         for task in self.out.state.tasks.values():
             if task.attempt and not task.worker and not task.settled:
-                self.holdings.ask_rest(task, self._holders(self.out.state.iterations[task.iteration]))
+                self.holdings.ask_rest(
+                    task, self._holders(self.out.state.iterations[task.iteration])
+                )
 
     # --- workers come, report and go
 
     def add_worker(self, name: str, facts: WorkerFacts) -> None:
-        """Gives a new worker an orphaned task of each iteration, or a task of its own."""
+        """Gives a new worker an orphaned task of each iteration, or a task of its
+        own.
+        """
         self.placement.add(name, facts)
         self.out.commit(u.AddWorkerUpdate(name, facts.address, facts.tags, facts.python))
         for iteration in list(self.out.state.iterations.values()):
@@ -87,9 +95,15 @@ class Hosting:
                 self.give_up(task)
 
     def drain(self, name: str) -> None:
-        """Takes the tasks of a worker that will leave, where another one can go on, or nobody reads them now."""
+        """Takes the tasks of a worker that will leave, where another one can go on, or
+        nobody reads them now.
+        """
         self.placement.drain(name)
-        for task in [self.out.state.tasks[n] for n in sorted(self.facts[name].tasks) if n in self.out.state.tasks]:
+        for task in [
+            self.out.state.tasks[n]
+            for n in sorted(self.facts[name].tasks)
+            if n in self.out.state.tasks
+        ]:
             iteration = self.out.state.iterations[task.iteration]
             unread = not iteration.clients and iteration.saving is None
             if task.settled or not self._outlives_host(task):
@@ -108,12 +122,19 @@ class Hosting:
         return outlives_host(self.out.state.iterations[task.iteration].job)
 
     def take_report(self, name: str, reports: tuple[m.TaskReport, ...], now: float) -> None:
-        """Compares what a worker hosts with what it should host, and mends the difference."""
+        """Compares what a worker hosts with what it should host, and mends the
+        difference.
+        """
         facts, peer = self.facts[name], self.workers.peer(name)
         facts.take(reports, now)
         for report in reports:
             task = self.out.state.tasks.get(report.task)
-            if task is None or task.worker != name or task.attempt != report.attempt or task.settled:
+            if (
+                task is None
+                or task.worker != name
+                or task.attempt != report.attempt
+                or task.settled
+            ):
                 self.out.send(peer, m.DropTask(report.task, report.attempt))
             elif report.incomplete and self._outlives_host(task):
                 self.fence(task)
@@ -145,7 +166,8 @@ class Hosting:
             return
         self.out.commit(u.EndTaskUpdate(task.task, total, report.dropped, report.left_out))
         if iteration.rounds is not None:
-            # Consumers pass the steps of a task that has ended when they know that it has.
+            # Consumers pass the steps of a task that has ended when they know that it
+            # has.
             self.lists.tell(iteration)
         if task.settled:
             self.settle(task)
@@ -154,7 +176,9 @@ class Hosting:
     # --- tasks get hosts
 
     def staff(self, iteration: Iteration) -> None:
-        """Gives every living worker its part in an iteration that is new, or has new clients."""
+        """Gives every living worker its part in an iteration that is new, or has new
+        clients.
+        """
         if iteration.num_shards and not iteration.tasks:
             for shard in range(iteration.num_shards):
                 self._create(iteration, shard)
@@ -199,14 +223,17 @@ class Hosting:
             return False
         if not outlives_host(iteration.job):
             return True
-        # Whoever comes for one that is lost does not begin another copy: they might come for ever.
+        # Whoever comes for one that is lost does not begin another copy: they might
+        # come for ever.
         is_copied = iteration.job.processing_mode == "OFF"
         tasks = iteration.running + (iteration.ended if is_copied else 0)
         return tasks < self.placement.hosts(iteration)
 
     def _orphans(self, iteration: Iteration) -> list[Task]:
         waiting = [iteration.tasks[number] for number in iteration.hosts.of("")]
-        return [task for task in waiting if not self.holdings.is_open(task) and self.holdings.owes(task)]
+        return [
+            task for task in waiting if not self.holdings.is_open(task) and self.holdings.owes(task)
+        ]
 
     def adopt(self, now: float) -> None:
         """Finds hosts for static parts whose own worker has not come for long."""
@@ -219,11 +246,15 @@ class Hosting:
         self._orphaned = {task.task: self._orphaned.get(task.task, now) for task in orphans}
         for task in orphans:
             iteration = self.out.state.iterations[task.iteration]
-            if now - self._orphaned[task.task] < self.orphan_timeout or iteration.failure is not None:
+            if (
+                now - self._orphaned[task.task] < self.orphan_timeout
+                or iteration.failure is not None
+            ):
                 continue
             if self.placement.stays(task, iteration):
                 text = (
-                    f"The worker of shard {task.shard} of {iteration.num_shards} of job {iteration.job.name} has been "
+                    f"The worker of shard {task.shard} of {iteration.num_shards} of job "
+                    f"{iteration.job.name} has been "
                     f"away for {self.orphan_timeout:g} s, and a local shard can not be read "
                     "elsewhere. Start that worker again and iterate anew."
                 )
@@ -232,19 +263,25 @@ class Hosting:
                 self.find_host(task)
 
     def find_host(self, task: Task) -> None:
-        """Gives a task without a host to the worker that has least to do, if there is any."""
+        """Gives a task without a host to the worker that has least to do, if there is
+        any.
+        """
         name = self.placement.best(task, self.out.state.iterations[task.iteration])
         if name is not None:
             self._host(task, name)
 
     def _fail_with(self, task: Task, failure: bytes) -> None:
-        """A task that cannot run leaves an iteration without a part, however many others can: its readers must know."""
+        """A task that cannot run leaves an iteration without a part, however many
+        others can: its readers must know.
+        """
         iteration = self.out.state.iterations[task.iteration]
         if iteration.saving is None:  # that of a save is told by a message of its own
             self.fail(iteration, *told_by(failure), failure)
 
     def fail(self, iteration: Iteration, error: str, text: str, failure: bytes = b"") -> None:
-        """Ends an iteration with an error, for those who read it now and those who come."""
+        """Ends an iteration with an error, for those who read it now and those who
+        come.
+        """
         self.out.note("error", f"job {iteration.job.name}: {text}")
         self.out.commit(u.FailIterationUpdate(iteration.iteration, error, text, failure))
         for task in iteration.live_tasks:
@@ -271,14 +308,18 @@ class Hosting:
     def _definition(self, task: Task) -> m.TaskDefinition:
         iteration = self.out.state.iterations[task.iteration]
         digest = self.out.state.datasets[iteration.job.dataset_id].digest
-        return definition_of(task, iteration, digest, self.holdings.taken(task), self.out.ticket(iteration.iteration))
+        return definition_of(
+            task, iteration, digest, self.holdings.taken(task), self.out.ticket(iteration.iteration)
+        )
 
     # --- tasks lose hosts
 
     def fence(self, task: Task, successor: str | None = None) -> None:
-        """Begins a new attempt without a host and asks the living clients what they have.
+        """Begins a new attempt without a host and asks the living clients what they
+        have.
 
-        ``successor``: the next host, if it need not wait for answers. None: the best there is.
+        ``successor``: the next host, if it need not wait for answers. None: the best
+        there is.
         """
         iteration = self.out.state.iterations[task.iteration]
         if task.worker in self.facts:
@@ -291,16 +332,23 @@ class Hosting:
         self._lift(task, successor)
 
     def _holders(self, iteration: Iteration) -> set[str]:
-        """Those who must say what they have of a task before another host makes the rest."""
-        # Numbered consumers say to the new host itself what they lack, and nobody else could be given it.
+        """Those who must say what they have of a task before another host makes the
+        rest.
+        """
+        # Numbered consumers say to the new host itself what they lack, and nobody else
+        # could be given it.
         return iteration.clients if iteration.rounds is None else set()
 
     def _ask_holdings(self, task: Task) -> None:
         for client in sorted(self.holdings.waiting[task.task]):
-            self.out.send(self.clients.peer(client), m.RequestHoldings(client, task.task, task.attempt))
+            self.out.send(
+                self.clients.peer(client), m.RequestHoldings(client, task.task, task.attempt)
+            )
 
     def take_holdings(self, report: m.HoldingsReported) -> None:
-        """Counts what a client has of a fenced task; with the last of them the task gets a host."""
+        """Counts what a client has of a fenced task; with the last of them the task
+        gets a host.
+        """
         task = self.out.state.tasks.get(report.task)
         if task is None or task.attempt != report.attempt:
             return
@@ -339,7 +387,11 @@ class Hosting:
     def _retreat(self, iteration: Iteration) -> None:
         """Takes tasks away from workers that nobody is left to read from."""
         for task in iteration.live_tasks if iteration.clients else ():
-            if task.worker not in self.facts or task.settled or self.placement.may_host(task.worker, iteration):
+            if (
+                task.worker not in self.facts
+                or task.settled
+                or self.placement.may_host(task.worker, iteration)
+            ):
                 continue
             if self._outlives_host(task):
                 self.fence(task)
@@ -347,14 +399,22 @@ class Hosting:
                 self.give_up(task)
 
     def forget_iteration(self, iteration: Iteration) -> None:
-        """Drops what is remembered of an iteration that is collected. Its hosts learn of it by their heartbeats."""
+        """Drops what is remembered of an iteration that is collected. Its hosts learn
+        of it by their heartbeats.
+        """
         self.lists.forget(iteration.iteration)
         for number in iteration.tasks:
             self.holdings.forget(number)
 
     def release(self, worker: str, client: str) -> None:
-        """Tells a worker that a client reads no more, and what of its tasks has been delivered to anybody."""
-        tasks = [self.out.state.tasks[n] for n in sorted(self.facts[worker].tasks) if n in self.out.state.tasks]
+        """Tells a worker that a client reads no more, and what of its tasks has been
+        delivered to anybody.
+        """
+        tasks = [
+            self.out.state.tasks[n]
+            for n in sorted(self.facts[worker].tasks)
+            if n in self.out.state.tasks
+        ]
         delivered = {task.task: task.delivered.ranges for task in tasks}
         self.out.send(self.workers.peer(worker), m.ReleaseClient(client, delivered))
 

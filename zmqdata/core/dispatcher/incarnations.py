@@ -1,8 +1,9 @@
-"""New incarnations of jobs: who brings the state of which reader, for whom is waited, and who stands in the way.
+"""New incarnations of jobs: who brings the state of which reader, for whom is waited,
+and who stands in the way.
 
-What is gathered here is not durable: clients ask until they are answered. Whether states can be believed is
-``core.dispatcher.checkpoints``' affair, what becomes of them ``core.dispatcher.resuming``'s; ``core.dispatcher.jobs``
-opens the iteration.
+What is gathered here is not durable: clients ask until they are answered. Whether
+states can be believed is ``core.dispatcher.checkpoints``' affair, what becomes of them
+``core.dispatcher.resuming``'s; ``core.dispatcher.jobs`` opens the iteration.
 """
 
 from __future__ import annotations
@@ -16,23 +17,37 @@ from zmqdata.core.dispatcher.checkpoints import joined, read_checkpoint
 from zmqdata.core.dispatcher.liveness import Member, Roster
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.limits import MOST_WAITING_BYTES
-from zmqdata.errors import DataServiceError, FailedPreconditionError, ResourceExhaustedError, UnavailableError
+from zmqdata.errors import (
+    DataServiceError,
+    FailedPreconditionError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
 
 LIVING_PATIENCE = 3.0
-"""Seconds in which a reader that closes has said so, and one that has died is found out or not."""
+"""Seconds in which a reader that closes has said so, and one that has died is found out
+or not.
+"""
 OFFER_PATIENCE = 5.0
-"""Who has not repeated an ask for so long is gone, and another may bring the same part."""
+"""Who has not repeated an ask for so long is gone, and another may bring the same part.
+"""
 RIVAL_PATIENCE = OFFER_PATIENCE + 2.0
-"""Seconds for which another waits: who brought it may have been killed, and started again at once."""
+"""Seconds for which another waits: who brought it may have been killed, and started
+again at once.
+"""
 
 
 REFUSAL_KEPT = 60.0
-"""Seconds for which those who were refused together are told so again: one may not have heard it, and ask on alone."""
+"""Seconds for which those who were refused together are told so again: one may not have
+heard it, and ask on alone.
+"""
 
 
 @dataclass
 class Offer:
-    """One reader's part of a job that is to go on, and who brings it. ``left``: it has closed; what it knows counts."""
+    """One reader's part of a job that is to go on, and who brings it. ``left``: it has
+    closed; what it knows counts.
+    """
 
     peer: Peer
     ask: m.OpenIteration
@@ -43,7 +58,8 @@ class Offer:
 
 @dataclass
 class Gathering:
-    """The parts of a job that have come so far, by consumer or by the client that each was taken from.
+    """The parts of a job that have come so far, by consumer or by the client that each
+    was taken from.
 
     ``rivals``: who else brings one of them, and since when.
     """
@@ -66,14 +82,24 @@ class Gathering:
     def missing(self) -> list[int | str]:
         """Whose parts have not come yet."""
         if self.job.num_consumers is not None:
-            return [consumer for consumer in range(self.job.num_consumers) if consumer not in self.offers]
+            return [
+                consumer
+                for consumer in range(self.job.num_consumers)
+                if consumer not in self.offers
+            ]
         wanted = {part for offer in self.offers.values() for part in offer.checkpoint.parts}
         return sorted(wanted - self.offers.keys(), key=str)
 
     def rivalry(self, now: float) -> str:
-        """Who is waited for until it is known which of two clients goes on; "" where nobody is in doubt."""
+        """Who is waited for until it is known which of two clients goes on; "" where
+        nobody is in doubt.
+        """
         disputed = any(now - since < RIVAL_PATIENCE for since in self.rivals.values())
-        return f"one of two clients that load the same state of job {self.job.name} to be gone" if disputed else ""
+        return (
+            f"one of two clients that load the same state of job {self.job.name} to be gone"
+            if disputed
+            else ""
+        )
 
     @property
     def awaited(self) -> str:
@@ -86,7 +112,8 @@ class Gathering:
             return f"the state of consumer {named} of job {self.job.name}, which is not loaded yet"
         known = {name for offer in self.offers.values() for name in offer.checkpoint.parts}
         return (
-            f"{len(missing)} of the {len(known)} states that belong together (all readers of the job had one), to be "
+            f"{len(missing)} of the {len(known)} states that belong together (all readers of the "
+            "job had one), to be "
             f"loaded for job {self.job.name}"
         )
 
@@ -101,17 +128,25 @@ class Incarnations:
         grace: seconds without a connection after which a reader counts as gone.
     """
 
-    def __init__(self, out: Outbox, clients: Roster, absent: Collection[str], grace: float = 1.5) -> None:
+    def __init__(
+        self, out: Outbox, clients: Roster, absent: Collection[str], grace: float = 1.5
+    ) -> None:
         self.out = out
         self.clients = clients
         self.absent = absent
         self.grace = grace
         self.gatherings: dict[str, Gathering] = {}
-        self._refused: dict[str, tuple[float, type[DataServiceError], str]] = {}  # by client, until when, and why
-        self._waiting_bytes = 0  # of the states gathered, and of those that went since the last tick
+        self._refused: dict[
+            str, tuple[float, type[DataServiceError], str]
+        ] = {}  # by client, until when, and why
+        self._waiting_bytes = (
+            0  # of the states gathered, and of those that went since the last tick
+        )
 
     def offer(self, peer: Peer, ask: m.OpenIteration, now: float) -> Gathering | None:
-        """Takes a part; returns all of them once the last is there and nobody reads the job any more."""
+        """Takes a part; returns all of them once the last is there and nobody reads the
+        job any more.
+        """
         if ask.client in self._refused:
             self.out.refuse(peer, ask.client, *self._refused[ask.client][1:])
             return None
@@ -131,7 +166,9 @@ class Incarnations:
         if self._is_occupied(gathering, readers, now):
             self._refuse_all(ask.job.name, FailedPreconditionError(_occupied(ask.job.name)), now)
             return None
-        former = f"{len(readers)} former readers of job {ask.job.name} to be gone" if readers else ""
+        former = (
+            f"{len(readers)} former readers of job {ask.job.name} to be gone" if readers else ""
+        )
         awaited = gathering.awaited or gathering.rivalry(now) or former
         if awaited:
             self.out.send(peer, m.ResumeAwaited(ask.client, awaited))
@@ -143,7 +180,9 @@ class Incarnations:
         job, consumer = offer.ask.job, offer.ask.reader.consumer_index
         existing = self.out.state.jobs.get(job.name)
         if existing is not None and existing.save is not None:
-            raise FailedPreconditionError(f"Job {job.name} is a save. Load the state under another job_name.")
+            raise FailedPreconditionError(
+                f"Job {job.name} is a save. Load the state under another job_name."
+            )
         part = offer.checkpoint.part if consumer is None else consumer
         gathering = self.gatherings.get(job.name) or Gathering(now)
         known = gathering.offers.get(part)
@@ -151,9 +190,12 @@ class Incarnations:
         if known is not None and is_taken and now - known.heard < OFFER_PATIENCE:
             who = "this reader" if consumer is None else f"consumer {consumer}"
             if now - gathering.rivals.setdefault(offer.ask.client, now) < RIVAL_PATIENCE:
-                return f"another client, which loads the state of {who} of job {job.name}, to be gone"
+                return (
+                    f"another client, which loads the state of {who} of job {job.name}, to be gone"
+                )
             raise FailedPreconditionError(
-                f"The state of {who} of job {job.name} is being loaded by another client. Each state is for one reader."
+                f"The state of {who} of job {job.name} is being loaded by another client. Each "
+                "state is for one reader."
             )
         self._check_room(len(offer.ask.resume), 0 if known is None else len(known.ask.resume))
         gathering.rivals.pop(offer.ask.client, None)
@@ -162,10 +204,14 @@ class Incarnations:
         return ""
 
     def _is_occupied(self, gathering: Gathering, readers: list[Member], now: float) -> bool:
-        """Whether others read the job and go on with that. Of several, one may be about to load its state, too."""
+        """Whether others read the job and go on with that. Of several, one may be about
+        to load its state, too.
+        """
         several = len(gathering.offers) + len(gathering.missing) > 1
         patience = gathering.job.consumer_timeout if several else LIVING_PATIENCE
-        return now - gathering.since >= patience and any(one.heard > gathering.since for one in readers)
+        return now - gathering.since >= patience and any(
+            one.heard > gathering.since for one in readers
+        )
 
     def _readers(self, job: str, now: float) -> list[Member]:
         """Who reads the job at present. Those who may have died are asked."""
@@ -183,13 +229,17 @@ class Incarnations:
         return living
 
     def leave(self, client: str) -> None:
-        """A client has closed while it waited. The others do not wait for it, and another may bring what it brought.
+        """A client has closed while it waited. The others do not wait for it, and
+        another may bring what it brought.
 
-        Of readers without numbers they need only what it knew; what it would have read goes to them.
+        Of readers without numbers they need only what it knew; what it would have read
+        goes to them.
         """
         for name, gathering in list(self.gatherings.items()):
             gathering.rivals.pop(client, None)
-            for part in [part for part, offer in gathering.offers.items() if offer.ask.client == client]:
+            for part in [
+                part for part, offer in gathering.offers.items() if offer.ask.client == client
+            ]:
                 gathering.offers[part].left = True
                 if gathering.job.num_consumers is not None:
                     del gathering.offers[part]
@@ -200,9 +250,12 @@ class Incarnations:
         there = self._waiting_bytes - before
         if size > before and there + size > MOST_WAITING_BYTES:
             raise ResourceExhaustedError(
-                f"A state of {size} bytes cannot wait for those that belong to it: the states that wait already have "
-                f"{there}, and together they have {MOST_WAITING_BYTES} at most. Take states without operations that "
-                "hold elements (a smaller shuffle), or load those of one job after those of another."
+                f"A state of {size} bytes cannot wait for those that belong to it: the states that "
+                "wait already have "
+                f"{there}, and together they have {MOST_WAITING_BYTES} at most. Take states "
+                "without operations that "
+                "hold elements (a smaller shuffle), or load those of one job after those of "
+                "another."
             )
         self._waiting_bytes = there + size
 
@@ -218,17 +271,24 @@ class Incarnations:
             timeout = gathering.job.consumer_timeout
             if gathering.missing and now - gathering.since >= timeout:
                 text = (
-                    f"For {timeout:g} s (consumer_timeout) job {name} has waited for {gathering.awaited}. All readers "
+                    f"For {timeout:g} s (consumer_timeout) job {name} has waited for "
+                    f"{gathering.awaited}. All readers "
                     "go on together: load the states of all of them."
                 )
                 self._refuse_all(name, UnavailableError(text), now)
                 continue
             for part in silent:
                 del gathering.offers[part]
-            gathering.rivals = {one: when for one, when in gathering.rivals.items() if now - when < 3 * RIVAL_PATIENCE}
+            gathering.rivals = {
+                one: when
+                for one, when in gathering.rivals.items()
+                if now - when < 3 * RIVAL_PATIENCE
+            }
             if not gathering.present:
                 del self.gatherings[name]
-        offers = [offer for gathering in self.gatherings.values() for offer in gathering.offers.values()]
+        offers = [
+            offer for gathering in self.gatherings.values() for offer in gathering.offers.values()
+        ]
         self._waiting_bytes = sum(len(offer.ask.resume) for offer in offers)
 
     def refuse_all(self, gathering: Gathering, error: DataServiceError, now: float) -> None:
@@ -243,6 +303,7 @@ class Incarnations:
 
 def _occupied(job: str) -> str:
     return (
-        f"Job {job} is read by others at present; a state begins a job anew and cannot join it. Close their iterators "
+        f"Job {job} is read by others at present; a state begins a job anew and cannot join it. "
+        "Close their iterators "
         "or stop their programs first, or load the state under another job_name."
     )

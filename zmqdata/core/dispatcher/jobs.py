@@ -1,4 +1,6 @@
-"""Jobs and the clients that read them: the part of the dispatcher core that deals with clients."""
+"""Jobs and the clients that read them: the part of the dispatcher core that deals with
+clients.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ COLLECTED_KEPT = 1_000
 
 @dataclass(frozen=True)
 class CollectedIteration:
-    """What is remembered of an iteration that was collected, for whoever asks how things stand."""
+    """What is remembered of an iteration that was collected, for whoever asks how
+    things stand.
+    """
 
     iteration: int
     repetition: int
@@ -48,10 +52,13 @@ class Jobs:
         out: state and commands.
         hosting: places the tasks of new iterations.
         clients: the living clients.
-        gc_timeout: seconds without a client after which a job is collected; below zero: never.
-        gone_timeout: seconds after which an anonymous job's only client, silent and without a connection, is given up.
+        gc_timeout: seconds without a client after which a job is collected; below zero:
+            never.
+        gone_timeout: seconds after which an anonymous job's only client, silent and
+            without a connection, is given up.
         collects_dynamic: whether jobs of DYNAMIC mode are collected, too.
-        client_timeout: seconds of silence after which a client is given up, if others read on.
+        client_timeout: seconds of silence after which a client is given up, if others
+            read on.
     """
 
     def __init__(
@@ -82,7 +89,9 @@ class Jobs:
         self.unused_since: dict[str, float] = {}
 
     def resume(self, now: float, client_timeout: float) -> None:
-        """Takes up where a former dispatcher left off: its clients have one time-out from now on to come back."""
+        """Takes up where a former dispatcher left off: its clients have one time-out
+        from now on to come back.
+        """
         self.leases.resume(self.out.state.iterations.values(), now)
         for client in self.out.state.client_iteration:
             self.clients.expect(client, now, client_timeout)
@@ -97,7 +106,9 @@ class Jobs:
         if ask.client in self.out.state.departed or not self._is_there(ask):
             self._refuse_unknown(peer, ask.client, was_ours=True)
             return
-        objection = self._of_peer(peer) or self.admission.objection(ask) or self.coordination.objection(ask)
+        objection = (
+            self._of_peer(peer) or self.admission.objection(ask) or self.coordination.objection(ask)
+        )
         if objection is not None and ask.client not in self.out.state.client_iteration:
             self.out.refuse(peer, ask.client, *objection)
             return
@@ -114,7 +125,9 @@ class Jobs:
         self._answer(peer, ask, now)
 
     def _of_peer(self, peer: Peer) -> Objection | None:
-        many = too_many("clients of this connection", self.clients.num_of(peer), MOST_CLIENTS_OF_PEER)
+        many = too_many(
+            "clients of this connection", self.clients.num_of(peer), MOST_CLIENTS_OF_PEER
+        )
         return (ResourceExhaustedError, many) if many else None
 
     def _answer(self, peer: Peer, ask: m.OpenIteration, now: float) -> None:
@@ -124,7 +137,9 @@ class Jobs:
         if iteration.failure is not None:
             self.hosting.refuse_failed(ask.client, iteration)
             return
-        settled = [task for task in iteration.live_tasks if iteration.rounds is None and task.settled]
+        settled = [
+            task for task in iteration.live_tasks if iteration.rounds is None and task.settled
+        ]
         answer = m.IterationOpened(
             client=ask.client,
             iteration=iteration.iteration,
@@ -144,18 +159,24 @@ class Jobs:
                 if iteration.rounds is None and task.delivered and not task.settled
             },
             totals={task.task: task.total for task in settled if task.total is not None},
-            over={task.task: _origin(task, iteration) for task in settled if is_static(iteration.job)},
+            over={
+                task.task: _origin(task, iteration) for task in settled if is_static(iteration.job)
+            },
         )
         self.out.send(peer, answer)
 
     def _begin_anew(self, gathering: Gathering, now: float) -> None:
-        """Begins an iteration where its former incarnation was, for all readers at once; what is left of that goes."""
+        """Begins an iteration where its former incarnation was, for all readers at
+        once; what is left of that goes.
+        """
         state, name = self.out.state, gathering.job.name
         dataset = state.datasets[gathering.job.dataset_id]
         numbers = (state.next_iteration, state.next_task)
         checkpoints = [offer.checkpoint for offer in gathering.offers.values()]
         try:
-            updates = incarnation_of(checkpoints, Beginning(gathering.job, dataset, *numbers, self.out.derive_seed))
+            updates = incarnation_of(
+                checkpoints, Beginning(gathering.job, dataset, *numbers, self.out.derive_seed)
+            )
         except DataServiceError as error:
             self.incarnations.refuse_all(gathering, error, now)
             return
@@ -184,12 +205,18 @@ class Jobs:
             self.coordination.begin(iteration, now)
 
     def _is_there(self, ask: m.OpenIteration) -> bool:
-        """Whether a client that was given up finds its iteration as it knew it: it shall not begin to read anew."""
+        """Whether a client that was given up finds its iteration as it knew it: it
+        shall not begin to read anew.
+        """
         iteration = self.out.state.passes.get(ask.job.name, {}).get(ask.repetition)
-        return ask.iteration is None or (iteration is not None and iteration.iteration == ask.iteration)
+        return ask.iteration is None or (
+            iteration is not None and iteration.iteration == ask.iteration
+        )
 
     def _may_join(self, peer: Peer, ask: m.OpenIteration, now: float) -> bool:
-        """Whether the place that a client asks for is free; who held it and is gone is forgotten."""
+        """Whether the place that a client asks for is free; who held it and is gone is
+        forgotten.
+        """
         holder = self.coordination.holder(ask)
         if holder is None or holder == ask.client:
             return True
@@ -208,12 +235,17 @@ class Jobs:
             num_shards = self.hosting.placement.num_shards if is_static(ask.job) else 0
             if ask.job.num_tasks is not None:
                 seed, num_shards = derived(ask.job.seed, ask.repetition), ask.job.num_tasks
-            self.out.commit(u.CreateIterationUpdate(number, ask.job.name, ask.repetition, seed, num_shards))
+            self.out.commit(
+                u.CreateIterationUpdate(number, ask.job.name, ask.repetition, seed, num_shards)
+            )
             iteration = self.out.state.iterations[number]
         consumer = ask.reader.consumer_index
-        self.out.commit(u.OpenClientUpdate(ask.client, iteration.iteration, ask.local_workers, consumer))
+        self.out.commit(
+            u.OpenClientUpdate(ask.client, iteration.iteration, ask.local_workers, consumer)
+        )
         self.hosting.staff(iteration)
-        # From now on there is somebody for whom the elements of a silent client are wanted.
+        # From now on there is somebody for whom the elements of a silent client are
+        # wanted.
         for client in sorted(self.absent & iteration.clients):
             if self.leases.is_over(self.clients.members[client], now):
                 self._forget(client, iteration, now)
@@ -244,24 +276,32 @@ class Jobs:
         self.hosting.lists.push(now)
         task_list = self.hosting.lists.news(iteration, beat.client, beat.task_version, now)
         lease = self.leases.grant(iteration)
-        self.out.send(peer, m.ClientHeartbeatAnswered(beat.client, beat.report, task_list, beat.beat, lease))
+        self.out.send(
+            peer, m.ClientHeartbeatAnswered(beat.client, beat.report, task_list, beat.beat, lease)
+        )
 
     def _listen_to(self, iteration: Iteration, now: float) -> None:
-        """A client is heard: time in which none of its iteration was does not count against the others."""
+        """A client is heard: time in which none of its iteration was does not count
+        against the others.
+        """
         lost = self.leases.spoke(iteration, now)
         if lost:
             self.clients.forgive(lost, now, iteration.clients)
             self.absent -= iteration.clients
 
     def listen(self, now: float) -> None:
-        """A worker or a client speaks. Time in which none did tells of no client that it is gone: we were cut off."""
+        """A worker or a client speaks. Time in which none did tells of no client that
+        it is gone: we were cut off.
+        """
         lost = self.leases.listen(now)
         if lost:
             self.clients.forgive(lost, now)
             self.absent.clear()
 
     def _refuse_unknown(self, peer: Peer, client: str, was_ours: bool) -> None:
-        """NotFoundError, as in tf.data, to those that were ours; the others are a former dispatcher's clients."""
+        """NotFoundError, as in tf.data, to those that were ours; the others are a
+        former dispatcher's clients.
+        """
         reason = (
             "it was silent for too long, or its job was collected"
             if was_ours
@@ -270,22 +310,31 @@ class Jobs:
         text = f"Unknown iteration client id {client}: {reason}. Begin to iterate anew."
         error, departed = NotFoundError if was_ours else UnavailableError, self.out.state.departed
         given_up, iteration = client in departed, departed.get(client)
-        self.out.send(peer, m.RequestRefused(client, error.__name__, text, given_up=given_up, iteration=iteration))
+        self.out.send(
+            peer,
+            m.RequestRefused(client, error.__name__, text, given_up=given_up, iteration=iteration),
+        )
 
     def iteration_of(self, client: str) -> Iteration | None:
         """The iteration that a client reads."""
         number = self.out.state.client_iteration.get(client)
         return None if number is None else self.out.state.iterations.get(number)
 
-    def count(self, iteration: Iteration, client: str, delivered: dict[int, m.Ranges], repeats: int) -> None:
-        """Commits what a client reported as handed to its training loop, once, and what it dropped of repeats."""
+    def count(
+        self, iteration: Iteration, client: str, delivered: dict[int, m.Ranges], repeats: int
+    ) -> None:
+        """Commits what a client reported as handed to its training loop, once, and what
+        it dropped of repeats.
+        """
         if repeats > iteration.tally.repeats.get(client, 0):
             self.out.commit(u.CountRepeatsUpdate(iteration.iteration, client, repeats))
         for number, ranges in delivered.items():
             task = iteration.tasks.get(number)
             if task is None or iteration.rounds is not None:
                 continue
-            fresh = RangeSet(gap for first, stop in ranges for gap in task.delivered.missing(first, stop))
+            fresh = RangeSet(
+                gap for first, stop in ranges for gap in task.delivered.missing(first, stop)
+            )
             if fresh:
                 self.out.commit(u.DeliverUpdate(number, fresh.ranges, client))
                 if task.settled:
@@ -317,7 +366,9 @@ class Jobs:
     # --- time
 
     def expire(self, now: float, client_timeout: float) -> None:
-        """Gives up clients that have been silent for too long, if others read on; the only one may come back."""
+        """Gives up clients that have been silent for too long, if others read on; the
+        only one may come back.
+        """
         self.incarnations.tick(now)
         self.endings.tick(self.out.state.iterations)
         for member in self.clients.silent(now, client_timeout):
@@ -328,38 +379,58 @@ class Jobs:
                 continue
             self.absent.add(member.name)
             others = len(iteration.clients) > 1 and self.leases.hears(iteration, now)
-            if (others and self.leases.is_over(member, now)) or self._is_gone(member, iteration, now, client_timeout):
-                self.out.note("warning", f"client {m.shown_name(member.name)} of job {iteration.job.name} is gone")
+            if (others and self.leases.is_over(member, now)) or self._is_gone(
+                member, iteration, now, client_timeout
+            ):
+                self.out.note(
+                    "warning",
+                    f"client {m.shown_name(member.name)} of job {iteration.job.name} is gone",
+                )
                 self._forget(member.name, iteration, member.sign)
-                # In the same turn: nobody shall make again what a job that ends now was owed.
+                # In the same turn: nobody shall make again what a job that ends now was
+                # owed.
                 self.collect_unused(now)
 
-    def _is_gone(self, member: Member, iteration: Iteration, now: float, client_timeout: float) -> bool:
-        """Whether a job's only client has been away for so long that it is not waited for any more.
+    def _is_gone(
+        self, member: Member, iteration: Iteration, now: float, client_timeout: float
+    ) -> bool:
+        """Whether a job's only client has been away for so long that it is not waited
+        for any more.
 
-        Nobody else will ever use what workers keep for an anonymous job, so there its client's lost connection counts:
-        a busy one still has it. A sign of life may come from workers, which reach clients that we do not reach.
+        Nobody else will ever use what workers keep for an anonymous job, so there its
+        client's lost connection counts: a busy one still has it. A sign of life may
+        come from workers, which reach clients that we do not reach.
         """
         unreachable = member.unreachable
-        is_away = unreachable is not None and now - max(unreachable, member.sign) >= self.gone_timeout
+        is_away = (
+            unreachable is not None and now - max(unreachable, member.sign) >= self.gone_timeout
+        )
         if iteration.job.anonymous and is_away:
             return True
-        return self._may_collect(iteration.job) and now - member.sign >= max(client_timeout, self.gc_timeout)
+        return self._may_collect(iteration.job) and now - member.sign >= max(
+            client_timeout, self.gc_timeout
+        )
 
     def _may_collect(self, job: m.JobParameters) -> bool:
         if job.save is not None:
             passes = self.out.state.passes[job.name].values()
-            return self.gc_timeout >= 0 and all(one.saving is not None and one.saving.ended for one in passes)
+            return self.gc_timeout >= 0 and all(
+                one.saving is not None and one.saving.ended for one in passes
+            )
         return self.gc_timeout >= 0 and (self.collects_dynamic or job.processing_mode != "DYNAMIC")
 
     def collect_unused(self, now: float) -> None:
-        """Collects jobs that had no client for too long, and saves that ended so long ago."""
+        """Collects jobs that had no client for too long, and saves that ended so long
+        ago.
+        """
         for iteration in self.out.state.iterations.values():
             if iteration.saving is not None and iteration.saving.ended:
                 self.unused_since.setdefault(iteration.job.name, now)
         for job, since in list(self.unused_since.items()):
             if now - since >= self.gc_timeout and self._may_collect(self.out.state.jobs[job]):
-                self.out.note("info", f"job {job} is collected: no client for {self.gc_timeout:g} s")
+                self.out.note(
+                    "info", f"job {job} is collected: no client for {self.gc_timeout:g} s"
+                )
                 self._collect(job)
 
     def _collect(self, job: str) -> None:
@@ -369,7 +440,11 @@ class Jobs:
             self.leases.forget_iteration(iteration.iteration)
             self.collected.append(
                 CollectedIteration(
-                    iteration.iteration, iteration.repetition, iteration.job, iteration.finished, audit_of(iteration)
+                    iteration.iteration,
+                    iteration.repetition,
+                    iteration.job,
+                    iteration.finished,
+                    audit_of(iteration),
                 )
             )
         self.out.commit(u.RemoveJobUpdate(job))
@@ -377,16 +452,23 @@ class Jobs:
 
 def _origin(task: Task, iteration: Iteration) -> m.Origin:
     poisoned = tuple(task.poisoned)
-    return m.Origin(task.index, task.seed, task.shard, iteration.seed, iteration.num_shards, poisoned=poisoned)
+    return m.Origin(
+        task.index, task.seed, task.shard, iteration.seed, iteration.num_shards, poisoned=poisoned
+    )
 
 
 def _used_up(iteration: Iteration) -> tuple[m.SourcePart, ...]:
-    """The splits of which nothing will be made again: those of tasks that are over, and that no ledger has any more."""
+    """The splits of which nothing will be made again: those of tasks that are over, and
+    that no ledger has any more.
+    """
     found: list[m.SourcePart] = []
     for source, spent in enumerate(iteration.spent):
         spent = copy.deepcopy(spent)
         for task in iteration.tasks.values():
             for split in task.ledger[source].entries if task.settled else ():
                 spent.add(split)
-        found += [m.SourcePart(repetition, ranges.ranges, source) for repetition, ranges in spent.repetitions.items()]
+        found += [
+            m.SourcePart(repetition, ranges.ranges, source)
+            for repetition, ranges in spent.repetitions.items()
+        ]
     return tuple(found)

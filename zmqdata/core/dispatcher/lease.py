@@ -1,7 +1,8 @@
-"""The dispatcher's side of clients' leases: what they are told, and when it is over. See ``core.client.lease`` for
-theirs.
+"""The dispatcher's side of clients' leases: what they are told, and when it is over.
+See ``core.client.lease`` for theirs.
 
-Nothing here is durable: a dispatcher that begins anew waits for one time-out before it gives anybody up.
+Nothing here is durable: a dispatcher that begins anew waits for one time-out before it
+gives anybody up.
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ from zmqdata.core.job_rules import outlives_host
 from zmqdata.messages import ClientHeartbeat, Lease, WorkerHeartbeat
 
 SHARE = 0.9
-"""How much of the time-out a client is told, so that a clock which is slow by less than a tenth does no harm."""
+"""How much of the time-out a client is told, so that a clock which is slow by less than
+a tenth does no harm.
+"""
 USUAL_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
-"""Seconds between two heartbeats of a worker: so old is what we know of clients that it hears, or twice if one is lost.
+"""Seconds between two heartbeats of a worker: so old is what we know of clients that it
+hears, or twice if one is lost.
 """
 UNDER_WAY = 2.0
-"""Seconds that a worker's word of whom it has heard may be on its way, by which that seems to be later than it was."""
+"""Seconds that a worker's word of whom it has heard may be on its way, by which that
+seems to be later than it was.
+"""
 
 
 class Leases:
@@ -38,10 +44,12 @@ class Leases:
         self._hearing: dict[int, Hearing] = {}
 
     def grant(self, iteration: Iteration) -> Lease:
-        """What the clients of an iteration are told; a free one where nobody else would ever be given what one holds.
+        """What the clients of an iteration are told; a free one where nobody else would
+        ever be given what one holds.
 
-        Where every worker gives everything (OFF), and where each trainer reads all of a shared cache, a client that is
-        away costs nobody anything; its numbers are no promise there.
+        Where every worker gives everything (OFF), and where each trainer reads all of a
+        shared cache, a client that is away costs nobody anything; its numbers are no
+        promise there.
         """
         job = iteration.job
         if job.cache or not outlives_host(job):
@@ -66,26 +74,35 @@ class Leases:
         self._late = max(self._late, 2 * min(pause, LONGEST_PAUSE))
 
     def is_vouched_for(self, member: Member, now: float) -> bool:
-        """Whether a client that believes to be alone goes on without us: a worker has heard it lately."""
+        """Whether a client that believes to be alone goes on without us: a worker has
+        heard it lately.
+        """
         return member.name not in self._aware and now - member.seen < self._late + UNDER_WAY
 
     def has_given_sign(self, member: Member, since: float, now: float) -> bool:
-        """Whether a client has truly been heard since a moment, by us or by who vouches for it."""
-        return member.spoke > since or (self.is_vouched_for(member, now) and member.seen > since + UNDER_WAY)
+        """Whether a client has truly been heard since a moment, by us or by who vouches
+        for it.
+        """
+        return member.spoke > since or (
+            self.is_vouched_for(member, now) and member.seen > since + UNDER_WAY
+        )
 
     def spoke(self, iteration: Iteration, now: float) -> float:
-        """Notes that a client of an iteration is heard. Returns for how many seconds none was, if for too many.
+        """Notes that a client of an iteration is heard. Returns for how many seconds
+        none was, if for too many.
 
-        When all fall silent together it is most likely that we were cut off, or all of them by one cable: that time
-        tells of nobody that it is dead.
+        When all fall silent together it is most likely that we were cut off, or all of
+        them by one cable: that time tells of nobody that it is dead.
         """
         quiet = self._hearing_of(iteration).heard(now)
         return 0.0 if self.grant(iteration).free else quiet
 
     def listen(self, now: float) -> float:
-        """A worker or a client speaks. Returns for how many seconds nobody at all did, if for too many.
+        """A worker or a client speaks. Returns for how many seconds nobody at all did,
+        if for too many.
 
-        Where no client is left, only workers speak, however rarely: such pauses are none.
+        Where no client is left, only workers speak, however rarely: such pauses are
+        none.
         """
         self._anybody.patience = max(self.timeout / 2, self._late)
         quiet = self._anybody.heard(now)
@@ -94,7 +111,9 @@ class Leases:
         return quiet
 
     def hears(self, iteration: Iteration, now: float) -> bool:
-        """Whether any client of an iteration is there to be given what silent ones hold."""
+        """Whether any client of an iteration is there to be given what silent ones
+        hold.
+        """
         return self.grant(iteration).free or not self._hearing_of(iteration).is_deaf(now)
 
     def _hearing_of(self, iteration: Iteration) -> Hearing:
@@ -112,7 +131,8 @@ class Leases:
     def is_over(self, member: Member, now: float) -> bool:
         """Whether a client hands out nothing any more, as far as its silence tells.
 
-        One that believes to be alone reads on without us: it lives as long as workers hear it, which they tell late.
+        One that believes to be alone reads on without us: it lives as long as workers
+        hear it, which they tell late.
         """
         if member.name in self._aware:
             return now - member.heard >= self.timeout

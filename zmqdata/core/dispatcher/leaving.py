@@ -1,8 +1,11 @@
-"""Which readers may leave an iteration of which others still hold elements: the dispatcher's side.
+"""Which readers may leave an iteration of which others still hold elements: the
+dispatcher's side.
 
-A reader could leave as soon as nothing more comes to it. But another one may have died just before, and nobody has
-noticed; what was on its way to that one would then be nobody's. So a reader stays until all is delivered, or another
-one is heard that reads on: that one says so in its turn. The last of them waits until the silent ones are given up.
+A reader could leave as soon as nothing more comes to it. But another one may have died
+just before, and nobody has noticed; what was on its way to that one would then be
+nobody's. So a reader stays until all is delivered, or another one is heard that reads
+on: that one says so in its turn. The last of them waits until the silent ones are given
+up.
 
 Nothing here is durable: who is done says so again and again.
 """
@@ -17,12 +20,16 @@ from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration
 
 FEW = 64
-"""Readers of which each is asked for a sign when one is done. Of more of them some one speaks soon by itself."""
+"""Readers of which each is asked for a sign when one is done. Of more of them some one
+speaks soon by itself.
+"""
 
 
 @dataclass
 class Done:
-    """A reader that has all there is for it, since when, by which heartbeat; and whether it was told that it may go."""
+    """A reader that has all there is for it, since when, by which heartbeat; and
+    whether it was told that it may go.
+    """
 
     beat: int
     since: float
@@ -43,7 +50,9 @@ class Departures:
         self._done: dict[int, dict[str, Done]] = {}
 
     def take(self, iteration: Iteration, beat: m.ClientHeartbeat, now: float) -> None:
-        """A reader says whether it is done; one that is not stays for those that are."""
+        """A reader says whether it is done; one that is not stays for those that
+        are.
+        """
         done = self._done.get(iteration.iteration)
         if not beat.done:
             if done is not None:
@@ -77,7 +86,9 @@ class Departures:
         for number, done in self._done.items():
             since = [one.since for one in done.values() if not one.told]
             others = iterations[number].clients - done.keys() if since else ()
-            signs = [self.clients.members[client].sign for client in others if client in self.clients]
+            signs = [
+                self.clients.members[client].sign for client in others if client in self.clients
+            ]
             if signs and max(signs) > max(since):
                 self._release(done)
 

@@ -1,8 +1,9 @@
-"""Taking back splits that nobody has started, for tasks that have nothing left to do: the dispatcher's side.
+"""Taking back splits that nobody has started, for tasks that have nothing left to do:
+the dispatcher's side.
 
-What is remembered here is not durable: whoever waits asks again. What is taken back is a fact, ``CutLedgerUpdate``.
-Towards the end of a repetition thousands of tasks may wait for what thousands of others have: nothing here looks at all
-of either for each of them.
+What is remembered here is not durable: whoever waits asks again. What is taken back is
+a fact, ``CutLedgerUpdate``. Towards the end of a repetition thousands of tasks may wait
+for what thousands of others have: nothing here looks at all of either for each of them.
 """
 
 from __future__ import annotations
@@ -42,11 +43,14 @@ class TakingBack:
         out: state and commands.
         workers: the living workers.
         facts: what is known of them.
-        grant: answers an ask, with splits that came back, with the end, or by ``awaits``.
+        grant: answers an ask, with splits that came back, with the end, or by
+            ``awaits``.
 
     Attributes:
-        waiting: by place (iteration, source and repetition) and task; who waits for longest comes first.
-        started: by iteration, and by task and source: how much there was when there was nothing to give back.
+        waiting: by place (iteration, source and repetition) and task; who waits for
+            longest comes first.
+        started: by iteration, and by task and source: how much there was when there was
+            nothing to give back.
     """
 
     def __init__(
@@ -75,7 +79,9 @@ class TakingBack:
                 self.assigned(task, source, -REPEAT)
 
     def assigned(self, task: Task, source: int, now: float) -> None:
-        """A task has more of a source than before: it is to be asked next, but for one that has waited for it."""
+        """A task has more of a source than before: it is to be asked next, but for one
+        that has waited for it.
+        """
         place = (task.iteration, source, task.ledger[source].entries[-1].repetition)
         holders = self._holders.get(place)
         if holders is not None and task.task not in holders:
@@ -84,7 +90,8 @@ class TakingBack:
             holders.move_to_end(task.task, last=waited)
 
     def _holders_of(self, place: Place) -> OrderedDict[int, float]:
-        """The tasks that may have something that they have not started, and when each was asked.
+        """The tasks that may have something that they have not started, and when each
+        was asked.
 
         Who was never asked comes first, then who was asked longest ago.
         """
@@ -100,14 +107,18 @@ class TakingBack:
             return False
         entries = task.ledger[source].entries
         behind = not entries or entries[-1].is_end or entries[-1].repetition != repetition
-        return not behind and self.started.get(iteration, {}).get((number, source)) != _extent(task, source)
+        return not behind and self.started.get(iteration, {}).get((number, source)) != _extent(
+            task, source
+        )
 
     # --- who waits
 
     def awaits(self, peer: c.Peer, ask: m.RequestSplits, now: float) -> bool:
-        """Whether an ask for which nothing is left has to wait: others may have what they have not started.
+        """Whether an ask for which nothing is left has to wait: others may have what
+        they have not started.
 
-        An ask ahead of time waits, too: until there is nothing left to do, the end need not be known.
+        An ask ahead of time waits, too: until there is nothing left to do, the end need
+        not be known.
         """
         if not ask.waiting:
             return True
@@ -123,7 +134,9 @@ class TakingBack:
 
     def served(self, ask: m.RequestSplits) -> None:
         """Expects nothing more for an ask that got splits."""
-        self._forget((self.out.state.tasks[ask.task].iteration, ask.source, ask.repetition), ask.task)
+        self._forget(
+            (self.out.state.tasks[ask.task].iteration, ask.source, ask.repetition), ask.task
+        )
 
     def _forget(self, place: Place, task: int) -> None:
         alike = self.waiting.get(place, {})
@@ -131,7 +144,9 @@ class TakingBack:
             del self.waiting[place]
 
     def _ask_holders(self, place: Place, waiting: int, now: float) -> bool:
-        """Asks those who may have something, but for those who were just asked; whether there is any."""
+        """Asks those who may have something, but for those who were just asked; whether
+        there is any.
+        """
         if self.out.state.iterations[place[0]].job.num_tasks is not None:
             return False  # each task has its own
         holders = self._holders_of(place)
@@ -150,13 +165,23 @@ class TakingBack:
         return False
 
     def ask(self, peer: c.Peer | None, task: Task, source: int) -> None:
-        """Asks a worker for what it has not started of a ledger, or what it had not when it was asked before."""
-        self.out.send(peer, m.TakeBackSplits(task.task, task.attempt, source, task.cuts.get(source, 0) + 1))
+        """Asks a worker for what it has not started of a ledger, or what it had not
+        when it was asked before.
+        """
+        self.out.send(
+            peer, m.TakeBackSplits(task.task, task.attempt, source, task.cuts.get(source, 0) + 1)
+        )
 
     def take(self, peer: c.Peer, report: m.SplitsReturned, now: float) -> None:
-        """Takes what a worker gives back, each cut once, and passes it on to those who wait."""
+        """Takes what a worker gives back, each cut once, and passes it on to those who
+        wait.
+        """
         task = self.out.state.tasks.get(report.task)
-        if task is None or (task.worker, task.attempt) != (report.worker, report.attempt) or task.total is not None:
+        if (
+            task is None
+            or (task.worker, task.attempt) != (report.worker, report.attempt)
+            or task.total is not None
+        ):
             return
         if not 0 <= report.source < len(task.ledger):
             return
@@ -171,18 +196,24 @@ class TakingBack:
         if report.cut > cut or report.entries == ledger.length:
             self._keeps_all(task, report.source)
         # Else it has more by now, or the end: then nobody waits for it any longer.
-        for where in [where for where in self.waiting if where[:2] == (task.iteration, report.source)]:
+        for where in [
+            where for where in self.waiting if where[:2] == (task.iteration, report.source)
+        ]:
             self._pass_on(where, now)
 
     def _keeps_all(self, task: Task, source: int) -> None:
-        """It has started all that it has of a source, and is not asked again before it has more."""
+        """It has started all that it has of a source, and is not asked again before it
+        has more.
+        """
         self.started.setdefault(task.iteration, {})[task.task, source] = _extent(task, source)
         for where, holders in self._holders.items():
             if where[:2] == (task.iteration, source):
                 holders.pop(task.task, None)
 
     def _pass_on(self, place: Place, now: float) -> None:
-        """Answers those that wait, up to the first that has to wait on: those behind it would, too."""
+        """Answers those that wait, up to the first that has to wait on: those behind it
+        would, too.
+        """
         for waiting in list(self.waiting.get(place, {}).values()):
             self._waits_on = False
             self._grant(waiting.peer, waiting.ask, now)
@@ -200,18 +231,27 @@ class TakingBack:
         for number in [number for number in self.started if number not in iterations]:
             del self.started[number]
         for place, alike in list(self.waiting.items()):
-            for task in [number for number, waiting in alike.items() if not self._is_there(waiting)]:
+            for task in [
+                number for number, waiting in alike.items() if not self._is_there(waiting)
+            ]:
                 self._forget(place, task)
             self._pass_on(place, now)
 
     def _is_over(self, place: Place) -> bool:
         iteration, source, repetition = place
         one = self.out.state.iterations.get(iteration)
-        return one is None or (place not in self.waiting and repetition < one.cursors[source].repetition)
+        return one is None or (
+            place not in self.waiting and repetition < one.cursors[source].repetition
+        )
 
     def _is_there(self, waiting: WaitingAsk) -> bool:
         task = self.out.state.tasks.get(waiting.ask.task)
-        return task is not None and task.attempt == waiting.ask.attempt and bool(task.worker) and task.total is None
+        return (
+            task is not None
+            and task.attempt == waiting.ask.attempt
+            and bool(task.worker)
+            and task.total is None
+        )
 
 
 def _extent(task: Task, source: int) -> Extent:

@@ -1,7 +1,8 @@
-"""What a host is told of a task, so that it goes on where the last one was; and whether it has made the same again.
+"""What a host is told of a task, so that it goes on where the last one was; and whether
+it has made the same again.
 
-Which states and ledger entries that takes is ``core.lineage``'s arithmetic. Who hosts what is decided in
-``core.dispatcher.hosting``.
+Which states and ledger entries that takes is ``core.lineage``'s arithmetic. Who hosts
+what is decided in ``core.dispatcher.hosting``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from zmqdata.core.ranges import RangeSet
 
 
 def kin(task: Task, iteration: Iteration) -> list[Task]:
-    """The tasks to which comes what comes to this one: itself, or all copies, also those that are gone."""
+    """The tasks to which comes what comes to this one: itself, or all copies, also
+    those that are gone.
+    """
     return [task] if outlives_host(iteration.job) else list(iteration.tasks.values())
 
 
@@ -34,7 +37,11 @@ class StateKeeping:
     def take(self, peer: Peer, message: m.StateTaken, now: float) -> None:
         """Commits a state that the present host of a task has told."""
         task = self.out.state.tasks.get(message.task)
-        if task is None or (task.worker, task.attempt) != (message.worker, message.attempt) or task.settled:
+        if (
+            task is None
+            or (task.worker, task.attempt) != (message.worker, message.attempt)
+            or task.settled
+        ):
             return
         continues = outlives_host(self.out.state.iterations[task.iteration].job)
         if continues and is_believable(
@@ -43,16 +50,22 @@ class StateKeeping:
             self.out.commit(u.TakeStateUpdate(task.task, message.state))
 
     def decide(self, peer: Peer, message: m.ElementsDecided, now: float) -> None:
-        """Commits what the operations of a task have decided, for every later attempt; the answer waits for that."""
+        """Commits what the operations of a task have decided, for every later attempt;
+        the answer waits for that.
+        """
         task = self.out.state.tasks.get(message.task)
         if task is None or (task.worker, task.attempt) != (message.worker, message.attempt):
             return
         if not task.settled:
             self.out.commit(u.DecideUpdate(task.task, message.first, message.decisions))
-        self.out.send(peer, m.DecisionsKept(task.task, task.attempt, message.report, task.decisions.base))
+        self.out.send(
+            peer, m.DecisionsKept(task.task, task.attempt, message.report, task.decisions.base)
+        )
 
 
-def definition_of(task: Task, iteration: Iteration, digest: str, taken: RangeSet, ticket: int = 0) -> m.TaskDefinition:
+def definition_of(
+    task: Task, iteration: Iteration, digest: str, taken: RangeSet, ticket: int = 0
+) -> m.TaskDefinition:
     """What a host is told of a task.
 
     Args:
@@ -67,7 +80,8 @@ def definition_of(task: Task, iteration: Iteration, digest: str, taken: RangeSet
     taken = without_holes(taken) if job.cache else taken
     states = useful_states(task.states, taken, task.total)
     if task.states and states[:1] != (task.states[0],) and not job.cache:
-        # What clients have in hand need not be made now; but they may be asked where it comes from.
+        # What clients have in hand need not be made now; but they may be asked where it
+        # comes from.
         states = (task.states[0], *states)
     bases = tuple(ledger.base for ledger in task.ledger)
     return m.TaskDefinition(
@@ -86,7 +100,9 @@ def definition_of(task: Task, iteration: Iteration, digest: str, taken: RangeSet
         shard=task.shard or 0,
         num_consumers=job.num_consumers,
         finite=job.finite,
-        passed=iteration.rounds.passed(task.task, task.total) if iteration.rounds is not None else (),
+        passed=iteration.rounds.passed(task.task, task.total)
+        if iteration.rounds is not None
+        else (),
         cache=job.cache,
         by_reference=job.by_reference,
         iteration_seed=iteration.seed,
@@ -125,8 +141,10 @@ def contradiction(task: Task, iteration: Iteration, taken: RangeSet, total: int)
     else:
         return ""
     return (
-        f"task {task.task} of job {iteration.job.name} {found}. What a worker takes along is made again and must come "
-        "out the same: look for a filter or a map that draws unseeded random numbers (use random_map), reads the clock "
+        f"task {task.task} of job {iteration.job.name} {found}. What a worker takes along is made "
+        "again and must come "
+        "out the same: look for a filter or a map that draws unseeded random numbers (use "
+        "random_map), reads the clock "
         "or files that change, for deterministic=False, and for packages that differ between "
         "workers. Elements may be missing, or have come twice."
     )

@@ -1,7 +1,9 @@
-"""Who is alive: when each peer was last heard, since when it has no connection, and who has thereby died.
+"""Who is alive: when each peer was last heard, since when it has no connection, and who
+has thereby died.
 
-A connection that is up proves that process and host live, even while user code keeps the peer from speaking; a lost
-connection proves nothing for a moment (it may be made anew), then it counts as death.
+A connection that is up proves that process and host live, even while user code keeps
+the peer from speaking; a lost connection proves nothing for a moment (it may be made
+anew), then it counts as death.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ from zmqdata.commands import Peer
 
 @dataclass
 class Member:
-    """A peer by the name it gave itself. ``unreachable``: since when there is no connection, None while there is.
+    """A peer by the name it gave itself. ``unreachable``: since when there is no
+    connection, None while there is.
 
-    ``noticed``: when somebody else has last heard it; ``asked``: when it was last asked for a sign. ``peer`` is None
-    while it was only heard of. ``heard`` leaves out time in which we did not listen; ``spoke``, and ``seen`` by
-    somebody else: when it truly was.
+    ``noticed``: when somebody else has last heard it; ``asked``: when it was last asked
+    for a sign. ``peer`` is None while it was only heard of. ``heard`` leaves out time
+    in which we did not listen; ``spoke``, and ``seen`` by somebody else: when it truly
+    was.
     """
 
     name: str
@@ -41,7 +45,8 @@ class Member:
 
 
 class Hearing:
-    """Whether anybody is heard: who hears nobody at all is cut off itself, and cannot tell who is alive.
+    """Whether anybody is heard: who hears nobody at all is cut off itself, and cannot
+    tell who is alive.
 
     Args:
         patience: seconds in which somebody has spoken if anybody is there.
@@ -57,7 +62,9 @@ class Hearing:
         self.last: float | None = None
 
     def heard(self, now: float) -> float:
-        """Somebody speaks. Returns for how many seconds before nobody did, if for too many."""
+        """Somebody speaks. Returns for how many seconds before nobody did, if for too
+        many.
+        """
         quiet = now - self.last if self.last is not None and self.is_deaf(now) else 0.0
         self.last = now
         return quiet
@@ -71,7 +78,8 @@ class Roster:
     """The peers of one kind that count as alive.
 
     Attributes:
-        members: in the order of their last words, so that those who are silent are found without a look at the others.
+        members: in the order of their last words, so that those who are silent are
+            found without a look at the others.
         num_present: how many of them have spoken to us.
     """
 
@@ -104,12 +112,16 @@ class Roster:
         self._unreachable.pop(name, None)
 
     def expect(self, name: str, now: float, patience: float) -> None:
-        """Counts on a peer that somebody else knew: without a word of it, its connection is lost in ``patience``."""
+        """Counts on a peer that somebody else knew: without a word of it, its
+        connection is lost in ``patience``.
+        """
         self.members[name] = Member(name, None, now, now, now + patience)
         self._unreachable[name] = None
 
     def notice(self, heard: Mapping[str, float]) -> None:
-        """Notes when somebody else has heard these, which may be out of our own reach."""
+        """Notes when somebody else has heard these, which may be out of our own
+        reach.
+        """
         members = self.members
         for name, when in heard.items():
             member = members.get(name)
@@ -133,8 +145,12 @@ class Roster:
         return list(takewhile(lambda member: now - member.heard >= seconds, self.members.values()))
 
     def doubtful(self, now: float, seconds: float, most: int) -> list[Member]:
-        """Those of them to ask for a sign now, at most so many: who has given none, and was not asked, for longest."""
-        found = nsmallest(most, self.silent(now, seconds), key=lambda member: max(member.heard, member.asked))
+        """Those of them to ask for a sign now, at most so many: who has given none, and
+        was not asked, for longest.
+        """
+        found = nsmallest(
+            most, self.silent(now, seconds), key=lambda member: max(member.heard, member.asked)
+        )
         for member in found:
             member.asked = now
         return found
@@ -142,7 +158,9 @@ class Roster:
     def disconnected(self, now: float, seconds: float) -> list[Member]:
         """Those without a connection for at least this long."""
         lost = [self.members[name] for name in self._unreachable]
-        return [one for one in lost if one.unreachable is not None and now - one.unreachable >= seconds]
+        return [
+            one for one in lost if one.unreachable is not None and now - one.unreachable >= seconds
+        ]
 
     def remove(self, name: str) -> None:
         """Forgets a peer."""
@@ -168,7 +186,9 @@ class Roster:
             del self._counts[peer]
 
     def forgive(self, seconds: float, now: float, names: Iterable[str] | None = None) -> None:
-        """Discounts time in which we ourselves did not listen: silence then was ours. ``names``: whose; None: all."""
+        """Discounts time in which we ourselves did not listen: silence then was ours.
+        ``names``: whose; None: all.
+        """
         for member in [self.members[name] for name in (self.members if names is None else names)]:
             member.heard = min(now, member.heard + seconds)
             member.noticed = min(now, member.noticed + seconds)

@@ -1,4 +1,5 @@
-"""Parts of pipelines at the dispatcher: which are kept, which are on their way, and which nobody needs any more.
+"""Parts of pipelines at the dispatcher: which are kept, which are on their way, and
+which nobody needs any more.
 
 Their bytes pass through; where they lie is for the shell.
 """
@@ -15,13 +16,16 @@ from zmqdata.core.limits import MOST_UPLOADS, too_many
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
 
 UNUSED_FOR = 3600.0
-"""How long a part is kept that no dataset has: a program that is changed and started again need not send it again."""
+"""How long a part is kept that no dataset has: a program that is changed and started
+again need not send it again.
+"""
 ABANDONED_AFTER = 300.0
 
 
 @dataclass
 class IncomingPart:
-    """A part that clients are sending. ``taken`` bytes were given to the shell, ``written`` of them are kept.
+    """A part that clients are sending. ``taken`` bytes were given to the shell,
+    ``written`` of them are kept.
 
     ``waiting``: who is owed an answer, with the request.
     """
@@ -48,9 +52,13 @@ class Parts:
         self._unused_since: dict[str, float] = {}
 
     def found(self, stored: Iterable[str], partial: Mapping[str, int]) -> None:
-        """Takes over what an earlier dispatcher has left: whole parts, and how much there is of others."""
+        """Takes over what an earlier dispatcher has left: whole parts, and how much
+        there is of others.
+        """
         self.stored.update(stored)
-        self.uploads.update((digest, IncomingPart(0, have, have)) for digest, have in partial.items())
+        self.uploads.update(
+            (digest, IncomingPart(0, have, have)) for digest, have in partial.items()
+        )
 
     def missing(self, parts: Iterable[m.Part]) -> m.Part | None:
         """The first of these parts that is not kept."""
@@ -66,17 +74,24 @@ class Parts:
 
     def _excess(self, digest: str) -> str:
         """Why one more part cannot be taken in; "" when it can."""
-        return "" if digest in self.uploads else too_many("parts being sent", len(self.uploads), MOST_UPLOADS)
+        return (
+            ""
+            if digest in self.uploads
+            else too_many("parts being sent", len(self.uploads), MOST_UPLOADS)
+        )
 
     def _upload(self, digest: str, size: int, now: float) -> IncomingPart:
         upload = self.uploads.setdefault(digest, IncomingPart(size))
         upload.heard = now
-        # What a dispatcher before this one has left does not say how long it was to become.
+        # What a dispatcher before this one has left does not say how long it was to
+        # become.
         upload.size = upload.size or size
         return upload
 
     def store_piece(self, peer: Peer, ask: m.StorePiece, now: float) -> None:
-        """Takes the next piece of a part; one that is here already, or comes too early, is answered all the same."""
+        """Takes the next piece of a part; one that is here already, or comes too early,
+        is answered all the same.
+        """
         if ask.digest in self.stored:
             self.out.send(peer, m.PieceStored(ask.request, ask.digest, ask.size))
             return
@@ -102,7 +117,9 @@ class Parts:
             self.out.send(peer, m.PieceStored(ask.request, ask.digest, upload.written))
 
     def kept(self, event: PieceKept, now: float) -> None:
-        """A piece was written, or could not be; the last one only if the whole part is what its digest says."""
+        """A piece was written, or could not be; the last one only if the whole part is
+        what its digest says.
+        """
         upload = self.uploads.get(event.digest)
         if upload is None:
             return
@@ -111,7 +128,10 @@ class Parts:
             self._give_up(event.digest, upload, event.error)
             return
         if event.broken:
-            self.out.note("warning", f"part {event.digest[:16]} of a pipeline came with other bytes; it is sent anew")
+            self.out.note(
+                "warning",
+                f"part {event.digest[:16]} of a pipeline came with other bytes; it is sent anew",
+            )
             upload.taken = event.have
         if event.have == upload.size:
             self.stored.add(event.digest)
@@ -124,7 +144,8 @@ class Parts:
 
     def _give_up(self, digest: str, upload: IncomingPart, error: str) -> None:
         text = (
-            f"The dispatcher cannot keep a part of the pipeline ({upload.size / 1e6:.1f} MB): {error}. Make space "
+            f"The dispatcher cannot keep a part of the pipeline ({upload.size / 1e6:.1f} MB): "
+            f"{error}. Make space "
             "there, or start the dispatcher with another --work-dir"
         )
         self.out.note("error", text)
@@ -146,13 +167,23 @@ class Parts:
         self.stored.discard(digest)
 
     def collect_unused(self, now: float, patience: float) -> None:
-        """Removes parts that no dataset has had for long, and those that nobody goes on sending."""
+        """Removes parts that no dataset has had for long, and those that nobody goes on
+        sending.
+        """
         used = {part.digest for one in self.out.state.datasets.values() for part in one.parts}
         used.update(one.digest for one in self.out.state.datasets.values())
         for digest in used:
             self._unused_since.pop(digest, None)
-        old = [digest for digest in self.stored - used if now - self._unused_since.setdefault(digest, now) >= patience]
-        old += [digest for digest, upload in self.uploads.items() if now - upload.heard >= ABANDONED_AFTER]
+        old = [
+            digest
+            for digest in self.stored - used
+            if now - self._unused_since.setdefault(digest, now) >= patience
+        ]
+        old += [
+            digest
+            for digest, upload in self.uploads.items()
+            if now - upload.heard >= ABANDONED_AFTER
+        ]
         for digest in old:
             self.stored.discard(digest)
             self.uploads.pop(digest, None)

@@ -1,4 +1,6 @@
-"""Where a task may be hosted and who may read it there: facts of workers, their configured order, target workers."""
+"""Where a task may be hosted and who may read it there: facts of workers, their
+configured order, target workers.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,25 @@ from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.job_rules import effective_target, is_for_all, may_read, outlives_host
 
 MOST_STREAMS = 3
-"""How many streams of saves a worker writes at a time (tf.data's worker_max_concurrent_snapshots)."""
+"""How many streams of saves a worker writes at a time (tf.data's
+worker_max_concurrent_snapshots).
+"""
 
 
 MOST_SENT_AGAIN = 500
-"""Tasks that a worker is sent once more for one of its reports: half of the messages that may wait for it."""
+"""Tasks that a worker is sent once more for one of its reports: half of the messages
+that may wait for it.
+"""
 
 
 @dataclass
 class WorkerFacts:
     """What a worker said of itself, and what it was last heard to do. Not durable.
 
-    ``leases``: size and time of the last range of splits, per task it hosts and source. ``writing``: those of its tasks
-    that are saved. ``missing``: those that its last report lacked. ``suspects``: those at which a process died before;
-    ``shunned``: those that were stuck here. ``draining``: it will leave and gets no more tasks.
+    ``leases``: size and time of the last range of splits, per task it hosts and source.
+    ``writing``: those of its tasks that are saved. ``missing``: those that its last
+    report lacked. ``suspects``: those at which a process died before; ``shunned``:
+    those that were stuck here. ``draining``: it will leave and gets no more tasks.
     """
 
     address: str
@@ -46,7 +53,9 @@ class WorkerFacts:
     def take(self, reports: tuple[m.TaskReport, ...], now: float) -> None:
         """Notes what it reports, and how many elements it has made in a second."""
         made = sum(
-            report.produced - self.reports[report.task].produced if report.task in self.reports else report.produced
+            report.produced - self.reports[report.task].produced
+            if report.task in self.reports
+            else report.produced
             for report in reports
         )
         seconds = now - self.reported_at
@@ -58,8 +67,9 @@ class WorkerFacts:
     def lost(self, missing: list[int]) -> list[int]:
         """Which of the tasks that its report lacks have to be sent again.
 
-        What the report before did not lack, too, is most likely on its way. And of thousands some at a time: a worker
-        that is slow to take them would have them sent over and over.
+        What the report before did not lack, too, is most likely on its way. And of
+        thousands some at a time: a worker that is slow to take them would have them
+        sent over and over.
 
         Example:
             >>> facts = WorkerFacts("tcp://w", (), "")
@@ -92,7 +102,8 @@ class NoPlaces:
 class Placement:
     """The living workers, and which of them a task may go to.
 
-    There may be thousands of them, and as many tasks: what is asked at each event looks at none but those it is about.
+    There may be thousands of them, and as many tasks: what is asked at each event looks
+    at none but those it is about.
 
     Args:
         places: the configured workers, whose order decides who reads which static part.
@@ -101,7 +112,10 @@ class Placement:
     """
 
     def __init__(
-        self, places: IndexOfWorkers | None = None, colocated: bool = False, most_streams: int = MOST_STREAMS
+        self,
+        places: IndexOfWorkers | None = None,
+        colocated: bool = False,
+        most_streams: int = MOST_STREAMS,
     ) -> None:
         self.facts: dict[str, WorkerFacts] = {}
         self.places = places or NoPlaces()
@@ -147,7 +161,9 @@ class Placement:
         return address in self._at
 
     def restore(self, state: DispatcherState) -> None:
-        """Takes over the workers of a former dispatcher, with the tasks that they host."""
+        """Takes over the workers of a former dispatcher, with the tasks that they
+        host.
+        """
         for name, worker in state.workers.items():
             self.add(name, WorkerFacts(worker.address, worker.tags, worker.python))
         for task in state.tasks.values():
@@ -188,10 +204,14 @@ class Placement:
     def may_host(self, worker: str, iteration: Iteration) -> bool:
         """Whether there is, or may come, a client that reads from a worker."""
         facts, target = self.facts[worker], self.target(iteration)
-        return is_for_all(target, facts.tags) or any(facts.address in own for own in iteration.local_workers.values())
+        return is_for_all(target, facts.tags) or any(
+            facts.address in own for own in iteration.local_workers.values()
+        )
 
     def takes_tasks(self, worker: str, iteration: Iteration) -> bool:
-        """Whether a worker that may host tasks of an iteration will stay, so that it can be given one."""
+        """Whether a worker that may host tasks of an iteration will stay, so that it
+        can be given one.
+        """
         return not self.facts[worker].draining and self.may_host(worker, iteration)
 
     def has_room(self, worker: str, iteration: Iteration) -> bool:
@@ -201,8 +221,15 @@ class Placement:
     def hosts(self, iteration: Iteration) -> int:
         """How many workers may host tasks of an iteration."""
         target = self.target(iteration)
-        beside = {name for own in iteration.local_workers.values() for at in own for name in self._at.get(at, ())}
-        others = [self.facts[name] for name in beside if not is_for_all(target, self.facts[name].tags)]
+        beside = {
+            name
+            for own in iteration.local_workers.values()
+            for at in own
+            for name in self._at.get(at, ())
+        }
+        others = [
+            self.facts[name] for name in beside if not is_for_all(target, self.facts[name].tags)
+        ]
         return self._staying[target] + sum(not facts.draining for facts in others)
 
     def idle(self, iteration: Iteration) -> list[str]:
@@ -222,7 +249,8 @@ class Placement:
     def is_place_of(self, task: Task, worker: str) -> bool:
         """Whether a worker is the one for a task, or as good as any.
 
-        A job that goes on from a state may have more parts than this cluster has places: they go round.
+        A job that goes on from a state may have more parts than this cluster has
+        places: they go round.
         """
         return bool(self.parts_of(worker, [task]))
 
@@ -230,24 +258,38 @@ class Placement:
         """Those of some tasks of which a worker is the place."""
         count = len(self.places)
         place = self.places.index(self.facts[worker].address) if count and tasks else None
-        return [one for one in tasks if one.shard is None or (place is not None and one.shard % count == place)]
+        return [
+            one
+            for one in tasks
+            if one.shard is None or (place is not None and one.shard % count == place)
+        ]
 
     def stays(self, task: Task, iteration: Iteration) -> bool:
-        """Whether a task must wait for its own worker: the part of the input beside one client is for that client."""
+        """Whether a task must wait for its own worker: the part of the input beside one
+        client is for that client.
+        """
         return task.shard is not None and self.target(iteration) == "LOCAL"
 
     # --- who shall
 
     def share_of(self, worker: str, iteration: Iteration, orphans: Sequence[Task]) -> list[Task]:
-        """What a worker should host beside its own of a fixed number of tasks: orphans, then some of other hosts."""
+        """What a worker should host beside its own of a fixed number of tasks: orphans,
+        then some of other hosts.
+        """
         hosted, hosts = self._hosted(iteration), self.hosts(iteration)
         share = -(-(len(orphans) + sum(map(len, hosted.values()))) // hosts)
         found = list(orphans[: max(0, share - len(hosted.get(worker, ())))])
         return found + self._surplus(worker, hosted, found, hosts)
 
-    def _surplus(self, worker: str, hosted: dict[str, list[Task]], found: Sequence[Task], hosts: int) -> list[Task]:
-        """What others have too much of. A task that has made all it has costs its host little, and stays there."""
-        running = {name: [task for task in tasks if task.total is None] for name, tasks in hosted.items()}
+    def _surplus(
+        self, worker: str, hosted: dict[str, list[Task]], found: Sequence[Task], hosts: int
+    ) -> list[Task]:
+        """What others have too much of. A task that has made all it has costs its host
+        little, and stays there.
+        """
+        running = {
+            name: [task for task in tasks if task.total is None] for name, tasks in hosted.items()
+        }
         count = len(running.pop(worker, ())) + sum(task.total is None for task in found)
         share = -(-(count + sum(map(len, running.values()))) // hosts)
         surplus: list[Task] = []
@@ -268,22 +310,28 @@ class Placement:
         return hosted
 
     def spare(self, iteration: Iteration) -> Task | None:
-        """A task for a worker that has none: of the one that hosts the most, if it hosts several.
+        """A task for a worker that has none: of the one that hosts the most, if it
+        hosts several.
 
-        Neither static parts, which have their own workers, nor streams of saves, which would begin their chunk again.
+        Neither static parts, which have their own workers, nor streams of saves, which
+        would begin their chunk again.
         """
         if iteration.num_shards or iteration.saving is not None or not outlives_host(iteration.job):
             return None
-        for name in iteration.hosts.running.heaviest() if iteration.hosts.running.most() > 1 else ():
+        for name in (
+            iteration.hosts.running.heaviest() if iteration.hosts.running.most() > 1 else ()
+        ):
             if name in self.facts and self.takes_tasks(name, iteration):
                 running = iteration.hosts.running_of(name)
                 return iteration.tasks[running[-1]] if len(running) > 1 else None
         return None
 
     def best(self, task: Task, iteration: Iteration) -> str | None:
-        """The worker with the fewest tasks among those that may host this one; None when there is none.
+        """The worker with the fewest tasks among those that may host this one; None
+        when there is none.
 
-        A task at which a process died is kept apart from others, as it may take them along.
+        A task at which a process died is kept apart from others, as it may take them
+        along.
         """
         found, least = None, (True, True)
         for worker in self._loads.lightest():

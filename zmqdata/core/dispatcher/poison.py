@@ -1,6 +1,8 @@
-"""Which element kills the process that works on it: deaths are counted here, and what follows from them is decided.
+"""Which element kills the process that works on it: deaths are counted here, and what
+follows from them is decided.
 
-What a worker was at when it died is told by its successor, or, of a call that does not return, by the worker itself.
+What a worker was at when it died is told by its successor, or, of a call that does not
+return, by the worker itself.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ LONG = 60.0
 
 
 class Deaths:
-    """Counts deaths, and fails an iteration or has an element left out when they are too many.
+    """Counts deaths, and fails an iteration or has an element left out when they are
+    too many.
 
     Args:
         out: state and commands.
@@ -43,22 +46,40 @@ class Deaths:
     def take(self, death: m.Death) -> None:
         """Counts the death of a process for each of its tasks that may be the cause.
 
-        SIGKILL counts only where there is an element to count it under: a person may have sent it.
+        SIGKILL counts only where there is an element to count it under: a person may
+        have sent it.
         """
         for number, attempt in death.tasks:
             task = self.out.state.tasks.get(number)
-            crumbs = tuple(one for one in death.crumbs if (one.task, one.attempt) == (number, attempt))
-            if task is None or attempt > task.attempt or (not crumbs and (death.crumbs or death.killed)):
+            crumbs = tuple(
+                one for one in death.crumbs if (one.task, one.attempt) == (number, attempt)
+            )
+            if (
+                task is None
+                or attempt > task.attempt
+                or (not crumbs and (death.crumbs or death.killed))
+            ):
                 continue
-            if self._count(task, attempt, death.how, death.killed, crumbs) and task.worker and attempt < task.attempt:
-                # Its next host was chosen before this was known, and would die of the same.
+            if (
+                self._count(task, attempt, death.how, death.killed, crumbs)
+                and task.worker
+                and attempt < task.attempt
+            ):
+                # Its next host was chosen before this was known, and would die of the
+                # same.
                 self.hosting.fence(task)
 
     def look(self, worker: str, reports: Iterable[m.TaskReport]) -> None:
-        """Tells of tasks that are in one call for long, and takes those away that are so for longer than they may."""
+        """Tells of tasks that are in one call for long, and takes those away that are
+        so for longer than they may.
+        """
         for report in reports:
             task = self.out.state.tasks.get(report.task)
-            if task is None or report.crumb is None or (task.worker, task.attempt) != (worker, report.attempt):
+            if (
+                task is None
+                or report.crumb is None
+                or (task.worker, task.attempt) != (worker, report.attempt)
+            ):
                 continue
             limit = self.out.state.iterations[task.iteration].job.task_timeout
             if limit is not None and report.busy >= limit and not task.settled:
@@ -68,13 +89,17 @@ class Deaths:
 
     def _end_stuck(self, task: Task, crumb: m.Crumb, busy: float) -> None:
         self.out.note(
-            "warning", f"{what(crumb)} has been worked on for {busy:.0f} s (task_timeout); task {task.task} moves on"
+            "warning",
+            f"{what(crumb)} has been worked on for {busy:.0f} s (task_timeout); task {task.task} "
+            "moves on",
         )
         if self._count(task, task.attempt, f"was stuck for {busy:.0f} s", False, (crumb,)):
             self._move(task)
 
     def _move(self, task: Task) -> None:
-        """Takes a task from the worker that it is stuck at. A copy is replaced by another one."""
+        """Takes a task from the worker that it is stuck at. A copy is replaced by
+        another one.
+        """
         iteration = self.out.state.iterations[task.iteration]
         self.hosting.facts[task.worker].shunned.add(task.task)
         if outlives_host(iteration.job):
@@ -86,20 +111,29 @@ class Deaths:
     def _tell(self, task: Task, crumb: m.Crumb, busy: float) -> None:
         if self._told.get(task.task) == (task.attempt, crumb.place):
             return
-        self._told = {number: told for number, told in self._told.items() if number in self.out.state.tasks}
+        self._told = {
+            number: told for number, told in self._told.items() if number in self.out.state.tasks
+        }
         self._told[task.task] = (task.attempt, crumb.place)
         self.out.note(
             "warning",
-            f"{what(crumb)} has been worked on for {busy:.0f} s at worker {self.hosting.facts[task.worker].address} "
+            f"{what(crumb)} has been worked on for {busy:.0f} s at worker "
+            f"{self.hosting.facts[task.worker].address} "
             f"(task {task.task}). distribute(task_timeout=...) ends such calls",
         )
 
     # --- what follows
 
-    def _count(self, task: Task, attempt: int, how: str, killed: bool, crumbs: tuple[m.Crumb, ...]) -> bool:
+    def _count(
+        self, task: Task, attempt: int, how: str, killed: bool, crumbs: tuple[m.Crumb, ...]
+    ) -> bool:
         """Counts a death of an attempt, once; whether the task goes on after it."""
         iteration = self.out.state.iterations[task.iteration]
-        if attempt in task.deaths or iteration.failure is not None or (task.settled and outlives_host(iteration.job)):
+        if (
+            attempt in task.deaths
+            or iteration.failure is not None
+            or (task.settled and outlives_host(iteration.job))
+        ):
             return False
         self.out.commit(u.CountDeathUpdate(task.task, attempt, how, killed, crumbs))
         self._judge(task, iteration)
@@ -109,31 +143,54 @@ class Deaths:
         alike = kin(task, iteration)
         poisoned = {place for one in alike for place in one.poisoned}
         found = [death for one in alike for death in one.deaths.values()]
-        found = [death for death in found if not any(crumb.place in poisoned for crumb in death.crumbs)]
+        found = [
+            death for death in found if not any(crumb.place in poisoned for crumb in death.crumbs)
+        ]
         counts = Counter(crumb.place for death in found for crumb in death.crumbs)
         place = max(counts, key=lambda one: (counts[one], bool(one[0])), default=("", 0))
         if counts[place] >= MOST_DEATHS:
             self._condemn(task, iteration, place, found)
         elif sum(not death.crumbs for death in found) >= MOST_UNEXPLAINED:
-            self._fail(iteration, f"Its workers died while task {task.task} was at nothing in particular", found)
+            self._fail(
+                iteration,
+                f"Its workers died while task {task.task} was at nothing in particular",
+                found,
+            )
         elif sum(not death.killed for death in found) >= MOST_IN_ALL:
-            self._fail(iteration, f"Its workers died at ever other elements of task {task.task}", found)
+            self._fail(
+                iteration, f"Its workers died at ever other elements of task {task.task}", found
+            )
 
-    def _condemn(self, task: Task, iteration: Iteration, place: m.Place, found: list[u.CountDeathUpdate]) -> None:
+    def _condemn(
+        self, task: Task, iteration: Iteration, place: m.Place, found: list[u.CountDeathUpdate]
+    ) -> None:
         deaths = [death for death in found if any(crumb.place == place for crumb in death.crumbs)]
         crumb = next(crumb for crumb in deaths[-1].crumbs if crumb.place == place)
-        text = f"{what(crumb)}{self._origin(task, crumb)} has brought its worker down {_times(deaths)}"
+        text = (
+            f"{what(crumb)}{self._origin(task, crumb)} has brought its worker down {_times(deaths)}"
+        )
         if iteration.job.on_poison != "skip":
-            self._fail(iteration, text, [], " on_poison='skip' leaves such elements out." if crumb.skippable else "")
+            self._fail(
+                iteration,
+                text,
+                [],
+                " on_poison='skip' leaves such elements out." if crumb.skippable else "",
+            )
         elif crumb.skippable:
             self.out.note("error", f"job {iteration.job.name}: {text}; it is left out from now on")
             self.out.commit(u.PoisonUpdate(task.task, *place, text))
             self.hosting.lists.tell(iteration)
         else:
-            why = f"{crumb.label} cannot leave out an element" if crumb.node else "no node is known that could do so"
+            why = (
+                f"{crumb.label} cannot leave out an element"
+                if crumb.node
+                else "no node is known that could do so"
+            )
             self._fail(iteration, text, [], f" It cannot be left out (on_poison='skip'): {why}.")
 
-    def _fail(self, iteration: Iteration, text: str, deaths: list[u.CountDeathUpdate], remedy: str = "") -> None:
+    def _fail(
+        self, iteration: Iteration, text: str, deaths: list[u.CountDeathUpdate], remedy: str = ""
+    ) -> None:
         times = f", {_times(deaths)}" if deaths else ""
         hint = "Run the pipeline up to there in a process of your own to see why."
         self.hosting.fail(iteration, PipelineError.__name__, f"{text}{times}. {hint}{remedy}")
@@ -149,7 +206,9 @@ class Deaths:
                 for at, name in enumerate(entry.names, entry.start)
                 if first <= at < stop
             ]
-            where += f", split {first} to {stop}" + (f": {', '.join(map(repr, names[:3]))}" if names else "")
+            where += f", split {first} to {stop}" + (
+                f": {', '.join(map(repr, names[:3]))}" if names else ""
+            )
         return f" ({where})"
 
 
@@ -161,10 +220,16 @@ def what(crumb: m.Crumb) -> str:
     """
     if crumb.node:
         return f"Element {crumb.number} that came to {crumb.label}"
-    return "Opening the pipeline" if crumb.number == m.OPENING else f"Element {crumb.number} of the pipeline"
+    return (
+        "Opening the pipeline"
+        if crumb.number == m.OPENING
+        else f"Element {crumb.number} of the pipeline"
+    )
 
 
 def _times(deaths: list[u.CountDeathUpdate]) -> str:
     hows = Counter(death.how for death in deaths)
-    told = ", ".join(how if count == 1 else f"{how}, {count} times" for how, count in hows.most_common(3))
+    told = ", ".join(
+        how if count == 1 else f"{how}, {count} times" for how, count in hows.most_common(3)
+    )
     return f"{len(deaths)} times: it {told}"

@@ -1,7 +1,8 @@
-"""How an iteration that was broken off begins anew: the facts that make a fresh dispatcher's state know its past.
+"""How an iteration that was broken off begins anew: the facts that make a fresh
+dispatcher's state know its past.
 
-Pure: checkpoints that were looked at (``core.dispatcher.checkpoints``) become updates. When that happens, and for whom,
-is ``core.dispatcher.incarnations``' affair.
+Pure: checkpoints that were looked at (``core.dispatcher.checkpoints``) become updates.
+When that happens, and for whom, is ``core.dispatcher.incarnations``' affair.
 """
 
 from __future__ import annotations
@@ -45,12 +46,15 @@ class Beginning:
         return (self.dataset.sources or ()) if self.job.processing_mode == "DYNAMIC" else ()
 
     def seed_of(self, past: Past, index: int) -> int:
-        """The seed of a task of which nothing is known; where all is promised, the one that it has had."""
+        """The seed of a task of which nothing is known; where all is promised, the one
+        that it has had.
+        """
         return (derived if past.job.num_tasks is not None else self.derive_seed)(past.seed, index)
 
 
 def incarnation_of(checkpoints: Sequence[m.Checkpoint], new: Beginning) -> list[u.AnyUpdate]:
-    """The facts of an iteration that goes on where its readers were, with no client and no host yet.
+    """The facts of an iteration that goes on where its readers were, with no client and
+    no host yet.
 
     Args:
         checkpoints: of all of its readers.
@@ -62,8 +66,11 @@ def incarnation_of(checkpoints: Sequence[m.Checkpoint], new: Beginning) -> list[
         DataLossError: some elements cannot be made again from what is known.
     """
     past = joined(checkpoints, new.sources)
-    # The seed of a promised order goes on, too, whatever that of this run of the program is.
-    return list(_updates(past, replace(new, job=msgspec.structs.replace(new.job, seed=past.job.seed))))
+    # The seed of a promised order goes on, too, whatever that of this run of the
+    # program is.
+    return list(
+        _updates(past, replace(new, job=msgspec.structs.replace(new.job, seed=past.job.seed)))
+    )
 
 
 def _updates(past: Past, new: Beginning) -> Iterator[u.AnyUpdate]:
@@ -91,7 +98,9 @@ def _updates(past: Past, new: Beginning) -> Iterator[u.AnyUpdate]:
         yield u.CloseTaskListUpdate(number)
 
 
-def _of_task(part: m.TaskPart, number: int, new: Beginning, delivered: RangeSet) -> Iterator[u.AnyUpdate]:
+def _of_task(
+    part: m.TaskPart, number: int, new: Beginning, delivered: RangeSet
+) -> Iterator[u.AnyUpdate]:
     states = useful(part, delivered, new.job.name)
     yield u.CreateTaskUpdate(number, new.iteration, part.seed, part.shard, part.index)
     for source, (base, entries) in enumerate(zip(part.bases, part.ledger, strict=True)):
@@ -102,7 +111,8 @@ def _of_task(part: m.TaskPart, number: int, new: Beginning, delivered: RangeSet)
         yield u.PoisonUpdate(number, node, element, "was left out before this state was taken")
     for state in states:
         yield u.TakeStateUpdate(number, state)
-    # Behind the states: what is delivered has entries forgotten that none of those needs which are known by then.
+    # Behind the states: what is delivered has entries forgotten that none of those
+    # needs which are known by then.
     if delivered:
         yield u.DeliverUpdate(number, delivered.ranges)
     if part.total is not None:
@@ -110,7 +120,9 @@ def _of_task(part: m.TaskPart, number: int, new: Beginning, delivered: RangeSet)
 
 
 def _of_unknown(index: int, number: int, past: Past, new: Beginning) -> Iterator[u.AnyUpdate]:
-    """A task of which no reader has had anything: it begins, or had nothing to give when its turn was over."""
+    """A task of which no reader has had anything: it begins, or had nothing to give
+    when its turn was over.
+    """
     shard = index if past.num_shards else None
     yield u.CreateTaskUpdate(number, new.iteration, new.seed_of(past, index), shard, index)
     if rounds_before(_views(past), index, max(past.steps.values(), default=0)):
@@ -121,7 +133,9 @@ def _of_unknown(index: int, number: int, past: Past, new: Beginning) -> Iterator
 
 
 def _lacks_task(past: Past, new: Beginning) -> bool:
-    """Whether splits are left that no task can take, as all that are known were told that their repetition is over."""
+    """Whether splits are left that no task can take, as all that are known were told
+    that their repetition is over.
+    """
     if past.num_shards:
         return False
     for source, described in enumerate(new.sources):
@@ -129,7 +143,9 @@ def _lacks_task(past: Past, new: Beginning) -> bool:
         left = {split.repetition for split in cursor.returned}
         if cursor.remaining(cursor.repetition) != 0:
             left.add(cursor.repetition)
-        ledgers = [Ledger(list(task.ledger[source])) for task in past.tasks.values() if task.total is None]
+        ledgers = [
+            Ledger(list(task.ledger[source])) for task in past.tasks.values() if task.total is None
+        ]
         if any(all(ledger.ends(one) for ledger in ledgers) for one in left):
             return True
     return False
@@ -144,7 +160,9 @@ def _cursors(past: Past, new: Beginning, numbers: dict[int, int]) -> Iterator[u.
         spent = _spent(past, source)
         if past.job.num_tasks is None:
             one = _cursor(past, source, described, spent)
-            yield u.RestoreCursorUpdate(new.iteration, source, one.repetition, one.next, tuple(one.returned))
+            yield u.RestoreCursorUpdate(
+                new.iteration, source, one.repetition, one.next, tuple(one.returned)
+            )
             continue
         for index, task in numbers.items():
             part = past.tasks.get(index)
@@ -153,13 +171,18 @@ def _cursors(past: Past, new: Beginning, numbers: dict[int, int]) -> Iterator[u.
             yield u.RestoreCursorUpdate(new.iteration, source, repetition, following, (), task)
 
 
-def _cursor(past: Past, source: int, described: SplitSource, spent: dict[int, RangeSet]) -> SplitCursor:
-    """Where the iteration is in a source, with the splits before that place that nobody has."""
+def _cursor(
+    past: Past, source: int, described: SplitSource, spent: dict[int, RangeSet]
+) -> SplitCursor:
+    """Where the iteration is in a source, with the splits before that place that nobody
+    has.
+    """
     taken = {repetition: ranges.copy() for repetition, ranges in spent.items()}
     over = -1
     for task in past.tasks.values():
         for split in task.ledger[source]:
-            # The end of a repetition says that all of it was handed out, though whoever had its splits may be unknown.
+            # The end of a repetition says that all of it was handed out, though whoever
+            # had its splits may be unknown.
             ranges = taken.setdefault(split.repetition, RangeSet())
             if split.is_end:
                 over = max(over, split.repetition)
@@ -181,12 +204,16 @@ def _cursor(past: Past, source: int, described: SplitSource, spent: dict[int, Ra
 
 
 def _oldest(spent: dict[int, RangeSet], repetition: int) -> int:
-    """The oldest repetition of which all is known: splits of it that nobody speaks of were not even begun, or by a task
-    of which no reader has had anything. What was used up of older ones is forgotten."""
+    """The oldest repetition of which all is known: splits of it that nobody speaks of
+    were not even begun, or by a task of which no reader has had anything. What was used
+    up of older ones is forgotten.
+    """
     return max(min(spent) if len(spent) >= MOST_REPETITIONS else 0, repetition - MOST_REPETITIONS)
 
 
-def own_place(index: int, step: int, spent: dict[int, RangeSet], entries: Iterable[Split]) -> tuple[int, int]:
+def own_place(
+    index: int, step: int, spent: dict[int, RangeSet], entries: Iterable[Split]
+) -> tuple[int, int]:
     """The repetition and the next split of a task that has each ``step``-th one.
 
     >>> own_place(1, 4, {0: RangeSet([(5, 6)])}, [Split(0, 9, 14, step=4)]), own_place(2, 4, {}, [])
@@ -207,14 +234,18 @@ def own_place(index: int, step: int, spent: dict[int, RangeSet], entries: Iterab
 
 
 def changed_files(iteration: Iteration, source: int, repetition: int, names: Sequence[str]) -> str:
-    """What differs between a new listing of files and those that tasks were given before; "" when nothing does."""
+    """What differs between a new listing of files and those that tasks were given
+    before; "" when nothing does.
+    """
     for task in iteration.tasks.values():
         for split in task.ledger[source].entries:
             now = tuple(names[split.start : split.stop : split.step])
             if split.repetition == repetition and split.names and split.names != now:
                 return (
-                    f"The files of job {iteration.job.name} have changed since its state was taken: those from number "
-                    f"{split.start} on were {', '.join(split.names[:3])}, now they are {', '.join(now[:3]) or 'none'}. "
+                    f"The files of job {iteration.job.name} have changed since its state was "
+                    "taken: those from number "
+                    f"{split.start} on were {', '.join(split.names[:3])}, now they are "
+                    f"{', '.join(now[:3]) or 'none'}. "
                     "Put the files back as they were, or begin to read them anew."
                 )
     return ""
@@ -224,7 +255,9 @@ def changed_files(iteration: Iteration, source: int, repetition: int, names: Seq
 
 
 def _delivered(past: Past) -> dict[int, RangeSet]:
-    """What need not be made again of each task: with numbered consumers, the rounds that all have behind them."""
+    """What need not be made again of each task: with numbered consumers, the rounds
+    that all have behind them.
+    """
     delivered = {index: RangeSet(task.delivered) for index, task in past.tasks.items()}
     lowest = min(past.steps.values(), default=0)
     views = _views(past)
@@ -235,9 +268,11 @@ def _delivered(past: Past) -> dict[int, RangeSet]:
 
 
 def _views(past: Past) -> tuple[m.View, ...]:
-    """What consumers took in turn up to where the first of them is; what comes then is planned anew.
+    """What consumers took in turn up to where the first of them is; what comes then is
+    planned anew.
 
-    Where nobody keeps any of that, the view that begins there says how many rounds its tasks have had.
+    Where nobody keeps any of that, the view that begins there says how many rounds its
+    tasks have had.
     """
     horizon = max(past.steps.values(), default=0)
     begun = [first for first in sorted(past.views) if first < horizon]
@@ -246,16 +281,26 @@ def _views(past: Past) -> tuple[m.View, ...]:
     return tuple([past.views[first] for first in begun])
 
 
-def _rounds(past: Past, new: Beginning, numbers: dict[int, int], delivered: dict[int, RangeSet]) -> u.AnyUpdate:
+def _rounds(
+    past: Past, new: Beginning, numbers: dict[int, int], delivered: dict[int, RangeSet]
+) -> u.AnyUpdate:
     views, steps = _views(past), tuple([past.steps[consumer] for consumer in sorted(past.steps)])
     in_turn = [(view.first_step, view.tasks) for view in views]
     if max(steps) and (not views or views[0].first_step > min(steps)):
         raise InvalidArgumentError(
-            f"The states of the consumers of job {new.job.name} do not say which tasks they read in turn, from step "
+            f"The states of the consumers of job {new.job.name} do not say which tasks they read "
+            "in turn, from step "
             f"{min(steps)} on. Take the states of all consumers at the same step."
         )
     known = {index for _, tasks in in_turn for index, _ in tasks}
-    known |= {index for index, task in past.tasks.items() if task.total and delivered[index].covers(0, task.total)}
-    renumbered = [m.View(first, tuple([(numbers[index], at) for index, at in tasks])) for first, tasks in in_turn]
+    known |= {
+        index
+        for index, task in past.tasks.items()
+        if task.total and delivered[index].covers(0, task.total)
+    }
+    renumbered = [
+        m.View(first, tuple([(numbers[index], at) for index, at in tasks]))
+        for first, tasks in in_turn
+    ]
     tasks = tuple(sorted(numbers[index] for index in known))
     return u.RestoreRoundsUpdate(new.iteration, steps, tuple(renumbered), max(steps), tasks)

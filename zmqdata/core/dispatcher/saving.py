@@ -1,8 +1,10 @@
-"""Datasets that workers save to files: the part of the dispatcher core that begins, counts and ends saves.
+"""Datasets that workers save to files: the part of the dispatcher core that begins,
+counts and ends saves.
 
-A save is an iteration in DYNAMIC mode without clients. Its tasks are streams of chunks. A chunk that a worker has
-written counts from the moment at which that is committed, and only then gets the name under which it is read; so a task
-that goes to another worker goes on behind the last chunk that counts, and nothing comes twice.
+A save is an iteration in DYNAMIC mode without clients. Its tasks are streams of chunks.
+A chunk that a worker has written counts from the moment at which that is committed, and
+only then gets the name under which it is read; so a task that goes to another worker
+goes on behind the last chunk that counts, and nothing comes twice.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from zmqdata.errors import (
 STAFF_INTERVAL = 0.5
 RETRY = 5.0
 CHANGED = (
-    "While the dispatcher was away its folder was removed or changed, or its disk was not mounted again. Save again to "
+    "While the dispatcher was away its folder was removed or changed, or its disk was not mounted "
+    "again. Save again to "
     "another path, and leave its folder alone until the save is done"
 )
 
@@ -50,8 +53,9 @@ def job_of(path: str) -> str:
 class SaveEnding:
     """What is not durable of a running save.
 
-    ``unpublished``: chunks that count and have no final name yet. ``due``: when the marker may be asked for; infinite
-    while it is being written. ``check_due``: the same of a check of the folder; None when none is due any more.
+    ``unpublished``: chunks that count and have no final name yet. ``due``: when the
+    marker may be asked for; infinite while it is being written. ``check_due``: the same
+    of a check of the folder; None when none is due any more.
     """
 
     unpublished: set[s.SaveChunk] = field(default_factory=set)
@@ -65,7 +69,8 @@ class Saves:
     Args:
         out: state and commands.
         hosting: gives streams to workers.
-        durable: whether what is committed survives a restart of the dispatcher; without that nothing is saved.
+        durable: whether what is committed survives a restart of the dispatcher; without
+            that nothing is saved.
     """
 
     def __init__(self, out: Outbox, hosting: Hosting, durable: bool) -> None:
@@ -94,19 +99,23 @@ class Saves:
         else:
             self._preparing[ask.path] = (peer, ask)
             dataset = self.out.state.datasets[ask.dataset_id]
-            command = s.PrepareSave(ask.path, ask.run, ask.compression, dataset.element_spec, dataset.cardinality)
+            command = s.PrepareSave(
+                ask.path, ask.run, ask.compression, dataset.element_spec, dataset.cardinality
+            )
             self.out.commands.append(command)
 
     def _objection(self, ask: m.StartSave) -> Objection | None:
         if not self.durable:
             return InvalidArgumentError, (
-                "Saving a distributed snapshot requires running tf.data service in the fault tolerant mode. Start the "
+                "Saving a distributed snapshot requires running tf.data service in the fault "
+                "tolerant mode. Start the "
                 "dispatcher with --work-dir FOLDER (in Python: DispatcherConfig(work_dir=...))"
             )
         objection = of_poison(ask.on_poison)
         if objection is not None:
             return objection
-        # A save is a job, and counts as one from the moment at which its folder is asked for.
+        # A save is a job, and counts as one from the moment at which its folder is
+        # asked for.
         if long := too_long({"name of a job": job_of(ask.path)}):
             return InvalidArgumentError, long
         if many := too_many("jobs", len(self.out.state.jobs) + len(self._preparing), MOST_JOBS):
@@ -115,7 +124,10 @@ class Saves:
         if dataset is None:
             return NotFoundError, f"Dataset id {ask.dataset_id} not found."
         if dataset.cardinality == INFINITE_CARDINALITY:
-            return InvalidArgumentError, "Saving an infinite dataset is not allowed: limit it with take(n)"
+            return (
+                InvalidArgumentError,
+                "Saving an infinite dataset is not allowed: limit it with take(n)",
+            )
         if dataset.sources is None:
             return UnimplementedError, dataset.unsplittable
         return None
@@ -150,19 +162,27 @@ class Saves:
     # --- chunks
 
     def chunk_written(self, peer: Peer, message: m.ChunkWritten, now: float) -> None:
-        """Commits a chunk of the current attempt that is next, and has it published; what counts already is told."""
+        """Commits a chunk of the current attempt that is next, and has it published;
+        what counts already is told.
+        """
         task = self._current(peer, message)
         if task is None:
             return
         counted = len(task.delivered)
         if message.stop > counted:
-            if message.first != counted or (task.total is not None and message.stop > task.total) or message.size < 0:
+            if (
+                message.first != counted
+                or (task.total is not None and message.stop > task.total)
+                or message.size < 0
+            ):
                 return
             self._commit(task, message)
         self.out.send(peer, m.ChunkCommitted(task.task, task.attempt, message.stop))
 
     def _current(self, peer: Peer, message: m.ChunkWritten | m.SaveFailed) -> Task | None:
-        """The task that a worker speaks of; None, and it is told to drop it, when it is not its own any more."""
+        """The task that a worker speaks of; None, and it is told to drop it, when it is
+        not its own any more.
+        """
         task = self.out.state.tasks.get(message.task)
         if (
             task is not None
@@ -187,13 +207,19 @@ class Saves:
             self.hosting.settle(task)
 
     def published(self, event: s.ChunkPublished, now: float) -> None:
-        """Notes that a chunk can be read. One that can not be published is lost, and the save with it."""
+        """Notes that a chunk can be read. One that can not be published is lost, and
+        the save with it.
+        """
         iteration = self.out.state.iterations.get(event.iteration)
         if iteration is None:
             return
         self._ending(iteration).unpublished.discard(event.chunk)
         if event.error:
-            self._fail(iteration, DataLossError, f"a chunk of {_path(iteration)} could not be published: {event.error}")
+            self._fail(
+                iteration,
+                DataLossError,
+                f"a chunk of {_path(iteration)} could not be published: {event.error}",
+            )
 
     # --- a save ends
 
@@ -206,20 +232,30 @@ class Saves:
         if message.failure:
             self.out.commit(u.FailSaveUpdate(iteration.iteration, message.failure))
         error = BY_NAME.get(message.error, PipelineError)
-        self._fail(iteration, error, message.text or f"an element of stream {task.index} could not be made")
+        self._fail(
+            iteration, error, message.text or f"an element of stream {task.index} could not be made"
+        )
 
     def _fail(self, iteration: Iteration, error: type[Exception], text: str) -> None:
-        if iteration.failure is None and iteration.saving is not None and not iteration.saving.ended:
+        if (
+            iteration.failure is None
+            and iteration.saving is not None
+            and not iteration.saving.ended
+        ):
             self.hosting.fail(iteration, error.__name__, text)
 
     def tick(self, now: float) -> None:
-        """Finds workers for streams, and has the marker written of saves that have come to their end."""
+        """Finds workers for streams, and has the marker written of saves that have come
+        to their end.
+        """
         staff = now - self._staffed >= STAFF_INTERVAL
         self._staffed = now if staff else self._staffed
         for iteration in self._running():
             ending = self._ending(iteration)
             checked = ending.check_due is None
-            over = iteration.failure is not None or (iteration.finished and not ending.unpublished and checked)
+            over = iteration.failure is not None or (
+                iteration.finished and not ending.unpublished and checked
+            )
             if ending.check_due is not None and now >= ending.check_due and not over:
                 ending.check_due = inf
                 self.out.commands.append(self._check(iteration))
@@ -240,28 +276,41 @@ class Saves:
         assert saving is not None
         where = (iteration.iteration, job.save.path, job.save.run, job.compression)
         if iteration.failure is not None:
-            return s.FinishSave(*where, error=iteration.failure[0], text=iteration.failure[1], failure=saving.failure)
+            return s.FinishSave(
+                *where,
+                error=iteration.failure[0],
+                text=iteration.failure[1],
+                failure=saving.failure,
+            )
         chunks = sorted(_chunks(iteration), key=lambda chunk: (chunk.number, chunk.stream))
         return s.FinishSave(*where, tuple(chunks), tuple(saving.specs))
 
     def finished(self, event: s.SaveFinished, now: float) -> None:
-        """Notes that a save has its marker; one whose marker could not be written is asked for again later."""
+        """Notes that a save has its marker; one whose marker could not be written is
+        asked for again later.
+        """
         iteration = self.out.state.iterations.get(event.iteration)
         if iteration is None or iteration.saving is None or iteration.saving.ended:
             return
         if event.error:
             self._ending(iteration).due = now + RETRY
-            self.out.note("error", f"{_path(iteration)} can not be ended, trying again: {event.error}")
+            self.out.note(
+                "error", f"{_path(iteration)} can not be ended, trying again: {event.error}"
+            )
             return
         self.out.commit(u.EndSaveUpdate(event.iteration))
         self._endings.pop(event.iteration, None)
-        outcome = "failed" if iteration.failure is not None else f"has {iteration.delivered} elements"
+        outcome = (
+            "failed" if iteration.failure is not None else f"has {iteration.delivered} elements"
+        )
         self.out.note("info", f"the save to {_path(iteration)} {outcome}")
 
     # --- a dispatcher begins anew
 
     def resume(self) -> None:
-        """Has the folders of a former life's saves looked at, beside everything else: one may be slow, or gone."""
+        """Has the folders of a former life's saves looked at, beside everything else:
+        one may be slow, or gone.
+        """
         for iteration in self._running():
             self._ending(iteration).check_due = 0.0
 
@@ -271,7 +320,9 @@ class Saves:
         return s.CheckSave(iteration.iteration, save.path, save.run, tuple(_chunks(iteration)))
 
     def checked(self, event: s.SaveChecked, now: float) -> None:
-        """Goes on with a save whose folder is as it was left; ends one that anybody has changed, and no other."""
+        """Goes on with a save whose folder is as it was left; ends one that anybody has
+        changed, and no other.
+        """
         iteration = self.out.state.iterations.get(event.iteration)
         if iteration is None or iteration.saving is None or iteration.saving.ended:
             return
@@ -289,7 +340,9 @@ class Saves:
             self._fail(iteration, DataLossError, f"{conflict}. {CHANGED}")
         elif iteration.failure is None:
             chunks = sorted(ending.unpublished, key=lambda chunk: (chunk.stream, chunk.number))
-            self.out.commands += [s.PublishChunk(iteration.iteration, path, chunk) for chunk in chunks]
+            self.out.commands += [
+                s.PublishChunk(iteration.iteration, path, chunk) for chunk in chunks
+            ]
 
     def _ending(self, iteration: Iteration) -> SaveEnding:
         return self._endings.setdefault(iteration.iteration, SaveEnding())

@@ -1,8 +1,10 @@
-"""What clients are told of the tasks of their iteration: where each is hosted, and whether there will be more.
+"""What clients are told of the tasks of their iteration: where each is hosted, and
+whether there will be more.
 
-A list names every task, and goes to every client: of large iterations that is much, and while workers come and go it
-changes all the time. So only so much is said at a time, what has changed meanwhile comes with the next round, and all
-clients with the same view get the same list, which the shell then encodes once.
+A list names every task, and goes to every client: of large iterations that is much, and
+while workers come and go it changes all the time. So only so much is said at a time,
+what has changed meanwhile comes with the next round, and all clients with the same view
+get the same list, which the shell then encodes once.
 """
 
 from __future__ import annotations
@@ -18,9 +20,13 @@ from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 
 MOST_AT_ONCE = 100_000
-"""So many places in task lists are told in one turn, in messages to however many clients."""
+"""So many places in task lists are told in one turn, in messages to however many
+clients.
+"""
 PER_SECOND = 500_000
-"""And so many in a second, about 30 MB: the rest of time is for what others have to say."""
+"""And so many in a second, about 30 MB: the rest of time is for what others have to
+say.
+"""
 MAKING = 4
 """A place in a new list costs as much as so many in one that is told again."""
 
@@ -29,8 +35,8 @@ MAKING = 4
 class ListStanding:
     """The round of an iteration's newest version.
 
-    ``waiting``: the clients that still have to be told; ``lists``: by what a client has beside it; ``until``: so long
-    the last of what was told may be on its way.
+    ``waiting``: the clients that still have to be told; ``lists``: by what a client has
+    beside it; ``until``: so long the last of what was told may be on its way.
     """
 
     waiting: dict[str, None]
@@ -45,13 +51,17 @@ class TaskLists:
         out: state and commands.
         clients: the living clients.
         placement: which clients may read from which worker.
-        holdings: which tasks have no host because clients are being asked what they have.
+        holdings: which tasks have no host because clients are being asked what they
+            have.
 
     Attributes:
-        plan: what the numbered consumers of an iteration are told beside; None for other iterations.
+        plan: what the numbered consumers of an iteration are told beside; None for
+            other iterations.
     """
 
-    def __init__(self, out: Outbox, clients: Roster, placement: Placement, holdings: Holdings) -> None:
+    def __init__(
+        self, out: Outbox, clients: Roster, placement: Placement, holdings: Holdings
+    ) -> None:
         self.out = out
         self.clients = clients
         self.placement = placement
@@ -65,7 +75,9 @@ class TaskLists:
         self._allowed = 0.0
 
     def task_list(self, iteration: Iteration, client: str) -> m.TaskList:
-        """Where the tasks are that still owe elements to somebody, as far as a client may read them."""
+        """Where the tasks are that still owe elements to somebody, as far as a client
+        may read them.
+        """
         reads = self.placement.reader(client, iteration)
         places = tuple(
             [
@@ -74,13 +86,19 @@ class TaskLists:
                 if not task.settled and (reads(task.worker) if task.worker else self._waits(task))
             ]
         )
-        readers = tuple(sorted(map(m.shown_name, iteration.clients))) if iteration.rounds is None else ()
+        readers = (
+            tuple(sorted(map(m.shown_name, iteration.clients))) if iteration.rounds is None else ()
+        )
         version, left_out = self.version(iteration.iteration), _left_out(iteration)
         ticket = self.out.ticket(iteration.iteration)
-        return m.TaskList(version, places, iteration.closed, self.plan(iteration), readers, left_out, ticket)
+        return m.TaskList(
+            version, places, iteration.closed, self.plan(iteration), readers, left_out, ticket
+        )
 
     def version(self, iteration: int) -> int:
-        """The version of an iteration's task list. Each life of the dispatcher begins above all former ones."""
+        """The version of an iteration's task list. Each life of the dispatcher begins
+        above all former ones.
+        """
         return self.versions.get(iteration, self.out.state.life << 32)
 
     def _waits(self, task: Task) -> bool:
@@ -91,7 +109,9 @@ class TaskLists:
         return "" if facts is None else facts.address
 
     def tell(self, iteration: Iteration) -> None:
-        """Has the task list pushed to every client of an iteration at the end of this turn."""
+        """Has the task list pushed to every client of an iteration at the end of this
+        turn.
+        """
         self._changed.add(iteration.iteration)
 
     def latest(self, iteration: Iteration, client: str) -> m.TaskList:
@@ -100,8 +120,12 @@ class TaskLists:
             self._tellings[iteration.iteration].waiting.pop(client, None)
         return self.task_list(iteration, client)
 
-    def news(self, iteration: Iteration, client: str, version: int, now: float) -> m.TaskList | None:
-        """What a client that speaks just now is told; None if it has the newest version, or will have it soon."""
+    def news(
+        self, iteration: Iteration, client: str, version: int, now: float
+    ) -> m.TaskList | None:
+        """What a client that speaks just now is told; None if it has the newest
+        version, or will have it soon.
+        """
         if version == self.version(iteration.iteration):
             return None
         telling = self._tellings.get(iteration.iteration)
@@ -113,7 +137,9 @@ class TaskLists:
         return self._list_of(telling, iteration, client)
 
     def push(self, now: float) -> None:
-        """Pushes the task lists that changed, each once, as far as that is not too much for now."""
+        """Pushes the task lists that changed, each once, as far as that is not too much
+        for now.
+        """
         if not self._changed and not self._unfinished:
             return
         self._allowance = min(MOST_AT_ONCE, self._allowance + (now - self._allowed) * PER_SECOND)
@@ -138,7 +164,9 @@ class TaskLists:
             if not telling.waiting:
                 self._unfinished.discard(number)
 
-    def _tell_one(self, telling: ListStanding, iteration: Iteration, client: str, now: float) -> None:
+    def _tell_one(
+        self, telling: ListStanding, iteration: Iteration, client: str, now: float
+    ) -> None:
         peer = self.clients.peer(client)
         if peer is not None and client in iteration.clients:
             task_list = self._list_of(telling, iteration, client)
@@ -168,6 +196,8 @@ def _left_out(iteration: Iteration) -> tuple[m.LeftOutElement, ...]:
     for task in iteration.tasks.values():
         for place, text in task.poisoned.items():
             crumbs = (crumb for death in task.deaths.values() for crumb in death.crumbs)
-            crumb = next((crumb for crumb in crumbs if crumb.place == place), m.Crumb(task.task, 0, place[1]))
+            crumb = next(
+                (crumb for crumb in crumbs if crumb.place == place), m.Crumb(task.task, 0, place[1])
+            )
             found.append(m.LeftOutElement(task.task, crumb.number, crumb.label, text, crumb.split))
     return tuple(found)

@@ -1,1 +1,3 @@
-"""The worker's decisions: `decider` receives events and returns commands, with no socket, thread or clock."""
+"""The worker's decisions: `decider` receives events and returns commands, with no
+socket, thread or clock.
+"""

@@ -1,7 +1,8 @@
-"""How a task of a coordinated job deals what it makes: round by round, one element to each numbered consumer.
+"""How a task of a coordinated job deals what it makes: round by round, one element to
+each numbered consumer.
 
-Each consumer has a lane. What is in it is kept until its client has reported it, so that a successor can go on where
-the dispatcher knows that the one before it was.
+Each consumer has a lane. What is in it is kept until its client has reported it, so
+that a successor can go on where the dispatcher knows that the one before it was.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker.streams import Portion, Stream
 
 KEPT_BYTES = 32 << 20
-"""What was handed out and not reported yet. More than that is forgotten, and made again if needed."""
+"""What was handed out and not reported yet. More than that is forgotten, and made again
+if needed.
+"""
 
 
 class Lane:
-    """What a task has made for one consumer, from round ``low`` on, and the clients that want it.
+    """What a task has made for one consumer, from round ``low`` on, and the clients
+    that want it.
 
-    Only the first of them is given anything: one that comes later takes over when that one is released. The first
-    ``given`` of the ``portions`` were given to it, up to the round ``next``. ``ahead``: the bytes of the others.
+    Only the first of them is given anything: one that comes later takes over when that
+    one is released. The first ``given`` of the ``portions`` were given to it, up to the
+    round ``next``. ``ahead``: the bytes of the others.
 
     Args:
         low: the first round that somebody may need.
@@ -69,14 +74,18 @@ class Lane:
                 yield rest
 
     def leave(self, stream: LaneStream) -> None:
-        """A client is gone; what it was given and did not report waits for the next one."""
+        """A client is gone; what it was given and did not report waits for the next
+        one.
+        """
         first = self.streams[0] is stream
         self.streams.remove(stream)
         if first:
             self.begin()
 
     def skip(self, unwanted: int) -> None:
-        """Makes no room for the first rounds, which nobody waits for; not if somebody reads here after all."""
+        """Makes no room for the first rounds, which nobody waits for; not if somebody
+        reads here after all.
+        """
         if self.streams or unwanted <= self.low:
             return
         self.low = unwanted
@@ -85,12 +94,16 @@ class Lane:
         self.begin()
 
     def forget(self, handed_out: int, reported: int) -> None:
-        """Drops the rounds below ``reported``, and those below ``handed_out`` that are too many to keep."""
+        """Drops the rounds below ``reported``, and those below ``handed_out`` that are
+        too many to keep.
+        """
         spent = takewhile(lambda portion: _stop(portion) <= handed_out, self.portions)
         kept = sum(portion.size for portion in spent if _stop(portion) > reported)
         while self.given:
             portion = self.portions[0]
-            if _stop(portion) > handed_out or (_stop(portion) > reported and kept <= self.most_kept):
+            if _stop(portion) > handed_out or (
+                _stop(portion) > reported and kept <= self.most_kept
+            ):
                 return
             if _stop(portion) > reported:
                 kept -= portion.size
@@ -101,7 +114,9 @@ class Lane:
 
 @dataclass
 class LaneStream(Stream):
-    """The flow of one task to one client that is a numbered consumer. Its elements are rounds, from ``first`` on."""
+    """The flow of one task to one client that is a numbered consumer. Its elements are
+    rounds, from ``first`` on.
+    """
 
     lane: Lane = field(default_factory=lambda: Lane(0, 0))
     first: int = 0
@@ -147,7 +162,9 @@ class RoundRobin:
     def join(self, client: str, reader: m.Reader) -> Stream:
         index = reader.consumer_index
         # Whoever is no consumer of this job has a lane into which nothing comes.
-        lane = self.lanes[index] if index is not None and 0 <= index < len(self.lanes) else Lane(0, 0)
+        lane = (
+            self.lanes[index] if index is not None and 0 <= index < len(self.lanes) else Lane(0, 0)
+        )
         stream = LaneStream(client, lane=lane)
         lane.streams.append(stream)
         self.streams[client] = stream
@@ -168,7 +185,9 @@ class RoundRobin:
         return lane.streams[0] is stream and not stream.lacking and lane.given == len(lane.portions)
 
     def skip(self, unwanted: tuple[int, ...]) -> None:
-        """Makes no room for what nobody waits for: so many rounds of each consumer, as the dispatcher knows."""
+        """Makes no room for what nobody waits for: so many rounds of each consumer, as
+        the dispatcher knows.
+        """
         for lane, count in zip(self.lanes, unwanted, strict=False):
             lane.skip(count)
 

@@ -1,7 +1,9 @@
-"""How a task is dealt that several trainers read in full: each at its own pace, out of a window of the newest blocks.
+"""How a task is dealt that several trainers read in full: each at its own pace, out of
+a window of the newest blocks.
 
-The fastest reader has new blocks made. A block that falls out of the window is lost to those who were slower than it
-holds; they go on at its beginning. (tf.data's cross-trainer cache.)
+The fastest reader has new blocks made. A block that falls out of the window is lost to
+those who were slower than it holds; they go on at its beginning. (tf.data's
+cross-trainer cache.)
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from zmqdata.messages import Reader
 class Place:
     """Where those with one trainer id are in the window.
 
-    ``next``: number of the next element, None before the first. ``skipped``: elements that they were too slow for.
-    ``returned``: blocks that one of them was given and did not hand out.
+    ``next``: number of the next element, None before the first. ``skipped``: elements
+    that they were too slow for. ``returned``: blocks that one of them was given and did
+    not hand out.
     """
 
     next: int | None = None
@@ -33,11 +36,14 @@ class Place:
 
 
 def fitting(event: Produced, size: int, worker: str) -> Produced:
-    """What was made, or in place of an element that the whole window could not hold, the error that says so."""
+    """What was made, or in place of an element that the whole window could not hold,
+    the error that says so.
+    """
     if event.size <= size or event.count > 1 or event.failure:
         return event
     text = (
-        f"An element of {event.size} bytes is larger than the cross-trainer cache of {size} bytes. Give workers a "
+        f"An element of {event.size} bytes is larger than the cross-trainer cache of {size} bytes. "
+        "Give workers a "
         "larger cross_trainer_cache_size_bytes"
     )
     failure = encode_failure(InvalidArgumentError(text), event.first, worker)
@@ -46,7 +52,9 @@ def fitting(event: Produced, size: int, worker: str) -> Produced:
 
 
 def _kept(portion: Portion) -> int:
-    """The bytes that a block takes; an error that stands for a large element does not take what that would have."""
+    """The bytes that a block takes; an error that stands for a large element does not
+    take what that would have.
+    """
     return len(portion.failure) or portion.size
 
 
@@ -68,7 +76,9 @@ class Windowed:
     @property
     def ahead(self) -> int:
         """Bytes that were made and that nobody has been given."""
-        first = max((place.next for place in self.places.values() if place.next is not None), default=0)
+        first = max(
+            (place.next for place in self.places.values() if place.next is not None), default=0
+        )
         total = 0
         for portion in reversed(self.blocks):
             if portion.first + portion.count <= first:
@@ -79,7 +89,9 @@ class Windowed:
     @property
     def skipped(self) -> dict[str, int]:
         """How many elements each trainer was too slow for."""
-        return {trainer_id: place.skipped for trainer_id, place in self.places.items() if place.skipped}
+        return {
+            trainer_id: place.skipped for trainer_id, place in self.places.items() if place.skipped
+        }
 
     def join(self, client: str, reader: Reader) -> Stream:
         stream = self.streams[client] = Stream(client)

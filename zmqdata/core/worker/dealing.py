@@ -1,6 +1,8 @@
-"""Which of a task's streams gets which block. A way of dealing for each way of reading a job.
+"""Which of a task's streams gets which block. A way of dealing for each way of reading
+a job.
 
-What is dealt here is sent by the worker core, which asks again whenever something was made, granted or released.
+What is dealt here is sent by the worker core, which asks again whenever something was
+made, granted or released.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from zmqdata.messages import Reader, TaskDefinition
 
 
 class Dealing(Protocol):
-    """Holds what a task has made until its clients have handed it out. ``streams`` are by client."""
+    """Holds what a task has made until its clients have handed it out. ``streams`` are
+    by client.
+    """
 
     streams: dict[str, Stream]
 
@@ -32,20 +36,25 @@ class Dealing(Protocol):
         """Takes a block that was made."""
 
     def deal(self, usable: Callable[[Stream], bool]) -> Iterator[tuple[Stream, Portion]]:
-        """Gives blocks to streams that can be used and have credit; each pair is to be sent."""
+        """Gives blocks to streams that can be used and have credit; each pair is to be
+        sent.
+        """
 
     def has_all(self, stream: Stream) -> bool:
         """Whether a stream was given everything made so far that is for it."""
 
     def release(self, client: str, delivered: RangeSet) -> bool:
-        """Forgets a client and gives to others what it was given in vain; False when some of that is not here any more.
+        """Forgets a client and gives to others what it was given in vain; False when
+        some of that is not here any more.
 
         ``delivered``: what has reached a training loop.
         """
 
 
 class FirstCome:
-    """Each block goes to one client, the one with least in flight that has credit for it."""
+    """Each block goes to one client, the one with least in flight that has credit for
+    it.
+    """
 
     def __init__(self) -> None:
         self.streams: dict[str, Stream] = {}
@@ -70,7 +79,10 @@ class FirstCome:
             ready = [stream for stream in streams if stream.has_credit(self.pending[0])]
             if not ready:
                 return
-            stream, portion = min(ready, key=lambda one: one.sent - one.handed_out), self.pending.popleft()
+            stream, portion = (
+                min(ready, key=lambda one: one.sent - one.handed_out),
+                self.pending.popleft(),
+            )
             self._pending_bytes -= portion.size
             stream.give(portion)
             yield stream, portion
@@ -97,7 +109,8 @@ def dealing_for(definition: TaskDefinition, cache_bytes: int) -> Dealing:
         cache_bytes: size of the window where every trainer reads all.
     """
     if definition.num_consumers is not None:
-        # Where one consumer reads many tasks in turn it has not much of each on its way.
+        # Where one consumer reads many tasks in turn it has not much of each on its
+        # way.
         sharing = definition.num_shards if definition.num_consumers == 1 else 0
         return RoundRobin(definition.num_consumers, definition.passed, max(1, sharing))
     return Windowed(cache_bytes) if definition.cache else FirstCome()

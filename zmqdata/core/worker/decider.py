@@ -1,7 +1,8 @@
-"""The worker's decider: which tasks run, how much they may produce, and who gets what they make. No socket, no clock.
+"""The worker's decider: which tasks run, how much they may produce, and who gets what
+they make. No socket, no clock.
 
-Links are kept by ``core.worker.links``, splits are fetched by ``core.worker.splits``; here are tasks, distribution, and
-the talk with the dispatcher.
+Links are kept by ``core.worker.links``, splits are fetched by ``core.worker.splits``;
+here are tasks, distribution, and the talk with the dispatcher.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ DROPPED_KEPT = 10_000
 class WorkerProfile:
     """What a worker tells of itself when it registers, and its limits.
 
-    ``buffer_bytes``: how much it may produce ahead of its clients; ``cache_bytes``: how much of a task it keeps for
-    trainers that all read it; ``heartbeat``: seconds between heartbeats; ``dispatcher_timeout``: seconds to do without
-    a dispatcher before it ends; ``snapshot_chunk_bytes``: the largest chunk of a distributed save; ``deaths``: of the
-    processes whose place this one has taken; ``max_tasks``: how many it has before it leaves, 0: any number.
+    ``buffer_bytes``: how much it may produce ahead of its clients; ``cache_bytes``: how
+    much of a task it keeps for trainers that all read it; ``heartbeat``: seconds
+    between heartbeats; ``dispatcher_timeout``: seconds to do without a dispatcher
+    before it ends; ``snapshot_chunk_bytes``: the largest chunk of a distributed save;
+    ``deaths``: of the processes whose place this one has taken; ``max_tasks``: how many
+    it has before it leaves, 0: any number.
     """
 
     worker: str
@@ -66,7 +69,9 @@ class WorkerCore:
         self.registered = False
         self.tasks: dict[int, HostedTask] = {}
         self.links = SendLinks(self._do)
-        self.writing = Writing(profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute)
+        self.writing = Writing(
+            profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute
+        )
         self.feeding = Feeding(profile.worker, self._task, self._do)
         self.pipelines = Pipelines(profile.worker, self._do)
         self.draining = Draining(self._do, profile.max_tasks)
@@ -85,7 +90,8 @@ class WorkerCore:
             c.LinkBound: self._link_bound,
             c.LinkBroken: lambda event, now: self._close_link(None, m.CloseLink(event.link), now),
             c.DrainRequested: self._drain,
-            # A dispatcher that finds us without a connection waits for a word of us, and not for long.
+            # A dispatcher that finds us without a connection waits for a word of us,
+            # and not for long.
             c.Connected: lambda event, now: self._heartbeat(now) if self.registered else None,
             c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
             c.PieceKept: self._pipelines_changed(self.pipelines.kept),
@@ -100,13 +106,17 @@ class WorkerCore:
             m.HostTask: self._host,
             m.DropTask: self._drop,
             m.PipelineSent: self._pipeline_sent,
-            m.PieceSent: lambda peer, message, now: self._pipelines_changed(self.pipelines.piece_sent)(message, now),
+            m.PieceSent: lambda peer, message, now: self._pipelines_changed(
+                self.pipelines.piece_sent
+            )(message, now),
             m.ReleaseClient: self._release,
             m.OpenLink: self.links.open,
             m.Grant: self._grant,
             m.CloseLink: self._close_link,
         }
-        self._messages.update(self.writing.messages | self.feeding.messages | self.agreeing.messages)
+        self._messages.update(
+            self.writing.messages | self.feeding.messages | self.agreeing.messages
+        )
 
     def handle(self, now: float, event: object) -> list[object]:
         """Takes an event noticed at ``now``; returns what to do."""
@@ -114,7 +124,9 @@ class WorkerCore:
         if handler is not None and not self.agreeing.holds(event):
             handler(event, now)
         if self.draining.concerns:
-            self.draining.look(now, [task.definition for task in self.tasks.values() if not task.is_spent_copy])
+            self.draining.look(
+                now, [task.definition for task in self.tasks.values() if not task.is_spent_copy]
+            )
         commands, self._commands = self._commands, []
         return commands
 
@@ -125,7 +137,9 @@ class WorkerCore:
 
     @property
     def owes_elements(self) -> bool:
-        """Whether something that is made waits for a client that reads here, or was sent and not seen yet."""
+        """Whether something that is made waits for a client that reads here, or was
+        sent and not seen yet.
+        """
         unsent = any(task.owes_elements for task in self.tasks.values())
         return unsent or any(link.unseen for link in self.links.by_client.values())
 
@@ -164,10 +178,18 @@ class WorkerCore:
         who = self.profile
         if self.registered:
             pause = self.heartbeats.pause
-            told = (reports, self.links.named(), self.links.readers(now, pause), self.draining.begun, pause)
+            told = (
+                reports,
+                self.links.named(),
+                self.links.readers(now, pause),
+                self.draining.begun,
+                pause,
+            )
             self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, *told))
         else:
-            ask = m.RegisterWorker(who.worker, who.address, who.tags, who.python, who.version, reports, self.untold)
+            ask = m.RegisterWorker(
+                who.worker, who.address, who.tags, who.python, who.version, reports, self.untold
+            )
             self._send(c.DISPATCHER, ask)
 
     def _tell(self, now: float) -> None:
@@ -181,7 +203,9 @@ class WorkerCore:
             self.untold = ()
             self._do(c.LogLine("info", f"registered as {self.profile.address}"))
 
-    def _heartbeat_answered(self, peer: c.Peer, answer: m.WorkerHeartbeatAnswered, now: float) -> None:
+    def _heartbeat_answered(
+        self, peer: c.Peer, answer: m.WorkerHeartbeatAnswered, now: float
+    ) -> None:
         self.heartbeats.answered(answer.every)
         if not answer.known and self.registered:
             self.registered = False
@@ -211,10 +235,17 @@ class WorkerCore:
             if hosted.definition.attempt >= definition.attempt:
                 return
             self._remove(hosted)
-        dealing = self.writing.dealing_of(definition) or dealing_for(definition, self.profile.cache_bytes)
+        dealing = self.writing.dealing_of(definition) or dealing_for(
+            definition, self.profile.cache_bytes
+        )
         bases = definition.bases or (0,) * len(definition.ledger)
-        feeds = [SplitFeed.of(base, entries) for base, entries in zip(bases, definition.ledger, strict=True)]
-        task = HostedTask(definition, feeds, dealing, progress=now, agreement=Agreement.of(definition))
+        feeds = [
+            SplitFeed.of(base, entries)
+            for base, entries in zip(bases, definition.ledger, strict=True)
+        ]
+        task = HostedTask(
+            definition, feeds, dealing, progress=now, agreement=Agreement.of(definition)
+        )
         self.tasks[definition.task] = task
         self._neighbours[definition.iteration] += 1
         self._start_ready(task)
@@ -228,7 +259,9 @@ class WorkerCore:
         self.pipelines.sent(message, {task.definition.digest for task in self.tasks.values()}, now)
         self._start_ready()
 
-    def _pipelines_changed(self, change: Callable[[Any, float], None]) -> Callable[[Any, float], None]:
+    def _pipelines_changed(
+        self, change: Callable[[Any, float], None]
+    ) -> Callable[[Any, float], None]:
         def changed(event: Any, now: float) -> None:
             change(event, now)
             self._start_ready()
@@ -236,7 +269,9 @@ class WorkerCore:
         return changed
 
     def _start_ready(self, *these: HostedTask) -> None:
-        """Starts the tasks, of all or these, whose pipelines are here with all their parts, or cannot be had."""
+        """Starts the tasks, of all or these, whose pipelines are here with all their
+        parts, or cannot be had.
+        """
         for task in these or self.tasks.values():
             found = None if task.started else self.pipelines.find(task.definition)
             if found is not None:
@@ -279,7 +314,9 @@ class WorkerCore:
         self._distribute(task)
 
     def _state_taken(self, event: c.StateNoted, now: float) -> None:
-        """Tells the dispatcher where a task can be continued, if it listens: a newer place will do as well."""
+        """Tells the dispatcher where a task can be continued, if it listens: a newer
+        place will do as well.
+        """
         task = self._task(event)
         if task is None:
             return
@@ -312,18 +349,32 @@ class WorkerCore:
 
     def _allow(self, task: HostedTask) -> None:
         room = (self.profile.buffer_bytes, self.profile.cache_bytes)
-        if task.allow(*room, self._is_usable, self._neighbours[task.definition.iteration], self.links.memory_of):
+        if task.allow(
+            *room,
+            self._is_usable,
+            self._neighbours[task.definition.iteration],
+            self.links.memory_of,
+        ):
             self._do(c.AllowProduction(*task.key, task.allowed, task.unread, task.few_bytes))
 
     # --- distribution
 
     def _distribute(self, task: HostedTask) -> None:
-        """Sends what may be sent of a task, and lets it produce what may be produced."""
+        """Sends what may be sent of a task, and lets it produce what may be
+        produced.
+        """
         for client, news in task.news_of_others(self._is_usable):
             self.links.push(client, news, ())
         for stream, portion in task.dealing.deal(self._is_usable):
             header = m.Block(
-                0, *task.key, portion.first, portion.count, portion.skip, portion.size, portion.meta, portion.failure
+                0,
+                *task.key,
+                portion.first,
+                portion.count,
+                portion.skip,
+                portion.size,
+                portion.meta,
+                portion.failure,
             )
             self._push(task, stream, header, portion.frames)
         self._commands += self.writing.drain(task.dealing)
@@ -334,11 +385,17 @@ class WorkerCore:
         return stream.open and self.links.is_bound(stream.client)
 
     def _after_last(self, task: HostedTask) -> None:
-        """Has more made at once for clients that have nothing, or tells them that there is no more."""
+        """Has more made at once for clients that have nothing, or tells them that there
+        is no more.
+        """
         dealing = task.dealing
-        streams = [one for one in dealing.streams.values() if self._is_usable(one) and dealing.has_all(one)]
+        streams = [
+            one for one in dealing.streams.values() if self._is_usable(one) and dealing.has_all(one)
+        ]
         if task.total is None:
-            if not task.hungry and any(stream.idle and stream.granted > stream.sent for stream in streams):
+            if not task.hungry and any(
+                stream.idle and stream.granted > stream.sent for stream in streams
+            ):
                 task.hungry = True
                 if task.started:
                     self._do(c.FlushTask(*task.key))
@@ -348,7 +405,9 @@ class WorkerCore:
                 stream.told_end = True
                 self._push(task, stream, m.EndOfTask(0, *task.key, task.total, task.left_out), ())
 
-    def _push(self, task: HostedTask, stream: Stream, header: m.Block | m.EndOfTask, frames: Any) -> None:
+    def _push(
+        self, task: HostedTask, stream: Stream, header: m.Block | m.EndOfTask, frames: Any
+    ) -> None:
         """Sends a message, and before it the lineage that it depends on."""
         news = task.news_for(stream)
         if news is not None:
@@ -370,7 +429,11 @@ class WorkerCore:
             return
         for one in grant.streams:
             self._apply_grant(link, one.task)
-        for task in [self.tasks[one] for one in {stream.task: 0 for stream in grant.streams} if one in self.tasks]:
+        for task in [
+            self.tasks[one]
+            for one in {stream.task: 0 for stream in grant.streams}
+            if one in self.tasks
+        ]:
             self._distribute(task)
         skipped = (task.skipped.get(link.reader.trainer_id, 0) for task in self.tasks.values())
         self.links.report(link, grant, now, skipped)
@@ -379,7 +442,9 @@ class WorkerCore:
         grant, hosted = link.grants.get(task), self.tasks.get(task)
         if grant is None or hosted is None or not link.admits(grant, hosted.definition):
             return
-        stream = hosted.dealing.streams.get(link.client) or hosted.dealing.join(link.client, link.reader)
+        stream = hosted.dealing.streams.get(link.client) or hosted.dealing.join(
+            link.client, link.reader
+        )
         stream.asks = max(stream.asks, link.asks)
         stream.grant(grant)
 
@@ -397,9 +462,14 @@ class WorkerCore:
         self.links.release(message.client)
         for task in list(self.tasks.values()):
             if message.client in task.dealing.streams:
-                # A task that is not named has come to its end, or is not ours any more: nobody is owed any of it.
-                delivered = RangeSet(message.delivered.get(task.definition.task, ((0, task.produced),)))
-                task.incomplete = not task.dealing.release(message.client, delivered) or task.incomplete
+                # A task that is not named has come to its end, or is not ours any more:
+                # nobody is owed any of it.
+                delivered = RangeSet(
+                    message.delivered.get(task.definition.task, ((0, task.produced),))
+                )
+                task.incomplete = (
+                    not task.dealing.release(message.client, delivered) or task.incomplete
+                )
                 self._distribute(task)
         if any(task.incomplete for task in self.tasks.values()):
             self._tell(now)
@@ -407,6 +477,7 @@ class WorkerCore:
 
 def _no_answer_for(seconds: float) -> str:
     return (
-        f"The dispatcher has not answered for {seconds:g} s (dispatcher_timeout). Is it running, and can this machine "
+        f"The dispatcher has not answered for {seconds:g} s (dispatcher_timeout). Is it running, "
+        "and can this machine "
         "reach it?"
     )

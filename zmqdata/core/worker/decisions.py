@@ -1,6 +1,8 @@
-"""The worker's side of decisions: they are durable before anybody sees what was made since.
+"""The worker's side of decisions: they are durable before anybody sees what was made
+since.
 
-That waits here, in order. A long way to the dispatcher makes the portions that wait larger, not more.
+That waits here, in order. A long way to the dispatcher makes the portions that wait
+larger, not more.
 """
 
 from __future__ import annotations
@@ -17,18 +19,23 @@ from zmqdata.decisions import Decisions
 HELD = (c.Produced, c.StateNoted, c.Exhausted)
 """What depends on all that was decided before."""
 MOST_TOLD = 10_000
-"""Decisions in an ask, about: more than are made in a round trip, and far from the usual limit of a message."""
+"""Decisions in an ask, about: more than are made in a round trip, and far from the
+usual limit of a message.
+"""
 MOST_KEPT = 50_000
-"""Decisions that are kept for clients that come late though no attempt needs them any more."""
+"""Decisions that are kept for clients that come late though no attempt needs them any
+more.
+"""
 
 
 @dataclass
 class Agreement:
     """The decisions of a task that are durable, and what waits for those that are not.
 
-    ``kept``: the durable ones, as answer number ``version`` has made them; those from number ``growing`` on may still
-    grow. ``ask``: the one that has no answer, last sent at ``asked``, after which those from ``growing_then`` on may.
-    ``waiting``: what came since, in order.
+    ``kept``: the durable ones, as answer number ``version`` has made them; those from
+    number ``growing`` on may still grow. ``ask``: the one that has no answer, last sent
+    at ``asked``, after which those from ``growing_then`` on may. ``waiting``: what came
+    since, in order.
     """
 
     kept: Decisions
@@ -63,11 +70,13 @@ class Agreed(Protocol):
 
 
 class Agreeing:
-    """Tells the dispatcher what was decided, and holds back what was made since until it knows.
+    """Tells the dispatcher what was decided, and holds back what was made since until
+    it knows.
 
     Args:
         worker: who we are.
-        find: the task that an event or message is for, if it is here under that attempt.
+        find: the task that an event or message is for, if it is here under that
+            attempt.
         do: takes the commands that result.
         handlers: by kind of event, what takes one that was held back.
     """
@@ -84,7 +93,9 @@ class Agreeing:
         self._do = do
         self._handlers = handlers
         self.events: dict[type[Any], Callable[[Any, float], None]] = {c.Decided: self._decided}
-        self.messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {m.DecisionsKept: self._kept}
+        self.messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
+            m.DecisionsKept: self._kept
+        }
 
     def holds(self, event: object) -> bool:
         """Whether an event has to wait; then it does, here."""
@@ -103,7 +114,9 @@ class Agreeing:
             self._ask(task, now)
 
     def _ask(self, task: Agreed, now: float) -> None:
-        """Tells what is known by now, which is more than what waits for it; of very much the beginning."""
+        """Tells what is known by now, which is more than what waits for it; of very
+        much the beginning.
+        """
         one = task.agreement
         told, growing = Decisions(), 0
         rest: deque[Any] = deque()
@@ -116,14 +129,20 @@ class Agreeing:
             told.take(event.first, event.decisions)
             growing = event.first
         one.waiting = rest
-        one.ask = m.ElementsDecided(self._worker, *task.key, one.version + 1, told.base, tuple(told.entries))
+        one.ask = m.ElementsDecided(
+            self._worker, *task.key, one.version + 1, told.base, tuple(told.entries)
+        )
         one.asked = now
         one.growing_then = growing
         self._do(c.Send(c.DISPATCHER, one.ask))
 
     def _kept(self, peer: c.Peer, message: m.DecisionsKept, now: float) -> None:
         task = self._find(message)
-        if task is None or task.agreement.ask is None or task.agreement.ask.report != message.report:
+        if (
+            task is None
+            or task.agreement.ask is None
+            or task.agreement.ask.report != message.report
+        ):
             return
         one = task.agreement
         assert one.ask is not None
@@ -131,7 +150,8 @@ class Agreeing:
         if len(one.kept.entries) > MOST_KEPT:
             one.kept.trim(message.needed)
         one.version, one.growing, one.ask = one.ask.report, one.growing_then, None
-        # What was decided while this was under way holds back what came behind it, and nothing before.
+        # What was decided while this was under way holds back what came behind it, and
+        # nothing before.
         while one.waiting and not isinstance(one.waiting[0], c.Decided):
             event = one.waiting.popleft()
             self._handlers[type(event)](event, now)

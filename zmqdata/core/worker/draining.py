@@ -1,8 +1,10 @@
-"""How a worker leaves in good order: it waits until its tasks have gone elsewhere, but not for ever. No clock.
+"""How a worker leaves in good order: it waits until its tasks have gone elsewhere, but
+not for ever. No clock.
 
 It leaves when it is told to, or when it has had as many tasks as it may.
 
-Which of its tasks goes where is decided by the dispatcher (``core.dispatcher.hosting``).
+Which of its tasks goes where is decided by the dispatcher
+(``core.dispatcher.hosting``).
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ DRAIN_SECONDS = 6.0
 
 
 class Draining:
-    """Whether a worker is on its way out (``begun``), and whether it may leave (``done``).
+    """Whether a worker is on its way out (``begun``), and whether it may leave
+    (``done``).
 
     Args:
         do: takes what is to be told.
@@ -47,10 +50,13 @@ class Draining:
     @property
     def concerns(self) -> bool:
         """Whether it matters what is here: on its way out, or having had enough."""
-        return not self.done and (self.begun or (bool(self._max_tasks) and self.tasks >= self._max_tasks))
+        return not self.done and (
+            self.begun or (bool(self._max_tasks) and self.tasks >= self._max_tasks)
+        )
 
     def begin(self, now: float, patience: float, tasks: int) -> bool:
-        """It shall leave within ``patience`` seconds; False when it was told before, which counts.
+        """It shall leave within ``patience`` seconds; False when it was told before,
+        which counts.
 
         ``tasks``: how many are here.
         """
@@ -61,15 +67,31 @@ class Draining:
         return True
 
     def look(self, now: float, tasks: Collection[TaskDefinition]) -> None:
-        """It may leave when it hosts nothing that would go on elsewhere, or has waited for long enough.
+        """It may leave when it hosts nothing that would go on elsewhere, or has waited
+        for long enough.
 
         ``tasks``: what is here, but for copies that have ended and that nobody reads.
-        Who has had enough tasks does not begin to leave while there is a copy of the input, which would begin anew.
+        Who has had enough tasks does not begin to leave while there is a copy of the
+        input, which would begin anew.
         """
-        if self._max_tasks and self.tasks >= self._max_tasks and not self.begun and all(map(outlives_host, tasks)):
+        if (
+            self._max_tasks
+            and self.tasks >= self._max_tasks
+            and not self.begun
+            and all(map(outlives_host, tasks))
+        ):
             self.worn = self.begin(now, DRAIN_SECONDS, len(tasks))
-        left = sum(self.worn or outlives_host(task) for task in tasks) if self.begun and not self.done else 0
+        left = (
+            sum(self.worn or outlives_host(task) for task in tasks)
+            if self.begun and not self.done
+            else 0
+        )
         if self.begun and not self.done and (not left or now >= self._until):
             self.done = True
             if left:
-                self._do(LogLine("warning", f"nobody has taken {left} tasks in time; they wait for another worker"))
+                self._do(
+                    LogLine(
+                        "warning",
+                        f"nobody has taken {left} tasks in time; they wait for another worker",
+                    )
+                )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 FEW_TASKS = 32
 SECONDS_PER_TASK = 0.0002
-"""What many tasks that are new, or end, one after the other, make a heartbeat wait for: each tells of all of them."""
+"""What many tasks that are new, or end, one after the other, make a heartbeat wait for:
+each tells of all of them.
+"""
 LISTENS = 3
-"""Heartbeats for which a dispatcher may say nothing and still be sent what it can do without."""
+"""Heartbeats for which a dispatcher may say nothing and still be sent what it can do
+without.
+"""
 
 
 class Heartbeats:
@@ -17,7 +21,8 @@ class Heartbeats:
         patience: seconds to do without an answer.
 
     Attributes:
-        pause: seconds between two of them now; the dispatcher may want them more rarely.
+        pause: seconds between two of them now; the dispatcher may want them more
+            rarely.
 
     Example:
         >>> beats = Heartbeats(usual=1.0, patience=60.0)
@@ -35,10 +40,14 @@ class Heartbeats:
 
     def is_due(self, now: float, tasks: int) -> bool:
         """Whether it is time to speak, for one that has so many tasks."""
-        return now - self._spoke >= (min(self.pause, _least_pause(tasks)) if self._has_news else self.pause)
+        return now - self._spoke >= (
+            min(self.pause, _least_pause(tasks)) if self._has_news else self.pause
+        )
 
     def may_tell(self, now: float, tasks: int) -> bool:
-        """Whether what is new of a task is told at once. If not, it will be due soon."""
+        """Whether what is new of a task is told at once. If not, it will be due
+        soon.
+        """
         self._has_news = True
         return self.is_due(now, tasks)
 
@@ -47,7 +56,9 @@ class Heartbeats:
         self._spoke, self._has_news = now, False
 
     def answered(self, every: float) -> None:
-        """The dispatcher wants to hear of it that often, in seconds; 0: it does not mind."""
+        """The dispatcher wants to hear of it that often, in seconds; 0: it does not
+        mind.
+        """
         self.pause = max(self.usual, min(every, self._patience / 3))
 
     def heard(self, now: float) -> None:
@@ -59,7 +70,9 @@ class Heartbeats:
         return self._heard is not None and now - self._heard <= LISTENS * self.pause
 
     def gives_up(self, now: float) -> bool:
-        """Whether nothing came for longer than it waits, counted from the first look; said once in so long."""
+        """Whether nothing came for longer than it waits, counted from the first look;
+        said once in so long.
+        """
         if self._heard is None:
             self._heard = now
         if now - self._heard < self._patience:

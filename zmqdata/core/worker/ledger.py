@@ -1,6 +1,8 @@
-"""What a worker knows of the ledgers that it feeds to its runners: how long they are, and what it asks for.
+"""What a worker knows of the ledgers that it feeds to its runners: how long they are,
+and what it asks for.
 
-Pure bookkeeping of one source of one task; the talk with the dispatcher is the worker core's affair.
+Pure bookkeeping of one source of one task; the talk with the dispatcher is the worker
+core's affair.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from zmqdata.splits import Split
 class SplitFeed:
     """The copy of one source's ledger that a runner has.
 
-    ``have``: its entries; ``cut``: how often its end was given back, the last time leaving ``kept`` entries, the last
-    of them up to ``stop``; ``ask``: what the dispatcher is asked for, last at ``asked``. ``entries`` are those from
-    number ``base`` on, and ``reached`` how far the source has started them: as many whole ones, and splits of the next.
+    ``have``: its entries; ``cut``: how often its end was given back, the last time
+    leaving ``kept`` entries, the last of them up to ``stop``; ``ask``: what the
+    dispatcher is asked for, last at ``asked``. ``entries`` are those from number
+    ``base`` on, and ``reached`` how far the source has started them: as many whole
+    ones, and splits of the next.
     """
 
     have: int
@@ -35,7 +39,8 @@ class SplitFeed:
 
     @classmethod
     def of(cls, base: int, entries: Sequence[Split]) -> SplitFeed:
-        """The copy that comes with a task. Nothing of it can be given back: a host before this one may have started it.
+        """The copy that comes with a task. Nothing of it can be given back: a host
+        before this one may have started it.
 
         What is before it is not needed.
         """
@@ -43,7 +48,8 @@ class SplitFeed:
         return cls(length, base=base, entries=list(entries), reached=(length, 0))
 
     def started(self, first: int) -> tuple[Split, ...]:
-        """The entries from this number on that were started, the last of them as far as it was.
+        """The entries from this number on that were started, the last of them as far as
+        it was.
 
         >>> feed = SplitFeed.of(5, [Split(0, 10, 20)])
         >>> feed.entries.append(Split(0, 40, 50))
@@ -73,7 +79,9 @@ class SplitFeed:
         return self.ask
 
     def take(self, message: m.SplitsAssigned) -> tuple[Split, ...]:
-        """The entries that are new, from now on counted as fed; none when a cut or other entries came between."""
+        """The entries that are new, from now on counted as fed; none when a cut or
+        other entries came between.
+        """
         if message.cut != self.cut or message.first > self.have:
             return ()
         fresh = message.splits[self.have - message.first :]

@@ -1,6 +1,8 @@
-"""The worker's side of lineage that travels in-band: what a client must be told of a task before its next message.
+"""The worker's side of lineage that travels in-band: what a client must be told of a
+task before its next message.
 
-Pure bookkeeping; that it is pushed in time is the worker core's affair, what clients keep is ``core.client.lineage``'s.
+Pure bookkeeping; that it is pushed in time is the worker core's affair, what clients
+keep is ``core.client.lineage``'s.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from zmqdata.core.worker.ledger import SplitFeed
 
 @dataclass(frozen=True)
 class KnownLineage:
-    """How much a client knows: per source how far its ledger was started, and the number of the newest state.
+    """How much a client knows: per source how far its ledger was started, and the
+    number of the newest state.
 
-    ``asks``: the newest ask of the client that was answered. ``version``: of the decisions, of which those from number
-    ``growing`` on may have grown since.
+    ``asks``: the newest ask of the client that was answered. ``version``: of the
+    decisions, of which those from number ``growing`` on may have grown since.
     """
 
     places: tuple[tuple[int, int], ...]
@@ -37,13 +40,16 @@ def news_for(
     asks: int = 0,
     upto: int = 0,
 ) -> tuple[m.Lineage, KnownLineage] | None:
-    """What a client has not been told yet, and how much it knows then; None when it knows all.
+    """What a client has not been told yet, and how much it knows then; None when it
+    knows all.
 
     Args:
-        told: how much it knows, None when its stream begins: then it is told everything.
+        told: how much it knows, None when its stream begins: then it is told
+            everything.
         definition: the task.
         feeds: the ledgers of its sources.
-        states: the newest places where its pipeline was, oldest first, without those that came with it.
+        states: the newest places where its pipeline was, oldest first, without those
+            that came with it.
         agreement: what its operations have decided.
         asks: how often the client has asked for what others may have had.
         upto: all elements below were made, by this host or one before.
@@ -55,7 +61,11 @@ def news_for(
         decided = agreement.kept.base
     else:
         known = tuple([state for state in states if state.number > told.state])
-        if not known and (places, agreement.version, asks) == (told.places, told.version, told.asks):
+        if not known and (places, agreement.version, asks) == (
+            told.places,
+            told.version,
+            told.asks,
+        ):
             return None
         first = tuple([at for at, _ in told.places])
         decided = told.growing if agreement.version != told.version else agreement.kept.length

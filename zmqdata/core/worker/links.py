@@ -1,7 +1,8 @@
-"""The worker's ends of the links to its clients: binding, numbering, sending again what a broken link has lost.
+"""The worker's ends of the links to its clients: binding, numbering, sending again what
+a broken link has lost.
 
-A link carries the streams of all tasks to one client. Its messages are numbered and kept until the client has seen
-them. What they mean is the worker core's affair.
+A link carries the streams of all tasks to one client. Its messages are numbered and
+kept until the client has seen them. What they mean is the worker core's affair.
 """
 
 from __future__ import annotations
@@ -29,20 +30,25 @@ MAX_IDLE_LINKS = 16
 NAMED_AT_ONCE = 32
 SPOKE_LATELY = 5.0
 ANSWER_PAUSE = 0.5
-"""Seconds between two answers to grants that ask for nothing: less than between those that a client repeats. To answer
-those that come for each block took a tenth of all processor time where blocks are large."""
+"""Seconds between two answers to grants that ask for nothing: less than between those
+that a client repeats. To answer those that come for each block took a tenth of all
+processor time where blocks are large.
+"""
 
 
 @dataclass
 class Link:
-    """The data connection to one client. ``unseen`` holds what was sent and not yet seen, oldest first.
+    """The data connection to one client. ``unseen`` holds what was sent and not yet
+    seen, oldest first.
 
-    ``memory`` may be mapped by the client, and is when it ``shares`` it. ``grants`` are the latest ones per task, also
-    of tasks that have not come here yet; ``used``: whether there was ever one. ``retired``: names of the last links to
-    this client that are closed; a late ask must not open them again, since their numbers have been used.
-    ``links``: how many the client has, this one included. ``asks``: how often it has seen others leave. ``ticket``: of
-    the iteration that it says it reads. ``vouched``: when it last asked us to tell the dispatcher that we hear it.
-    ``reported``: when it was last told how much was sent.
+    ``memory`` may be mapped by the client, and is when it ``shares`` it. ``grants`` are
+    the latest ones per task, also of tasks that have not come here yet; ``used``:
+    whether there was ever one. ``retired``: names of the last links to this client that
+    are closed; a late ask must not open them again, since their numbers have been used.
+    ``links``: how many the client has, this one included. ``asks``: how often it has
+    seen others leave. ``ticket``: of the iteration that it says it reads. ``vouched``:
+    when it last asked us to tell the dispatcher that we hear it. ``reported``: when it
+    was last told how much was sent.
     """
 
     name: str
@@ -76,7 +82,9 @@ class Link:
             self.unseen.popleft()
 
     def admits(self, grant: m.StreamGrant, task: m.TaskDefinition) -> bool:
-        """Whether a grant is for this attempt of a task, of somebody whom the dispatcher knows as a reader of it."""
+        """Whether a grant is for this attempt of a task, of somebody whom the
+        dispatcher knows as a reader of it.
+        """
         return grant.attempt == task.attempt and self.ticket == task.ticket
 
     def keep(self, grant: m.StreamGrant) -> None:
@@ -108,7 +116,9 @@ class SendLinks:
     def memory_of(self, stream: Stream) -> int:
         """How many bytes of its link's memory the client of a stream has mapped."""
         link = self.by_client.get(stream.client)
-        return link.memory.size if link is not None and link.shares and link.memory is not None else 0
+        return (
+            link.memory.size if link is not None and link.shares and link.memory is not None else 0
+        )
 
     def push(self, client: str, header: m.OnLink, frames: Any) -> None:
         """Sends the next message to a client, whose link is bound."""
@@ -128,7 +138,11 @@ class SendLinks:
         text = too_long({f"name of a {what}": name for what, name in names.items()})
         if text or not ask.link:
             text = text or "A link has a name."
-            self._do(c.Send(peer, m.LinkRefused(ask.link[:MOST_CHARACTERS], "InvalidArgumentError", text)))
+            self._do(
+                c.Send(
+                    peer, m.LinkRefused(ask.link[:MOST_CHARACTERS], "InvalidArgumentError", text)
+                )
+            )
             return
         if ask.client in self._released:
             text = "the dispatcher says that this client reads no more"
@@ -161,7 +175,10 @@ class SendLinks:
         """Why there can not be a link for one more client; "" when there can."""
         if len(self.by_client) >= MAX_LINKS:
             return f"this worker has links to {MAX_LINKS} clients already, which is the most"
-        if sum(link.peer == peer and not link.used for link in self.by_client.values()) >= MAX_IDLE_LINKS:
+        if (
+            sum(link.peer == peer and not link.used for link in self.by_client.values())
+            >= MAX_IDLE_LINKS
+        ):
             return f"{MAX_IDLE_LINKS} links of this peer are not in use yet, which is the most"
         return ""
 
@@ -177,7 +194,9 @@ class SendLinks:
         link.retired = before.retired
 
     def bound(self, event: c.LinkBound, now: float) -> Link | None:
-        """A socket is bound: sends again what its client has not seen. None when nobody waits for it any more."""
+        """A socket is bound: sends again what its client has not seen. None when nobody
+        waits for it any more.
+        """
         link = self.by_name.get(event.link)
         if link is None:
             self._do(c.UnbindLink(event.link))
@@ -188,7 +207,12 @@ class SendLinks:
             self._forget_unused(link)
             self._free_silent(now)
             return None
-        link.address, link.secret, link.memory, link.heard = event.address, event.secret, event.memory, now
+        link.address, link.secret, link.memory, link.heard = (
+            event.address,
+            event.secret,
+            event.memory,
+            now,
+        )
         self._tell_opened(link)
         again, link.unseen = link.unseen, deque()
         for header, frames in again:
@@ -199,7 +223,9 @@ class SendLinks:
         self._do(c.Send(link.peer, m.LinkOpened(link.name, link.address, link.secret, link.memory)))
 
     def granted(self, peer: c.Peer, grant: m.Grant, now: float) -> Link | None:
-        """The link of a grant, after noting what its client has seen; None when there is none."""
+        """The link of a grant, after noting what its client has seen; None when there
+        is none.
+        """
         link = self.by_name.get(grant.link)
         if link is None:
             self._refuse_unknown(peer, grant.link)
@@ -217,10 +243,19 @@ class SendLinks:
         return link
 
     def _refuse_unknown(self, peer: c.Peer, link: str) -> None:
-        self._do(c.Send(peer, m.LinkRefused(link[:MOST_CHARACTERS], "NotFoundError", "this worker has no such link")))
+        self._do(
+            c.Send(
+                peer,
+                m.LinkRefused(
+                    link[:MOST_CHARACTERS], "NotFoundError", "this worker has no such link"
+                ),
+            )
+        )
 
     def report(self, link: Link, grant: m.Grant, now: float, skipped: Iterable[int] = ()) -> None:
-        """Answers a grant, if none was lately: how much was sent to this client, and how much it was too slow for."""
+        """Answers a grant, if none was lately: how much was sent to this client, and
+        how much it was too slow for.
+        """
         if not grant.sent and now - link.reported < ANSWER_PAUSE:
             return
         link.reported = now
@@ -236,20 +271,26 @@ class SendLinks:
         return link
 
     def close_silent(self, now: float) -> None:
-        """Frees the ports of clients that have said nothing for long, and ends links that never came to be used."""
+        """Frees the ports of clients that have said nothing for long, and ends links
+        that never came to be used.
+        """
         for link in list(self.by_name.values()):
             if now - (link.heard if link.bound and link.used else link.made) >= LINK_SILENCE:
                 self._unbind(link)
                 self._forget_unused(link)
 
     def _free_silent(self, now: float) -> None:
-        """Makes room: a client that reads says so each second, and one that was only slow opens its link anew."""
+        """Makes room: a client that reads says so each second, and one that was only
+        slow opens its link anew.
+        """
         for link in list(self.by_name.values()):
             if link.bound and link.used and now - link.heard >= SPOKE_LATELY:
                 self._unbind(link)
 
     def _forget_unused(self, link: Link) -> None:
-        """A client that never had a stream loses nothing when its link is opened from the beginning."""
+        """A client that never had a stream loses nothing when its link is opened from
+        the beginning.
+        """
         if not link.used and not link.unseen:
             del self.by_client[link.client]
 
@@ -271,14 +312,21 @@ class SendLinks:
             self._unbind(link)
 
     def named(self) -> tuple[str, ...]:
-        """Some of the clients, all in turn, so that the dispatcher can say which of them read no more."""
+        """Some of the clients, all in turn, so that the dispatcher can say which of
+        them read no more.
+        """
         return self._rotation.take(self.by_client)
 
     def readers(self, now: float, pause: float) -> dict[str, float]:
-        """The clients that asked us lately to tell of them, and how many seconds ago. It is told after each ``pause``.
+        """Return the clients that lately asked for news, and how many seconds ago each
+        of them did.
         """
         lately = max(SPOKE_LATELY, 2 * pause)
-        return {client: now - one.vouched for client, one in self.by_client.items() if now - one.vouched < lately}
+        return {
+            client: now - one.vouched
+            for client, one in self.by_client.items()
+            if now - one.vouched < lately
+        }
 
     def drop_task(self, task: int) -> None:
         """Forgets the grants for a task that is not here any more."""

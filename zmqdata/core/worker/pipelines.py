@@ -1,7 +1,8 @@
-"""Pipelines at a worker: asked for once, fetched part by part, and kept for the tasks that come next.
+"""Pipelines at a worker: asked for once, fetched part by part, and kept for the tasks
+that come next.
 
-The bytes of parts lie in a cache that the shell keeps, perhaps together with other processes; here is known only which
-of them are there, and what to ask for next.
+The bytes of parts lie in a cache that the shell keeps, perhaps together with other
+processes; here is known only which of them are there, and what to ask for next.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ MOST_BROKEN = 2
 
 @dataclass
 class Fetch:
-    """A part on its way here. ``taken`` bytes were given to the shell, ``asked`` were asked for.
+    """A part on its way here. ``taken`` bytes were given to the shell, ``asked`` were
+    asked for.
 
-    ``claimed``: whether it is ours to fetch; ``look_at``: when to look for it in the cache, None while the shell looks.
+    ``claimed``: whether it is ours to fetch; ``look_at``: when to look for it in the
+    cache, None while the shell looks.
     """
 
     part: m.Part
@@ -91,7 +94,9 @@ class Pipelines:
         return Found(stocked.pipeline)
 
     def want(self, definition: m.TaskDefinition, now: float) -> None:
-        """Asks for a pipeline that is not here, rarer each time: it may be on its way already."""
+        """Asks for a pipeline that is not here, rarer each time: it may be on its way
+        already.
+        """
         if definition.digest in self.stock:
             return
         ask = self._asks.setdefault(definition.dataset_id, _Ask())
@@ -100,7 +105,9 @@ class Pipelines:
             self._send(m.RequestPipeline(self.worker, definition.dataset_id))
 
     def sent(self, message: m.PipelineSent, used: Iterable[str], now: float) -> None:
-        """A pipeline has come, or the reason why there is none. ``used``: digests of the pipelines of our tasks."""
+        """A pipeline has come, or the reason why there is none. ``used``: digests of
+        the pipelines of our tasks.
+        """
         self._asks.pop(message.dataset_id, None)
         if message.reason:
             self._reasons[message.dataset_id] = message.reason
@@ -114,7 +121,9 @@ class Pipelines:
             self.tick(now)
 
     def told(self) -> None:
-        """The tasks that a reason was for have started with it; a later task may have better luck."""
+        """The tasks that a reason was for have started with it; a later task may have
+        better luck.
+        """
         for digest in self._reasons:
             self.stock.pop(digest, None)
         self._reasons.clear()
@@ -125,7 +134,9 @@ class Pipelines:
         needed = {part.digest for stocked in self.stock.values() for part in stocked.parts}
         if self.whole - needed or self.fetches.keys() - needed:
             self.whole &= needed
-            self.fetches = {digest: fetch for digest, fetch in self.fetches.items() if digest in needed}
+            self.fetches = {
+                digest: fetch for digest, fetch in self.fetches.items() if digest in needed
+            }
             self._release_others()
 
     def _release_others(self) -> None:
@@ -134,7 +145,9 @@ class Pipelines:
     # --- parts
 
     def tick(self, now: float) -> None:
-        """Looks for parts in the cache, and repeats what was not answered. One part at a time is fetched."""
+        """Looks for parts in the cache, and repeats what was not answered. One part at
+        a time is fetched.
+        """
         busy = any(fetch.claimed or fetch.look_at is None for fetch in self.fetches.values())
         for digest, fetch in self.fetches.items():
             if fetch.claimed and now - fetch.progress >= fetch.patience:
@@ -164,11 +177,17 @@ class Pipelines:
         self.tick(now)
 
     def piece_sent(self, message: m.PieceSent, now: float) -> None:
-        """A piece has come. One that does not follow what is here was lost or asked for twice."""
+        """A piece has come. One that does not follow what is here was lost or asked for
+        twice.
+        """
         fetch = self.fetches.get(message.digest)
         if fetch is None or not fetch.claimed or message.offset != fetch.taken:
             return
-        if message.reason or not message.content or message.offset + len(message.content) > fetch.part.size:
+        if (
+            message.reason
+            or not message.content
+            or message.offset + len(message.content) > fetch.part.size
+        ):
             self._fail(fetch, message.reason or "the dispatcher sent a piece of another part")
             return
         fetch.progress, fetch.patience = now, PIECE_PATIENCE
@@ -188,7 +207,9 @@ class Pipelines:
             fetch.broken += 1
             fetch.claimed, fetch.look_at = False, now
             if fetch.broken > MOST_BROKEN:
-                self._fail(fetch, "its bytes are not what its digest says, each time that it was sent")
+                self._fail(
+                    fetch, "its bytes are not what its digest says, each time that it was sent"
+                )
         elif event.have == fetch.part.size:
             self._done(fetch, now)
         else:
@@ -196,7 +217,8 @@ class Pipelines:
         self.tick(now)
 
     def _ask_on(self, fetch: Fetch) -> None:
-        # What the disk has not taken yet counts as being on its way: a slow one must not fill the memory.
+        # What the disk has not taken yet counts as being on its way: a slow one must
+        # not fill the memory.
         while fetch.asked < min(fetch.part.size, fetch.kept + PIECES_AHEAD * m.PIECE_BYTES):
             self._send(m.RequestPiece(self.worker, fetch.part.digest, fetch.asked))
             fetch.asked += m.PIECE_BYTES
@@ -206,7 +228,9 @@ class Pipelines:
         self.whole.add(fetch.part.digest)
 
     def _fail(self, fetch: Fetch, error: str) -> None:
-        """Every pipeline that has the part fails; what else there is of them may be needed again."""
+        """Every pipeline that has the part fails; what else there is of them may be
+        needed again.
+        """
         self.fetches.pop(fetch.part.digest, None)
         self._release_others()
         text = f"a part of the pipeline ({fetch.part.size / 1e6:.1f} MB) cannot be kept by this worker: {error}"

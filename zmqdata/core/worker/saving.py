@@ -1,9 +1,11 @@
-"""How a task is dealt that is saved: to nobody. What it makes goes to files, chunk by chunk, and the dispatcher hears.
+"""How a task is dealt that is saved: to nobody. What it makes goes to files, chunk by
+chunk, and the dispatcher hears.
 
-A chunk that is closed is told until the dispatcher has committed it. What the worker had not closed when it dies is
-made again by the next host.
+A chunk that is closed is told until the dispatcher has committed it. What the worker
+had not closed when it dies is made again by the next host.
 
-Tasks of a worker that are saved: the part of the worker core that knows that there are such tasks.
+Tasks of a worker that are saved: the part of the worker core that knows that there are
+such tasks.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ MOST_CHUNK_SECONDS = 600.0
 class Written:
     """Cuts the blocks of a task into chunks for the writer of this worker.
 
-    A chunk is closed when it is large enough or, so that it counts, when it has been open for long. The first chunks
-    are short, later ones longer: a save of a day shall not leave thousands of files.
+    A chunk is closed when it is large enough or, so that it counts, when it has been
+    open for long. The first chunks are short, later ones longer: a save of a day shall
+    not leave thousands of files.
 
     Args:
         worker: who we are.
@@ -75,7 +78,9 @@ class Written:
             return
         if self._open is None:
             self._open, self._size, self._since = portion.first, 0, None
-        self._commands.append(s.WriteBlock(*self._key, self._open, portion.size, portion.meta, portion.frames))
+        self._commands.append(
+            s.WriteBlock(*self._key, self._open, portion.size, portion.meta, portion.frames)
+        )
         self._unwritten += portion.size
         self._size += portion.size
         self._stop = portion.first + portion.count
@@ -121,7 +126,9 @@ class Written:
             self._closed += 1
 
     def tick(self, now: float) -> None:
-        """Closes a chunk that has been open for long, and tells again what was not answered."""
+        """Closes a chunk that has been open for long, and tells again what was not
+        answered.
+        """
         for first, (message, since) in self._told.items():
             if now - since >= REPEAT:
                 self._told[first] = (message, now)
@@ -140,7 +147,8 @@ class Written:
             return
         self._since = now
         self._close()
-        # What a slow pipeline has collected for its next block shall be in the chunk after this one at the latest.
+        # What a slow pipeline has collected for its next block shall be in the chunk
+        # after this one at the latest.
         self._commands.append(c.FlushTask(*self._key))
 
     def take(self, event: s.BlockWritten | s.ChunkClosed | s.WriteFailed, now: float) -> None:
@@ -151,7 +159,9 @@ class Written:
             self._fail(event.error, event.text, b"")
         elif event.chunk in self._closing:
             self._closing.discard(event.chunk)
-            told = m.ChunkWritten(self._worker, *self._key, event.chunk, event.stop, event.size, event.spec)
+            told = m.ChunkWritten(
+                self._worker, *self._key, event.chunk, event.stop, event.size, event.spec
+            )
             self._told[event.chunk] = (told, now)
             self._commands.append(c.Send(c.DISPATCHER, told))
 
@@ -176,20 +186,27 @@ class Hosted(Protocol):
 
 
 class Writing:
-    """Brings what concerns chunks to the tasks that it is for. Tasks that are sent to clients are left alone.
+    """Brings what concerns chunks to the tasks that it is for. Tasks that are sent to
+    clients are left alone.
 
     Args:
         worker: who we are.
         chunk_bytes: about the size of a chunk.
-        find: the task that an event or message is for, if it is here under that attempt.
+        find: the task that an event or message is for, if it is here under that
+            attempt.
         distribute: carries out what a task has decided.
 
     Attributes:
-        saved: the streams that were written here before, by path and number, and whether they are complete.
+        saved: the streams that were written here before, by path and number, and
+            whether they are complete.
     """
 
     def __init__(
-        self, worker: str, chunk_bytes: int, find: Callable[[Any], Any], distribute: Callable[[Any], None]
+        self,
+        worker: str,
+        chunk_bytes: int,
+        find: Callable[[Any], Any],
+        distribute: Callable[[Any], None],
     ) -> None:
         self.saved: dict[tuple[str, int], bool] = {}
         self._worker = worker
@@ -199,7 +216,9 @@ class Writing:
         self.events: dict[type[Any], Callable[[Any, float], None]] = dict.fromkeys(
             (s.BlockWritten, s.ChunkClosed, s.WriteFailed), self._take
         )
-        self.messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {m.ChunkCommitted: self._committed}
+        self.messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
+            m.ChunkCommitted: self._committed
+        }
 
     def dealing_of(self, definition: m.TaskDefinition) -> Written | None:
         """How a task is dealt that is saved; None for one that is read."""

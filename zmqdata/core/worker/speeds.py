@@ -1,4 +1,5 @@
-"""How fast links are, from what their connections count, and what that means for the tasks that use them.
+"""How fast links are, from what their connections count, and what that means for the
+tasks that use them.
 
 Who counts, and what is decided by it, does not belong here.
 """
@@ -9,16 +10,21 @@ import math
 from collections.abc import Sequence
 
 FULL = 0.8
-"""The part of the time in which a connection had something to send, from which its rate is that of the link."""
+"""The part of the time in which a connection had something to send, from which its rate
+is that of the link.
+"""
 GROWTH = 1.05
-"""How much faster a link may be taken to be after a look at a connection that often had nothing to send.
+"""How much faster a link may be taken to be after a look at a connection that often had
+nothing to send.
 
-Short bursts pass faster than the link carries for long, where a switch or a cloud limits it by a bucket of tokens.
+Short bursts pass faster than the link carries for long, where a switch or a cloud
+limits it by a bucket of tokens.
 """
 
 
 class LinkSpeed:
-    """The speed of one link. ``bytes_per_second`` is None until it was busy for long enough to tell.
+    """The speed of one link. ``bytes_per_second`` is None until it was busy for long
+    enough to tell.
 
     Args:
         known: that of the link before it to the same host, if there was one.
@@ -35,10 +41,12 @@ class LinkSpeed:
         self._last: tuple[float, int, float] | None = None
 
     def observe(self, now: float, sent: int, busy: float, compressed: bool = False) -> None:
-        """Takes counts from the beginning of a connection: bytes that arrived, seconds with some on their way.
+        """Takes counts from the beginning of a connection: bytes that arrived, seconds
+        with some on their way.
 
-        While blocks are ``compressed`` nothing makes a link slower: it may be the cores that are, which compressing
-        keeps from sending and receiving, and then more of it would be for the worse.
+        While blocks are ``compressed`` nothing makes a link slower: it may be the cores
+        that are, which compressing keeps from sending and receiving, and then more of
+        it would be for the worse.
         """
         last, self._last = self._last, (now, sent, busy)
         if last is None or sent < last[1]:  # a new connection

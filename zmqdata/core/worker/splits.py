@@ -1,4 +1,5 @@
-"""The talk about splits of a worker: the part of the worker core that brings them to the tasks they are for.
+"""The talk about splits of a worker: the part of the worker core that brings them to
+the tasks they are for.
 
 What is known of one ledger is kept by ``core.worker.ledger``.
 """
@@ -26,15 +27,19 @@ class Fed(Protocol):
 
 
 class Feeding:
-    """Asks for splits, hands them to runners, and gives back those that were not started.
+    """Asks for splits, hands them to runners, and gives back those that were not
+    started.
 
     Args:
         worker: who we are.
-        find: the task that an event or message is for, if it is here under that attempt.
+        find: the task that an event or message is for, if it is here under that
+            attempt.
         do: takes the commands that result.
     """
 
-    def __init__(self, worker: str, find: Callable[[Any], Fed | None], do: Callable[[object], None]) -> None:
+    def __init__(
+        self, worker: str, find: Callable[[Any], Fed | None], do: Callable[[object], None]
+    ) -> None:
         self._worker = worker
         self._find = find
         self._do = do

@@ -1,7 +1,9 @@
-"""Which client was given what of a task, and how much more it may get: streams and credit of the worker core.
+"""Which client was given what of a task, and how much more it may get: streams and
+credit of the worker core.
 
-A block is kept until it was handed to the training loop, so that it can be given to somebody else; of what was handed
-out, the numbers are kept until the dispatcher has counted it.
+A block is kept until it was handed to the training loop, so that it can be given to
+somebody else; of what was handed out, the numbers are kept until the dispatcher has
+counted it.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker.lineage import KnownLineage
 
 MOST_BYTES_OUT = 256 << 20
-"""Of one stream, sent and not handed out, whatever its client says. None that keeps to the protocol has so much."""
+"""Of one stream, sent and not handed out, whatever its client says. None that keeps to
+the protocol has so much.
+"""
 
 
 @dataclass(slots=True)
 class Portion:
-    """A block that was produced and that some consumer still has to take, from its ``skip``-th element on.
+    """A block that was produced and that some consumer still has to take, from its
+    ``skip``-th element on.
 
     ``lane``: the numbered consumer that it is for, in coordinated jobs.
     """
@@ -45,7 +50,9 @@ class Portion:
         return first, self.first + self.skip
 
     def without(self, delivered: RangeSet) -> bool:
-        """Leaves out what was delivered at its beginning; False when nothing is left."""
+        """Leaves out what was delivered at its beginning; False when nothing is
+        left.
+        """
         gaps = delivered.missing(self.first + self.skip, self.first + self.count)
         if gaps:
             self.skip = gaps[0][0] - self.first
@@ -54,12 +61,15 @@ class Portion:
 
 @dataclass
 class Stream:
-    """The flow of one task to one client. All counts are from its beginning, in elements and bytes.
+    """The flow of one task to one client. All counts are from its beginning, in
+    elements and bytes.
 
-    ``given`` holds the blocks that were not handed out, ``unreported`` the ranges that were, oldest first: the
-    dispatcher has counted only ``reported`` of ``handed_out`` elements. ``lacking``: the client needs what is not here
-    any more. ``told``: what it knows of the task's lineage. ``out``: of the blocks that were not handed out, through
-    how many elements and bytes of the stream each goes; ``handed_bytes``: those of the others.
+    ``given`` holds the blocks that were not handed out, ``unreported`` the ranges that
+    were, oldest first: the dispatcher has counted only ``reported`` of ``handed_out``
+    elements. ``lacking``: the client needs what is not here any more. ``told``: what it
+    knows of the task's lineage. ``out``: of the blocks that were not handed out,
+    through how many elements and bytes of the stream each goes; ``handed_bytes``: those
+    of the others.
     """
 
     client: str
@@ -81,7 +91,9 @@ class Stream:
 
     @property
     def is_asking(self) -> bool:
-        """Whether the client knows nothing of the task, or has asked for what others may have had of it."""
+        """Whether the client knows nothing of the task, or has asked for what others
+        may have had of it.
+        """
         return self.told is None or self.told.asks < self.asks
 
     @property
@@ -95,7 +107,9 @@ class Stream:
         return self.granted_bytes - self.handed_bytes
 
     def has_credit(self, portion: Portion) -> bool:
-        """Whether this block may be sent now. With nothing in flight one block may go, whatever its size."""
+        """Whether this block may be sent now. With nothing in flight one block may go,
+        whatever its size.
+        """
         if self.granted <= self.sent:
             return False
         through = self.sent_bytes + portion.size
@@ -150,5 +164,7 @@ class Stream:
         return portions
 
     def has_lost(self, delivered: RangeSet) -> bool:
-        """Whether elements that were handed out, and forgotten here, were never counted as delivered."""
+        """Whether elements that were handed out, and forgotten here, were never counted
+        as delivered.
+        """
         return not all(delivered.covers(first, stop) for first, stop in self.unreported)

@@ -1,4 +1,5 @@
-"""What a worker knows of one task that it hosts: how far it is made, and what is owed to whom.
+"""What a worker knows of one task that it hosts: how far it is made, and what is owed
+to whom.
 
 Pure bookkeeping; what is sent, started and stopped is the worker core's affair.
 """
@@ -29,15 +30,18 @@ UNREAD_ELEMENTS = 8
 
 @dataclass
 class HostedTask:
-    """A task that this worker hosts. ``dealing`` holds what it made, ``feeds`` are the ledgers of its sources.
+    """A task that this worker hosts. ``dealing`` holds what it made, ``feeds`` are the
+    ledgers of its sources.
 
-    ``allowed``: how many bytes it may make, and ``unread`` how many elements while nobody reads it, None while somebody
-    does. ``few_bytes``: what its blocks of few large elements hold. ``hungry``: a client waits for the next element.
-    ``incomplete``: a client that is gone took elements with it that are not here any more. ``failure``: why it can not
-    run; it has no end then, so that nobody takes it for empty. ``states``: the newest places where its pipeline was,
-    oldest first. ``busy``: for how many seconds it has been at ``crumb``. ``compressed``: what its blocks are
-    compressed with, in words. ``agreement``: what its operations have decided, and what waits for the dispatcher to
-    know of it.
+    ``allowed``: how many bytes it may make, and ``unread`` how many elements while
+    nobody reads it, None while somebody does. ``few_bytes``: what its blocks of few
+    large elements hold. ``hungry``: a client waits for the next element.
+    ``incomplete``: a client that is gone took elements with it that are not here any
+    more. ``failure``: why it can not run; it has no end then, so that nobody takes it
+    for empty. ``states``: the newest places where its pipeline was, oldest first.
+    ``busy``: for how many seconds it has been at ``crumb``. ``compressed``: what its
+    blocks are compressed with, in words. ``agreement``: what its operations have
+    decided, and what waits for the dispatcher to know of it.
     """
 
     definition: m.TaskDefinition
@@ -80,7 +84,9 @@ class HostedTask:
 
     @property
     def is_spent_copy(self) -> bool:
-        """Whether it is a copy of the input that has come to its end and that nobody reads: losing it is no loss."""
+        """Whether it is a copy of the input that has come to its end and that nobody
+        reads: losing it is no loss.
+        """
         read = any(stream.open for stream in self.dealing.streams.values())
         return self.total is not None and not read and not outlives_host(self.definition)
 
@@ -113,11 +119,13 @@ class HostedTask:
         neighbours: int = 1,
         memory_of: Callable[[Stream], int] = lambda stream: 0,
     ) -> bool:
-        """Works out how much may be made: ``room`` bytes ahead of clients; says whether that is news for its runner.
+        """Works out how much may be made: ``room`` bytes ahead of clients; says whether
+        that is news for its runner.
 
-        While nobody reads it: a few elements more than there were when the last one left. Where tasks are read in turn,
-        the ``neighbours``, so many of its iteration as are here, have as much together. How large its blocks are
-        depends on how many bytes of memory each stream shares with who reads it.
+        While nobody reads it: a few elements more than there were when the last one
+        left. Where tasks are read in turn, the ``neighbours``, so many of its iteration
+        as are here, have as much together. How large its blocks are depends on how many
+        bytes of memory each stream shares with who reads it.
         """
         if self.definition.num_consumers is not None:
             room //= max(1, neighbours)
@@ -129,20 +137,30 @@ class HostedTask:
         streams = [stream for stream in self.dealing.streams.values() if usable(stream)]
         if not self.definition.save_path and not streams:
             unread = self.unread or max(self.produced, _replayed(self.definition)) + UNREAD_ELEMENTS
-        few = min([few_bytes(stream.window_bytes, memory_of(stream)) for stream in streams], default=self.few_bytes)
+        few = min(
+            [few_bytes(stream.window_bytes, memory_of(stream)) for stream in streams],
+            default=self.few_bytes,
+        )
         news = (allowed, unread, few)
-        if not self.started or self.total is not None or news == (self.allowed, self.unread, self.few_bytes):
+        if (
+            not self.started
+            or self.total is not None
+            or news == (self.allowed, self.unread, self.few_bytes)
+        ):
             return False
         self.allowed, self.unread, self.few_bytes = news
         return True
 
     def skip(self, unwanted: tuple[int, ...]) -> None:
-        """Makes no room for rounds that nobody waits for. Once all are made they hold up nobody, and are kept."""
+        """Makes no room for rounds that nobody waits for. Once all are made they hold
+        up nobody, and are kept.
+        """
         if self.total is None and isinstance(self.dealing, RoundRobin):
             self.dealing.skip(unwanted)
 
     def news_for(self, stream: Stream) -> m.Lineage | None:
-        """What has to be pushed before the next message of a stream, counted as told; None when nothing has.
+        """What has to be pushed before the next message of a stream, counted as told;
+        None when nothing has.
 
         Trainers that share a cache have no state: what they missed is never made again.
         """
@@ -157,20 +175,29 @@ class HostedTask:
         return news[0]
 
     def news_of_others(self, usable: Callable[[Stream], bool]) -> list[tuple[str, m.Lineage]]:
-        """What clients are told who come late, or ask as somebody has left: else they know nothing of what he had."""
+        """What clients are told who come late, or ask as somebody has left: else they
+        know nothing of what he had.
+        """
         if not self.produced and not self.definition.skip:
             return []
         asking = [one for one in self.dealing.streams.values() if usable(one) and one.is_asking]
         return [(one.client, news) for one in asking if (news := self.news_for(one)) is not None]
 
-    def repeated(self, now: float, after: float) -> list[m.RequestSplits | m.ElementsDecided | None]:
+    def repeated(
+        self, now: float, after: float
+    ) -> list[m.RequestSplits | m.ElementsDecided | None]:
         """The asks that had no answer for so long, as they have to be sent again."""
-        return [*(feed.repeated(now, after) for feed in self.feeds), self.agreement.repeated(now, after)]
+        return [
+            *(feed.repeated(now, after) for feed in self.feeds),
+            self.agreement.repeated(now, after),
+        ]
 
     def report(self, now: float) -> m.TaskReport:
         """What the dispatcher is told of it."""
         idle = 0.0 if self.total is not None else now - self.progress
-        incomplete = self.incomplete or any(stream.lacking for stream in self.dealing.streams.values())
+        incomplete = self.incomplete or any(
+            stream.lacking for stream in self.dealing.streams.values()
+        )
         return m.TaskReport(
             *self.key,
             self.produced,
@@ -188,5 +215,7 @@ class HostedTask:
 
 
 def _replayed(definition: m.TaskDefinition) -> int:
-    """How many elements, or rounds, clients have behind them that a new host makes again first."""
+    """How many elements, or rounds, clients have behind them that a new host makes
+    again first.
+    """
     return max(definition.skip[-1][1] if definition.skip else 0, min(definition.passed, default=0))

@@ -1,1 +1,3 @@
-"""The worker as processes: the supervisor, the limits of its children and what survives a crash."""
+"""The worker as processes: the supervisor, the limits of its children and what survives
+a crash.
+"""

@@ -1,10 +1,13 @@
-"""Where a worker's process notes what it is at: memory that its supervisor shares, and reads when the process has died.
+"""Where a worker's process notes what it is at: memory that its supervisor shares, and
+reads when the process has died.
 
-Standard library only, as the supervisor starts fast. What is noted when belongs to ``worker.tasks.watch`` and the
-iterators; for how long something has not moved, to ``worker.processes.stillness``.
+Standard library only, as the supervisor starts fast. What is noted when belongs to
+``worker.tasks.watch`` and the iterators; for how long something has not moved, to
+``worker.processes.stillness``.
 
-The memory has a header, room for what the supervisor has to tell the next process, and slots of equal size. Everything
-that changes is one word of eight bytes, which is written at once or not at all.
+The memory has a header, room for what the supervisor has to tell the next process, and
+slots of equal size. Everything that changes is one word of eight bytes, which is
+written at once or not at all.
 """
 
 from __future__ import annotations
@@ -33,21 +36,26 @@ SLOTS_AT = 1 << 16
 SIZE = SLOTS_AT + SLOTS * SLOT_WORDS * WORD
 
 ENDING, LIMIT, TOLD, NAME, MEMORY, STARVED = range(6)
-"""Words of the header: whether the process ends as it was asked to, the shortest ``task_timeout`` so far in ms, the
-bytes that are told and that the worker's name has, the bytes of memory that it may have, and whether it ends for want
-of more."""
+"""Words of the header: whether the process ends as it was asked to, the shortest
+``task_timeout`` so far in ms, the bytes that are told and that the worker's name has,
+the bytes of memory that it may have, and whether it ends for want of more.
+"""
 NAME_AT = 64
 
 SERIAL, NUMBER, TASK, ATTEMPT, SKIPPABLE, TIMEOUT, FIRST, STOP, WAITING, TEXT = range(10)
-"""Words of a slot: what it is used for now (0: nothing), the element that is worked on, whose it is, the task's
-time-out in ms, the last split that was begun, how many sources wait for splits, and the bytes of the text."""
+"""Words of a slot: what it is used for now (0: nothing), the element that is worked on,
+whose it is, the task's time-out in ms, the last split that was begun, how many sources
+wait for splits, and the bytes of the text.
+"""
 TEXT_AT = TEXT + 1
 MOST_TEXT = (SLOT_WORDS - TEXT_AT) * WORD
 
 
 @dataclass(frozen=True)
 class CrumbNote:
-    """A slot as it was read. Without a ``place`` it is that of a task as a whole, which alone knows split and waits."""
+    """A slot as it was read. Without a ``place`` it is that of a task as a whole, which
+    alone knows split and waits.
+    """
 
     serial: int
     number: int
@@ -93,8 +101,12 @@ class CrumbFile:
 
     # --- in the process that is watched
 
-    def open(self, key: tuple[int, int], place: str = "", label: str = "", *, skippable: bool = False) -> int:
-        """Takes a slot; returns the index of its first word, or -1: none is free, and what is noted is lost."""
+    def open(
+        self, key: tuple[int, int], place: str = "", label: str = "", *, skippable: bool = False
+    ) -> int:
+        """Takes a slot; returns the index of its first word, or -1: none is free, and
+        what is noted is lost.
+        """
         try:
             index = self._free.pop()
         except IndexError:
@@ -104,7 +116,14 @@ class CrumbFile:
         text = f"{place}\0{label}".encode(errors="replace")[:MOST_TEXT]
         start = (base + TEXT_AT) * WORD
         self._memory[start : start + len(text)] = text
-        for word, value in ((NUMBER, IDLE), (SKIPPABLE, skippable), (FIRST, 0), (STOP, 0), (WAITING, 0), (TIMEOUT, 0)):
+        for word, value in (
+            (NUMBER, IDLE),
+            (SKIPPABLE, skippable),
+            (FIRST, 0),
+            (STOP, 0),
+            (WAITING, 0),
+            (TIMEOUT, 0),
+        ):
             cells[base + word] = value
         cells[base + TASK], cells[base + ATTEMPT], cells[base + TEXT] = *key, len(text)
         cells[base + SERIAL] = next(self._serials)
@@ -133,7 +152,9 @@ class CrumbFile:
         self.cells[NAME] = len(encoded)
 
     def end(self) -> None:
-        """From now on the process ends because it was asked to, or cannot go on: no element is to blame."""
+        """From now on the process ends because it was asked to, or cannot go on: no
+        element is to blame.
+        """
         self.cells[ENDING] = 1
 
     def limit_memory(self, size: int) -> None:
@@ -141,7 +162,9 @@ class CrumbFile:
         self.cells[MEMORY] = size
 
     def starve(self) -> None:
-        """Ends the process where its memory is limited, with the notes as they are: it has come to the limit."""
+        """Ends the process where its memory is limited, with the notes as they are: it
+        has come to the limit.
+        """
         if self.cells[MEMORY] and not self.cells[ENDING]:
             self.cells[STARVED] = 1
             os._exit(STARVED_CODE)
@@ -155,7 +178,9 @@ class CrumbFile:
     # --- in the supervisor
 
     def begin(self, deaths: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Wipes everything, for a new process, and tells it of deaths, of the last ones where they are many."""
+        """Wipes everything, for a new process, and tells it of deaths, of the last ones
+        where they are many.
+        """
         self._memory[:SLOTS_AT] = bytes(SLOTS_AT)
         for base in range(SLOTS_AT // WORD, SIZE // WORD, SLOT_WORDS):
             self.cells[base + SERIAL] = 0
@@ -172,7 +197,9 @@ class CrumbFile:
 
     @property
     def shortest_limit(self) -> float:
-        """Seconds after which it would be time to look for what does not move; 0: never."""
+        """Seconds after which it would be time to look for what does not move; 0:
+        never.
+        """
         return float(self.cells[LIMIT]) / 1000
 
     def notes(self) -> list[CrumbNote]:
@@ -198,8 +225,11 @@ class CrumbFile:
             label=label,
         )
 
-    def death(self, how: str, killed: bool, stuck: Sequence[CrumbNote] = ()) -> dict[str, Any] | None:
-        """What the process that has ended was at, as ``messages.Death``; None where it ended as it was asked to.
+    def death(
+        self, how: str, killed: bool, stuck: Sequence[CrumbNote] = ()
+    ) -> dict[str, Any] | None:
+        """What the process that has ended was at, as ``messages.Death``; None where it
+        ended as it was asked to.
 
         ``stuck``: it was ended because of these, and nothing else is to blame.
         """
@@ -217,7 +247,9 @@ class CrumbFile:
 
 
 def active(notes: Sequence[CrumbNote]) -> list[CrumbNote]:
-    """The calls that are running, and the tasks that are at an element without being in such a call."""
+    """The calls that are running, and the tasks that are at an element without being in
+    such a call.
+    """
     calling = {note.key for note in notes if note.place and note.is_active}
     return [note for note in notes if note.is_active and (note.place or note.key not in calling)]
 
@@ -242,8 +274,13 @@ def make_file() -> int:
         with contextlib.suppress(OSError):
             descriptor = os.memfd_create("zmqdata-crumbs", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.truncate(descriptor, SIZE)
-            # A process with fewer rights than its supervisor cannot take the memory away from under it.
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            # A process with fewer rights than its supervisor cannot take the memory
+            # away from under it.
+            fcntl.fcntl(
+                descriptor,
+                fcntl.F_ADD_SEALS,
+                fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL,
+            )
             return descriptor
     with tempfile.TemporaryFile() as file:
         descriptor = os.dup(file.fileno())

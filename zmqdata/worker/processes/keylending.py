@@ -1,4 +1,6 @@
-"""The key file for processes that have another user's rights: a copy that only these can read, in memory."""
+"""The key file for processes that have another user's rights: a copy that only these
+can read, in memory.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ from zmqdata.worker.processes.accounts import Account, is_ours
 
 
 def lend_key(config: WorkerConfig, account: Account | None) -> tuple[WorkerConfig, tuple[int, ...]]:
-    """A configuration for processes of another user, who could not read the key file of ours, nor would find it.
+    """A configuration for processes of another user, who could not read the key file of
+    ours, nor would find it.
 
-    What is lent is the file as it is now: that a line was deleted is seen when the worker is started again.
+    What is lent is the file as it is now: that a line was deleted is seen when the
+    worker is started again.
 
     Args:
         config: of the worker.
@@ -23,7 +27,8 @@ def lend_key(config: WorkerConfig, account: Account | None) -> tuple[WorkerConfi
         The configuration, and the descriptors that these processes have to inherit.
 
     Raises:
-        NotFoundError, FailedPreconditionError, DataLossError: there is no key file, it is not private, or damaged.
+        NotFoundError, FailedPreconditionError, DataLossError: there is no key file, it
+            is not private, or damaged.
         OSError: it can be neither read nor made.
     """
     if account is None or is_ours(account) or config.insecure:
@@ -38,7 +43,8 @@ def lend_key(config: WorkerConfig, account: Account | None) -> tuple[WorkerConfi
     lent = os.memfd_create("zmqdata-key", os.MFD_ALLOW_SEALING)
     with open(os.dup(lent), "w", encoding="utf-8") as file:
         file.write(render(key))
-    # Whoever inherits it may write to it, whatever its mode says, and pipelines do: one could let its own keys in.
+    # Whoever inherits it may write to it, whatever its mode says, and pipelines do: one
+    # could let its own keys in.
     seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
     fcntl.fcntl(lent, fcntl.F_ADD_SEALS, seals)
     os.fchmod(lent, 0o400)

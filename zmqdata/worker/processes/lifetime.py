@@ -1,6 +1,8 @@
-"""When a process of ours ends: signals, the death of its parent, and deadlines on the way out.
+"""When a process of ours ends: signals, the death of its parent, and deadlines on the
+way out.
 
-The dispatcher's command, the supervisor and its children share this. Standard library only: the supervisor starts fast.
+The dispatcher's command, the supervisor and its children share this. Standard library
+only: the supervisor starts fast.
 """
 
 from __future__ import annotations
@@ -16,19 +18,23 @@ from collections.abc import Mapping
 from types import FrameType
 
 SIGNALLED = 128
-"""Added to a signal's number, as shells do, for the exit code of a process that a second signal ended at once."""
+"""Added to a signal's number, as shells do, for the exit code of a process that a
+second signal ended at once.
+"""
 PARENT_DIED = 3
 PR_SET_PDEATHSIG = 1
 
 
 class StopSignals:
-    """Counts SIGTERM and SIGINT. The first asks to stop; the second ends the process at once, wherever it is stuck.
+    """Counts SIGTERM and SIGINT. The first asks to stop; the second ends the process at
+    once, wherever it is stuck.
 
     ``hurried``: it was SIGINT, from somebody who sits there and waits.
 
-    Made in the main thread, as early as possible. Other signals given as ``waking`` only end a wait. ``owned``: whoever
-    started us ends us when it will not wait. What comes twice then is one wish: a manager of services signals all of a
-    service's processes, and our owner passes on what it got.
+    Made in the main thread, as early as possible. Other signals given as ``waking``
+    only end a wait. ``owned``: whoever started us ends us when it will not wait. What
+    comes twice then is one wish: a manager of services signals all of a service's
+    processes, and our owner passes on what it got.
 
     Example:
         >>> before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
@@ -50,20 +56,25 @@ class StopSignals:
         self._second, self._second_write = os.pipe()
         os.set_blocking(self._second_write, False)
         self._woken_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        self._before = {kind: signal.signal(kind, self._note) for kind in (signal.SIGTERM, signal.SIGINT)}
+        self._before = {
+            kind: signal.signal(kind, self._note) for kind in (signal.SIGTERM, signal.SIGINT)
+        }
         self._before |= {kind: signal.signal(kind, lambda number, frame: None) for kind in waking}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received += 1
         self.hurried = number == signal.SIGINT
         if self._owned:
-            signal.signal(number, signal.SIG_IGN)  # to the very end: Python puts the default back there
+            signal.signal(
+                number, signal.SIG_IGN
+            )  # to the very end: Python puts the default back there
             return
         if self.received > 1:
             os._exit(SIGNALLED + number)
-        # From here on, a thread hears of signals too: one that comes just before the main thread begins to wait for a
-        # lock wakes nobody, and this handler runs in the main thread only. Not by ``threading``, whose locks the main
-        # thread may have just now.
+        # From here on, a thread hears of signals too: one that comes just before the
+        # main thread begins to wait for a lock wakes nobody, and this handler runs in
+        # the main thread only. Not by ``threading``, whose locks the main thread may
+        # have just now.
         signal.set_wakeup_fd(self._second_write, warn_on_full_buffer=False)
         _thread.start_new_thread(_end_at_signal, (self._second,))
 
@@ -85,7 +96,9 @@ class StopSignals:
         return self.received > 0
 
     def close(self) -> None:
-        """Puts back what was there before; needed where the process goes on, as in tests."""
+        """Puts back what was there before; needed where the process goes on, as in
+        tests.
+        """
         signal.set_wakeup_fd(self._woken_before)
         for kind, handler in self._before.items():
             signal.signal(kind, handler)
@@ -96,7 +109,9 @@ class StopSignals:
 
 
 def _end_at_signal(descriptor: int) -> None:
-    """Ends the process as soon as SIGTERM or SIGINT is written to the pipe; returns when it is closed."""
+    """Ends the process as soon as SIGTERM or SIGINT is written to the pipe; returns
+    when it is closed.
+    """
     while numbers := os.read(descriptor, 64):
         for number in numbers:
             if number in (signal.SIGTERM, signal.SIGINT):
@@ -105,7 +120,9 @@ def _end_at_signal(descriptor: int) -> None:
 
 
 def watch_lifeline(descriptor: int) -> None:
-    """Ends this process as soon as the other end of the pipe ``descriptor`` is closed, which its owner's death does."""
+    """Ends this process as soon as the other end of the pipe ``descriptor`` is closed,
+    which its owner's death does.
+    """
 
     def wait() -> None:
         with contextlib.suppress(OSError):
@@ -117,7 +134,8 @@ def watch_lifeline(descriptor: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when the thread that started it ends, even while user code holds the GIL.
+    """Has the kernel kill this process when the thread that started it ends, even while
+    user code holds the GIL.
 
     Linux only; elsewhere the lifeline is all there is.
 

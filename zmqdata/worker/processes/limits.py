@@ -1,7 +1,8 @@
-"""What a child process of a worker is held to: how much memory, how many tasks, no more rights than it has.
+"""What a child process of a worker is held to: how much memory, how many tasks, no more
+rights than it has.
 
-The supervisor says it on the child's command line, and the child binds itself before any pipeline is opened. Standard
-library only, as the supervisor starts fast.
+The supervisor says it on the child's command line, and the child binds itself before
+any pipeline is opened. Standard library only, as the supervisor starts fast.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 LEAST_MEMORY = 256 << 20
-"""A child with its libraries and threads has 120 to 140 MiB before its first pipeline."""
+"""A child with its libraries and threads has 120 to 140 MiB before its first pipeline.
+"""
 PR_SET_NO_NEW_PRIVS = 38
 DEEPEST_CAUSE = 10
 
@@ -22,8 +24,9 @@ DEEPEST_CAUSE = 10
 class Limits:
     """What one child is held to.
 
-    ``memory``: most bytes of its own, shared memory and files not counted; 0: no limit. ``tasks``: how many it has
-    before it is replaced; 0: any number. ``confined``: whether it may not gain rights, as by sudo.
+    ``memory``: most bytes of its own, shared memory and files not counted; 0: no limit.
+    ``tasks``: how many it has before it is replaced; 0: any number. ``confined``:
+    whether it may not gain rights, as by sudo.
     """
 
     memory: int = 0
@@ -46,7 +49,9 @@ class Limits:
             import ctypes
 
             if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-                raise OSError(ctypes.get_errno(), "this system cannot keep a process from gaining rights")
+                raise OSError(
+                    ctypes.get_errno(), "this system cannot keep a process from gaining rights"
+                )
 
 
 NO_LIMITS = Limits()
@@ -56,7 +61,8 @@ def bytes_of(text: str) -> int:
     """The value of ``--memory-limit``.
 
     Raises:
-        ValueError: it is no number of bytes, too few to run in, or this system knows no such limit.
+        ValueError: it is no number of bytes, too few to run in, or this system knows no
+            such limit.
 
     Example:
         >>> bytes_of("2GiB"), bytes_of("512 MiB"), bytes_of("1_000_000_000")
@@ -64,15 +70,22 @@ def bytes_of(text: str) -> int:
     """
     match = re.fullmatch(r"\s*([0-9][0-9_]*)\s*(?:([KMGT])i?B?|B)?\s*", text)
     if match is None:
-        raise ValueError(f"`memory_limit`: expected a number of bytes such as 2GiB, 512MiB or 2147483648, got {text!r}")
+        raise ValueError(
+            "`memory_limit`: expected a number of bytes such as 2GiB, 512MiB or 2147483648, got "
+            f"{text!r}"
+        )
     found = int(match[1].replace("_", "")) * UNITS[match[2] or ""]
     if not LEAST_MEMORY <= found < 1 << 60:
         raise ValueError(
-            f"`memory_limit`: a process needs {shown_bytes(LEAST_MEMORY)} at least, with its libraries and threads, "
+            f"`memory_limit`: a process needs {shown_bytes(LEAST_MEMORY)} at least, with its "
+            "libraries and threads, "
             f"got {text!r}"
         )
     if sys.platform != "linux":
-        raise ValueError(f"`memory_limit`: only Linux holds a process to it, and this is {sys.platform}; leave it out")
+        raise ValueError(
+            f"`memory_limit`: only Linux holds a process to it, and this is {sys.platform}; leave "
+            "it out"
+        )
     return found
 
 
@@ -88,9 +101,11 @@ def shown_bytes(count: int) -> str:
 
 
 def tasks_of(most: int, index: int, processes: int) -> int:
-    """How many tasks one of several children has before it is replaced: half of ``most`` to all of it.
+    """How many tasks one of several children has before it is replaced: half of
+    ``most`` to all of it.
 
-    All children of a worker have tasks of the same jobs, and would else be replaced at the same moment.
+    All children of a worker have tasks of the same jobs, and would else be replaced at
+    the same moment.
 
     Example:
         >>> [tasks_of(100, index, 4) for index in range(4)], tasks_of(1, 3, 4), tasks_of(0, 3, 4)
@@ -100,7 +115,8 @@ def tasks_of(most: int, index: int, processes: int) -> int:
 
 
 def is_starvation(error: BaseException) -> bool:
-    """Whether an exception, or what it was raised from, says that there is no memory, for a thread's stack either.
+    """Whether an exception, or what it was raised from, says that there is no memory,
+    for a thread's stack either.
 
     Example:
         >>> is_starvation(MemoryError()), is_starvation(ValueError())
@@ -108,7 +124,9 @@ def is_starvation(error: BaseException) -> bool:
     """
     found: BaseException | None = error
     for _ in range(DEEPEST_CAUSE):
-        if isinstance(found, MemoryError) or (isinstance(found, OSError) and found.errno == errno.ENOMEM):
+        if isinstance(found, MemoryError) or (
+            isinstance(found, OSError) and found.errno == errno.ENOMEM
+        ):
             return True
         if isinstance(found, RuntimeError) and str(found) == "can't start new thread":
             return True

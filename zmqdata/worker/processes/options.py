@@ -1,4 +1,6 @@
-"""What the worker's command is told of its child processes, beside the configuration of each."""
+"""What the worker's command is told of its child processes, beside the configuration of
+each.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ MOST_TASKS = MOST_MILLISECONDS
 
 @dataclass(frozen=True)
 class ProcessSettings:
-    """How many processes a worker has, and what they are held to; each is a worker of its own to the dispatcher.
+    """How many processes a worker has, and what they are held to; each is a worker of
+    its own to the dispatcher.
 
     Raises:
         TypeError: a field has another type.
@@ -27,23 +30,29 @@ class ProcessSettings:
     """
 
     processes: str = setting(
-        "1", f"processes that run pipelines, at most {MOST_PROCESSES}; auto: one for each core", metavar="N|auto"
+        "1",
+        f"processes that run pipelines, at most {MOST_PROCESSES}; auto: one for each core",
+        metavar="N|auto",
     )
     user: str | None = setting(
         None,
-        "user by name or number whose rights the processes that run pipelines have, for a worker that is started as "
+        "user by name or number whose rights the processes that run pipelines have, for a worker "
+        "that is started as "
         "root; without one those of whoever started it",
         metavar="NAME|UID",
     )
     memory_limit: str | None = setting(
         None,
-        "most memory of each of these processes, shared memory not counted, as a number with or without MiB or GiB; "
-        "one that needs more dies, and the element that it died at counts as its cause; none: what the system has",
+        "most memory of each of these processes, shared memory not counted, as a number with or "
+        "without MiB or GiB; "
+        "one that needs more dies, and the element that it died at counts as its cause; none: what "
+        "the system has",
         metavar="BYTES|2GiB",
     )
     max_tasks: int = setting(
         0,
-        "after how many tasks a process hands over what it has and is started again, half of it to all of it where "
+        "after how many tasks a process hands over what it has and is started again, half of it to "
+        "all of it where "
         "there are several, so that they take turns; 0: never",
         least=0,
         most=MOST_TASKS,
@@ -66,7 +75,9 @@ class ProcessSettings:
     def limits(self, index: int) -> Limits:
         """What one of them is held to."""
         memory = 0 if self.memory_limit is None else bytes_of(self.memory_limit)
-        return Limits(memory, tasks_of(self.max_tasks, index, self.count()), confined=self.user is not None)
+        return Limits(
+            memory, tasks_of(self.max_tasks, index, self.count()), confined=self.user is not None
+        )
 
 
 def count_of_processes(text: str) -> int:

@@ -1,6 +1,8 @@
-"""For how long a pipeline has been at the same thing: what to look at now and then to find what is stuck.
+"""For how long a pipeline has been at the same thing: what to look at now and then to
+find what is stuck.
 
-A task that waits, for splits, for credit or for a reader, is at nothing. Whether it must end is decided elsewhere.
+A task that waits, for splits, for credit or for a reader, is at nothing. Whether it
+must end is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from zmqdata.worker.processes.crumbs import IDLE, CrumbNote
 class Stillness:
     """Remembers since when each note has been what it is.
 
-    A call is still while its number is the same. A task as a whole is, while it makes the same element, waits for no
-    splits, and none of its calls begins or ends.
+    A call is still while its number is the same. A task as a whole is, while it makes
+    the same element, waits for no splits, and none of its calls begins or ends.
 
     Example:
         >>> from zmqdata.worker.processes.crumbs import NUMBER, CrumbFile
@@ -47,7 +49,9 @@ class Stillness:
         return still
 
 
-def overdue(still: Sequence[tuple[CrumbNote, float]], notes: Sequence[CrumbNote]) -> list[CrumbNote]:
+def overdue(
+    still: Sequence[tuple[CrumbNote, float]], notes: Sequence[CrumbNote]
+) -> list[CrumbNote]:
     """What has not moved for longer than the time-out of its task."""
     limits = {note.key: note.timeout for note in notes if not note.place}
     return [note for note, seconds in still if 0 < limits.get(note.key, 0.0) <= seconds]

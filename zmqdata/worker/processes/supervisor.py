@@ -1,10 +1,13 @@
-"""The parent process of a worker: starts children, restarts the dead, ends with them. It never runs a pipeline.
+"""The parent process of a worker: starts children, restarts the dead, ends with them.
+It never runs a pipeline.
 
-What a child was at when it died is in memory that both share; the next one is told, who tells the dispatcher.
+What a child was at when it died is in memory that both share; the next one is told, who
+tells the dispatcher.
 
-It survives a pipeline that holds the interpreter, crashes or runs out of memory, because it is another process. It
-imports next to nothing, so that it starts fast and stays small. What a child says on its standard output (one
-``ready`` or ``error`` line) is for the supervisor; what pipelines print goes to standard error.
+It survives a pipeline that holds the interpreter, crashes or runs out of memory,
+because it is another process. It imports next to nothing, so that it starts fast and
+stays small. What a child says on its standard output (one ``ready`` or ``error`` line)
+is for the supervisor; what pipelines print goes to standard error.
 """
 
 from __future__ import annotations
@@ -51,9 +54,10 @@ LOOK_EVERY = 1.0
 class Child:
     """A place for one child process and what is known of whoever is in it.
 
-    ``untold``: deaths that no child has told yet. ``stuck``: what the present one is killed for. ``leaves``: it was
-    told to, and nobody takes its place. ``retires``: it has had its tasks, and somebody does. ``outdated``: as all that
-    would take its place, it does not speak the dispatcher's version of the protocol.
+    ``untold``: deaths that no child has told yet. ``stuck``: what the present one is
+    killed for. ``leaves``: it was told to, and nobody takes its place. ``retires``: it
+    has had its tasks, and somebody does. ``outdated``: as all that would take its
+    place, it does not speak the dispatcher's version of the protocol.
     """
 
     index: int
@@ -96,16 +100,19 @@ def check_processes(processes: int) -> None:
         raise ValueError(f"a worker needs at least 1 process, got {processes}")
     if processes > MOST_PROCESSES:
         raise ValueError(
-            f"a worker has at most {MOST_PROCESSES} processes, got {processes}: more than a machine has cores gain "
+            f"a worker has at most {MOST_PROCESSES} processes, got {processes}: more than a "
+            "machine has cores gain "
             "nothing. Say auto for one for each core, or start workers on other machines"
         )
 
 
 def child_configs(config: WorkerConfig, processes: int) -> list[WorkerConfig]:
-    """One configuration for each child; with a fixed port they take it and the ones that follow, data ports too.
+    """One configuration for each child; with a fixed port they take it and the ones
+    that follow, data ports too.
 
     Raises:
-        ValueError: there are none or too many, the ports do not suffice, or all children would announce one address.
+        ValueError: there are none or too many, the ports do not suffice, or all
+            children would announce one address.
 
     Example:
         >>> [child.port for child in child_configs(WorkerConfig("127.0.0.1:5050", port=7000), 3)]
@@ -115,10 +122,19 @@ def child_configs(config: WorkerConfig, processes: int) -> list[WorkerConfig]:
     if config.port and config.port + processes - 1 > 65535:
         raise ValueError(f"{processes} processes do not fit between port {config.port} and 65535")
     if config.data_transfer_port and config.data_transfer_port + processes - 1 > 65535:
-        raise ValueError(f"{processes} processes do not fit between data port {config.data_transfer_port} and 65535")
-    if config.data_ports is not None and config.data_ports[1] - config.data_ports[0] + 1 < processes:
+        raise ValueError(
+            f"{processes} processes do not fit between data port {config.data_transfer_port} and "
+            "65535"
+        )
+    if (
+        config.data_ports is not None
+        and config.data_ports[1] - config.data_ports[0] + 1 < processes
+    ):
         first, last = config.data_ports
-        raise ValueError(f"data ports {first}-{last} do not suffice for {processes} processes: each needs one at least")
+        raise ValueError(
+            f"data ports {first}-{last} do not suffice for {processes} processes: each needs one "
+            "at least"
+        )
     for address, port, mark in (
         (config.worker_address, config.announced_port, PORT_MARK),
         (config.data_transfer_address, config.announced_data_port, DATA_PORT_MARK),
@@ -134,7 +150,9 @@ def child_configs(config: WorkerConfig, processes: int) -> list[WorkerConfig]:
 def _moved(config: WorkerConfig, index: int) -> WorkerConfig:
     port = config.port + index if config.port else 0
     return replace(
-        config, port=port, data_transfer_port=config.data_transfer_port + index if config.data_transfer_port else 0
+        config,
+        port=port,
+        data_transfer_port=config.data_transfer_port + index if config.data_transfer_port else 0,
     )
 
 
@@ -151,12 +169,17 @@ def child_command(config: WorkerConfig, log_level: str, limits: Limits = NO_LIMI
 
 
 def child_environment(account: Account | None = None) -> dict[str, str]:
-    """One thread for each numeric library, as there is a process for each core, and sets in the same order anywhere.
+    """One thread for each numeric library, as there is a process for each core, and
+    sets in the same order anywhere.
 
     ``account``: the user whose rights the child has, if they are not ours.
     """
     threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return {**environment_of(account, os.environ), **dict.fromkeys(threads, "1"), "PYTHONHASHSEED": "0"}
+    return {
+        **environment_of(account, os.environ),
+        **dict.fromkeys(threads, "1"),
+        "PYTHONHASHSEED": "0",
+    }
 
 
 def restart_pause(deaths: int) -> float:
@@ -176,7 +199,8 @@ class Supervisor:
         commands: the command line of each child.
         say: takes the line for each child that has become ready.
         signals: what tells to stop; it must wake on SIGCHLD too.
-        quiet_period: seconds that children may take to send what they have made, before the usual grace.
+        quiet_period: seconds that children may take to send what they have made, before
+            the usual grace.
         account: the user whose rights children have; None: ours.
         inherited: descriptors that children have, too.
     """
@@ -201,7 +225,9 @@ class Supervisor:
         self.error = ""
 
     def run(self) -> int:
-        """Returns the exit code: 0 when told to stop, 2 for a configuration that cannot work, 1 when giving up."""
+        """Returns the exit code: 0 when told to stop, 2 for a configuration that cannot
+        work, 1 when giving up.
+        """
         try:
             for child in self.children:
                 self._start(child)
@@ -234,7 +260,11 @@ class Supervisor:
 
     def _patience(self) -> float | None:
         now = time.monotonic()
-        due = [child.restart_at - now for child in self.children if child.process is None and not child.leaves]
+        due = [
+            child.restart_at - now
+            for child in self.children
+            if child.process is None and not child.leaves
+        ]
         limits = [child.crumbs.shortest_limit for child in self.children]
         due += [min(LOOK_EVERY, limit / 4) for limit in limits if limit]
         # Who notes the first time-out does not say so.
@@ -249,7 +279,11 @@ class Supervisor:
         child.stuck = overdue(still, notes)
         if child.stuck:
             child.stuck_for = max(seconds for note, seconds in still if note in child.stuck)
-            log.warning("%s is stuck in %s; it is killed", child.title, child.stuck[0].label or "its pipeline")
+            log.warning(
+                "%s is stuck in %s; it is killed",
+                child.title,
+                child.stuck[0].label or "its pipeline",
+            )
             child.process.kill()
 
     def _start(self, child: Child) -> None:
@@ -261,7 +295,8 @@ class Supervisor:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=child_environment(self._account),
-            # Ctrl-C in a terminal reaches the supervisor only, which then asks its children.
+            # Ctrl-C in a terminal reaches the supervisor only, which then asks its
+            # children.
             start_new_session=True,
             **rights_of(self._account),
         )
@@ -321,22 +356,29 @@ class Supervisor:
         child.deaths = 1 if lived >= HEALTHY_AFTER else child.deaths + 1
         self._discard(child)
         if not child.was_ready and child.deaths >= MOST_FAILED_STARTS:
-            self.error = f"{title} {how}, {child.deaths} times without ever having been ready; giving up"
+            self.error = (
+                f"{title} {how}, {child.deaths} times without ever having been ready; giving up"
+            )
             return 1
         pause = restart_pause(child.deaths)
         child.restart_at = time.monotonic() + pause
         reason = f": {child.error}" if child.error else ""
-        log.warning("%s %s after %.1f s%s; it is started again in %.1f s", title, how, lived, reason, pause)
+        log.warning(
+            "%s %s after %.1f s%s; it is started again in %.1f s", title, how, lived, reason, pause
+        )
         return None
 
     def _remember(self, child: Child, returncode: int, how: str) -> None:
         """Takes down what a child was at."""
-        # As with a system that is out of memory, who has least of it left need not be who has taken it.
+        # As with a system that is out of memory, who has least of it left need not be
+        # who has taken it.
         killed = (returncode == -signal.SIGKILL and not child.stuck) or bool(child.crumbs.starved)
         death = child.crumbs.death(how, killed, child.stuck)
         if death is None or not death["tasks"]:
             return
-        child.was_ready = True  # it had work, so it had come to be ready, whether or not it could say so
+        child.was_ready = (
+            True  # it had work, so it had come to be ready, whether or not it could say so
+        )
         child.untold = [*child.untold, death][-MOST_UNTOLD:]
 
     def _discard(self, child: Child) -> None:
@@ -349,7 +391,8 @@ class Supervisor:
         process.stdin.close()
 
     def _deafen(self, output: IO[bytes]) -> None:
-        # Its end is heard once from the selector and perhaps once more when the child is found dead.
+        # Its end is heard once from the selector and perhaps once more when the child
+        # is found dead.
         with contextlib.suppress(KeyError):
             self._selector.unregister(output)
 
@@ -357,7 +400,8 @@ class Supervisor:
         living = [child for child in self.children if child.process is not None]
         for child in living:
             assert child.process is not None
-            # An interpreter that is only starting would tell at length that it was interrupted.
+            # An interpreter that is only starting would tell at length that it was
+            # interrupted.
             hurried = self._signals.hurried and child.was_ready
             child.process.send_signal(signal.SIGINT if hurried else signal.SIGTERM)
         grace = (GRACE if self._signals.hurried else DRAIN_GRACE) + self._quiet_period
@@ -368,7 +412,9 @@ class Supervisor:
                 child.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 log.warning(
-                    "%s does not end within %.0f s, its pipeline may be stuck; it is killed", child.title, grace
+                    "%s does not end within %.0f s, its pipeline may be stuck; it is killed",
+                    child.title,
+                    grace,
                 )
                 child.process.kill()
                 child.process.wait()

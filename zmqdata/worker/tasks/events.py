@@ -1,4 +1,6 @@
-"""How a task runner tells the worker's loop what it has made: behind all that this depends on."""
+"""How a task runner tells the worker's loop what it has made: behind all that this
+depends on.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Teller:
         self._turn = threading.Lock()
 
     def tell(self, event: object) -> None:
-        """Posts an event, and before it what was decided and how far the sources are, if it is new."""
+        """Posts an event, and before it what was decided and how far the sources are,
+        if it is new.
+        """
         with self._turn:
             self._tell_decisions()
             started = tuple([provider.started for provider in self._providers])
@@ -45,7 +49,9 @@ class Teller:
             self._post(event)
 
     def seal(self) -> None:
-        """What was decided is told, and does not grow any more: a state that is taken now needs none of it."""
+        """What was decided is told, and does not grow any more: a state that is taken
+        now needs none of it.
+        """
         with self._turn:
             self._tell_decisions()
             self._deciding.seal()

@@ -1,6 +1,8 @@
-"""The splits of a task as its sources get them: out of the ledger, piece by piece, so that the rest can be given back.
+"""The splits of a task as its sources get them: out of the ledger, piece by piece, so
+that the rest can be given back.
 
-User code runs in the thread that asks for pieces; the worker's loop feeds the ledger and takes its end away.
+User code runs in the thread that asks for pieces; the worker's loop feeds the ledger
+and takes its end away.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ PIECE_SECONDS = 0.05
 GROWTH = 8
 
 PLACE = "zmqdata.ledger"
-"""By this a state of a pipeline tells that what follows it in a list is a place in a ledger."""
+"""By this a state of a pipeline tells that what follows it in a list is a place in a
+ledger.
+"""
 
 
 def needs_of(state: Any, sources: int) -> tuple[int, ...]:
-    """For each source the first entry of its ledger that a state needs; 0 where it has no place in that.
+    """For each source the first entry of its ledger that a state needs; 0 where it has
+    no place in that.
 
     >>> needs_of([[PLACE, 0, 7, 2], {"input": [PLACE, 1, 5, 0]}, 3, "text"], 3)
     (7, 4, 0)
@@ -39,7 +44,8 @@ def needs_of(state: Any, sources: int) -> tuple[int, ...]:
 
 
 def decisions_needed(state: Any) -> int:
-    """The number of the first decision that lies behind a state: as far as it says, and all where it says nothing.
+    """The number of the first decision that lies behind a state: as far as it says, and
+    all where it says nothing.
 
     >>> decisions_needed([[DECIDED, 7], {"input": [[DECIDED, 5], 0]}]), decisions_needed(["text", 3])
     (5, 0)
@@ -66,7 +72,8 @@ class Stopped(Exception):
 
 
 class Pacer:
-    """How many splits a source is given at a time: what it uses up in about ``PIECE_SECONDS``, at first one.
+    """How many splits a source is given at a time: what it uses up in about
+    ``PIECE_SECONDS``, at first one.
 
     ``pace`` are the seconds that it takes for a split, 0 until known.
     """
@@ -92,16 +99,19 @@ class Pacer:
 
 
 class LedgerProvider:
-    """The splits of one source, from the task's ledger, which grows on request (a ``SplitProvider``).
+    """The splits of one source, from the task's ledger, which grows on request (a
+    ``SplitProvider``).
 
     It asks for more when the last piece but one is given, and again when it waits.
 
     Args:
         entries: the ledger so far. It stays: an earlier attempt may have used it.
-        want: called with (repetition, entries had, whether the source waits, seconds for a split or 0).
+        want: called with (repetition, entries had, whether the source waits, seconds
+            for a split or 0).
         clock: the time in seconds.
         source: its number among those of the task, as its states tell it.
-        base: the number of the first of the entries; those before are not needed any more.
+        base: the number of the first of the entries; those before are not needed any
+            more.
         away: entered while a source waits for splits.
     """
 
@@ -136,7 +146,9 @@ class LedgerProvider:
         return self._entries[number - self._base]
 
     def next_split(self) -> Split | None:
-        """The next piece of this repetition; None at its end. Waits for the dispatcher if it must."""
+        """The next piece of this repetition; None at its end. Waits for the dispatcher
+        if it must.
+        """
         self._pacer.use_up()
         while not self._ended:
             piece = self._next_piece()
@@ -153,7 +165,8 @@ class LedgerProvider:
         return None
 
     def _next_piece(self) -> Split | None:
-        """Up to ``Pacer.size`` splits of an entry, all of one that is not wanted any more, or an end mark.
+        """Up to ``Pacer.size`` splits of an entry, all of one that is not wanted any
+        more, or an end mark.
 
         None where there is no entry yet.
         """
@@ -194,8 +207,18 @@ class LedgerProvider:
         """Asks for the next entry while there is work for about another piece."""
         count = self._length
         rest = self._entry(self._at).size - self._offset if self._at < count else 0
-        told_end = count > self._base and self._entries[-1].is_end and self._entries[-1].repetition >= self._repetition
-        if self._at + 1 >= count and rest <= size and self._pacer.pace and not self._asked and not told_end:
+        told_end = (
+            count > self._base
+            and self._entries[-1].is_end
+            and self._entries[-1].repetition >= self._repetition
+        )
+        if (
+            self._at + 1 >= count
+            and rest <= size
+            and self._pacer.pace
+            and not self._asked
+            and not told_end
+        ):
             self._asked = True
             self._want(self._repetition, count, False, self._pacer.pace)
 
@@ -205,14 +228,18 @@ class LedgerProvider:
         self._ended = self._asked = False
 
     def state(self) -> list[Any]:
-        """The place reached: ``PLACE``, the source, the number of entries used up, and of splits of the next one."""
+        """The place reached: ``PLACE``, the source, the number of entries used up, and
+        of splits of the next one.
+        """
         with self._changed:
             if self._offset:
                 self._turn_over()
             return [PLACE, self._source, self._at, self._offset]
 
     def rewind(self) -> None:
-        """Goes back to where it began, for a pipeline that is made anew and restored then."""
+        """Goes back to where it began, for a pipeline that is made anew and restored
+        then.
+        """
         with self._changed:
             self._at, self._offset, self._repetition, self._ended = self._base, 0, 0, False
 
@@ -220,7 +247,9 @@ class LedgerProvider:
         """Continues at the place that ``state`` told."""
         with self._changed:
             _, _, self._at, self._offset = state
-            before = self._entry(self._at - (not self._offset)) if self._at or self._offset else None
+            before = (
+                self._entry(self._at - (not self._offset)) if self._at or self._offset else None
+            )
             self._repetition = before.repetition if before is not None else 0
             self._ended = before is not None and before.is_end
             self._used = max(self._used, (self._at, self._offset))
@@ -229,7 +258,9 @@ class LedgerProvider:
 
     @property
     def started(self) -> tuple[int, int]:
-        """How far the ledger was ever used: so many whole entries, and splits of the next."""
+        """How far the ledger was ever used: so many whole entries, and splits of the
+        next.
+        """
         with self._changed:
             return self._used
 
@@ -246,12 +277,15 @@ class LedgerProvider:
         """Forgets what no source has started, and says what stays.
 
         Returns:
-            the number of entries that stay, where the last of them ends from now on, and whether that is less than
-            there was. A source that waits keeps at least one split of what has come for it.
+            the number of entries that stay, where the last of them ends from now on,
+            and whether that is less than there was. A source that waits keeps at least
+            one split of what has come for it.
         """
         with self._changed:
             entries, stop = self._kept()
-            changed = entries < self._length or (entries > self._base and stop < self._entries[-1].stop)
+            changed = entries < self._length or (
+                entries > self._base and stop < self._entries[-1].stop
+            )
             if changed:
                 del self._entries[entries - self._base :]
                 if self._entries:

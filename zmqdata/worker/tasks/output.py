@@ -1,7 +1,9 @@
-"""What a task's pipeline makes becomes blocks here: numbered, dealt to lanes, collected, handed over.
+"""What a task's pipeline makes becomes blocks here: numbered, dealt to lanes,
+collected, handed over.
 
-A lane is a row of blocks for one numbered consumer of a coordinated job; the tasks of other jobs have a single one, for
-everybody. Elements are numbered by rounds: one for each lane. Where there is one lane, a round is an element.
+A lane is a row of blocks for one numbered consumer of a coordinated job; the tasks of
+other jobs have a single one, for everybody. Elements are numbered by rounds: one for
+each lane. Where there is one lane, a round is an element.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from zmqdata.messages import TaskDefinition
 BLOCK_BYTES = 2 << 20
 BLOCK_ELEMENTS = 16_384
 FEW_ELEMENTS = 32
-"""Blocks of so few elements, large ones, are filled further, as the windows of those who read allow."""
+"""Blocks of so few elements, large ones, are filled further, as the windows of those
+who read allow.
+"""
 
 Placed = Callable[[BaseException], BaseException]
 
@@ -42,7 +46,9 @@ class LaneBlock:
             ReferenceBuilder(shared=definition.cache)
             if definition.by_reference
             # Who reads a file would unpickle a stranger's bytes.
-            else BlockBuilder(allow_objects=not definition.save_path, gather=not definition.save_path)
+            else BlockBuilder(
+                allow_objects=not definition.save_path, gather=not definition.save_path
+            )
         )
         self.first = 0
 
@@ -50,8 +56,9 @@ class LaneBlock:
 class Output:
     """Everything that one attempt of a task hands over.
 
-    The pipeline's thread adds, the worker's loop may flush meanwhile. Where there is one lane the pipeline appends to
-    ``fresh`` and settles now and then: to look at each element by itself would cost more than to make many of them.
+    The pipeline's thread adds, the worker's loop may flush meanwhile. Where there is
+    one lane the pipeline appends to ``fresh`` and settles now and then: to look at each
+    element by itself would cost more than to make many of them.
 
     Args:
         definition: the task.
@@ -59,12 +66,14 @@ class Output:
         compression: what compresses blocks.
         worker: our address, for error texts.
         placed: names the place in the user's code where an error belongs.
-        window: the bytes of a cross-trainer cache, or of a chunk of a save: no block is larger unless it is a single
-            element, so that one too large for a cache is found out.
+        window: the bytes of a cross-trainer cache, or of a chunk of a save: no block is
+            larger unless it is a single element, so that one too large for a cache is
+            found out.
         note: told which element is looked at where that may run the user's code.
 
     Attributes:
-        fresh: elements that were made and have not been looked at, the next ones in number.
+        fresh: elements that were made and have not been looked at, the next ones in
+            number.
         hungry: somebody waits for the next element: it should be settled at once.
         emitted: the bytes handed over.
         few_bytes: up to this blocks of few elements are filled, and none beyond it.
@@ -135,7 +144,9 @@ class Output:
         return self.emitted + sum(lane.builder.nbytes for lane in self._lanes)
 
     def flush(self) -> None:
-        """Somebody waits: hands over what there is, or else the next round as soon as it is made."""
+        """Somebody waits: hands over what there is, or else the next round as soon as
+        it is made.
+        """
         self._settle_quickly()
         with self._lock:
             self.hungry = not self._emit_all()
@@ -160,7 +171,9 @@ class Output:
             self._add_round(elements)
 
     def take(self, element: object) -> None:
-        """Takes the next element, in a run, which the pipeline may change to make the one behind it."""
+        """Takes the next element, in a run, which the pipeline may change to make the
+        one behind it.
+        """
         try:
             mine = detached(element)
         except (LookupError, RecursionError):
@@ -169,7 +182,9 @@ class Output:
             self.fresh.append(mine)
 
     def settle(self) -> bool:
-        """Puts the fresh elements into blocks; False if one of them had to be pickled, or was an error."""
+        """Puts the fresh elements into blocks; False if one of them had to be pickled,
+        or was an error.
+        """
         quickly = True
         while not self._settle_quickly():
             quickly = False
@@ -180,7 +195,9 @@ class Output:
         return quickly
 
     def _settle_quickly(self) -> bool:
-        """Puts fresh elements into blocks; False where one comes that takes longer. From any thread."""
+        """Puts fresh elements into blocks; False where one comes that takes longer.
+        From any thread.
+        """
         fresh, lane = self.fresh, self._lanes[0]
         while fresh:
             with self._lock:
@@ -204,12 +221,20 @@ class Output:
         return True
 
     def _room(self, count: int) -> tuple[int, int]:
-        """How many elements a block of ``count`` may take, and up to how many bytes, before one looks if it is full."""
+        """How many elements a block of ``count`` may take, and up to how many bytes,
+        before one looks if it is full.
+        """
         few, few_full = min(FEW_ELEMENTS, self._most), min(self.few_bytes, self._few_most)
-        return (few - count, few_full) if count < few else (self._most - count, min(self._full, few_full))
+        return (
+            (few - count, few_full)
+            if count < few
+            else (self._most - count, min(self._full, few_full))
+        )
 
     def _begin_block(self, lane: LaneBlock, element: object) -> bool:
-        """Puts an element into a new block, unless it would have to be pickled. The lock is held."""
+        """Puts an element into a new block, unless it would have to be pickled. The
+        lock is held.
+        """
         described: Any = lane.builder.describe_plain(element)
         if described is None:
             return False
@@ -218,7 +243,9 @@ class Output:
         return lane.builder.add_described(described)
 
     def _drop_unwanted(self) -> int:
-        """Forgets the first fresh elements if nobody needs them; says how many are needed then. The lock is held."""
+        """Forgets the first fresh elements if nobody needs them; says how many are
+        needed then. The lock is held.
+        """
         first = self._settled
         stop = first + len(self.fresh)
         if first >= self._skip_stop:
@@ -231,7 +258,9 @@ class Output:
         return end - wanted
 
     def _settle_one(self) -> None:
-        """Puts the first fresh element into a block, whatever it takes; meanwhile nobody else takes the next ones."""
+        """Puts the first fresh element into a block, whatever it takes; meanwhile
+        nobody else takes the next ones.
+        """
         with self._lock:
             if not self._drop_unwanted():
                 return
@@ -260,15 +289,20 @@ class Output:
             self._add_round([FailedElement(error) for _ in self._lanes])
 
     def end(self) -> int:
-        """There is no further element: makes a round of what is left, or returns how many are left over."""
+        """There is no further element: makes a round of what is left, or returns how
+        many are left over.
+        """
         left, rule = self._round, self.definition.finite
         if self.definition.num_consumers is None:
             return 0
         if rule is None:
             text = (
-                f"Encountered end of sequence on a round-robin read iterator, after {self.number} rounds of "
-                f"{len(self._lanes)} elements. Coordinated reads expect a dataset without an end: add repeat() before "
-                "distribute(), or say with finite='drop' or finite='pad' what becomes of a last round that is not full."
+                f"Encountered end of sequence on a round-robin read iterator, after {self.number} "
+                "rounds of "
+                f"{len(self._lanes)} elements. Coordinated reads expect a dataset without an end: "
+                "add repeat() before "
+                "distribute(), or say with finite='drop' or finite='pad' what becomes of a last "
+                "round that is not full."
             )
             self.fail_all(FailedPreconditionError(text))
         elif left and rule == "pad":
@@ -296,10 +330,13 @@ class Output:
         if self.definition.cache and lane.builder.nbytes + size_of(element) > self._full:
             self.hand_over()
         if not self._taken(lane, number, lambda: lane.builder.add(element, describe=False)):
-            # Not with the lock held: objects may be pickled, which takes a while and runs the user's code.
+            # Not with the lock held: objects may be pickled, which takes a while and
+            # runs the user's code.
             try:
                 described: Any = lane.builder.describe(element)
-            except BaseException as error:  # the boundary to user code: sys.exit() in it is an element's failure, too
+            except (
+                BaseException
+            ) as error:  # the boundary to user code: sys.exit() in it is an element's failure, too
                 self._put_failure(lane, number, error)
                 return
             if not self._taken(lane, number, lambda: lane.builder.add_described(described)):
@@ -307,7 +344,9 @@ class Output:
                 self._taken(lane, number, lambda: lane.builder.add_described(described))
 
     def _taken(self, lane: LaneBlock, number: int, add: Callable[[], bool]) -> bool:
-        """Adds to a lane's block, which is handed over when it is full; False when the block does not take it."""
+        """Adds to a lane's block, which is handed over when it is full; False when the
+        block does not take it.
+        """
         with self._lock:
             if not add():
                 return False

@@ -1,4 +1,6 @@
-"""What a task's pipeline is made from: the pack that the dispatcher sent, and the context that it runs in."""
+"""What a task's pipeline is made from: the pack that the dispatcher sent, and the
+context that it runs in.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def context_of(
 ) -> Context:
     """What a task's pipeline runs in. It is the same for every attempt.
 
-    Nothing unseeded is the same in two iterations: ``fixed_seed`` is the task's. Copies (OFF) have nothing in common.
+    Nothing unseeded is the same in two iterations: ``fixed_seed`` is the task's. Copies
+    (OFF) have nothing in common.
     """
     return Context(
         seed=definition.seed,
@@ -49,7 +52,8 @@ def opened(encoded: bytes | memoryview, definition: TaskDefinition, find_part: F
     """
     if hashlib.sha256(encoded).hexdigest() != definition.digest:
         raise FailedPreconditionError(
-            "The dispatcher sent another pipeline than the one that was registered. Was its work folder changed?"
+            "The dispatcher sent another pipeline than the one that was registered. Was its work "
+            "folder changed?"
         )
     node: Node = open_pipeline(PackedPipeline.decode(encoded), find_part, own_folder())
     return node

@@ -1,7 +1,9 @@
-"""Tasks that are read in turn are made in turn: which of those in one process makes elements, and for how long.
+"""Tasks that are read in turn are made in turn: which of those in one process makes
+elements, and for how long.
 
-Their pipelines would otherwise run all at once, and each of them, and the worker's loop, would wait for all others
-whenever it needs the interpreter. What a task does in its turn is the runner's affair.
+Their pipelines would otherwise run all at once, and each of them, and the worker's
+loop, would wait for all others whenever it needs the interpreter. What a task does in
+its turn is the runner's affair.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from zmqdata.worker.tasks.output import BLOCK_BYTES, FEW_ELEMENTS
 LONGEST = 0.02
 """Seconds after which another task may go on."""
 WORK = 0.01
-"""Seconds of work in which that is not worth while: others on the machine may make it last longer."""
+"""Seconds of work in which that is not worth while: others on the machine may make it
+last longer.
+"""
 MOST_ELEMENTS = 1 << 14
 
 
@@ -40,18 +44,24 @@ class Runner(Protocol):
 
 
 class Relay:
-    """One of its tasks at a time goes on: of those that may the one that has made least, as it is needed first.
+    """One of its tasks at a time goes on: of those that may the one that has made
+    least, as it is needed first.
 
-    One thread carries them all on, which costs less than to wake one for each. When it gets stuck in a task, or waits
-    there for splits, another takes over: there are as many as there are tasks.
+    One thread carries them all on, which costs less than to wake one for each. When it
+    gets stuck in a task, or waits there for splits, another takes over: there are as
+    many as there are tasks.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._turn: Runner | None = None
-        self._ready: dict[Runner, threading.Lock | None] = {}  # of one that a thread is in the midst of, its gate
+        self._ready: dict[
+            Runner, threading.Lock | None
+        ] = {}  # of one that a thread is in the midst of, its gate
         self._resting: set[Runner] = set()
-        self._idle: list[threading.Lock] = []  # gates of threads without a task; the last one was busy last
+        self._idle: list[
+            threading.Lock
+        ] = []  # gates of threads without a task; the last one was busy last
         self._surplus = 0
 
     def add(self, runner: Runner) -> None:
@@ -100,7 +110,9 @@ class Relay:
                     self._resting.add(runner)
 
     def _await_task(self) -> Runner | None:
-        """The task to go on with, which has the turn then; None when there are threads enough without this one."""
+        """The task to go on with, which has the turn then; None when there are threads
+        enough without this one.
+        """
         while True:
             with self._lock:
                 if self._surplus:
@@ -119,7 +131,11 @@ class Relay:
 
     def _next(self) -> Runner | None:
         """Who should have the turn, if nobody has it."""
-        return None if self._turn is not None else min(self._ready, key=lambda one: one.number, default=None)
+        return (
+            None
+            if self._turn is not None
+            else min(self._ready, key=lambda one: one.number, default=None)
+        )
 
     def _stir(self) -> None:
         """Wakes a thread if there is something to do for it. The lock is held."""
@@ -148,17 +164,21 @@ class Relays:
         self._relays: weakref.WeakValueDictionary[int, Relay] = weakref.WeakValueDictionary()
 
     def of(self, definition: TaskDefinition) -> Relay | None:
-        """The relay of a task; None for one of those from which clients take what is there, not what is next."""
+        """The relay of a task; None for one of those from which clients take what is
+        there, not what is next.
+        """
         if definition.num_consumers is None:
             return None
         return self._relays.setdefault(definition.iteration, Relay())
 
 
 class Stint:
-    """How far a task goes before it hands over what it has made and gives the next one a turn.
+    """How far a task goes before it hands over what it has made and gives the next one
+    a turn.
 
-    To a multiple of a power of two of elements, which takes less than ``WORK`` and fits into a block. So the blocks of
-    tasks that are as fast end at the same numbers, and whoever weaves them into one order uses them up together.
+    To a multiple of a power of two of elements, which takes less than ``WORK`` and fits
+    into a block. So the blocks of tasks that are as fast end at the same numbers, and
+    whoever weaves them into one order uses them up together.
 
     Args:
         work: how many seconds this thread has worked.
@@ -188,6 +208,8 @@ class Stint:
         if (number < self.stop and now >= self.until) or seconds > WORK:
             self._length = max(1, length // 2)
         elif number - self._first == length and 2 * seconds < WORK:
-            full = self.few_bytes if 2 * length <= FEW_ELEMENTS else min(BLOCK_BYTES, self.few_bytes)
+            full = (
+                self.few_bytes if 2 * length <= FEW_ELEMENTS else min(BLOCK_BYTES, self.few_bytes)
+            )
             if size * (2 * length - 1) < full * length:
                 self._length = min(MOST_ELEMENTS, 2 * length)

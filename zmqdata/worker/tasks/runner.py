@@ -1,7 +1,9 @@
-"""The task runner: runs one pipeline in a thread of its own or, with others that are read in turn, in one of theirs.
+"""The task runner: runs one pipeline in a thread of its own or, with others that are
+read in turn, in one of theirs.
 
-User code runs here and nowhere else. What it makes becomes blocks in ``worker.tasks.output`` and is handed to the
-worker's loop as events; it waits when it has produced as much as it may.
+User code runs here and nowhere else. What it makes becomes blocks in
+``worker.tasks.output`` and is handed to the worker's loop as events; it waits when it
+has produced as much as it may.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ from itertools import islice
 from zmqdata import commands as c
 from zmqdata.blocks import KEPT_AS_THEY_ARE, Compression
 from zmqdata.core.credit import FEW_BYTES
-from zmqdata.errors import DataLossError, DataServiceError, FailedPreconditionError, InvalidArgumentError, PipelineError
+from zmqdata.errors import (
+    DataLossError,
+    DataServiceError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    PipelineError,
+)
 from zmqdata.failures.codec import encode_failure
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators import Context, ElementIterator, Stackable, make_iterator
@@ -45,12 +53,15 @@ log = logging.getLogger(__name__)
 def _close(iterator: ElementIterator, task: int) -> None:
     try:
         iterator.close()
-    except BaseException:  # the boundary to user code: all elements are made, and those who wait shall have them
+    except (
+        BaseException
+    ):  # the boundary to user code: all elements are made, and those who wait shall have them
         log.warning("task %s: what its pipeline does at its end has failed", task, exc_info=True)
 
 
 def _placed(error: BaseException, label: str, watch: TaskWatch) -> BaseException:
-    """The error with a place in the user's code: where no node has named itself, that of the pipeline's end.
+    """The error with a place in the user's code: where no node has named itself, that
+    of the pipeline's end.
 
     The watch hears of it first.
     """
@@ -67,7 +78,8 @@ class TaskRunner:
     """Runs one attempt of one task.
 
     Args:
-        command: the task's lineage, and its packed pipeline or the reason why there is none.
+        command: the task's lineage, and its packed pipeline or the reason why there is
+            none.
         post: takes events for the worker core, from any thread.
         worker: our address, for error texts.
         find_part: gives the content of a part of the pipeline by its digest.
@@ -93,13 +105,17 @@ class TaskRunner:
         self.quarantine = TaskQuarantine(definition.task)
         self.watch = TaskWatch(crumbs or CrumbFile(), definition)
         self.deciding = Deciding(definition.first_decision, definition.decisions, self._pause)
-        self.providers = [self._provider(source, entries) for source, entries in enumerate(definition.ledger)]
+        self.providers = [
+            self._provider(source, entries) for source, entries in enumerate(definition.ledger)
+        ]
         self._pipeline, self._reason = command.pipeline, command.reason
         self._find_part = find_part
         self._label = ""
         self._worker, self._post = worker, post
         # What goes to files is kept for long: there the size counts, not the time.
-        clocks = {} if definition.save_path else {"clock": time.perf_counter, "work": time.thread_time}
+        clocks = (
+            {} if definition.save_path else {"clock": time.perf_counter, "work": time.thread_time}
+        )
         self.compression = Compression(definition.compression, **clocks)
         self._teller = Teller(self.key, self.providers, self.deciding, post)
         clues = (worker, self._placed, window, self.watch.note)
@@ -123,12 +139,16 @@ class TaskRunner:
         return LedgerProvider(entries, want, source=source, base=base, away=self._away)
 
     def _away(self) -> AbstractContextManager[None]:
-        """While a source waits for splits: the turn is for others. Threads of the pipeline have none to give."""
+        """While a source waits for splits: the turn is for others. Threads of the
+        pipeline have none to give.
+        """
         mine = threading.get_ident() == self._carrier
         return self._relay.away(self) if self._relay is not None and mine else nullcontext()
 
     def _pause(self, seconds: float) -> None:
-        """Waits before an element is called for again. From any thread of the pipeline."""
+        """Waits before an element is called for again. From any thread of the
+        pipeline.
+        """
         with self._changed:
             if self._changed.wait_for(lambda: self._stopped, seconds):
                 raise Stopped
@@ -145,10 +165,14 @@ class TaskRunner:
         if self._relay is not None:
             self._relay.add(self)
         else:
-            threading.Thread(target=self._run, name=f"zmqdata-task-{self.key[0]}", daemon=True).start()
+            threading.Thread(
+                target=self._run, name=f"zmqdata-task-{self.key[0]}", daemon=True
+            ).start()
 
     def stop(self) -> None:
-        """Ends the runner soon; user code that is running now is left to finish and is not heard any more."""
+        """Ends the runner soon; user code that is running now is left to finish and is
+        not heard any more.
+        """
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -165,7 +189,9 @@ class TaskRunner:
         return not self._begun or self._ended.wait(timeout)
 
     def allow(self, size: int, elements: int | None = None, few_bytes: int = FEW_BYTES) -> None:
-        """Lets it produce until its blocks, few elements in ``few_bytes``, add up to ``size``, or to ``elements``."""
+        """Lets it produce until its blocks, few elements in ``few_bytes``, add up to
+        ``size``, or to ``elements``.
+        """
         self._output.few_bytes = self._stint.few_bytes = few_bytes
         with self._changed:
             self._allowed = max(self._allowed, size)
@@ -175,9 +201,11 @@ class TaskRunner:
             self._relay.wake(self)
 
     def flush(self) -> None:
-        """Somebody waits: hand over what there is, or else the next element as soon as it is made.
+        """Somebody waits: hand over what there is, or else the next element as soon as
+        it is made.
 
-        Who takes turns does that at the end of each, so only for one that lasts too long it has to be done.
+        Who takes turns does that at the end of each, so only for one that lasts too
+        long it has to be done.
         """
         if self._relay is None:
             self._output.flush()
@@ -186,7 +214,9 @@ class TaskRunner:
             self.look()
 
     def look(self) -> None:
-        """Hands over, of a turn that lasts too long, what somebody waits for. To be called every now and then."""
+        """Hands over, of a turn that lasts too long, what somebody waits for. To be
+        called every now and then.
+        """
         if self._awaited and self._states.clock() >= self._stint.until:
             self._awaited = False
             self._output.hand_over()
@@ -223,7 +253,9 @@ class TaskRunner:
                 pass
         except (Stopped, GeneratorExit):
             pass
-        except BaseException as error:  # the boundary to user code: whatever it raises is data, sys.exit() too
+        except (
+            BaseException
+        ) as error:  # the boundary to user code: whatever it raises is data, sys.exit() too
             self._fail(error)
         finally:
             self.watch.end()
@@ -237,14 +269,20 @@ class TaskRunner:
         self._pipeline = b""
         self._label = whole.label
         task = self.definition
-        node = shard_statically(whole, task.processing_mode, task.num_shards, task.shard, task.iteration_seed)
+        node = shard_statically(
+            whole, task.processing_mode, task.num_shards, task.shard, task.iteration_seed
+        )
         providers: tuple[SplitProvider, ...] | None = None
         if task.processing_mode == "DYNAMIC":
             providers = tuple(WatchedProvider(provider, self.watch) for provider in self.providers)
-        return node, context_of(task, providers, options_of(whole), self.quarantine, self.watch, self.deciding)
+        return node, context_of(
+            task, providers, options_of(whole), self.quarantine, self.watch, self.deciding
+        )
 
     def _produce(self, node: Node, context: Context) -> Generator[None, None, bool]:
-        """Makes elements, to the end or until it can go on from a later state; True at the end."""
+        """Makes elements, to the end or until it can go on from a later state; True at
+        the end.
+        """
         state = self._take_leap()
         for provider in self.providers:
             provider.rewind()
@@ -261,7 +299,9 @@ class TaskRunner:
             _close(iterator, self.key[0])
 
     def _may_leap(self) -> bool:
-        """Whether nobody needs what comes before the next state ahead. Those that were passed are forgotten."""
+        """Whether nobody needs what comes before the next state ahead. Those that were
+        passed are forgotten.
+        """
         while self._ahead and self._ahead[0].number <= self._output.number:
             self._ahead.popleft()
         return bool(self._ahead) and self._output.may_leap(self._ahead[0].number)
@@ -279,7 +319,12 @@ class TaskRunner:
             now = clock()
             if self._relay is None:
                 self._await_allowance()
-            elif now >= stint.until or output.number >= stint.stop or output.emitted > self._emitted or self._stopped:
+            elif (
+                now >= stint.until
+                or output.number >= stint.stop
+                or output.emitted > self._emitted
+                or self._stopped
+            ):
                 yield from self._change_turn()
             if self._ahead:
                 if self._may_leap():
@@ -298,7 +343,9 @@ class TaskRunner:
         return True
 
     def _make_some(self, iterator: ElementIterator) -> bool:
-        """Makes elements for about a millisecond, fewer where one is waited for; False at the end."""
+        """Makes elements for about a millisecond, fewer where one is waited for; False
+        at the end.
+        """
         output, stride, clock = self._output, self._stride, self._states.clock
         cells, at, since = self.watch.cells, self.watch.at, clock()
         first = number = output.number
@@ -338,12 +385,15 @@ class TaskRunner:
             output.fail(error)
             return True
         finally:
-            # What has to be pickled is hidden from who waits until the pipeline looks up: so it looks up at once.
+            # What has to be pickled is hidden from who waits until the pipeline looks
+            # up: so it looks up at once.
             seconds = clock() - since if output.settle() else math.inf
             stride.end(output.number - first, seconds, output.nbytes - size)
 
     def _most_now(self, number: int, size: int) -> int:
-        """How many elements to make at once, from this one on, with so many bytes made. A turn goes on to its end."""
+        """How many elements to make at once, from this one on, with so many bytes made.
+        A turn goes on to its end.
+        """
         ends = [number + self._stride.begin(self._allowed - size if self._relay is None else BYTES)]
         if self._relay is not None:
             ends.append(self._stint.stop)
@@ -374,7 +424,9 @@ class TaskRunner:
         self._states.idle(self._states.clock() - since)
 
     def _change_turn(self) -> Iterator[None]:
-        """Ends a turn, with handing over what was made in it, and begins the next one."""
+        """Ends a turn, with handing over what was made in it, and begins the next
+        one.
+        """
         output, stint, clock = self._output, self._stint, self._states.clock
         stint.end(output.number, output.nbytes - self._emitted, clock())
         output.hand_over()
@@ -399,17 +451,26 @@ class TaskRunner:
         return _placed(error, self._label, self.watch)
 
     def _fail(self, error: BaseException) -> None:
-        """Nothing, or nothing more, can be made: that is no element's failure but the job's."""
+        """Nothing, or nothing more, can be made: that is no element's failure but the
+        job's.
+        """
         try:
             self._output.hand_over()
         except Exception:  # such as a lack of memory: whoever waits for the rest has to hear of its end all the same
             log.exception("task %s could not hand over the last that it made", self.key[0])
         self.quarantine.end()
         if not self._stopped:
-            self._post(c.TaskFailed(*self.key, encode_failure(self._placed(error), self._output.number, self._worker)))
+            self._post(
+                c.TaskFailed(
+                    *self.key,
+                    encode_failure(self._placed(error), self._output.number, self._worker),
+                )
+            )
 
     def _finish(self, dropped: int) -> None:
         self._output.hand_over()
         self.quarantine.end()
         if not self._stopped:
-            self._teller.tell(c.Exhausted(*self.key, self._output.number, dropped, self.quarantine.total))
+            self._teller.tell(
+                c.Exhausted(*self.key, self._output.number, dropped, self.quarantine.total)
+            )

@@ -1,4 +1,6 @@
-"""How many elements a pipeline makes before its runner looks at clock, memory and orders again. No clock is here."""
+"""How many elements a pipeline makes before its runner looks at clock, memory and
+orders again. No clock is here.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +11,28 @@ from zmqdata.blocks import guessed_size
 LONGEST = 1024
 SECONDS = 0.001
 BYTES = 2 << 20
-"""As many as a block of small elements has: to look around after each image takes as long as to make ten of them."""
+"""As many as a block of small elements has: to look around after each image takes as
+long as to make ten of them.
+"""
 PORTION = 64 << 10
-"""Bytes, if elements are like those before, after which one looks how large they are now. A stride has room for so many
-at least."""
+"""Bytes, if elements are like those before, after which one looks how large they are
+now. A stride has room for so many at least.
+"""
 GLANCE = SECONDS / 32
 LONGEST_GLANCE = 32
-"""Elements: the next ones may be a thousand times as large as those before, which shows only then."""
+"""Elements: the next ones may be a thousand times as large as those before, which shows
+only then.
+"""
 OVERDUE = 2 * SECONDS
 
 
 class Stride:
-    """A stride doubles while it is short in time and bytes, and is halved when it was not.
+    """A stride doubles while it is short in time and bytes, and is halved when it was
+    not.
 
-    What comes next may be larger, or take longer, than all before it. So one looks after each ``glance``, which costs
-    nothing to speak of, and a stride ends that takes too long, or fills its room.
+    What comes next may be larger, or take longer, than all before it. So one looks
+    after each ``glance``, which costs nothing to speak of, and a stride ends that takes
+    too long, or fills its room.
 
     Attributes:
         length: how many elements to make.
@@ -47,7 +56,9 @@ class Stride:
         self._room = self._measured = 0
 
     def begin(self, room: int) -> int:
-        """How many elements to make where there is room for so many bytes, if they are as large as those before."""
+        """How many elements to make where there is room for so many bytes, if they are
+        as large as those before.
+        """
         self._room, self._measured = max(PORTION, room), 0
         fit = self.length * self._weight <= self._room
         return self.length if fit else max(1, math.ceil(self._room / self._weight))

@@ -1,4 +1,6 @@
-"""What one attempt of a task notes of its work, and what it is told to leave out: the ``Watch`` of its pipeline."""
+"""What one attempt of a task notes of its work, and what it is told to leave out: the
+``Watch`` of its pipeline.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ PATIENCE = 60.0
 
 
 class Turn:
-    """Which task of this process is at a suspect: one at a time, so that a death tells which one it was.
+    """Which task of this process is at a suspect: one at a time, so that a death tells
+    which one it was.
 
     ``owner`` is the one that has the turn.
     """
@@ -36,14 +39,18 @@ class Turn:
             return self._call
 
     def leave(self, call: object) -> None:
-        """The call is over. One that was not waited for any more has no turn to leave."""
+        """The call is over. One that was not waited for any more has no turn to
+        leave.
+        """
         with self._free:
             if self._call is call:
                 self.owner = self._call = None
                 self._free.notify()
 
     def take_from(self, owner: object) -> None:
-        """A task is not wanted any more: nobody waits for its call, which may never end."""
+        """A task is not wanted any more: nobody waits for its call, which may never
+        end.
+        """
         with self._free:
             if self.owner is owner:
                 self.owner = self._call = None
@@ -66,7 +73,10 @@ class TaskWatch:
         self._key = (definition.task, definition.attempt)
         self.poisoned: dict[str, set[int]] = {}
         self.suspects: dict[str, set[int]] = {}
-        for places, by_node in ((definition.poisoned, self.poisoned), (definition.suspects, self.suspects)):
+        for places, by_node in (
+            (definition.poisoned, self.poisoned),
+            (definition.suspects, self.suspects),
+        ):
             for node, number in places:
                 by_node.setdefault(node, set()).add(number)
         self._base = file.open(self._key)
@@ -79,7 +89,9 @@ class TaskWatch:
 
     def open(self, place: str, label: str, skippable: bool) -> WatchSlot:
         """A slot for one thread at one node."""
-        return WatchSlot(*self._file.cell(self._file.open(self._key, place, label, skippable=skippable)))
+        return WatchSlot(
+            *self._file.cell(self._file.open(self._key, place, label, skippable=skippable))
+        )
 
     def close(self, slot: WatchSlot) -> None:
         """Gives a slot back."""
@@ -102,7 +114,9 @@ class TaskWatch:
         TURN.take_from(self)
 
     def failed(self, error: BaseException) -> None:
-        """Something has been raised by what is noted. Where memory is limited, a lack of it ends the process."""
+        """Something has been raised by what is noted. Where memory is limited, a lack
+        of it ends the process.
+        """
         if is_starvation(error):
             self._file.starve()
 
@@ -129,7 +143,10 @@ class TaskWatch:
     def begin(self, split: Split) -> None:
         """A source has begun a split."""
         if self._base >= 0:
-            self.cells[self._base + crumbs.FIRST], self.cells[self._base + crumbs.STOP] = split.start, split.stop
+            self.cells[self._base + crumbs.FIRST], self.cells[self._base + crumbs.STOP] = (
+                split.start,
+                split.stop,
+            )
 
 
 class WatchedProvider:

@@ -11,11 +11,15 @@ from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.splits import IndexSplits, Split
 
-DESCRIPTION = m.DatasetDescription("digest", "print", (IndexSplits(100),), "", None, 100, None, "3.11", "0")
+DESCRIPTION = m.DatasetDescription(
+    "digest", "print", (IndexSplits(100),), "", None, 100, None, "3.11", "0"
+)
 
 
 def state_after(*updates: u.AnyUpdate, **job: Any) -> DispatcherState:
-    """The state of a dispatcher with an iteration that two clients have read, and what else has happened."""
+    """The state of a dispatcher with an iteration that two clients have read, and what
+    else has happened.
+    """
     state = DispatcherState(1)
     for update in (
         u.RegisterDatasetUpdate("dataset", DESCRIPTION),
@@ -90,7 +94,9 @@ def audit_of_consumers(*updates: u.AnyUpdate) -> dict[str, Any]:
 
 
 def test_consumers_are_shown_by_what_they_had() -> None:
-    """Numbered consumers have had what their steps were, in elements, and no client is named beside them."""
+    """Numbered consumers have had what their steps were, in elements, and no client is
+    named beside them.
+    """
     audit = audit_of_consumers()
     assert audit["consumers"] == [5, 3]
     assert audit["elements"]["delivered"] == 8
@@ -98,23 +104,37 @@ def test_consumers_are_shown_by_what_they_had() -> None:
 
 
 def test_a_turn_of_a_task_that_had_nothing_left_is_no_element() -> None:
-    """Steps beyond the end of a task count for nobody: what was made in rounds for all of them is what they had."""
-    # Task 1 has three rounds, task 2 has one: of steps 0 to 7 it is 0, 1, 2 and 4 that gave something.
+    """Steps beyond the end of a task count for nobody: what was made in rounds for all
+    of them is what they had.
+    """
+    # Task 1 has three rounds, task 2 has one: of steps 0 to 7 it is 0, 1, 2 and 4 that
+    # gave something.
     ends = u.EndTaskUpdate(1, 3, dropped=1), u.EndTaskUpdate(2, 1)
     audit = audit_of_consumers(*ends, u.PassStepsUpdate(2000, 0, 8))
     assert audit["consumers"] == [4, 3]
-    audit = audit_of_consumers(*ends, *(u.PassStepsUpdate(2000, consumer, 8) for consumer in (0, 1)))
+    audit = audit_of_consumers(
+        *ends, *(u.PassStepsUpdate(2000, consumer, 8) for consumer in (0, 1))
+    )
     assert audit["consumers"] == [4, 4]
     assert audit["elements"]["made"] == audit["elements"]["delivered"] == 8
     assert audit["elements"]["dropped"] == 1
 
 
 def test_what_was_had_before_a_view_counts_behind_it() -> None:
-    """A view that all have passed is forgotten, not what was read in it, nor what those behind have of the next."""
-    view = u.EndTaskUpdate(1, 4), u.CreateViewUpdate(2000, ((2, 4), (3, 0))), u.ExtendHorizonUpdate(2000, 20)
+    """A view that all have passed is forgotten, not what was read in it, nor what those
+    behind have of the next.
+    """
+    view = (
+        u.EndTaskUpdate(1, 4),
+        u.CreateViewUpdate(2000, ((2, 4), (3, 0))),
+        u.ExtendHorizonUpdate(2000, 20),
+    )
     behind = u.PassStepsUpdate(2000, 0, 8), u.PassStepsUpdate(2000, 1, 11)
     assert audit_of_consumers(*view, *behind)["consumers"] == [8, 11]
-    assert audit_of_consumers(*view, *behind, u.PassStepsUpdate(2000, 0, 20))["consumers"] == [20, 11]
+    assert audit_of_consumers(*view, *behind, u.PassStepsUpdate(2000, 0, 20))["consumers"] == [
+        20,
+        11,
+    ]
 
 
 def test_the_failure_of_a_job_is_told() -> None:

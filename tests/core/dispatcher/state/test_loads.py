@@ -27,12 +27,16 @@ def test_the_order_is_that_of_the_loads(changes: list[tuple[str, int]]) -> None:
     assert loads.most() == max(present.values(), default=0)
 
 
-EVENTS = st.tuples(st.sampled_from(["place", "end", "remove"]), st.integers(1, 4), st.sampled_from(["", "a", "b"]))
+EVENTS = st.tuples(
+    st.sampled_from(["place", "end", "remove"]), st.integers(1, 4), st.sampled_from(["", "a", "b"])
+)
 
 
 @given(st.lists(EVENTS))
 def test_tasks_are_where_they_were_placed(events: list[tuple[str, int, str]]) -> None:
-    """Each task is at one worker, or at none, until it is removed; ended ones do not run."""
+    """Each task is at one worker, or at none, until it is removed; ended ones do not
+    run.
+    """
     hosts, worker, ended = Hosts(), dict[int, str](), set[int]()
     for what, task, name in events:
         if what == "place":
@@ -48,7 +52,9 @@ def test_tasks_are_where_they_were_placed(events: list[tuple[str, int, str]]) ->
             ended.add(task)
     for name in ("", "a", "b"):
         assert hosts.of(name) == sorted(task for task, at in worker.items() if at == name)
-        assert hosts.running_of(name) == sorted(task for task in hosts.of(name) if task not in ended)
+        assert hosts.running_of(name) == sorted(
+            task for task in hosts.of(name) if task not in ended
+        )
         assert hosts.has(name) == bool(hosts.of(name))
     running = {name: len(hosts.running_of(name)) for name in ("a", "b") if hosts.running_of(name)}
     assert set(hosts.running.lightest()) == set(running)

@@ -43,5 +43,7 @@ def test_seeds_depend_on_dispatcher_and_names_only() -> None:
 
 
 def test_two_dispatchers_number_their_tasks_differently() -> None:
-    """A worker that outlives a forgetful dispatcher does not mistake its successor's tasks for old ones."""
+    """A worker that outlives a forgetful dispatcher does not mistake its successor's
+    tasks for old ones.
+    """
     assert Outbox(1).state.next_task != Outbox(2).state.next_task

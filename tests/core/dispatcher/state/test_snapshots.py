@@ -24,7 +24,8 @@ SOURCES = (IndexSplits(40), FileSplits(("*",), False, None))
 
 
 class History:
-    """Draws updates that may follow each other, as a dispatcher would make them, and applies them.
+    """Draws updates that may follow each other, as a dispatcher would make them, and
+    applies them.
 
     Args:
         seed: decides what happens.
@@ -90,7 +91,9 @@ class History:
 
     def begin_life(self) -> u.AnyUpdate:
         one = self.state
-        return u.BeginLifeUpdate(one.life + 1, one.seed, one.next_dataset, one.next_iteration, one.next_task)
+        return u.BeginLifeUpdate(
+            one.life + 1, one.seed, one.next_dataset, one.next_iteration, one.next_task
+        )
 
     def add_worker(self) -> u.AnyUpdate:
         return u.AddWorkerUpdate(self.name("worker"), "tcp://a:1", ("GPU",), "3.11")
@@ -104,7 +107,9 @@ class History:
 
     def register_dataset(self) -> u.AnyUpdate:
         name = str(self.some([*self.state.datasets, self.name("dataset")]))
-        description = DatasetDescription(name, "fingerprint", SOURCES, "", b"spec", -2, None, "3.11", "0")
+        description = DatasetDescription(
+            name, "fingerprint", SOURCES, "", b"spec", -2, None, "3.11", "0"
+        )
         return u.RegisterDatasetUpdate(name, description, self.draw.random() < 0.5)
 
     def remove_dataset(self) -> u.AnyUpdate | None:
@@ -117,7 +122,9 @@ class History:
         mode = self.draw.choice(["DYNAMIC", "OFF", "DATA"])
         count = self.draw.choice([None, 1, 2])
         save = SaveParameters("/folder", self.name("run")) if self.draw.random() < 0.3 else None
-        job = JobParameters(self.name("job"), str(dataset), mode, num_consumers=None if save else count, save=save)
+        job = JobParameters(
+            self.name("job"), str(dataset), mode, num_consumers=None if save else count, save=save
+        )
         if job.num_consumers is not None and self.draw.random() < 0.5:
             job = replace(job, num_tasks=3)
         return None if dataset is None else u.CreateJobUpdate(job)
@@ -128,7 +135,9 @@ class History:
             return None
         repetition = len(self.state.passes[str(job)])
         shards = self.draw.randrange(3)
-        return u.CreateIterationUpdate(self.state.next_iteration, str(job), repetition, self.made, shards)
+        return u.CreateIterationUpdate(
+            self.state.next_iteration, str(job), repetition, self.made, shards
+        )
 
     def iteration(self) -> int | None:
         found = self.some([*self.state.iterations])
@@ -164,7 +173,11 @@ class History:
 
     def fail_iteration(self) -> u.AnyUpdate | None:
         iteration = self.iteration()
-        return None if iteration is None else u.FailIterationUpdate(iteration, "DataLossError", "why", b"because")
+        return (
+            None
+            if iteration is None
+            else u.FailIterationUpdate(iteration, "DataLossError", "why", b"because")
+        )
 
     def remove_job(self) -> u.AnyUpdate | None:
         job = self.some([*self.state.jobs])
@@ -173,7 +186,11 @@ class History:
     def create_task(self) -> u.AnyUpdate | None:
         iteration = self.iteration()
         shard = self.draw.choice([None, 0, 1])
-        return None if iteration is None else u.CreateTaskUpdate(self.state.next_task, iteration, self.made, shard)
+        return (
+            None
+            if iteration is None
+            else u.CreateTaskUpdate(self.state.next_task, iteration, self.made, shard)
+        )
 
     def host_task(self) -> u.AnyUpdate | None:
         task = self.task()
@@ -193,9 +210,13 @@ class History:
         if task is None:
             return None
         source = self.draw.randrange(2)
-        cursor = self.state.iterations[self.state.tasks[task].iteration].cursor(self.state.tasks[task], source)
+        cursor = self.state.iterations[self.state.tasks[task].iteration].cursor(
+            self.state.tasks[task], source
+        )
         repetition = cursor.repetition + self.draw.choice([0, 0, 0, 1])
-        return u.AssignSplitsUpdate(task, source, cursor.peek(repetition, self.draw.randrange(1, 9)))
+        return u.AssignSplitsUpdate(
+            task, source, cursor.peek(repetition, self.draw.randrange(1, 9))
+        )
 
     def cut_ledger(self) -> u.AnyUpdate | None:
         task = self.fed_task()
@@ -207,7 +228,9 @@ class History:
         ledger = found.ledger[source]
         needed = max([ledger.base, *(state.needs[source] + 1 for state in found.states)])
         entries = self.draw.randint(min(needed, ledger.length), ledger.length)
-        last = ledger.entries[entries - ledger.base - 1] if entries > ledger.base else Split(0, 0, 0)
+        last = (
+            ledger.entries[entries - ledger.base - 1] if entries > ledger.base else Split(0, 0, 0)
+        )
         stop = self.draw.randint(min(last.start + 1, last.stop), last.stop)
         return u.CutLedgerUpdate(task, source, found.cuts.get(source, 0) + 1, entries, stop)
 
@@ -219,7 +242,9 @@ class History:
         number = found.states[-1].number if found.states else 0
         needs = tuple(self.draw.randint(one.base, one.length) for one in found.ledger)
         decided = self.draw.randint(found.decisions.base, found.decisions.length)
-        return u.TakeStateUpdate(task, TaskState(number + self.draw.randrange(1, 4), b"state", needs, decided))
+        return u.TakeStateUpdate(
+            task, TaskState(number + self.draw.randrange(1, 4), b"state", needs, decided)
+        )
 
     def decide(self) -> u.AnyUpdate | None:
         task = self.fed_task()
@@ -245,10 +270,14 @@ class History:
         if iteration is None or not self.state.iterations[iteration].cursors:
             return None
         one = self.state.iterations[iteration].cursors[0]
-        task = next((task for task in self.state.iterations[iteration].tasks.values() if task.cursors), None)
+        task = next(
+            (task for task in self.state.iterations[iteration].tasks.values() if task.cursors), None
+        )
         if task is not None and self.draw.random() < 0.5:
             own = task.cursors[0]
-            return u.RestoreCursorUpdate(iteration, 0, own.repetition, own.next, tuple(own.returned), task.task)
+            return u.RestoreCursorUpdate(
+                iteration, 0, own.repetition, own.next, tuple(own.returned), task.task
+            )
         return u.RestoreCursorUpdate(iteration, 0, one.repetition, one.next, tuple(one.returned))
 
     def restore_spent(self) -> u.AnyUpdate | None:
@@ -256,17 +285,27 @@ class History:
         if iteration is None or not self.state.iterations[iteration].spent:
             return None
         first = self.draw.randrange(9)
-        return u.RestoreSpentUpdate(iteration, self.draw.randrange(2), self.draw.randrange(3), ((first, first + 3),))
+        return u.RestoreSpentUpdate(
+            iteration, self.draw.randrange(2), self.draw.randrange(3), ((first, first + 3),)
+        )
 
     def deliver(self) -> u.AnyUpdate | None:
         task, first = self.task(), self.draw.randrange(20)
         ranges = ((first, first + 5), (first + 7, first + 8))
-        return None if task is None else u.DeliverUpdate(task, ranges, self.draw.choice(["", "client"]))
+        return (
+            None
+            if task is None
+            else u.DeliverUpdate(task, ranges, self.draw.choice(["", "client"]))
+        )
 
     def count_repeats(self) -> u.AnyUpdate | None:
         number = self.some([*self.state.iterations])
         assert isinstance(number, int | None)
-        return None if number is None else u.CountRepeatsUpdate(number, "client", self.draw.randrange(1, 9))
+        return (
+            None
+            if number is None
+            else u.CountRepeatsUpdate(number, "client", self.draw.randrange(1, 9))
+        )
 
     def restore_tally(self) -> u.AnyUpdate | None:
         number = self.some([*self.state.iterations])
@@ -274,7 +313,9 @@ class History:
         if number is None:
             return None
         tally = self.state.iterations[number].tally
-        return u.RestoreTallyUpdate(number, dict(tally.splits), tally.rehosted, {"client": 7}, {"client": 2})
+        return u.RestoreTallyUpdate(
+            number, dict(tally.splits), tally.rehosted, {"client": 7}, {"client": 2}
+        )
 
     def hold(self) -> u.AnyUpdate | None:
         task = self.task()
@@ -290,7 +331,9 @@ class History:
         return u.EndTaskUpdate(task, self.draw.randrange(25), self.draw.randrange(2))
 
     def rounds(self) -> tuple[int, Rounds] | None:
-        coordinated = [(one.iteration, one.rounds) for one in self.state.iterations.values() if one.rounds]
+        coordinated = [
+            (one.iteration, one.rounds) for one in self.state.iterations.values() if one.rounds
+        ]
         return self.draw.choice(coordinated) if coordinated else None
 
     def create_view(self) -> u.AnyUpdate | None:
@@ -303,14 +346,18 @@ class History:
 
     def extend_horizon(self) -> u.AnyUpdate | None:
         found = self.rounds()
-        return found and u.ExtendHorizonUpdate(found[0], found[1].horizon + self.draw.randrange(1, 5))
+        return found and u.ExtendHorizonUpdate(
+            found[0], found[1].horizon + self.draw.randrange(1, 5)
+        )
 
     def pass_steps(self) -> u.AnyUpdate | None:
         found = self.rounds()
         if found is None or not found[1].views:
             return None
         consumer = self.draw.randrange(len(found[1].steps))
-        return u.PassStepsUpdate(found[0], consumer, self.draw.randint(found[1].steps[consumer], found[1].horizon))
+        return u.PassStepsUpdate(
+            found[0], consumer, self.draw.randint(found[1].steps[consumer], found[1].horizon)
+        )
 
     def restore_rounds(self) -> u.AnyUpdate | None:
         found = self.rounds()
@@ -331,7 +378,9 @@ class History:
             return None
         first = task.chunks[-1].stop if task.chunks else 0
         spec = self.draw.choice([b"", b"one", b"two"])
-        return u.CommitChunkUpdate(task.task, task.attempt, first, first + self.draw.randrange(1, 9), 100, spec)
+        return u.CommitChunkUpdate(
+            task.task, task.attempt, first, first + self.draw.randrange(1, 9), 100, spec
+        )
 
     def fail_save(self) -> u.AnyUpdate | None:
         iteration = self.saved()
@@ -367,7 +416,9 @@ def replayed(updates: list[u.AnyUpdate]) -> DispatcherState:
 
 @given(seed=st.integers(0, 2**32), steps=st.integers(0, 400))
 def test_a_replayed_snapshot_is_the_state(seed: int, steps: int) -> None:
-    """Whatever has happened, the updates of a snapshot make a state that is equal in every field."""
+    """Whatever has happened, the updates of a snapshot make a state that is equal in
+    every field.
+    """
     history = History(seed)
     history.state.apply(history.begin_life())
     for _ in range(steps):
@@ -404,7 +455,9 @@ def test_a_snapshot_has_the_size_of_what_lives() -> None:
 
 
 def test_what_is_told_again_late_stays_forgotten() -> None:
-    """A repeated report of decisions that no state needs any more brings none of them back."""
+    """A repeated report of decisions that no state needs any more brings none of them
+    back.
+    """
     history = History(2)
     for way in (history.begin_life, history.add_worker, history.register_dataset):
         history.state.apply(way() or history.begin_life())
@@ -415,7 +468,10 @@ def test_what_is_told_again_late_stays_forgotten() -> None:
         u.CreateIterationUpdate(2000, "job", 0, 7),
         u.CreateTaskUpdate(4000, 2000, 8),
         u.DecideUpdate(4000, 0, decisions),
-        u.TakeStateUpdate(4000, TaskState(3, b"state", (0,) * len(history.state.datasets[dataset].sources or ()), 3)),
+        u.TakeStateUpdate(
+            4000,
+            TaskState(3, b"state", (0,) * len(history.state.datasets[dataset].sources or ()), 3),
+        ),
         u.DeliverUpdate(4000, ((0, 3),)),
         u.DecideUpdate(4000, 1, decisions[1:]),
     ):

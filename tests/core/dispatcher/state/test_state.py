@@ -39,7 +39,9 @@ def test_every_update_can_be_applied() -> None:
 
 
 def test_facts_become_state() -> None:
-    """Datasets, jobs, iterations, clients, tasks and their hosts are found as they were made."""
+    """Datasets, jobs, iterations, clients, tasks and their hosts are found as they were
+    made.
+    """
     made = state()
     iteration = made.passes["job"][0]
     assert iteration is made.iterations[2000]
@@ -50,7 +52,9 @@ def test_facts_become_state() -> None:
 
 
 def test_a_ledger_grows_with_the_cursor() -> None:
-    """An assigned split is in the ledger of its task and will not be handed out again."""
+    """An assigned split is in the ledger of its task and will not be handed out
+    again.
+    """
     made = state(u.AssignSplitsUpdate(4000, 0, Split(0, 0, 3)))
     assert [one.entries for one in made.tasks[4000].ledger] == [[Split(0, 0, 3)], []]
     assert made.iterations[2000].cursors[0].next == 3
@@ -64,7 +68,9 @@ def test_splits_are_exhausted_when_every_source_is() -> None:
 
 
 def test_a_task_is_settled_when_all_of_it_is_delivered() -> None:
-    """A task is settled by its total and its deliveries, in either order, or by leaving the iteration."""
+    """A task is settled by its total and its deliveries, in either order, or by leaving
+    the iteration.
+    """
     ended, delivered = u.EndTaskUpdate(4000, 5), u.DeliverUpdate(4000, ((0, 5),))
     assert not state(ended).tasks[4000].settled
     assert not state(delivered).tasks[4000].settled
@@ -86,7 +92,9 @@ def test_running_and_ended_tasks_are_counted() -> None:
 
 
 def test_an_iteration_is_finished_when_nothing_more_is_owed() -> None:
-    """Its list is closed and all of its tasks are settled; what was delivered is counted over all of them."""
+    """Its list is closed and all of its tasks are settled; what was delivered is
+    counted over all of them.
+    """
     ended, delivered = u.EndTaskUpdate(4000, 5), u.DeliverUpdate(4000, ((0, 2), (2, 5)))
     closed = u.CloseTaskListUpdate(2000)
     found = [state(*updates).iterations[2000] for updates in ((ended, delivered), (ended, closed))]
@@ -112,8 +120,13 @@ def test_a_closed_list_stays_closed() -> None:
 
 
 def test_a_dataset_is_registered_kept_and_removed() -> None:
-    """Registering it again changes what becomes of it and nothing else; once removed its id is free."""
-    again = u.RegisterDatasetUpdate("other", DESCRIPTION, False), u.RegisterDatasetUpdate("other", DESCRIPTION)
+    """Registering it again changes what becomes of it and nothing else; once removed
+    its id is free.
+    """
+    again = (
+        u.RegisterDatasetUpdate("other", DESCRIPTION, False),
+        u.RegisterDatasetUpdate("other", DESCRIPTION),
+    )
     made = state(*again)
     assert (made.kept, made.next_dataset) == ({"dataset", "other"}, 1002)
     assert state(again[0]).kept == {"dataset"}
@@ -129,20 +142,35 @@ def test_a_removed_job_leaves_nothing() -> None:
 
 
 def test_what_is_held_counts_until_the_task_is_settled_or_fenced_again() -> None:
-    """Holdings belong to one loss of the host, go with their client, and go when nobody is owed anything."""
+    """Holdings belong to one loss of the host, go with their client, and go when nobody
+    is owed anything.
+    """
     hold = u.HoldUpdate(4000, "client", ((0, 5),))
     fence = u.HostTaskUpdate(4000, 2, "")
     assert state(fence, hold).tasks[4000].held["client"].ranges == ((0, 5),)
-    for after in (u.HostTaskUpdate(4000, 3, ""), u.CloseClientUpdate("client"), u.RemoveTaskUpdate(4000)):
+    for after in (
+        u.HostTaskUpdate(4000, 3, ""),
+        u.CloseClientUpdate("client"),
+        u.RemoveTaskUpdate(4000),
+    ):
         assert state(fence, hold, after).tasks[4000].held == {}
-    assert state(fence, hold, u.EndTaskUpdate(4000, 5), u.DeliverUpdate(4000, ((0, 5),))).tasks[4000].held == {}
+    assert (
+        state(fence, hold, u.EndTaskUpdate(4000, 5), u.DeliverUpdate(4000, ((0, 5),)))
+        .tasks[4000]
+        .held
+        == {}
+    )
     assert state(fence, hold, u.HostTaskUpdate(4000, 2, "worker")).tasks[4000].held != {}
 
 
 def test_ledgers_and_cursors_can_be_restored() -> None:
-    """In a snapshot one update has all entries of a ledger, and one where the iteration stands in a source."""
+    """In a snapshot one update has all entries of a ledger, and one where the iteration
+    stands in a source.
+    """
     entries, back = (Split(0, 0, 1), Split(0, 1, 3)), (Split(0, 3, 4),)
-    made = state(u.RestoreLedgerUpdate(4000, 0, entries, 2), u.RestoreCursorUpdate(2000, 0, 1, 4, back))
+    made = state(
+        u.RestoreLedgerUpdate(4000, 0, entries, 2), u.RestoreCursorUpdate(2000, 0, 1, 4, back)
+    )
     assert (made.tasks[4000].ledger[0].entries, made.tasks[4000].cuts) == (list(entries), {0: 2})
     cursor = made.iterations[2000].cursors[0]
     assert (cursor.repetition, cursor.next, cursor.returned) == (1, 4, list(back))
@@ -157,8 +185,13 @@ def test_a_limited_number_of_departed_clients_is_remembered() -> None:
 
 
 def test_workers_and_places_come_and_go() -> None:
-    """A worker is known until it is removed; a place remembers the last address that had it."""
-    add, place = u.AddWorkerUpdate("w", "tcp://w:1", ("GPU",), "3.11"), u.PlaceWorkerUpdate(0, "tcp://w:1")
+    """A worker is known until it is removed; a place remembers the last address that
+    had it.
+    """
+    add, place = (
+        u.AddWorkerUpdate("w", "tcp://w:1", ("GPU",), "3.11"),
+        u.PlaceWorkerUpdate(0, "tcp://w:1"),
+    )
     assert state(add, place).workers == {"w": add}
     made = state(add, place, u.RemoveWorkerUpdate("w"))
     assert (made.workers, made.places) == ({}, {0: "tcp://w:1"})
@@ -167,7 +200,13 @@ def test_workers_and_places_come_and_go() -> None:
 def test_a_life_brings_seed_and_numbers() -> None:
     """What is made in a life is numbered from where the life before had come to."""
     made = state(u.BeginLifeUpdate(2, 99, 1500, 2500, 4500))
-    assert (made.life, made.seed, made.next_dataset, made.next_iteration, made.next_task) == (2, 99, 1500, 2500, 4500)
+    assert (made.life, made.seed, made.next_dataset, made.next_iteration, made.next_task) == (
+        2,
+        99,
+        1500,
+        2500,
+        4500,
+    )
 
 
 def coordinated(*more: u.Update) -> DispatcherState:
@@ -197,7 +236,9 @@ def test_consumers_have_places() -> None:
 
 
 def test_a_round_is_delivered_when_all_consumers_have_passed_it() -> None:
-    """Up to the total of its task, where that is known; what restores rounds puts them where they were."""
+    """Up to the total of its task, where that is known; what restores rounds puts them
+    where they were.
+    """
     passed = u.PassStepsUpdate(2000, 0, 7), u.PassStepsUpdate(2000, 1, 5)
     assert coordinated(passed[0]).tasks[4000].delivered.ranges == ()
     made = coordinated(*passed)
@@ -207,9 +248,9 @@ def test_a_round_is_delivered_when_all_consumers_have_passed_it() -> None:
     assert rounds is not None
     assert (rounds.steps, rounds.horizon) == ([7, 5], 20)
     known = tuple(rounds.known)
-    assert coordinated(u.RestoreRoundsUpdate(2000, (7, 5), tuple(rounds.views), 20, known)).iterations[2000].rounds == (
-        rounds
-    )
+    assert coordinated(
+        u.RestoreRoundsUpdate(2000, (7, 5), tuple(rounds.views), 20, known)
+    ).iterations[2000].rounds == (rounds)
 
 
 def test_the_end_of_a_ledger_can_be_taken_back() -> None:
@@ -232,7 +273,9 @@ def saved(*more: u.Update) -> DispatcherState:
     made = DispatcherState()
     first = [
         u.RegisterDatasetUpdate("dataset", DESCRIPTION),
-        u.CreateJobUpdate(JobParameters("job", "dataset", "OFF", save=SaveParameters("/save", "run"))),
+        u.CreateJobUpdate(
+            JobParameters("job", "dataset", "OFF", save=SaveParameters("/save", "run"))
+        ),
         u.CreateIterationUpdate(2000, "job", 0, seed=7),
         u.CreateTaskUpdate(4000, 2000, seed=8),
     ]
@@ -257,7 +300,9 @@ def test_a_chunk_that_counts_is_delivered() -> None:
 
 def test_a_save_fails_or_ends() -> None:
     """Both are known of it from then on."""
-    saving = saved(u.FailSaveUpdate(2000, b"failure"), u.EndSaveUpdate(2000)).iterations[2000].saving
+    saving = (
+        saved(u.FailSaveUpdate(2000, b"failure"), u.EndSaveUpdate(2000)).iterations[2000].saving
+    )
     assert saving is not None
     assert (saving.failure, saving.ended) == (b"failure", True)
     assert state().iterations[2000].saving is None
@@ -285,13 +330,20 @@ def ordered(*more: u.Update) -> DispatcherState:
 
 
 def test_tasks_of_a_promised_order_have_cursors_of_their_own() -> None:
-    """Each goes through its own part of the splits; in a snapshot it stands where it stood."""
+    """Each goes through its own part of the splits; in a snapshot it stands where it
+    stood.
+    """
     made = ordered(u.AssignSplitsUpdate(4001, 0, Split(0, 1, 2, (), 2)))
-    assert [(task.cursors[0].first, task.cursors[0].step) for task in made.tasks.values()] == [(0, 2), (1, 2)]
+    assert [(task.cursors[0].first, task.cursors[0].step) for task in made.tasks.values()] == [
+        (0, 2),
+        (1, 2),
+    ]
     assert [task.cursors[0].next for task in made.tasks.values()] == [0, 3]
     assert made.iterations[2000].cursors[0].next == 0
     returned = (Split(1, 0, 1),)
-    cursor = ordered(u.RestoreCursorUpdate(2000, 0, 1, 2, returned, task=4000)).tasks[4000].cursors[0]
+    cursor = (
+        ordered(u.RestoreCursorUpdate(2000, 0, 1, 2, returned, task=4000)).tasks[4000].cursors[0]
+    )
     assert (cursor.repetition, cursor.next, cursor.returned) == (1, 2, [Split(1, 0, 1)])
 
 
@@ -305,7 +357,9 @@ def test_file_names_are_kept_for_the_slowest_task() -> None:
 
 
 def test_states_are_kept_as_long_as_they_are_needed() -> None:
-    """A task goes on from the newest state before what nobody has; with its end delivered none is needed."""
+    """A task goes on from the newest state before what nobody has; with its end
+    delivered none is needed.
+    """
     states = [u.TakeStateUpdate(4000, TaskState(number, b"s", (0, 0))) for number in (2, 4)]
     made = state(*states)
     assert [one.number for one in made.tasks[4000].states] == [2, 4]
@@ -319,7 +373,11 @@ def test_what_was_counted_stays_counted() -> None:
     """Repeats are counted by client; in a snapshot all counts are what they were."""
     made = state(u.CountRepeatsUpdate(2000, "client", 3))
     assert made.iterations[2000].tally.repeats == {"client": 3}
-    restored = state(u.RestoreTallyUpdate(2000, {4000: 2}, 1, {"client": 9}, {"client": 3})).iterations[2000].tally
+    restored = (
+        state(u.RestoreTallyUpdate(2000, {4000: 2}, 1, {"client": 9}, {"client": 3}))
+        .iterations[2000]
+        .tally
+    )
     assert restored == Tally({4000: 2}, 1, {"client": 9}, {"client": 3})
 
 

@@ -6,7 +6,9 @@ from zmqdata.core.dispatcher.state.tasks import Tally
 
 
 def test_splits_are_counted_by_task() -> None:
-    """What a task gave back does not count; what it has when it loses its host counts each time."""
+    """What a task gave back does not count; what it has when it loses its host counts
+    each time.
+    """
     tally = Tally()
     tally.hand_out(1, 10)
     tally.hand_out(2, 5)

@@ -1,1 +1,3 @@
-"""The durable state of the dispatcher. `DispatcherState.apply` is the only code that changes it."""
+"""The durable state of the dispatcher. `DispatcherState.apply` is the only code that
+changes it.
+"""

@@ -1,4 +1,6 @@
-"""The audit of an iteration: what was handed out, finished, made again, delivered and dropped, as plain data."""
+"""The audit of an iteration: what was handed out, finished, made again, delivered and
+dropped, as plain data.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,20 @@ from zmqdata.messages import shown_name
 
 
 def audit_of(iteration: Iteration) -> dict[str, Any]:
-    """What happened to splits, tasks and elements, as a JSON-compatible dict; the text of ``ServiceIterator.audit``.
+    """What happened to splits, tasks and elements, as a JSON-compatible dict; the text
+    of ``ServiceIterator.audit``.
 
     Everything in it is durable, so a restart of the dispatcher does not show.
     """
     tally, tasks = iteration.tally, list(iteration.tasks.values())
     settled = [task for task in tasks if task.settled and not task.removed]
-    # Numbered consumers report steps, and one may follow another: what is counted of them is not a client's.
-    clients = iteration.clients | tally.delivered.keys() | tally.repeats.keys() if iteration.rounds is None else set()
+    # Numbered consumers report steps, and one may follow another: what is counted of
+    # them is not a client's.
+    clients = (
+        iteration.clients | tally.delivered.keys() | tally.repeats.keys()
+        if iteration.rounds is None
+        else set()
+    )
     consumers = _had_by_consumers(iteration)
     return {
         "job": iteration.job.name,
@@ -59,7 +67,9 @@ def audit_of(iteration: Iteration) -> dict[str, Any]:
 
 
 def _had_by_consumers(iteration: Iteration) -> list[int]:
-    """How many elements each numbered consumer has had; none of the turns of tasks that had nothing left."""
+    """How many elements each numbered consumer has had; none of the turns of tasks that
+    had nothing left.
+    """
     rounds = iteration.rounds
     if rounds is None:
         return []
@@ -71,5 +81,8 @@ def _had_by_consumers(iteration: Iteration) -> list[int]:
         count = rounds_before(rounds.views, task.task, step)
         return count if task.total is None else min(count, task.total)
 
-    found = {step: sum(before(step, task) for task in iteration.tasks.values()) for step in set(rounds.steps)}
+    found = {
+        step: sum(before(step, task) for task in iteration.tasks.values())
+        for step in set(rounds.steps)
+    }
     return [found[step] for step in rounds.steps]

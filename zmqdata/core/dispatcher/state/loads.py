@@ -1,7 +1,8 @@
-"""Who has how much, kept in the order of that, so that the least and the most busy are found without looking at all.
+"""Who has how much, kept in the order of that, so that the least and the most busy are
+found without looking at all.
 
-Pure bookkeeping; what is counted, and who is chosen, is for ``core.dispatcher.state.state`` and
-``core.dispatcher.placement``.
+Pure bookkeeping; what is counted, and who is chosen, is for
+``core.dispatcher.state.state`` and ``core.dispatcher.placement``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Loads:
             self._by_load.setdefault(load, {})[name] = None
 
     def add(self, name: str, more: int) -> None:
-        """Notes that a name has so much more than before, at first nothing; who has nothing left is forgotten."""
+        """Notes that a name has so much more than before, at first nothing; who has
+        nothing left is forgotten.
+        """
         load = self._of.get(name, 0) + more
         if load:
             self.put(name, load)
@@ -66,7 +69,8 @@ class Loads:
 
 @dataclass
 class Hosts:
-    """Which worker hosts which of an iteration's tasks; the worker "" those that have no host.
+    """Which worker hosts which of an iteration's tasks; the worker "" those that have
+    no host.
 
     ``running``: how many tasks each has whose end is not known.
     """

@@ -1,4 +1,5 @@
-"""The dispatcher's state as the fewest updates that make it anew. Its size is that of what lives, not of its history.
+"""The dispatcher's state as the fewest updates that make it anew. Its size is that of
+what lives, not of its history.
 
 Pure; where snapshots are written, and when, is for the shell's journal.
 """
@@ -35,7 +36,9 @@ def _updates(state: DispatcherState) -> Iterator[u.AnyUpdate]:
     for client, left in state.departed.items():
         yield u.CloseClientUpdate(client, left)
     # Last, as what is made above has moved the numbers on.
-    yield u.BeginLifeUpdate(state.life, state.seed, state.next_dataset, state.next_iteration, state.next_task)
+    yield u.BeginLifeUpdate(
+        state.life, state.seed, state.next_dataset, state.next_iteration, state.next_task
+    )
 
 
 def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
@@ -46,7 +49,9 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
     for source, cursor in enumerate(iteration.cursors):
         for repetition, names in cursor.names.items():
             yield u.ListFilesUpdate(number, source, repetition, names)
-        yield u.RestoreCursorUpdate(number, source, cursor.repetition, cursor.next, tuple(cursor.returned))
+        yield u.RestoreCursorUpdate(
+            number, source, cursor.repetition, cursor.next, tuple(cursor.returned)
+        )
     for source, spent in enumerate(iteration.spent):
         for repetition, ranges in spent.repetitions.items():
             yield u.RestoreSpentUpdate(number, source, repetition, ranges.ranges)
@@ -59,11 +64,15 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
         yield u.RestoreTallyUpdate(number, *counts)
     consumers = {client: index for index, client in iteration.consumers.items()}
     for client in sorted(iteration.clients):
-        yield u.OpenClientUpdate(client, number, iteration.local_workers[client], consumers.get(client))
+        yield u.OpenClientUpdate(
+            client, number, iteration.local_workers[client], consumers.get(client)
+        )
     rounds = iteration.rounds
     if rounds is not None:
         views, known = tuple(rounds.views), tuple(sorted(rounds.known))
-        yield u.RestoreRoundsUpdate(number, tuple(rounds.steps), views, rounds.horizon, known, tuple(rounds.seats))
+        yield u.RestoreRoundsUpdate(
+            number, tuple(rounds.steps), views, rounds.horizon, known, tuple(rounds.seats)
+        )
     if iteration.closed:
         yield u.CloseTaskListUpdate(number)
     if iteration.failure is not None:
@@ -71,10 +80,14 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
 
 
 def updates_of(iteration: Iteration) -> Iterator[u.AnyUpdate]:
-    """The facts by which a save differs from another iteration, for whoever writes the state down anew."""
+    """The facts by which a save differs from another iteration, for whoever writes the
+    state down anew.
+    """
     for task in iteration.tasks.values():
         for chunk in task.chunks:
-            yield u.CommitChunkUpdate(task.task, chunk.attempt, chunk.first, chunk.stop, chunk.size, chunk.spec)
+            yield u.CommitChunkUpdate(
+                task.task, chunk.attempt, chunk.first, chunk.stop, chunk.size, chunk.spec
+            )
     if iteration.saving is not None and iteration.saving.failure:
         yield u.FailSaveUpdate(iteration.iteration, iteration.saving.failure)
     if iteration.saving is not None and iteration.saving.ended:

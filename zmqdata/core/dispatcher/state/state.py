@@ -1,7 +1,9 @@
-"""The dispatcher's durable state and the only way to change it: ``DispatcherState.apply(update)``.
+"""The dispatcher's durable state and the only way to change it:
+``DispatcherState.apply(update)``.
 
-Nothing here decides anything, sends anything or knows the time. Who is connected is not state (it is not durable). An
-update that is added here needs its place in ``core.dispatcher.state.snapshots`` too.
+Nothing here decides anything, sends anything or knows the time. Who is connected is not
+state (it is not durable). An update that is added here needs its place in
+``core.dispatcher.state.snapshots`` too.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ DEPARTED_KEPT = 10_000
 
 
 class DispatcherState:
-    """Workers, datasets, jobs, iterations and tasks, as the updates so far have made them.
+    """Workers, datasets, jobs, iterations and tasks, as the updates so far have made
+    them.
 
-    ``departed`` are the clients that closed last, and what each read: a late ask of one does not open it again.
+    ``departed`` are the clients that closed last, and what each read: a late ask of one
+    does not open it again.
 
     Args:
         seed: decides every random choice of the dispatcher.
@@ -51,7 +55,9 @@ class DispatcherState:
         self.next_task = FIRST_TASK + base
 
     def apply(self, update: u.Update) -> None:
-        """Makes the fact true. Applying the same updates in the same order always yields the same state."""
+        """Makes the fact true. Applying the same updates in the same order always
+        yields the same state.
+        """
         _APPLY[type(update)](self, update)
 
     def _begin_life(self, update: u.BeginLifeUpdate) -> None:
@@ -86,7 +92,9 @@ class DispatcherState:
     def _create_iteration(self, update: u.CreateIterationUpdate) -> None:
         job = self.jobs[update.job]
         sources = self.datasets[job.dataset_id].sources or ()
-        cursors = [SplitCursor(source) for source in sources] if job.processing_mode == "DYNAMIC" else []
+        cursors = (
+            [SplitCursor(source) for source in sources] if job.processing_mode == "DYNAMIC" else []
+        )
         iteration = Iteration(update.iteration, job, update.repetition, update.seed, cursors)
         iteration.num_shards = update.num_shards
         iteration.spent = [SpentSplits() for _ in cursors]
@@ -114,7 +122,9 @@ class DispatcherState:
             iteration.local_workers.pop(update.client, None)
             for task in iteration.tasks.values():
                 task.held.pop(update.client, None)
-            for consumer in [index for index, client in iteration.consumers.items() if client == update.client]:
+            for consumer in [
+                index for index, client in iteration.consumers.items() if client == update.client
+            ]:
                 del iteration.consumers[consumer]
         self._depart(update.client, number)
 
@@ -127,13 +137,15 @@ class DispatcherState:
         iteration = self.iterations[update.iteration]
         ledger = [Ledger(spent=spent) for spent in iteration.spent]
         task = Task(update.task, update.iteration, update.seed, ledger, shard=update.shard)
-        # One that is left out was never heard of by those who began this iteration from their checkpoints.
+        # One that is left out was never heard of by those who began this iteration from
+        # their checkpoints.
         task.index = iteration.next_index if update.index is None else update.index
         iteration.next_index = max(iteration.next_index, task.index + 1)
         if iteration.job.num_tasks is not None:
             first, step = update.shard or 0, iteration.job.num_tasks
             task.cursors = [
-                SplitCursor(one.source, names=one.names, first=first, step=step) for one in iteration.cursors
+                SplitCursor(one.source, names=one.names, first=first, step=step)
+                for one in iteration.cursors
             ]
         iteration.tasks[task.task] = task
         iteration.hosts.place(task.task, "")
@@ -161,7 +173,9 @@ class DispatcherState:
         repetition = cursor.repetition
         cursor.advance(update.split)
         if cursor.repetition != repetition and cursor.names:
-            places = [iteration.cursor(one, update.source).repetition for one in iteration.tasks.values()]
+            places = [
+                iteration.cursor(one, update.source).repetition for one in iteration.tasks.values()
+            ]
             cursor.forget_names(min(places))
 
     def _cut_ledger(self, update: u.CutLedgerUpdate) -> None:
@@ -182,11 +196,17 @@ class DispatcherState:
             task.cuts[update.source] = update.cuts
 
     def _restore_cursor(self, update: u.RestoreCursorUpdate) -> None:
-        cursors = self.iterations[update.iteration].cursors if update.task is None else self.tasks[update.task].cursors
+        cursors = (
+            self.iterations[update.iteration].cursors
+            if update.task is None
+            else self.tasks[update.task].cursors
+        )
         cursors[update.source].restore(update.repetition, update.next, update.returned)
 
     def _restore_spent(self, update: u.RestoreSpentUpdate) -> None:
-        self.iterations[update.iteration].spent[update.source].restore(update.repetition, update.ranges)
+        self.iterations[update.iteration].spent[update.source].restore(
+            update.repetition, update.ranges
+        )
 
     def _take_state(self, update: u.TakeStateUpdate) -> None:
         task = self.tasks[update.task]
@@ -199,7 +219,9 @@ class DispatcherState:
         known.take(update.first + forgotten, update.decisions[forgotten:])
 
     def _list_files(self, update: u.ListFilesUpdate) -> None:
-        self.iterations[update.iteration].cursors[update.source].list(update.repetition, update.names)
+        self.iterations[update.iteration].cursors[update.source].list(
+            update.repetition, update.names
+        )
 
     def _hold(self, update: u.HoldUpdate) -> None:
         self.tasks[update.task].held[update.client] = RangeSet(update.ranges)
@@ -220,7 +242,9 @@ class DispatcherState:
         self._let_go(task)
 
     def _let_go(self, task: Task) -> None:
-        """Forgets what nobody will need of a task: of one that is settled, all that was for its next host."""
+        """Forgets what nobody will need of a task: of one that is settled, all that was
+        for its next host.
+        """
         if task.settled:
             task.held, task.states = {}, []
             task.decisions.trim(task.decisions.length)
@@ -238,7 +262,9 @@ class DispatcherState:
     def _deliver(self, update: u.DeliverUpdate) -> None:
         task = self.tasks[update.task]
         task.delivered.update(update.ranges)
-        self.iterations[task.iteration].tally.deliver(update.client, sum(b - a for a, b in update.ranges))
+        self.iterations[task.iteration].tally.deliver(
+            update.client, sum(b - a for a, b in update.ranges)
+        )
         self._let_go(task)
 
     def _count_repeats(self, update: u.CountRepeatsUpdate) -> None:
@@ -255,7 +281,9 @@ class DispatcherState:
         self._rounds(update.iteration).extend(update.horizon)
 
     def _pass_steps(self, update: u.PassStepsUpdate) -> None:
-        for number, rounds in self._rounds(update.iteration).advance(update.consumer, update.step).items():
+        for number, rounds in (
+            self._rounds(update.iteration).advance(update.consumer, update.step).items()
+        ):
             task = self.tasks[number]
             task.delivered.add(0, rounds if task.total is None else min(rounds, task.total))
             self._let_go(task)

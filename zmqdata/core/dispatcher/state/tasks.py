@@ -1,6 +1,8 @@
-"""What the dispatcher knows of a task and of an iteration. Only ``core.dispatcher.state.state`` changes it.
+"""What the dispatcher knows of a task and of an iteration. Only
+``core.dispatcher.state.state`` changes it.
 
-Part of the durable state: nothing here decides anything, sends anything or knows the time.
+Part of the durable state: nothing here decides anything, sends anything or knows the
+time.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from zmqdata.messages import JobParameters, Place, TaskState
 
 @dataclass(frozen=True)
 class SavedChunk:
-    """A chunk that counts: the attempt that wrote it, its elements ``first ... stop - 1``, its bytes, their spec."""
+    """A chunk that counts: the attempt that wrote it, its elements
+    ``first ... stop - 1``, its bytes, their spec.
+    """
 
     attempt: int
     first: int
@@ -31,8 +35,8 @@ class SavedChunk:
 class Saving:
     """What is particular to an iteration that is saved.
 
-    ``specs``: those of its chunks, each once. ``failure``: what a pipeline failed with. ``ended``: the marker that ends
-    it is on the disk.
+    ``specs``: those of its chunks, each once. ``failure``: what a pipeline failed with.
+    ``ended``: the marker that ends it is on the disk.
     """
 
     specs: dict[bytes, bytes] = field(default_factory=dict)
@@ -44,9 +48,10 @@ class Saving:
 class Tally:
     """Counts of one iteration, durable as everything else is.
 
-    ``splits``: by task, how many it was given and did not give back; ``rehosted``: how many of them a task had when it
-    lost its host, each time. ``delivered``: by client, the elements that it reported first; ``repeats``: by client,
-    those that came to it again, and that it dropped.
+    ``splits``: by task, how many it was given and did not give back; ``rehosted``: how
+    many of them a task had when it lost its host, each time. ``delivered``: by client,
+    the elements that it reported first; ``repeats``: by client, those that came to it
+    again, and that it dropped.
     """
 
     splits: dict[int, int] = field(default_factory=dict)
@@ -72,12 +77,14 @@ class Tally:
 class Task:
     """One logical part of an iteration: its lineage and where it is hosted.
 
-    ``held``: what clients had received, as they said when it last lost its host. ``index`` numbers the tasks of an
-    iteration. ``chunks``: what counts of a task that is saved, in order.
-    ``cuts``: how often the end of a source's ledger was taken back from the present attempt. ``cursors``: where it
-    stands in each source, if which splits it gets was settled in the beginning. ``states``: where it can be continued,
-    oldest first. ``decisions``: which elements its operations have left out, and which not. ``deaths``: by attempt, how
-    the processes of its hosts ended; ``poisoned``: what its nodes leave out as it kills, and why.
+    ``held``: what clients had received, as they said when it last lost its host.
+    ``index`` numbers the tasks of an iteration. ``chunks``: what counts of a task that
+    is saved, in order. ``cuts``: how often the end of a source's ledger was taken back
+    from the present attempt. ``cursors``: where it stands in each source, if which
+    splits it gets was settled in the beginning. ``states``: where it can be continued,
+    oldest first. ``decisions``: which elements its operations have left out, and which
+    not. ``deaths``: by attempt, how the processes of its hosts ended; ``poisoned``:
+    what its nodes leave out as it kills, and why.
     """
 
     task: int
@@ -104,19 +111,24 @@ class Task:
 
     @property
     def settled(self) -> bool:
-        """Whether every element of it has reached a training loop, or none is owed any more."""
+        """Whether every element of it has reached a training loop, or none is owed any
+        more.
+        """
         return self.removed or (self.total is not None and self.delivered.covers(0, self.total))
 
 
 @dataclass
 class Iteration:
-    """One pass of a job. ``clients`` are those that read it now; ``closed``: it gets no further task.
+    """One pass of a job. ``clients`` are those that read it now; ``closed``: it gets no
+    further task.
 
-    ``local_workers`` are, per client, the addresses of workers in its process. ``failure``: the error that keeps it
-    from going on, its text, and what is known of a pipeline that is at fault. ``saving``: it has no clients, its
-    elements are saved. ``running`` and ``ended`` count the live tasks whose total is not, and is, known.
-    ``hosts``: where the live tasks are. ``spent``: per source, the splits that no ledger has any more.
-    A coordinated job has ``rounds``, which number the elements of its tasks, and ``consumers``: who reads as each.
+    ``local_workers`` are, per client, the addresses of workers in its process.
+    ``failure``: the error that keeps it from going on, its text, and what is known of a
+    pipeline that is at fault. ``saving``: it has no clients, its elements are saved.
+    ``running`` and ``ended`` count the live tasks whose total is not, and is, known.
+    ``hosts``: where the live tasks are. ``spent``: per source, the splits that no
+    ledger has any more. A coordinated job has ``rounds``, which number the elements of
+    its tasks, and ``consumers``: who reads as each.
     """
 
     iteration: int
@@ -142,7 +154,9 @@ class Iteration:
 
     @property
     def live_tasks(self) -> list[Task]:
-        """Tasks that are still part of it, ended ones included, in the order of their creation."""
+        """Tasks that are still part of it, ended ones included, in the order of their
+        creation.
+        """
         return [task for task in self.tasks.values() if not task.removed]
 
     @property
@@ -158,7 +172,11 @@ class Iteration:
     @property
     def finished(self) -> bool:
         """Whether no element is owed to anybody, now or later."""
-        return self.failure is None and self.closed and all(task.settled for task in self.tasks.values())
+        return (
+            self.failure is None
+            and self.closed
+            and all(task.settled for task in self.tasks.values())
+        )
 
     def cursor(self, task: Task, source: int) -> SplitCursor:
         """Where the splits of a task come from."""
