@@ -1,7 +1,7 @@
 """Names of modules that a pipeline brought along: what they are called in a worker, and
 what users know them by.
 
-Nothing is imported or looked up here; ``pipelines.shipped`` does that.
+Nothing is imported or looked up here; ``pipelines.importing`` does that.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ from zmqdata.iterators import (
     splitcache,
     sql,
     stored,
+    traced,
     transforms,
     unbatch,
-    watched,
 )
 from zmqdata.iterators.base import (
     NO_STATE,
@@ -106,5 +106,5 @@ _REGISTERED = (
     stored,
     transforms,
     unbatch,
-    watched,
+    traced,
 )

@@ -17,8 +17,8 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from zmqdata.pipelines.importing import Shipment
 from zmqdata.pipelines.pickler import PipelineUnpickler, ShippedFirst, set_state
-from zmqdata.pipelines.shipped import Shipment
 
 MOST_KNOWN = 10_000
 """How many pipelines with such classes a process remembers, the newest ones."""

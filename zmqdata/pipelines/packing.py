@@ -26,7 +26,7 @@ from zmqdata.failures.codec import MISSING_MODULE
 from zmqdata.failures.names import plain_name
 from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
 from zmqdata.pipelines.identity import Fingerprint
-from zmqdata.pipelines.shipped import install
+from zmqdata.pipelines.importing import install
 from zmqdata.pipelines.shipping import carried_sources, pack_sources
 from zmqdata.pipelines.unsendable import describe_trail, qualified_name
 

@@ -35,7 +35,7 @@ from typing import Any
 import dill
 from dill import _dill
 
-from zmqdata.pipelines.shipped import Shipment
+from zmqdata.pipelines.importing import Shipment
 from zmqdata.pipelines.unsendable import remedy_for
 
 SCRIPT_MODULES = frozenset({"__main__", "__mp_main__"})

@@ -2,7 +2,7 @@
 packed into bytes. For clients.
 
 Nothing is imported here on behalf of a user, and nothing is run; what a worker does
-with the bytes is in ``shipped``.
+with the bytes is in ``importing``.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.exceptions import describe_exception
 from zmqdata.failures.names import plain_name
 from zmqdata.pipelines import open_pipeline, pack_pipeline
-from zmqdata.pipelines.shipped import _remove_own, install
+from zmqdata.pipelines.importing import _remove_own, install
 from zmqdata.pipelines.shipping import SourceArchive
 
 FILES = {

@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.iterators.watched``: map and filter of a watched pipeline, beside
+"""Tests of ``zmqdata.iterators.traced``: map and filter of a watched pipeline, beside
 what all call sites share.
 """
 
@@ -15,8 +15,8 @@ from tests.iterators.watching import RecordingWatch
 from zmqdata import nodes
 from zmqdata.errors import PipelineError
 from zmqdata.iterators import Context, ElementIterator, make_iterator
+from zmqdata.iterators.traced import WatchedFilterIterator, WatchedMapIterator
 from zmqdata.iterators.transforms import FilterIterator, MapIterator
-from zmqdata.iterators.watched import WatchedFilterIterator, WatchedMapIterator
 from zmqdata.iterators.watching import IDLE
 
 KINDS: dict[str, Callable[..., nodes.Node]] = {
