@@ -1,7 +1,7 @@
 """Iterators with one input that need nothing but a counter: map, filter, take, skip,
 enumerate.
 
-Map and filter are registered in ``watched``, which has the ones for workers.
+Map and filter are registered in ``traced``, which has the ones for workers.
 """
 
 from __future__ import annotations
