@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.splits import IndexSplits
 
@@ -62,11 +62,11 @@ class Crowd:
     def feed(self, event: object) -> None:
         """Gives the core an event, and takes note of what it answers."""
         for command in self.core.handle(self.now, event):
-            if isinstance(command, c.Send):
+            if isinstance(command, e.Send):
                 self.sent += 1
                 self._note(command.peer, command.message)
 
-    def _note(self, peer: c.Peer, message: object) -> None:
+    def _note(self, peer: e.Peer, message: object) -> None:
         if isinstance(message, m.HostTask):
             one = message.definition
             self.tasks[peer] = one.task, one.attempt
@@ -76,9 +76,9 @@ class Crowd:
         elif isinstance(message, m.TasksChanged):
             self.versions[peer] = message.task_list.version
 
-    def hear(self, peer: c.Peer, message: m.Message) -> None:
+    def hear(self, peer: e.Peer, message: m.Message) -> None:
         """Gives the core a control message."""
-        self.feed(c.Received(peer, message))
+        self.feed(e.Received(peer, message))
 
     # --- what happens
 
@@ -133,7 +133,7 @@ class Crowd:
     def tick(self) -> None:
         """A quarter of a second is over."""
         self.now += 0.25
-        self.feed(c.Tick())
+        self.feed(e.Tick())
 
 
 class Meter:

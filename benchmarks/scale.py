@@ -42,7 +42,7 @@ from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.core.client.links import VOUCHING
-from zmqdata.core.rotation import Rotation
+from zmqdata.core.limits import Rotation
 from zmqdata.core.worker.links import NAMED_AT_ONCE, SPOKE_LATELY
 from zmqdata.splits import IndexSplits
 from zmqdata.transport import sockets

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
+from zmqdata.core.client import events as client_events
 from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.core.dispatcher.decider import DispatcherCore
+from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.messages.parts import MOST_NUMBER
 from zmqdata.splits import FileSplits, IndexSplits, Split
@@ -146,7 +147,11 @@ def test_new_fields_have_defaults() -> None:
 def test_the_secret_of_a_link_is_in_no_repr() -> None:
     """Neither of the message that tells it, nor of what becomes of it on both sides."""
     told = (f"{MARK}-1", "tcp://w:1", "a word")
-    for one in (m.LinkOpened(*told), c.LinkBound(*told), c.ConnectLink(*told)):
+    for one in (
+        m.LinkOpened(*told),
+        worker_events.LinkBound(*told),
+        client_events.ConnectLink(*told),
+    ):
         assert "tcp://w:1" in repr(one)
         assert "a word" not in repr(one)
         assert MARK not in repr(one), "its name begins with that of its client"

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from zmqdata.client.connections import Descriptors, Memories
-from zmqdata.commands import ConnectLink
+from zmqdata.core.client.events import ConnectLink
 from zmqdata.transport.memory import SharedMemory
 
 

@@ -20,7 +20,7 @@ from zmqdata.client.decoding import (
     decode_message,
     hopeless,
 )
-from zmqdata.commands import Finish
+from zmqdata.core.client.events import Finish
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import (
     FailedPreconditionError,

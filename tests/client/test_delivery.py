@@ -11,7 +11,7 @@ import pytest
 
 from zmqdata import messages as m
 from zmqdata.client.delivery import LONGEST_STEP, Delivery, DeliveryQueue, End, Strides
-from zmqdata.commands import Deliver, Finish, TakenElements
+from zmqdata.core.client.events import Deliver, Finish, TakenElements
 from zmqdata.errors import (
     DataServiceError,
     FailedPreconditionError,

@@ -14,11 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.client import registration
 from zmqdata.client.registration import MOST_BROKEN, Upload
+from zmqdata.core import events
+from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
+from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.pipelines import MOST_PIECE_PATIENCE, Pipelines
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import DataLossError
@@ -117,7 +119,7 @@ class Network:
         while self.queue:
             to, message = self.queue.popleft()
             if to == "dispatcher":
-                self.dispatch(c.Received(*message))
+                self.dispatch(events.Received(*message))
             elif to == "client":
                 self.registered |= isinstance(message, m.DatasetRegistered)
                 self.send_all("client", self.upload.answer(message))
@@ -125,19 +127,19 @@ class Network:
                 self.hear(to, message)
 
     def dispatch(self, event: Any) -> None:
-        if isinstance(event, c.Received) and isinstance(event.message, m.StorePiece):
+        if isinstance(event, events.Received) and isinstance(event.message, m.StorePiece):
             self.sent_bytes += len(event.message.content)
         for command in self.core.handle(self.now, event):
-            if isinstance(command, c.Send):
+            if isinstance(command, events.Send):
                 self.post(str(command.peer), command.message)
-            elif isinstance(command, c.KeepPiece):
+            elif isinstance(command, events.KeepPiece):
                 self.dispatch(self.store.keep_piece(command))
-            elif isinstance(command, c.SendPiece):
+            elif isinstance(command, dispatcher_events.SendPiece):
                 content = self.store.read_piece(command.digest, command.offset)
                 self.post(
                     str(command.peer), m.PieceSent(command.digest, command.offset, content or b"")
                 )
-            elif isinstance(command, c.SendPipeline):
+            elif isinstance(command, dispatcher_events.SendPipeline):
                 sent = m.PipelineSent(command.dataset_id, command.digest, MAIN, "", command.parts)
                 self.post(str(command.peer), sent)
 
@@ -151,24 +153,24 @@ class Network:
             pipelines.sent(message, {DESCRIPTION.digest}, self.now)
         elif pipelines is not None and isinstance(message, m.PieceSent):
             pipelines.piece_sent(message, self.now)
-        elif pipelines is not None and isinstance(message, c.PartClaimed):
+        elif pipelines is not None and isinstance(message, worker_events.PartClaimed):
             pipelines.claimed(message, self.now)
-        elif pipelines is not None and isinstance(message, c.PieceKept):
+        elif pipelines is not None and isinstance(message, events.PieceKept):
             pipelines.kept(message, self.now)
 
     def carry_out(self, worker: str, command: Any) -> None:
         cache = self.caches[worker]
-        if isinstance(command, c.Send):
+        if isinstance(command, events.Send):
             self.post("dispatcher", (worker, command.message))
-        elif isinstance(command, c.ClaimPart):
+        elif isinstance(command, worker_events.ClaimPart):
             have = len(cache.setdefault(command.digest, b""))
-            self.queue.append((worker, c.PartClaimed(command.digest, have, True)))
-        elif isinstance(command, c.KeepPiece):
+            self.queue.append((worker, worker_events.PartClaimed(command.digest, have, True)))
+        elif isinstance(command, events.KeepPiece):
             assert len(cache[command.digest]) == command.offset
             cache[command.digest] += command.content
             have = len(cache[command.digest])
             assert have < command.size or name(cache[command.digest]) == command.digest
-            self.queue.append((worker, c.PieceKept(command.digest, have)))
+            self.queue.append((worker, events.PieceKept(command.digest, have)))
 
     def turn(self) -> None:
         """Time passes until every patience is over."""

@@ -15,8 +15,8 @@ from tests.core.dispatcher.test_jobs import DESCRIPTION, JOB, Desk
 from tests.core.dispatcher.test_saving import ASK, Office, only
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.commands.saves import SavePrepared
 from zmqdata.core.dispatcher import admission, datasets, decider, incarnations, jobs, saving
+from zmqdata.core.dispatcher.events import SavePrepared
 from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.splits import FileSplits
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import structs
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.splits import IndexSplits
@@ -71,7 +71,7 @@ class Lives(Transcript):
             self.now += 0.25
             for client in alive:
                 self.client_beat(client)
-            self.feed(c.Tick())
+            self.feed(e.Tick())
 
     @property
     def task(self) -> Any:
@@ -90,7 +90,7 @@ def test_each_life_is_counted_and_keeps_its_seed() -> None:
         seed,
         number,
     )
-    assert "1 datasets" in lives.sent(c.LogLine).text
+    assert "1 datasets" in lives.sent(e.LogLine).text
 
 
 def test_a_task_goes_on_where_it_is() -> None:
@@ -102,7 +102,7 @@ def test_a_task_goes_on_where_it_is() -> None:
     lives.open("k")
     lives.reborn()
     lives.beat("w", m.TaskReport(lives.task.task, 1, 5, None))
-    assert lives.all_of(c.Send) == [c.Send("w", m.WorkerHeartbeatAnswered("w", True))]
+    assert lives.all_of(e.Send) == [e.Send("w", m.WorkerHeartbeatAnswered("w", True))]
     assert (lives.task.attempt, lives.task.worker) == (1, "w")
 
 
@@ -245,7 +245,7 @@ def test_only_the_facts_make_the_state() -> None:
     facts = snapshot(lives.core.state)
     lives.reborn()
     copy = DispatcherCore(3).state
-    for fact in (*facts, *(one.update for one in lives.all_of(c.Commit))):
+    for fact in (*facts, *(one.update for one in lives.all_of(e.Commit))):
         copy.apply(fact)
     assert vars(copy) == vars(lives.core.state)
     assert isinstance(facts[-1], u.BeginLifeUpdate)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import events as e
 from zmqdata.dispatcher.gate import Gate
 
 FACT = u.CloseTaskListUpdate(2000)
-COMMIT = c.Commit(FACT)
-REVEALING = c.Send("client", m.IterationClosed("client"))
-HARMLESS = c.Send("worker", m.WorkerHeartbeatAnswered("worker", True))
-STORE, DROP, NOTE = c.StorePipeline("d", b"p"), c.DropPipeline("d"), c.LogLine("info", "text")
+COMMIT = e.Commit(FACT)
+REVEALING = e.Send("client", m.IterationClosed("client"))
+HARMLESS = e.Send("worker", m.WorkerHeartbeatAnswered("worker", True))
+STORE, DROP, NOTE = e.StorePipeline("d", b"p"), e.DropPipeline("d"), e.LogLine("info", "text")
 
 
 def test_a_turn_without_facts_goes_at_once() -> None:
@@ -41,7 +41,7 @@ def test_later_turns_wait_for_earlier_facts() -> None:
     """
     gate = Gate()
     gate.admit([COMMIT, REVEALING])
-    other = c.Send("client", m.IterationClosed("other"))
+    other = e.Send("client", m.IterationClosed("other"))
     assert gate.admit([other, HARMLESS]) == ([HARMLESS], ())
     gate.admit([COMMIT, DROP])
     assert gate.written(1) == [COMMIT, REVEALING, other]

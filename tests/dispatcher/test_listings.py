@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqdata.commands import FilesListed, FindFiles
+from zmqdata.core.dispatcher.events import FilesListed, FindFiles
 from zmqdata.dispatcher import listings
 from zmqdata.dispatcher.listings import AT_A_TIME, Listings
 from zmqdata.splits import FileSplits

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from zmqdata.cli.save_progress import progress_of
-from zmqdata.commands import saves as s
+from zmqdata.core.dispatcher import events as e
 from zmqdata.dispatcher import savefolders
 from zmqdata.dispatcher.savefolders import (
     SaveFolders,
@@ -32,24 +32,24 @@ from zmqdata.storage.manifests import (
 )
 
 SPEC = encode_spec(TensorSpec((), np.int64))
-ONE = s.SaveChunk(0, 0, 1, 0, 5, 4)
-TWO = s.SaveChunk(0, 1, 2, 5, 8, 4)
+ONE = e.SaveChunk(0, 0, 1, 0, 5, 4)
+TWO = e.SaveChunk(0, 1, 2, 5, 8, 4)
 
 
 def begun(folder: Path) -> str:
     path = str(folder / "save")
-    assert prepare_save(s.PrepareSave(path, "run", "lz4", SPEC, 8)).error == ""
+    assert prepare_save(e.PrepareSave(path, "run", "lz4", SPEC, 8)).error == ""
     return path
 
 
-def write(path: str, chunk: s.SaveChunk, content: bytes = b"1234") -> None:
+def write(path: str, chunk: e.SaveChunk, content: bytes = b"1234") -> None:
     file = Path(uncommitted_path(path, chunk.stream, chunk.attempt, chunk.first))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
 
 
-def check(path: str, *chunks: s.SaveChunk, run: str = "run") -> s.SaveChecked:
-    return check_save(s.CheckSave(2000, path, run, chunks))
+def check(path: str, *chunks: e.SaveChunk, run: str = "run") -> e.SaveChecked:
+    return check_save(e.CheckSave(2000, path, run, chunks))
 
 
 def test_a_folder_is_prepared_once(tmp_path: Path) -> None:
@@ -61,14 +61,14 @@ def test_a_folder_is_prepared_once(tmp_path: Path) -> None:
     assert found is not None
     assert (found.run, found.compression, found.cardinality) == ("run", "lz4", 8)
     assert found.element_spec == TensorSpec((), np.int64)
-    refused = prepare_save(s.PrepareSave(path, "other", None, None, -2))
+    refused = prepare_save(e.PrepareSave(path, "other", None, None, -2))
     assert (refused.run, refused.error) == ("other", "AlreadyExistsError")
 
 
 def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
     """What the file system says is the answer."""
     (tmp_path / "file").touch()
-    refused = prepare_save(s.PrepareSave(str(tmp_path / "file" / "save"), "run", None, None, -2))
+    refused = prepare_save(e.PrepareSave(str(tmp_path / "file" / "save"), "run", None, None, -2))
     assert refused.error == "NotFoundError"
     assert "can not make the folder" in refused.text
 
@@ -83,7 +83,7 @@ def test_a_client_chooses_no_file_systems_within_others(
     name.
     """
     monkeypatch.setattr(savefolders, "begin_save", lambda *told: pytest.fail("it was opened"))
-    refused = prepare_save(s.PrepareSave(path, "run", None, None, -2))
+    refused = prepare_save(e.PrepareSave(path, "run", None, None, -2))
     assert (refused.error, "names several" in refused.text) == ("InvalidArgumentError", True)
 
 
@@ -91,7 +91,7 @@ def test_nothing_is_saved_to_the_memory_of_a_process(tmp_path: Path) -> None:
     """What one process writes to memory:// no other finds, nor itself in its next life;
     that is told at the call.
     """
-    refused = prepare_save(s.PrepareSave("memory://bucket/save", "run", None, None, -2))
+    refused = prepare_save(e.PrepareSave("memory://bucket/save", "run", None, None, -2))
     assert refused.error == "InvalidArgumentError"
     assert (
         "memory://bucket/save only the process finds that wrote it: name a folder" in refused.text
@@ -105,7 +105,7 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> N
     os.mkfifo(tmp_path / "save.json")
     path = str(tmp_path)
     for one in (path, f"file://{path}"):
-        refused = prepare_save(s.PrepareSave(one, "run", None, None, -2))
+        refused = prepare_save(e.PrepareSave(one, "run", None, None, -2))
         assert refused.error == "FailedPreconditionError"
         assert f"{path}/save.json should be a file" in refused.text
         assert "should be a file" in check(one).conflict
@@ -116,7 +116,7 @@ def test_publishing_twice_changes_nothing(tmp_path: Path) -> None:
     path = begun(tmp_path)
     write(path, ONE)
     for _ in range(2):
-        assert publish_chunk(s.PublishChunk(2000, path, ONE)) == s.ChunkPublished(2000, ONE)
+        assert publish_chunk(e.PublishChunk(2000, path, ONE)) == e.ChunkPublished(2000, ONE)
     assert Path(chunk_path(path, "chunk_0_0_5")).read_bytes() == b"1234"
 
 
@@ -130,7 +130,7 @@ def test_a_chunk_that_is_missing_or_cut_off_is_not_published(
     path = begun(tmp_path)
     if content is not None:
         write(path, ONE, content)
-    error = publish_chunk(s.PublishChunk(2000, path, ONE)).error
+    error = publish_chunk(e.PublishChunk(2000, path, ONE)).error
     assert "Found missing chunk" in error
     assert text in error
 
@@ -142,10 +142,10 @@ def test_a_save_is_ended_with_a_manifest(tmp_path: Path) -> None:
     path = begun(tmp_path)
     for chunk in (ONE, TWO):
         write(path, chunk)
-        publish_chunk(s.PublishChunk(2000, path, chunk))
+        publish_chunk(e.PublishChunk(2000, path, chunk))
     assert write_marker(
-        s.FinishSave(2000, path, "run", "lz4", (ONE, TWO), (SPEC,))
-    ) == s.SaveFinished(2000)
+        e.FinishSave(2000, path, "run", "lz4", (ONE, TWO), (SPEC,))
+    ) == e.SaveFinished(2000)
     found = read_manifest(path)
     assert [chunk.name for chunk in found.chunks] == ["chunks/chunk_0_0_5", "chunks/chunk_0_1_3"]
     assert (found.elements, found.run, found.compression, found.splittable) == (
@@ -162,10 +162,10 @@ def test_a_save_whose_chunks_were_removed_is_not_done(tmp_path: Path) -> None:
     """Nobody takes a folder for whole in which a chunk is missing that counted once."""
     path = begun(tmp_path)
     write(path, ONE)
-    publish_chunk(s.PublishChunk(2000, path, ONE))
+    publish_chunk(e.PublishChunk(2000, path, ONE))
     assert write_marker(
-        s.FinishSave(2000, path, "run", "lz4", (ONE, TWO), (SPEC,))
-    ) == s.SaveFinished(2000)
+        e.FinishSave(2000, path, "run", "lz4", (ONE, TWO), (SPEC,))
+    ) == e.SaveFinished(2000)
     assert not is_done(path)
     found = read_save_error(path)
     assert found is not None
@@ -178,7 +178,7 @@ def test_a_save_is_ended_with_an_error(tmp_path: Path) -> None:
     """The marker of a failed save holds the error and the pipeline's failure."""
     path = begun(tmp_path)
     write_marker(
-        s.FinishSave(2000, path, "run", None, error="DataLossError", text="no", failure=b"\x01")
+        e.FinishSave(2000, path, "run", None, error="DataLossError", text="no", failure=b"\x01")
     )
     found = read_save_error(path)
     assert found is not None
@@ -188,7 +188,7 @@ def test_a_save_is_ended_with_an_error(tmp_path: Path) -> None:
 def test_a_marker_that_can_not_be_written_is_told(tmp_path: Path) -> None:
     """What the file system says is the answer, so that it is tried again."""
     (tmp_path / "file").touch()
-    assert write_marker(s.FinishSave(2000, str(tmp_path / "file"), "run", None)).error
+    assert write_marker(e.FinishSave(2000, str(tmp_path / "file"), "run", None)).error
 
 
 def test_a_new_life_publishes_what_was_not(tmp_path: Path) -> None:
@@ -196,11 +196,11 @@ def test_a_new_life_publishes_what_was_not(tmp_path: Path) -> None:
     conflict.
     """
     path = begun(tmp_path)
-    for chunk in (ONE, TWO, s.SaveChunk(0, 0, 9, 3, 4, 4)):
+    for chunk in (ONE, TWO, e.SaveChunk(0, 0, 9, 3, 4, 4)):
         write(path, chunk)
-    publish_chunk(s.PublishChunk(2000, path, ONE))
+    publish_chunk(e.PublishChunk(2000, path, ONE))
     for _ in range(2):
-        assert check(path, ONE, TWO) == s.SaveChecked(2000, streams=1)
+        assert check(path, ONE, TWO) == e.SaveChecked(2000, streams=1)
     assert sorted(one.name for one in (tmp_path / "save" / "chunks").iterdir()) == [
         "chunk_0_0_5",
         "chunk_0_1_3",
@@ -218,9 +218,9 @@ def test_a_bad_stream_name_is_a_conflict(tmp_path: Path, name: str) -> None:
 def test_the_streams_of_a_folder_are_counted(tmp_path: Path) -> None:
     """How many there must be is told, whichever of them have a folder by now."""
     path = begun(tmp_path)
-    assert check(path) == s.SaveChecked(2000, streams=0)
+    assert check(path) == e.SaveChecked(2000, streams=0)
     (tmp_path / "save" / "streams" / "stream_1").mkdir(parents=True)
-    assert check(path) == s.SaveChecked(2000, streams=2)
+    assert check(path) == e.SaveChecked(2000, streams=2)
 
 
 @pytest.mark.parametrize("name", ["chunk_", "chunk_x_0_1", "chunk_0_-1_1", "chunk_0_0_x"])
@@ -239,7 +239,7 @@ def test_a_chunk_that_was_never_committed_is_a_conflict(tmp_path: Path) -> None:
     """
     path = begun(tmp_path)
     write(path, ONE)
-    publish_chunk(s.PublishChunk(2000, path, ONE))
+    publish_chunk(e.PublishChunk(2000, path, ONE))
     assert (
         check(path).conflict == f"Found conflict: {path} has chunk_0_0_5, which was never committed"
     )
@@ -285,10 +285,10 @@ def test_the_marker_of_a_failed_save_is_not_put_into_the_folder_of_another(tmp_p
     """
     path = begun(tmp_path)
     write(path, ONE)
-    failed = s.FinishSave(2000, path, "before", None, error="DataLossError", text="no")
-    assert write_marker(failed) == s.SaveFinished(2000)
+    failed = e.FinishSave(2000, path, "before", None, error="DataLossError", text="no")
+    assert write_marker(failed) == e.SaveFinished(2000)
     assert read_save_error(path) is None
-    assert publish_chunk(s.PublishChunk(2001, path, ONE)).error == ""
+    assert publish_chunk(e.PublishChunk(2001, path, ONE)).error == ""
 
 
 def test_a_folder_that_was_removed_says_why_its_save_failed(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_a_folder_that_was_removed_says_why_its_save_failed(tmp_path: Path) -> N
     path = str(tmp_path / "save")
     assert (
         write_marker(
-            s.FinishSave(2000, path, "run", None, error="DataLossError", text="gone")
+            e.FinishSave(2000, path, "run", None, error="DataLossError", text="gone")
         ).error
         == ""
     )
@@ -306,7 +306,7 @@ def test_a_folder_that_was_removed_says_why_its_save_failed(tmp_path: Path) -> N
         progress_of(path).line
         == f"{path}: failed, 0 elements in 0 chunks of 0 streams: DataLossError: gone"
     )
-    assert prepare_save(s.PrepareSave(path, "other", None, None, -2)).error == "AlreadyExistsError"
+    assert prepare_save(e.PrepareSave(path, "other", None, None, -2)).error == "AlreadyExistsError"
 
 
 def test_commands_are_answered_from_threads(
@@ -323,17 +323,17 @@ def test_commands_are_answered_from_threads(
             done.set()
 
     folders, path = SaveFolders(report), str(tmp_path / "save")
-    folders.prepare(s.PrepareSave(path, "run", None, None, -2))
-    folders.publish(s.PublishChunk(2000, path, ONE))
-    folders.check(s.CheckSave(2000, path, "run", ()))
-    folders.finish(s.FinishSave(2000, path, "run", None))
+    folders.prepare(e.PrepareSave(path, "run", None, None, -2))
+    folders.publish(e.PublishChunk(2000, path, ONE))
+    folders.check(e.CheckSave(2000, path, "run", ()))
+    folders.finish(e.FinishSave(2000, path, "run", None))
     assert done.wait(30)
     folders.close()
     assert [type(one) for one in answers] == [
-        s.SavePrepared,
-        s.ChunkPublished,
-        s.SaveChecked,
-        s.SaveFinished,
+        e.SavePrepared,
+        e.ChunkPublished,
+        e.SaveChecked,
+        e.SaveFinished,
     ]
 
 
@@ -343,7 +343,7 @@ def test_chunks_of_two_structures_are_no_save(tmp_path: Path) -> None:
     """
     path = str(tmp_path)
     specs = tuple(encode_spec(TensorSpec((), dtype)) for dtype in ("int8", "float32"))
-    assert write_marker(s.FinishSave(2000, path, "run", None, (), specs)) == s.SaveFinished(2000)
+    assert write_marker(e.FinishSave(2000, path, "run", None, (), specs)) == e.SaveFinished(2000)
     error = read_save_error(path)
     assert error is not None
     assert error.error == "InvalidArgumentError"

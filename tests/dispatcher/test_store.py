@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqdata.commands import KeepPiece, PieceKept
+from zmqdata.core.dispatcher.events import KeepPiece, PieceKept
 from zmqdata.dispatcher.store import RESERVED_BYTES, PipelineStore
 
 DIGEST = "0" * 64

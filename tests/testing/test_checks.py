@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core import events
+from zmqdata.core.client import events as client_events
 from zmqdata.core.client.decider import ClientCore, ClientProfile
+from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
+from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.splits import IndexSplits, Split
 from zmqdata.testing import Clock, LawBroken, Laws, SimulatedPipeline
@@ -41,21 +44,21 @@ class Court:
         )
 
     def commit(self, *updates: u.Update) -> None:
-        self.says(*[c.Commit(update) for update in updates])
+        self.says(*[dispatcher_events.Commit(update) for update in updates])
 
     def says(self, *commands: Any) -> None:
-        self.laws.check("dispatcher", self.dispatcher, c.Tick(), list(commands))
+        self.laws.check("dispatcher", self.dispatcher, events.Tick(), list(commands))
 
     def pushes(self, number: int, first: int, count: int = 1, size: int = 10) -> None:
         header = m.Block(number, 1, 2, first, count, 0, size)
-        self.laws.check("w", self.worker, c.Tick(), [c.Push("k-1", header)])
+        self.laws.check("w", self.worker, events.Tick(), [worker_events.Push("k-1", header)])
 
     def grants(self, elements: int, size: int, handed_out: int = 0) -> None:
         grant = m.Grant("k-1", 0, (m.StreamGrant(1, 2, elements, size, handed_out),))
-        self.laws.check("w", self.worker, c.Received("k", grant), [])
+        self.laws.check("w", self.worker, events.Received("k", grant), [])
 
     def client_says(self, command: Any) -> None:
-        self.laws.check("k", self.client, c.Tick(), [command])
+        self.laws.check("k", self.client, events.Tick(), [command])
 
     def takes(self, client: str, first: int, stop: int, at: int = 0, alone: bool = False) -> None:
         names = tuple((0, first + at + n, 0) for n in range(stop - first))
@@ -87,7 +90,7 @@ def test_attempts_only_grow() -> None:
 def test_facts_are_written_before_they_are_told(message: m.Message) -> None:
     """Whatever reveals a fact comes after its commit."""
     with pytest.raises(LawBroken, match="revealed before it was written"):
-        Court().says(c.Send("peer", message))
+        Court().says(events.Send("peer", message))
 
 
 def test_a_split_is_in_one_ledger() -> None:
@@ -183,8 +186,8 @@ def test_memory_is_bounded() -> None:
     """
     court = Court()
     definition = m.TaskDefinition(1, 2, 2000, "dataset", "digest", "DYNAMIC", 1, None, (), ())
-    court.worker.handle(0.0, c.Received(c.DISPATCHER, m.HostTask(definition)))
-    event = c.Produced(1, 2, 0, 1, 10, b"", ())
+    court.worker.handle(0.0, events.Received(events.DISPATCHER, m.HostTask(definition)))
+    event = worker_events.Produced(1, 2, 0, 1, 10, b"", ())
     court.laws.check("w", court.worker, event, court.worker.handle(0.0, event))
     court.worker.tasks[1].dealing._pending_bytes = 11
     with pytest.raises(LawBroken, match="miscounted"):
@@ -192,7 +195,7 @@ def test_memory_is_bounded() -> None:
     court.worker.tasks[1].dealing._pending_bytes = 1 << 30
     with pytest.raises(LawBroken, match="may hold"):
         court.laws.check("w", court.worker, event, [])
-    court.laws.check("w", court.worker, c.Produced(7, 2, 0, 1, 10, b"", ()), [])
+    court.laws.check("w", court.worker, worker_events.Produced(7, 2, 0, 1, 10, b"", ()), [])
 
 
 def test_old_attempts_stay_behind() -> None:
@@ -200,11 +203,11 @@ def test_old_attempts_stay_behind() -> None:
     one.
     """
     court = Court()
-    court.client_says(c.Send(c.DISPATCHER, m.HoldingsReported("k", 1, 3, ())))
+    court.client_says(events.Send(events.DISPATCHER, m.HoldingsReported("k", 1, 3, ())))
     with pytest.raises(LawBroken, match="old attempt"):
-        court.client_says(c.Deliver(m.Block(1, 1, 2, 0, 1, 0, 1), (), 0, 1))
+        court.client_says(client_events.Deliver(m.Block(1, 1, 2, 0, 1, 0, 1), (), 0, 1))
     with pytest.raises(LawBroken, match="goes back"):
-        court.client_says(c.Send("w", m.Grant("k-1", 0, (m.StreamGrant(1, 2, 1, 1, 0),))))
+        court.client_says(events.Send("w", m.Grant("k-1", 0, (m.StreamGrant(1, 2, 1, 1, 0),))))
 
 
 def test_the_end_is_the_end() -> None:
@@ -212,7 +215,7 @@ def test_the_end_is_the_end() -> None:
     court = Court()
     court.client.finished = True
     with pytest.raises(LawBroken, match="after the end"):
-        court.client_says(c.Deliver(m.Block(1, 1, 2, 0, 1, 0, 1), (), 0, 1))
+        court.client_says(client_events.Deliver(m.Block(1, 1, 2, 0, 1, 0, 1), (), 0, 1))
 
 
 def test_everything_is_delivered_once() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqdata import commands as c
+from zmqdata.core.client import events as e
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing import SimulatedPipeline, World
 from zmqdata.testing.world import DISPATCHER, SimulatedClient
@@ -219,7 +219,7 @@ def test_a_new_dispatcher_waits_for_one_lease() -> None:
     opened = [
         what
         for _, who, what in world.laws.story
-        if who == first.name and isinstance(what, c.DropQueued)
+        if who == first.name and isinstance(what, e.DropQueued)
     ]
     assert len(opened) == 1
 

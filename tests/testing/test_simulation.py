@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from zmqdata import commands as c
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.core.dispatcher.state.tasks import Task
 from zmqdata.core.lineage import MOST_STATES
@@ -300,7 +300,7 @@ def wander(seed: int) -> int:
     world.network.faults = CALM
     world.clock.advance(5.0)
     world.laws.check_end()
-    told = [what for _, _, what in world.laws.story if isinstance(what, c.Commit)]
+    told = [what for _, _, what in world.laws.story if isinstance(what, e.Commit)]
     return sum(isinstance(what.update, u.CutLedgerUpdate) for what in told)
 
 

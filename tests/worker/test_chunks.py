@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from zmqdata.blocks import BlockBuilder, EncodedBlock
-from zmqdata.commands import saves as s
+from zmqdata.core.worker import events as e
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import TensorSpec, decode_spec
 from zmqdata.storage.chunks import ChunkReader
@@ -33,10 +33,10 @@ class Desk:
 
     def write(self, chunk: int, *elements: Any, key: tuple[int, int] = KEY) -> None:
         block = built(*elements)
-        self.writer.write(s.WriteBlock(*key, chunk, block.nbytes, block.meta, block.frames))
+        self.writer.write(e.WriteBlock(*key, chunk, block.nbytes, block.meta, block.frames))
 
     def close_chunk(self, chunk: int, stop: int) -> None:
-        self.writer.close_chunk(s.CloseChunk(*KEY, chunk, stop))
+        self.writer.close_chunk(e.CloseChunk(*KEY, chunk, stop))
 
     def next(self) -> Any:
         return self.said.get(timeout=10)
@@ -67,7 +67,7 @@ def test_blocks_become_a_chunk(tmp_path: Path) -> None:
     desk.write(4, np.int64(1), np.int64(2))
     desk.write(4, np.int64(3))
     desk.close_chunk(4, 7)
-    assert [desk.next(), desk.next()] == [s.BlockWritten(*KEY, 16), s.BlockWritten(*KEY, 8)]
+    assert [desk.next(), desk.next()] == [e.BlockWritten(*KEY, 16), e.BlockWritten(*KEY, 8)]
     closed = desk.next()
     assert (closed.chunk, closed.stop, closed.size) == (4, 7, desk.file(4).stat().st_size)
     assert decode_spec(closed.spec) == TensorSpec((), np.int64)
@@ -110,7 +110,7 @@ def test_a_chunk_that_can_not_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "streams").touch()
     desk.write(0, np.int64(1))
     failed = desk.next()
-    assert (type(failed), failed.error) == (s.WriteFailed, "UnavailableError")
+    assert (type(failed), failed.error) == (e.WriteFailed, "UnavailableError")
     assert "NotADirectoryError" in failed.text or "FileExistsError" in failed.text
     desk.write(0, np.int64(2))
     desk.writer.close(10)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import zmq
 
-from zmqdata import commands as c
 from zmqdata.config.worker import WorkerConfig
+from zmqdata.core.worker import events as e
 from zmqdata.transport.addresses import host_token
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
@@ -25,8 +25,8 @@ def test_little_waits_in_the_kernel_for_a_client_that_shows_this_host(near: bool
         links = LinkSockets(
             context, loop, config, lambda port: f"127.0.0.1:{port}", told.append, Rejects(), None
         )
-        links.bind(c.BindLink("link", host_token() if near else "elsewhere", ("tcp",)))
+        links.bind(e.BindLink("link", host_token() if near else "elsewhere", ("tcp",)))
         kept = links._links["link"].socket.get(zmq.SNDBUF)
         links.close()
-    assert [type(one) for one in told] == [c.LinkBound]
+    assert [type(one) for one in told] == [e.LinkBound]
     assert kept == (NEAR_SEND_BYTES if near else -1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from zmqdata import commands as c
+from zmqdata.core.worker import events as e
 from zmqdata.worker.partcache import PartCache
 
 CONTENT = bytes(range(256)) * 10
@@ -27,17 +27,17 @@ class Cache:
         self.cache = PartCache(folder, limit, self.reports.put)
 
     def claim(self, digest: str = DIGEST, size: int = SIZE) -> Any:
-        self.cache.claim(c.ClaimPart(digest, size))
+        self.cache.claim(e.ClaimPart(digest, size))
         return self.reports.get(timeout=10)
 
     def keep(self, offset: int, content: bytes, digest: str = DIGEST, size: int = SIZE) -> Any:
-        self.cache.keep(c.KeepPiece(digest, size, offset, content))
+        self.cache.keep(e.KeepPiece(digest, size, offset, content))
         return self.reports.get(timeout=10)
 
     def fill(self, content: bytes = CONTENT) -> None:
         digest = hashlib.sha256(content).hexdigest()
-        assert self.claim(digest, len(content)) == c.PartClaimed(digest, 0, True)
-        assert self.keep(0, content, digest, len(content)) == c.PieceKept(digest, len(content))
+        assert self.claim(digest, len(content)) == e.PartClaimed(digest, 0, True)
+        assert self.keep(0, content, digest, len(content)) == e.PieceKept(digest, len(content))
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Cache]]:
 def test_a_part_is_fetched_once_for_all(make: Callable[..., Cache]) -> None:
     """While one process fetches it the others wait; then they find it whole."""
     one, other = make(), make()
-    assert one.claim() == c.PartClaimed(DIGEST, 0, True)
-    assert one.keep(0, CONTENT[:100]) == c.PieceKept(DIGEST, 100)
-    assert other.claim() == c.PartClaimed(DIGEST, 0, False)
-    assert one.keep(100, CONTENT[100:]) == c.PieceKept(DIGEST, SIZE)
-    assert other.claim() == c.PartClaimed(DIGEST, SIZE, False)
+    assert one.claim() == e.PartClaimed(DIGEST, 0, True)
+    assert one.keep(0, CONTENT[:100]) == e.PieceKept(DIGEST, 100)
+    assert other.claim() == e.PartClaimed(DIGEST, 0, False)
+    assert one.keep(100, CONTENT[100:]) == e.PieceKept(DIGEST, SIZE)
+    assert other.claim() == e.PartClaimed(DIGEST, SIZE, False)
     for cache in (one, other):
         found = cache.cache.find(DIGEST)
         assert found is not None
@@ -74,14 +74,14 @@ def test_who_dies_leaves_what_it_has_to_the_next(make: Callable[..., Cache]) -> 
     one.claim()
     one.keep(0, CONTENT[:100])
     one.cache.close()
-    assert other.claim() == c.PartClaimed(DIGEST, 100, True)
-    assert other.keep(100, CONTENT[100:]) == c.PieceKept(DIGEST, SIZE)
+    assert other.claim() == e.PartClaimed(DIGEST, 100, True)
+    assert other.keep(100, CONTENT[100:]) == e.PieceKept(DIGEST, SIZE)
 
 
 def test_a_part_outlives_its_workers(make: Callable[..., Cache]) -> None:
     """The next worker finds it, and checks it once."""
     make().fill()
-    assert make().claim() == c.PartClaimed(DIGEST, SIZE, False)
+    assert make().claim() == e.PartClaimed(DIGEST, SIZE, False)
 
 
 def test_a_corrupted_file_is_fetched_anew(make: Callable[..., Cache], tmp_path: Path) -> None:
@@ -99,12 +99,12 @@ def test_a_damaged_file_found_by_several_is_fetched_by_one(
     that one.
     """
     one, other = make(), make()
-    assert one.claim() == c.PartClaimed(DIGEST, 0, True)
-    assert one.keep(0, CONTENT[:100]) == c.PieceKept(DIGEST, 100)
+    assert one.claim() == e.PartClaimed(DIGEST, 0, True)
+    assert one.keep(0, CONTENT[:100]) == e.PieceKept(DIGEST, 100)
     (tmp_path / "cache" / DIGEST).write_bytes(bytes(SIZE))
-    assert other.claim() == c.PartClaimed(DIGEST, 0, False)
-    assert one.keep(100, CONTENT[100:]) == c.PieceKept(DIGEST, SIZE)
-    assert other.claim() == c.PartClaimed(DIGEST, SIZE, False)
+    assert other.claim() == e.PartClaimed(DIGEST, 0, False)
+    assert one.keep(100, CONTENT[100:]) == e.PieceKept(DIGEST, SIZE)
+    assert other.claim() == e.PartClaimed(DIGEST, SIZE, False)
 
 
 def test_a_part_whose_file_was_taken_away_is_claimed_anew(
@@ -117,7 +117,7 @@ def test_a_part_whose_file_was_taken_away_is_claimed_anew(
     one.claim()
     one.keep(0, CONTENT[:100])
     (tmp_path / "cache" / f"{DIGEST}.partial").unlink()
-    assert one.keep(100, CONTENT[100:]) == c.PieceKept(DIGEST, 0, True)
+    assert one.keep(100, CONTENT[100:]) == e.PieceKept(DIGEST, 0, True)
     one.fill()
 
 
@@ -134,7 +134,7 @@ def test_other_bytes_are_broken(make: Callable[..., Cache]) -> None:
     """They are removed, and the part can be claimed again."""
     cache = make()
     cache.claim()
-    assert cache.keep(0, CONTENT[::-1]) == c.PieceKept(DIGEST, 0, broken=True)
+    assert cache.keep(0, CONTENT[::-1]) == e.PieceKept(DIGEST, 0, broken=True)
     cache.fill()
 
 
@@ -146,7 +146,7 @@ def test_old_parts_make_way(make: Callable[..., Cache], tmp_path: Path) -> None:
     cache.fill()
     refused = cache.claim("1" * 64, 6)
     assert "--pipeline-cache-bytes" in refused.error
-    cache.cache.release(c.ReleaseParts(frozenset()))
+    cache.cache.release(e.ReleaseParts(frozenset()))
     other.claim()
     cache.fill(b"123456")
     assert not (tmp_path / "cache" / DIGEST).exists()
@@ -160,12 +160,12 @@ def test_released_parts_are_not_found(make: Callable[..., Cache]) -> None:
     cache, other = make(), make()
     cache.fill()
     cache.claim("1" * 64, 6)
-    cache.cache.release(c.ReleaseParts(frozenset()))
+    cache.cache.release(e.ReleaseParts(frozenset()))
     assert cache.claim("2" * 64, 6).ours  # behind the release
     assert other.claim("1" * 64, 6).ours
     assert cache.cache.find(DIGEST) is None
-    cache.cache.keep(c.KeepPiece("1" * 64, 6, 0, b"late"))
-    assert cache.claim() == c.PartClaimed(DIGEST, SIZE, False)
+    cache.cache.keep(e.KeepPiece("1" * 64, 6, 0, b"late"))
+    assert cache.claim() == e.PartClaimed(DIGEST, SIZE, False)
 
 
 def test_a_folder_that_cannot_be_used_is_told_with_a_remedy(

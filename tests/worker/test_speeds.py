@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.blocks import UNKNOWN_SPEED
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.transport.tcp import Sent
 from zmqdata.worker.links import LinkSockets
@@ -62,10 +62,10 @@ class Place:
             definition = m.TaskDefinition(
                 task, 1, 7, "dataset", "digest", "DYNAMIC", 9, None, ((),), ()
             )
-            self.hear(c.DISPATCHER, m.HostTask(structs.replace(definition, **changes)))
+            self.hear(e.DISPATCHER, m.HostTask(structs.replace(definition, **changes)))
 
-    def hear(self, peer: c.Peer, message: m.Message) -> list[object]:
-        return self.core.handle(self.now, c.Received(peer, message))
+    def hear(self, peer: e.Peer, message: m.Message) -> list[object]:
+        return self.core.handle(self.now, e.Received(peer, message))
 
     def read(
         self,
@@ -80,14 +80,14 @@ class Place:
         self.hear(
             client.encode(), m.OpenLink(client, name, "", 0, "", ("tcp",), m.Reader(consumer))
         )
-        self.core.handle(self.now, c.LinkBound(name, "tcp://w:1", "secret"))
+        self.core.handle(self.now, e.LinkBound(name, "tcp://w:1", "secret"))
         grants = tuple(m.StreamGrant(task, 1, 8, 1000, 0) for task in tasks)
         self.hear(client.encode(), m.Grant(name, 0, grants, links))
         if far:
             self.sockets.far[name] = f"host of {client}"
             self.sockets.counts[name] = Sent(0, 0.0)
 
-    def pass_by(self, **rates: float) -> list[c.Compressing]:
+    def pass_by(self, **rates: float) -> list[e.Compressing]:
         """A second in which links were busy all the time."""
         self.now += 1.0
         for client, rate in rates.items():
@@ -160,7 +160,7 @@ def test_tasks_on_one_link_share_it() -> None:
     place.pass_by()
     place.pass_by(k=1e8)
     assert [place.told(1), place.told(2)] == [5e7, 5e7]
-    place.core.handle(place.now, c.Exhausted(2, 1, 0, 0, 0))
+    place.core.handle(place.now, e.Exhausted(2, 1, 0, 0, 0))
     place.pass_by(k=1e8)
     assert place.told(1) == 1e8
 
@@ -215,7 +215,7 @@ def test_changes_of_what_is_shown_are_told_once() -> None:
     place.runners[1, 1].compression.shown = "lz4, 2x smaller"
     [event] = place.pass_by()
     place.core.handle(place.now, event)
-    assert event == c.Compressing(1, 1, "lz4, 2x smaller")
+    assert event == e.Compressing(1, 1, "lz4, 2x smaller")
     assert place.core.tasks[1].report(place.now).compressed == "lz4, 2x smaller"
     assert place.pass_by() == []
-    assert place.core.handle(place.now, c.Compressing(9, 1, "of a task that is gone")) == []
+    assert place.core.handle(place.now, e.Compressing(9, 1, "of a task that is gone")) == []

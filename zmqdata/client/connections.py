@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection
 
 import zmq
 
-from zmqdata import commands as c
-from zmqdata.commands import ConnectLink
+from zmqdata.core.client import events as e
+from zmqdata.core.client.events import ConnectLink
 from zmqdata.errors import ProtocolError
 from zmqdata.transport import sockets
 from zmqdata.transport.handshakes import Handshakes
@@ -51,7 +51,7 @@ class Servers:
         loop: Loop,
         key: Key | None,
         service: str,
-        received: Callable[[zmq.Socket[bytes], c.Peer], bool],
+        received: Callable[[zmq.Socket[bytes], e.Peer], bool],
         refused: Callable[[str], None],
     ) -> None:
         self._context = context
@@ -59,14 +59,14 @@ class Servers:
         self._key = key
         self._received = received
         self._refused = refused
-        self._there: dict[c.Peer, tuple[zmq.Socket[bytes], Handshakes]] = {}
-        self._refusals: dict[c.Peer, tuple[float, str]] = {}
-        self._connect(c.DISPATCHER, service, "dispatcher", -1)
+        self._there: dict[e.Peer, tuple[zmq.Socket[bytes], Handshakes]] = {}
+        self._refusals: dict[e.Peer, tuple[float, str]] = {}
+        self._connect(e.DISPATCHER, service, "dispatcher", -1)
 
-    def __contains__(self, peer: c.Peer) -> bool:
+    def __contains__(self, peer: e.Peer) -> bool:
         return peer in self._there
 
-    def socket(self, peer: c.Peer) -> zmq.Socket[bytes]:
+    def socket(self, peer: e.Peer) -> zmq.Socket[bytes]:
         """The connection to the dispatcher, or to the worker at an address.
 
         Raises:
@@ -76,7 +76,7 @@ class Servers:
             self._connect(peer, str(peer), "worker", sockets.MAX_CONTROL_BYTES)
         return self._there[peer][0]
 
-    def _connect(self, peer: c.Peer, endpoint: str, role: str, max_bytes: int) -> None:
+    def _connect(self, peer: e.Peer, endpoint: str, role: str, max_bytes: int) -> None:
         socket, handshakes = sockets.control_dealer(
             self._context, endpoint, self._key, role, max_bytes=max_bytes
         )
@@ -84,9 +84,9 @@ class Servers:
         self._loop.read(socket, lambda: self._received(socket, peer))
         self._loop.read(handshakes.monitor, lambda: self._shake_hands(handshakes, peer))
 
-    def _shake_hands(self, handshakes: Handshakes, peer: c.Peer) -> bool:
+    def _shake_hands(self, handshakes: Handshakes, peer: e.Peer) -> bool:
         reason = handshakes.news()
-        if reason and peer == c.DISPATCHER:
+        if reason and peer == e.DISPATCHER:
             self._refused(reason)
         elif reason:
             self._refusals.setdefault(peer, (time.monotonic(), reason))
@@ -98,14 +98,14 @@ class Servers:
 
         Where a worker was that is gone, somebody else may listen, at once or some day.
         """
-        for peer in self._there.keys() - {c.DISPATCHER, *wanted}:
+        for peer in self._there.keys() - {e.DISPATCHER, *wanted}:
             self._refusals.pop(peer, None)
             self._part_from(peer)
         for since, reason in list(self._refusals.values()):
             if time.monotonic() - since >= REFUSAL_PATIENCE:
                 self._refused(reason)
 
-    def _part_from(self, peer: c.Peer) -> None:
+    def _part_from(self, peer: e.Peer) -> None:
         socket, handshakes = self._there.pop(peer)
         for one in (socket, handshakes.monitor):
             self._loop.forget(one)

@@ -11,7 +11,7 @@ import optree
 
 from zmqdata import wire
 from zmqdata.blocks import DecodedBlock, ReferencedBlock, Room, decode_block, refused_object
-from zmqdata.commands import Arrived, Finish
+from zmqdata.core.client.events import Arrived, Finish
 from zmqdata.elements.specs import is_list
 from zmqdata.errors import (
     DataLossError,

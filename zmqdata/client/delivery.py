@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any
 
-from zmqdata.commands import Deliver, Finish, TakenElements
+from zmqdata.core.client.events import Deliver, Finish, TakenElements
 from zmqdata.errors import DataServiceError, ProtocolError, named_error
 from zmqdata.failures.codec import decode_failure
 from zmqdata.messages import Block

@@ -18,7 +18,6 @@ from typing import Any
 
 import zmq
 
-from zmqdata import commands as c
 from zmqdata import wire
 from zmqdata.client import lifetime
 from zmqdata.client.bookmarks import Bookmarks, ServiceBookmark, answer_of, check_has_places
@@ -26,6 +25,7 @@ from zmqdata.client.calls import client_context
 from zmqdata.client.connections import Descriptors, Memories, Servers
 from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
+from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.errors import (
     DataServiceError,
@@ -94,21 +94,21 @@ class ReaderShell:
             key,
             profile.service,
             self._receive,
-            lambda reason: self._handle(c.ShutOut(PermissionDeniedError.__name__, reason)),
+            lambda reason: self._handle(e.ShutOut(PermissionDeniedError.__name__, reason)),
         )
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
-            c.Send: self._send,
-            c.LogLine: lambda command: log.log(
+            e.Send: self._send,
+            e.LogLine: lambda command: log.log(
                 logging.getLevelName(command.level.upper()), "%s", command.text
             ),
-            c.NoteLeftOut: lambda command: self.quarantine.append(_left_out(command.element)),
-            c.ConnectLink: self._connect,
-            c.DisconnectLink: self._disconnect,
-            c.Deliver: self._deliver,
-            c.Weave: self._weave,
-            c.DropQueued: lambda command: self._drop_queued(),
-            c.Finish: self._finish,
-            c.Closed: lambda command: self.loop.stop(),
+            e.NoteLeftOut: lambda command: self.quarantine.append(_left_out(command.element)),
+            e.ConnectLink: self._connect,
+            e.DisconnectLink: self._disconnect,
+            e.Deliver: self._deliver,
+            e.Weave: self._weave,
+            e.DropQueued: lambda command: self._drop_queued(),
+            e.Finish: self._finish,
+            e.Closed: lambda command: self.loop.stop(),
         }
 
     # --- from the training thread
@@ -127,7 +127,7 @@ class ReaderShell:
 
     def look_in(self) -> None:
         """The training loop begins to read."""
-        self.loop.post(lambda: self._handle(c.Wanted()))
+        self.loop.post(lambda: self._handle(e.Wanted()))
 
     def took_all(self, delivery: Delivery) -> None:
         """The training loop has taken the last element of the first block."""
@@ -185,17 +185,17 @@ class ReaderShell:
         could lose them.
         """
         text = f"The iterator's thread had an error that nobody has foreseen ({type(error).__name__}: {error})"
-        self._finish(c.Finish(DataServiceError.__name__, text))
+        self._finish(e.Finish(DataServiceError.__name__, text))
 
     def _tick(self) -> None:
         self.strides.end()
         self._report_partly()
-        self._handle(c.Tick())
+        self._handle(e.Tick())
         self.servers.look(self.core.links.by_address)
 
     def look_after_lease(self) -> None:
         """The training loop waits for it."""
-        self._handle(c.Tick())
+        self._handle(e.Tick())
 
     def _encoded(self, place: int, name: str) -> bytes:
         self._report_partly()
@@ -250,16 +250,16 @@ class ReaderShell:
         else:
             self._report(first.report_taken(self.bookmarks.oldest))
 
-    def _report(self, parts: list[c.TakenElements]) -> None:
+    def _report(self, parts: list[e.TakenElements]) -> None:
         if parts:
-            self._handle(c.PartsHandedOut(tuple(parts)))
+            self._handle(e.PartsHandedOut(tuple(parts)))
 
     def _close(self) -> None:
         self._report_partly()
         self._closing = True
-        self._handle(c.CloseRequested())
+        self._handle(e.CloseRequested())
 
-    def _receive(self, socket: zmq.Socket[bytes], peer: c.Peer) -> bool:
+    def _receive(self, socket: zmq.Socket[bytes], peer: e.Peer) -> bool:
         try:
             frames = socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
@@ -273,20 +273,20 @@ class ReaderShell:
             self._answered.put(None)
         return True
 
-    def _understood(self, frames: list[bytes], peer: c.Peer) -> c.Received | c.ShutOut | None:
+    def _understood(self, frames: list[bytes], peer: e.Peer) -> e.Received | e.ShutOut | None:
         """What a message tells; None: it is dropped, as all that whoever has the port
         of a lost worker may say.
         """
         try:
-            return c.Received(peer, wire.to_client.control(frames))
+            return e.Received(peer, wire.to_client.control(frames))
         except ProtocolError as error:
             self.rejects.count(peer, "a control connection", str(error))
-            if peer != c.DISPATCHER or not isinstance(error, VersionMismatchError):
+            if peer != e.DISPATCHER or not isinstance(error, VersionMismatchError):
                 return None
             text = f"{error}. The peer is the dispatcher at {self.core.profile.service}."
-            return c.ShutOut(type(error).__name__, text)
+            return e.ShutOut(type(error).__name__, text)
 
-    def _send(self, command: c.Send) -> None:
+    def _send(self, command: e.Send) -> None:
         try:
             self.servers.socket(command.peer).send_multipart(
                 wire.pack(command.message), zmq.NOBLOCK
@@ -299,7 +299,7 @@ class ReaderShell:
 
     # --- links
 
-    def _connect(self, command: c.ConnectLink) -> None:
+    def _connect(self, command: e.ConnectLink) -> None:
         name = command.link
         if command.address.startswith(SCHEME):
             self._attach(name, command.address)
@@ -312,20 +312,20 @@ class ReaderShell:
         except (zmq.ZMQError, ValueError) as error:
             self._descriptors.explains(error, f"a connection to {command.address}")
             text = f"cannot connect to {command.address}: {error}"
-            self.loop.post(lambda: self._handle(c.LinkBroken(name, text)))
+            self.loop.post(lambda: self._handle(e.LinkBroken(name, text)))
             return
         self._links[name] = (socket, monitor)
         self.loop.read(socket, lambda: self._receive_block(name, socket))
         self.loop.read(monitor, lambda: self._connection_ended(name, socket, monitor))
         if self._memories.map(command):
-            self.loop.post(lambda: self._handle(c.MemoryMapped(name)))
+            self.loop.post(lambda: self._handle(e.MemoryMapped(name)))
 
     def _attach(self, name: str, address: str) -> None:
         """Connects within this process: blocks come by a call from the worker's
         thread.
         """
         handover = find_handover(address)
-        broken = c.LinkBroken(name, "the worker has closed it")
+        broken = e.LinkBroken(name, "the worker has closed it")
         if handover is None:
             self.loop.post(lambda: self._handle(broken))
             return
@@ -346,10 +346,10 @@ class ReaderShell:
         while name in self._links and self._receive_block(name, socket):
             pass
         if name in self._links:
-            self._handle(c.LinkBroken(name, "the connection ended"))
+            self._handle(e.LinkBroken(name, "the connection ended"))
         return False
 
-    def _disconnect(self, command: c.DisconnectLink) -> None:
+    def _disconnect(self, command: e.DisconnectLink) -> None:
         handover = self._handovers.pop(command.link, None)
         if handover is not None:
             handover.detach()
@@ -375,7 +375,7 @@ class ReaderShell:
             self._cannot_decode(name, error)
             return True
         self._corrupt = 0
-        self._handle(c.Arrived(name, header, content))
+        self._handle(e.Arrived(name, header, content))
         return True
 
     def _cannot_decode(self, name: str, error: ProtocolError) -> None:
@@ -387,20 +387,20 @@ class ReaderShell:
         finish = hopeless(error, self._corrupt)
         if finish is not None:
             self._finish(finish)
-        self._handle(c.LinkBroken(name, str(error)))
+        self._handle(e.LinkBroken(name, str(error)))
 
     # --- elements
 
-    def _deliver(self, command: c.Deliver) -> None:
+    def _deliver(self, command: e.Deliver) -> None:
         if isinstance(command.content, DataServiceError):
             self._put(Delivery((command,), [iter([None])], command.content))
         else:
             self._put(Delivery((command,), [self._part(command)]))
 
-    def _weave(self, command: c.Weave) -> None:
+    def _weave(self, command: e.Weave) -> None:
         self._put(Delivery(command.parts, [self._part(part) for part in command.parts]))
 
-    def _part(self, command: c.Deliver) -> Iterator[Any]:
+    def _part(self, command: e.Deliver) -> Iterator[Any]:
         """The next elements of a block that may be delivered in parts: in order, and
         each of them decoded once.
         """
@@ -415,7 +415,7 @@ class ReaderShell:
             del self._begun[header.task]
         return itertools.islice(begun[1], stop - command.skip)
 
-    def _finish(self, command: c.Finish) -> None:
+    def _finish(self, command: e.Finish) -> None:
         self.queue.put(End.by(command))
 
     def _put(self, delivery: Delivery) -> None:
@@ -437,7 +437,7 @@ class ReaderShell:
 
     def _release(self) -> None:
         for name in [*self._links, *self._handovers]:
-            self._disconnect(c.DisconnectLink(name))
+            self._disconnect(e.DisconnectLink(name))
         self.servers.close()
         lifetime.abandoned.discard(self.loop)
 

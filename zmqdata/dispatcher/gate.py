@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.dispatcher import events as e
 from zmqdata.updates import Update
 
 REVEAL_NOTHING = (m.Probe, m.WorkerHeartbeatAnswered)
 """Messages in which no fact shows: they need not wait."""
-NO_SECRET = (c.LogLine, c.FindFiles, c.StorePipeline)
+NO_SECRET = (e.LogLine, e.FindFiles, e.StorePipeline)
 """Commands that nobody else hears of. A pipeline is stored before the fact that it is.
 """
 
@@ -53,7 +53,7 @@ class Gate:
             that.
         """
         commands = list(commands)
-        updates = tuple(command.update for command in commands if isinstance(command, c.Commit))
+        updates = tuple(command.update for command in commands if isinstance(command, e.Commit))
         self.turn += bool(updates)
         if self.is_open:
             return commands, updates
@@ -71,6 +71,6 @@ class Gate:
         return freed
 
     def _reveals(self, command: object) -> bool:
-        if isinstance(command, c.Send):
+        if isinstance(command, e.Send):
             return not isinstance(command.message, REVEAL_NOTHING)
         return not isinstance(command, NO_SECRET)

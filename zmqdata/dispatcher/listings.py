@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from zmqdata import matching
-from zmqdata.commands import FilesListed, FindFiles
+from zmqdata.core.dispatcher.events import FilesListed, FindFiles
 
 AT_A_TIME = 8
 PATIENCE = 300.0

@@ -11,8 +11,8 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from zmqdata import commands as c
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.dispatcher.gate import Gate
@@ -145,7 +145,7 @@ class Records:
         freed = self._gate.written(turn)
         self._waiting_since = None if self._gate.is_open else time.monotonic()
         for command in freed:
-            if not (isinstance(command, c.DropPipeline) and self._is_used(command.digest)):
+            if not (isinstance(command, e.DropPipeline) and self._is_used(command.digest)):
                 self._carry_out(command)
 
     def _is_used(self, digest: str) -> bool:

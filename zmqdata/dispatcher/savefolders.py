@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any
 
-from zmqdata.commands import saves as s
+from zmqdata.core.dispatcher import events as e
 from zmqdata.elements.specs import decode_spec
 from zmqdata.errors import DataLossError, DataServiceError, InvalidArgumentError, NotFoundError
 from zmqdata.storage.files import FileSystem, files_of
@@ -53,19 +53,19 @@ class SaveFolders:
         self._report = report
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="zmqdata-saves")
 
-    def prepare(self, command: s.PrepareSave) -> None:
+    def prepare(self, command: e.PrepareSave) -> None:
         """Makes the folder of a save."""
         self._submit(prepare_save, command)
 
-    def publish(self, command: s.PublishChunk) -> None:
+    def publish(self, command: e.PublishChunk) -> None:
         """Gives a chunk its final name."""
         self._submit(publish_chunk, command)
 
-    def check(self, command: s.CheckSave) -> None:
+    def check(self, command: e.CheckSave) -> None:
         """Holds the folder of a save against the journal."""
         self._submit(check_save, command)
 
-    def finish(self, command: s.FinishSave) -> None:
+    def finish(self, command: e.FinishSave) -> None:
         """Writes the marker that ends a save."""
         self._submit(write_marker, command)
 
@@ -77,11 +77,11 @@ class SaveFolders:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def prepare_save(command: s.PrepareSave) -> s.SavePrepared:
+def prepare_save(command: e.PrepareSave) -> e.SavePrepared:
     """Makes the folder of a save, unless something is saved there."""
     objection = _objection(command.path)
     if objection:
-        return s.SavePrepared(command.path, command.run, InvalidArgumentError.__name__, objection)
+        return e.SavePrepared(command.path, command.run, InvalidArgumentError.__name__, objection)
     spec = None if command.spec is None else b64encode(command.spec).decode()
     try:
         begin_save(
@@ -89,11 +89,11 @@ def prepare_save(command: s.PrepareSave) -> s.SavePrepared:
             SaveDescription(command.run, command.compression, spec, command.cardinality),
         )
     except DataServiceError as error:
-        return s.SavePrepared(command.path, command.run, type(error).__name__, str(error))
+        return e.SavePrepared(command.path, command.run, type(error).__name__, str(error))
     except Exception as error:  # whatever a file system says, the user must hear it
         text = f"The dispatcher can not make the folder {command.path}: {error}"
-        return s.SavePrepared(command.path, command.run, NotFoundError.__name__, text)
-    return s.SavePrepared(command.path, command.run)
+        return e.SavePrepared(command.path, command.run, NotFoundError.__name__, text)
+    return e.SavePrepared(command.path, command.run)
 
 
 def _objection(path: str) -> str:
@@ -112,25 +112,25 @@ def _objection(path: str) -> str:
     return ""
 
 
-def publish_chunk(command: s.PublishChunk) -> s.ChunkPublished:
+def publish_chunk(command: e.PublishChunk) -> e.ChunkPublished:
     """Gives a chunk its final name, if it has not got it."""
     try:
         _publish(files_of(command.path), command.path, command.chunk)
     except (
         Exception
     ) as error:  # whatever a file system says, it is the end of this save and not of the dispatcher
-        return s.ChunkPublished(
+        return e.ChunkPublished(
             command.iteration, command.chunk, str(error) or type(error).__name__
         )
-    return s.ChunkPublished(command.iteration, command.chunk)
+    return e.ChunkPublished(command.iteration, command.chunk)
 
 
-def name_of(chunk: s.SaveChunk) -> ChunkName:
+def name_of(chunk: e.SaveChunk) -> ChunkName:
     """The final name of a chunk."""
     return ChunkName(chunk.stream, chunk.number, chunk.stop - chunk.first)
 
 
-def _publish(files: FileSystem, path: str, chunk: s.SaveChunk) -> None:
+def _publish(files: FileSystem, path: str, chunk: e.SaveChunk) -> None:
     target = chunk_path(path, name_of(chunk))
     if files.size(target) != chunk.size:
         source = uncommitted_path(path, chunk.stream, chunk.attempt, chunk.first)
@@ -141,7 +141,7 @@ def _publish(files: FileSystem, path: str, chunk: s.SaveChunk) -> None:
         files.move(source, target)
 
 
-def write_marker(command: s.FinishSave) -> s.SaveFinished:
+def write_marker(command: e.FinishSave) -> e.SaveFinished:
     """Ends a save: with a manifest and ``DONE``, or with ``ERROR``. What others save in
     the same place is theirs.
     """
@@ -157,8 +157,8 @@ def write_marker(command: s.FinishSave) -> s.SaveFinished:
         else:
             finish_save(command.path, _manifest(command))
     except Exception as error:  # a full disk, perhaps: it is tried again
-        return s.SaveFinished(command.iteration, str(error) or type(error).__name__)
-    return s.SaveFinished(command.iteration)
+        return e.SaveFinished(command.iteration, str(error) or type(error).__name__)
+    return e.SaveFinished(command.iteration)
 
 
 def _is_anothers(path: str, run: str) -> bool:
@@ -169,7 +169,7 @@ def _is_anothers(path: str, run: str) -> bool:
     return there is not None and there.run != run
 
 
-def _failure_of(command: s.FinishSave) -> SaveError | None:
+def _failure_of(command: e.FinishSave) -> SaveError | None:
     """Why a save has failed; None where it has not. What counts must still be there:
     anybody may remove files.
     """
@@ -195,7 +195,7 @@ def _failure_of(command: s.FinishSave) -> SaveError | None:
     return SaveError(DataLossError.__name__, text)
 
 
-def _manifest(command: s.FinishSave) -> Manifest:
+def _manifest(command: e.FinishSave) -> Manifest:
     chunks = [
         Chunk(f"{CHUNKS}/{name_of(one)}", one.stop - one.first, one.size) for one in command.chunks
     ]
@@ -203,19 +203,19 @@ def _manifest(command: s.FinishSave) -> Manifest:
     return Manifest(command.run, command.compression, None, tuple(chunks), specs, splittable=True)
 
 
-def check_save(command: s.CheckSave) -> s.SaveChecked:
+def check_save(command: e.CheckSave) -> e.SaveChecked:
     """Holds the folder of a running save against what the dispatcher knows, and
     publishes what was not.
     """
     try:
-        return s.SaveChecked(command.iteration, _check(command))
+        return e.SaveChecked(command.iteration, _check(command))
     except DataServiceError as error:
-        return s.SaveChecked(command.iteration, conflict=str(error))
+        return e.SaveChecked(command.iteration, conflict=str(error))
     except Exception as error:  # a file system that is out of reach, perhaps: it is tried again
-        return s.SaveChecked(command.iteration, error=str(error) or type(error).__name__)
+        return e.SaveChecked(command.iteration, error=str(error) or type(error).__name__)
 
 
-def _check(command: s.CheckSave) -> int:
+def _check(command: e.CheckSave) -> int:
     """How many streams there is room for. Raises DataLossError: something is missing,
     or there that nobody wrote.
     """

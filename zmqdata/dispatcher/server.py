@@ -21,14 +21,13 @@ from typing import Any, cast
 import msgspec
 import zmq
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
-from zmqdata.commands import saves as s
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.endpoints import split_address
 from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.config.settings import check_type
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, DispatcherTimes
 from zmqdata.core.dispatcher.saving import job_of
 from zmqdata.core.dispatcher.worker_addresses import located
@@ -146,21 +145,21 @@ class DispatcherShell:
         self._parts = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-parts")
         closing(self._parts.shutdown, wait=True, cancel_futures=True)
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
-            c.Send: self._send,
-            c.LogLine: lambda command: log.log(
+            e.Send: self._send,
+            e.LogLine: lambda command: log.log(
                 logging.getLevelName(command.level.upper()), "%s", printable(command.text)
             ),
-            c.Commit: lambda command: None,
-            c.StorePipeline: lambda command: self.store.put(command.digest, command.pipeline),
-            c.DropPipeline: lambda command: self.store.drop(command.digest),
-            c.KeepPiece: self._keep_piece,
-            c.SendPiece: self._send_piece,
-            c.SendPipeline: self._send_pipeline,
-            c.FindFiles: self._listings.begin,
-            s.PrepareSave: self._saves.prepare,
-            s.PublishChunk: self._saves.publish,
-            s.CheckSave: self._saves.check,
-            s.FinishSave: self._saves.finish,
+            e.Commit: lambda command: None,
+            e.StorePipeline: lambda command: self.store.put(command.digest, command.pipeline),
+            e.DropPipeline: lambda command: self.store.drop(command.digest),
+            e.KeepPiece: self._keep_piece,
+            e.SendPiece: self._send_piece,
+            e.SendPipeline: self._send_pipeline,
+            e.FindFiles: self._listings.begin,
+            e.PrepareSave: self._saves.prepare,
+            e.PublishChunk: self._saves.publish,
+            e.CheckSave: self._saves.check,
+            e.FinishSave: self._saves.finish,
         }
         self.records: Records | None = None
         if config.work_dir is not None and config.fault_tolerant_mode:
@@ -192,7 +191,7 @@ class DispatcherShell:
     def _tick(self) -> None:
         self.access.keyring.look()
         self._entrance.look(time.monotonic())
-        self._handle(c.Tick())
+        self._handle(e.Tick())
         if self.records is not None:
             self.records.look_around()
 
@@ -220,7 +219,7 @@ class DispatcherShell:
         except ProtocolError as error:
             self._drop(frames, str(error))
             if isinstance(error, VersionMismatchError) and self.access.sender(frames) is not None:
-                self._send(c.Send(peer, wire.NOTICE))
+                self._send(e.Send(peer, wire.NOTICE))
             return True
         objection = self.access.objection(frames, message)
         if objection:
@@ -230,11 +229,11 @@ class DispatcherShell:
         if long:
             self._drop(frames, long)
             name = m.request_of(message)[:MOST_CHARACTERS]
-            self._send(c.Send(peer, m.RequestRefused(name, "InvalidArgumentError", long)))
+            self._send(e.Send(peer, m.RequestRefused(name, "InvalidArgumentError", long)))
         elif isinstance(message, m.RegisterDataset) and not _is_sound(message):
             text = "The packed pipeline is missing, or its bytes are not what its digest says: altered on its way?"
             self._send(
-                c.Send(peer, m.RequestRefused(message.request, "InvalidArgumentError", text))
+                e.Send(peer, m.RequestRefused(message.request, "InvalidArgumentError", text))
             )
         elif isinstance(message, m.RequestStatus):
             # What the status shows may not be written yet. Whoever looks at it knows
@@ -242,11 +241,11 @@ class DispatcherShell:
             status = status_of(
                 self.core, time.monotonic(), self.target, self.config, self.rejects.counts
             )
-            self._send(c.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))
+            self._send(e.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))
         elif isinstance(message, m.RequestAudit):
-            self._send(c.Send(peer, self._audit(message)))
+            self._send(e.Send(peer, self._audit(message)))
         else:
-            self._handle(c.Received(peer, message))
+            self._handle(e.Received(peer, message))
         return True
 
     def _drop(self, frames: Sequence[zmq.Frame], reason: str) -> None:
@@ -261,7 +260,7 @@ class DispatcherShell:
         self._drop(frames, objection)
         request = m.request_of(message)[:MOST_CHARACTERS]
         if request:
-            self._send(c.Send(peer, m.RequestRefused(request, "PermissionDeniedError", objection)))
+            self._send(e.Send(peer, m.RequestRefused(request, "PermissionDeniedError", objection)))
 
     def _audit(self, ask: m.RequestAudit) -> m.Message:
         found = audits_of(self.core, ask.job)
@@ -271,7 +270,7 @@ class DispatcherShell:
         text = f"Job {ask.job!r} is unknown; these are there: {known}. Without a job_name a job has a name of its own."
         return m.RequestRefused(ask.request, "NotFoundError", text)
 
-    def _send(self, command: c.Send) -> None:
+    def _send(self, command: e.Send) -> None:
         peer, frames = cast(bytes, command.peer), wire.pack(command.message)
         try:
             self._entrance.send(peer, frames)
@@ -281,9 +280,9 @@ class DispatcherShell:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
             # Not at once: a core decides one event at a time.
-            self.loop.post(lambda: self._handle(c.Unreachable(peer)))
+            self.loop.post(lambda: self._handle(e.Unreachable(peer)))
 
-    def _send_pipeline(self, command: c.SendPipeline) -> None:
+    def _send_pipeline(self, command: e.SendPipeline) -> None:
         is_part = any(part.digest == command.digest for part in command.parts)
         pipeline = b"" if is_part else self.store.get(command.digest)
         reason = (
@@ -294,27 +293,27 @@ class DispatcherShell:
         answer = m.PipelineSent(
             command.dataset_id, command.digest, pipeline or b"", reason, command.parts
         )
-        self._send(c.Send(command.peer, answer))
+        self._send(e.Send(command.peer, answer))
 
-    def _keep_piece(self, command: c.KeepPiece) -> None:
+    def _keep_piece(self, command: e.KeepPiece) -> None:
         def keep() -> None:
             event = self.store.keep_piece(command)
             self.loop.post(lambda: self._handle(event))
 
         self._parts.submit(keep)
 
-    def _send_piece(self, command: c.SendPiece) -> None:
+    def _send_piece(self, command: e.SendPiece) -> None:
         def read() -> None:
             content = self.store.read_piece(command.digest, command.offset)
             if content is None:
-                self.loop.post(lambda: self._handle(c.PartLost(command.digest)))
+                self.loop.post(lambda: self._handle(e.PartLost(command.digest)))
             reason = (
                 ""
                 if content is not None
                 else "the dispatcher cannot read a part of the pipeline any more"
             )
             answer = m.PieceSent(command.digest, command.offset, content or b"", reason)
-            self.loop.post(lambda: self._send(c.Send(command.peer, answer)))
+            self.loop.post(lambda: self._send(e.Send(command.peer, answer)))
 
         self._parts.submit(read)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from zmqdata import messages as m
-from zmqdata.commands import KeepPiece, PieceKept
+from zmqdata.core.dispatcher.events import KeepPiece, PieceKept
 from zmqdata.dispatcher.journalfile import sync_folder
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.parts import PartFolder

@@ -11,13 +11,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NoReturn
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core import events
+from zmqdata.core.client import events as client_events
 from zmqdata.core.client.coordinated import Stepping
 from zmqdata.core.client.decider import ClientCore
+from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.state.state import DispatcherState
+from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.dealing import FirstCome
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.splits import Split
@@ -29,8 +32,8 @@ Element = tuple[int, int]
 
 STORY = 400
 QUIET = (
-    c.Tick,
-    c.AllowProduction,
+    events.Tick,
+    worker_events.AllowProduction,
     m.Probe,
     m.LinkReported,
     m.WorkerHeartbeat,
@@ -124,9 +127,9 @@ class Laws:
 
     def _check_dispatcher(self, commands: list[object]) -> None:
         for command in commands:
-            if isinstance(command, c.Commit):
+            if isinstance(command, dispatcher_events.Commit):
                 self._check_update(command.update)
-            elif isinstance(command, c.Send):
+            elif isinstance(command, events.Send):
                 self._check_revealed(command.message)
 
     def _check_update(self, update: u.Update) -> None:
@@ -293,12 +296,12 @@ class Laws:
     def _check_worker(
         self, name: str, core: WorkerCore, event: object, commands: list[object]
     ) -> None:
-        if isinstance(event, c.Received) and isinstance(event.message, m.Grant):
+        if isinstance(event, events.Received) and isinstance(event.message, m.Grant):
             self._take_grant(event.message)
         for command in commands:
-            if isinstance(command, c.Push):
+            if isinstance(command, worker_events.Push):
                 self._check_push(name, command)
-        if isinstance(event, c.Produced):
+        if isinstance(event, worker_events.Produced):
             self.largest = max(self.largest, event.size)
             self._check_memory(name, core, event.task)
 
@@ -308,7 +311,7 @@ class Laws:
             known = self.grants.setdefault((client, one.task, one.attempt), [0, 0, 0])
             known[:] = map(max, known, (one.elements, one.bytes, one.handed_out))
 
-    def _check_push(self, name: str, push: c.Push) -> None:
+    def _check_push(self, name: str, push: worker_events.Push) -> None:
         header, client = push.header, push.link.rpartition("-")[0]
         if header.number != self.numbers.get(push.link, 0) + 1:
             self.fail(
@@ -358,10 +361,12 @@ class Laws:
 
     def _check_client(self, name: str, core: ClientCore, commands: list[object]) -> None:
         for command in commands:
-            if isinstance(command, (c.Deliver, c.Weave)):
-                for one in (command,) if isinstance(command, c.Deliver) else command.parts:
+            if isinstance(command, (client_events.Deliver, client_events.Weave)):
+                for one in (
+                    (command,) if isinstance(command, client_events.Deliver) else command.parts
+                ):
                     self._check_delivery(name, core, one.header)
-            elif isinstance(command, c.Send) and isinstance(command.message, m.Grant):
+            elif isinstance(command, events.Send) and isinstance(command.message, m.Grant):
                 for stream in command.message.streams:
                     if stream.attempt < self.places.get((name, stream.task), 0):
                         self.fail(
@@ -369,7 +374,9 @@ class Laws:
                             stream.task,
                         )
                     self._moved_on(name, stream.task, stream.attempt)
-            elif isinstance(command, c.Send) and isinstance(command.message, m.HoldingsReported):
+            elif isinstance(command, events.Send) and isinstance(
+                command.message, m.HoldingsReported
+            ):
                 self._moved_on(name, command.message.task, command.message.attempt)
 
     def _moved_on(self, name: str, task: int, attempt: int) -> None:

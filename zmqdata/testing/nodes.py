@@ -10,8 +10,8 @@ import random
 from collections.abc import Hashable
 from typing import Any, Protocol
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.core.dispatcher.state.state import DispatcherState
@@ -61,12 +61,12 @@ class SimulatedNode:
     def _tick(self) -> None:
         if self.alive:
             if self.missed is None:
-                self.feed(c.Tick())
+                self.feed(e.Tick())
             self.world.clock.after(self._period, self._tick)
 
     def receive(self, sender: Hashable, message: Any) -> None:
         """Takes a control message out of the network."""
-        self.feed(c.Received(sender, message))
+        self.feed(e.Received(sender, message))
 
     def feed(self, event: object) -> None:
         """Has the core decide, the laws checked, and the commands carried out."""
@@ -111,7 +111,7 @@ class SimulatedNode:
 
     def carry_out(self, command: Any) -> None:
         """Does what the core has decided."""
-        if isinstance(command, c.Send):
+        if isinstance(command, e.Send):
             self.world.network.send(self.name, command.peer, command.message)
 
     def die(self) -> None:
@@ -138,7 +138,7 @@ class SimulatedDispatcher(SimulatedNode):
         assert disk is not None
         disk.read(self.core.state.apply)
         commands = self.core.resume(self.world.clock.now)
-        laws.check(self.name, self.core, c.Tick(), commands)
+        laws.check(self.name, self.core, e.Tick(), commands)
         self._check_equal(laws.state, "what was told and what was written")
         disk.begin(snapshot(self.core.state))
         self._check_snapshot()
@@ -166,18 +166,18 @@ class SimulatedDispatcher(SimulatedNode):
             disk.write(self.gate.turn, updates, self._written)
 
     def _written(self, turn: int) -> None:
-        super().obey(c.Tick(), self.gate.written(turn))
+        super().obey(e.Tick(), self.gate.written(turn))
         disk = self.world.disk
         if disk is not None and disk.idle and self.gate.is_open and len(disk.content) > LONG:
             self._check_snapshot()
             disk.begin(snapshot(self.core.state))
 
     def carry_out(self, command: Any) -> None:
-        if isinstance(command, c.Send) and not self.world.network.connected(
+        if isinstance(command, e.Send) and not self.world.network.connected(
             self.name, command.peer
         ):
-            self.soon(c.Unreachable(command.peer))
-        elif isinstance(command, c.SendPipeline):
+            self.soon(e.Unreachable(command.peer))
+        elif isinstance(command, e.SendPipeline):
             message = m.PipelineSent(command.dataset_id, command.digest, b"pipeline")
             self.world.network.send(self.name, command.peer, message)
         else:
@@ -190,6 +190,6 @@ class SimulatedDispatcher(SimulatedNode):
             return
         survived = self.gate.last_written + self.world.disk.crash()
         facts = [
-            command for command in self.gate.written(survived) if isinstance(command, c.Commit)
+            command for command in self.gate.written(survived) if isinstance(command, e.Commit)
         ]
-        self.world.laws.check(self.name, self.core, c.Tick(), list(facts))
+        self.world.laws.check(self.name, self.core, e.Tick(), list(facts))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from zmqdata import commands as c
 from zmqdata.core.ranges import RangeSet
+from zmqdata.core.worker import events as e
 from zmqdata.iterators.deciding import Decider, Deciding
 from zmqdata.messages import Crumb, TaskDefinition, TaskState
 from zmqdata.splits import Split
@@ -243,7 +243,7 @@ class SimulatedRunner:
     def _tell_decisions(self) -> None:
         news = self._deciding.news()
         if news is not None:
-            self._emit(c.Decided(self.definition.task, self.definition.attempt, *news))
+            self._emit(e.Decided(self.definition.task, self.definition.attempt, *news))
 
     def _tell(self, event: object) -> None:
         """Says something, and before it what was decided and which splits are
@@ -253,7 +253,7 @@ class SimulatedRunner:
         place = max(self._reached, (self._at, self._started))
         if self.definition.ledger and place != self._reached:
             self._reached = place
-            self._emit(c.SplitsStarted(self.definition.task, self.definition.attempt, (place,)))
+            self._emit(e.SplitsStarted(self.definition.task, self.definition.attempt, (place,)))
         self._emit(event)
 
     # --- states
@@ -293,7 +293,7 @@ class SimulatedRunner:
         content = msgspec.msgpack.encode([place, self.made - made])
         needs = (max(0, place[0] - (not place[1])),) if self.definition.ledger else ()
         key = (self.definition.task, self.definition.attempt)
-        self._tell(c.StateNoted(*key, TaskState(self._next, content, needs, place[-1])))
+        self._tell(e.StateNoted(*key, TaskState(self._next, content, needs, place[-1])))
 
     def _leap(self) -> None:
         """Goes on from a later state as soon as nobody needs what comes before it."""
@@ -448,9 +448,9 @@ class SimulatedRunner:
             self._asking, self._waiting = True, not ahead
             key = (self.definition.task, self.definition.attempt)
             pace = self.random.choice([0.0, self.pace])
-            self._emit(c.SplitsWanted(*key, 0, self._repetition, self._length, not ahead, pace))
+            self._emit(e.SplitsWanted(*key, 0, self._repetition, self._length, not ahead, pace))
 
-    def give_back(self, source: int) -> c.LedgerCut:
+    def give_back(self, source: int) -> e.LedgerCut:
         """Forgets the splits that it has not begun; of what came while it waited it
         keeps one.
         """
@@ -470,7 +470,7 @@ class SimulatedRunner:
             if self._entries:
                 self._entries[-1] = self._entries[-1].part(0, stop - self._entries[-1].start)
             self._asking = False
-        return c.LedgerCut(
+        return e.LedgerCut(
             self.definition.task, self.definition.attempt, source, count, stop, changed
         )
 
@@ -482,7 +482,7 @@ class SimulatedRunner:
                 self._add(self._round[len(self._round) % left])
             left = 0
         self._hand_over()
-        self._tell(c.Exhausted(self.definition.task, self.definition.attempt, self._next, left))
+        self._tell(e.Exhausted(self.definition.task, self.definition.attempt, self._next, left))
         self.stopped = True
 
     def _add(self, name: Name) -> None:
@@ -524,4 +524,4 @@ class SimulatedRunner:
         size = sum(map(self.pipeline.size, names))
         failure = b"failure" if self.pipeline.is_failure(names[0]) else b""
         key = (self.definition.task, self.definition.attempt)
-        self._tell(c.Produced(*key, block.first, len(names), size, b"", names, failure, lane))
+        self._tell(e.Produced(*key, block.first, len(names), size, b"", names, failure, lane))

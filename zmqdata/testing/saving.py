@@ -12,11 +12,12 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
-from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.commands import saves as s
+from zmqdata.core import events
+from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.state.state import DispatcherState
+from zmqdata.core.worker import events as worker_events
 from zmqdata.splits import IndexSplits
 from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.nodes import SimulatedDispatcher
@@ -38,19 +39,19 @@ class SavedFolder:
         self.chunks: dict[tuple[int, int], tuple[Name, ...]] = {}
         self.marker = ""
         self.error = ""
-        self.manifest: tuple[s.SaveChunk, ...] = ()
+        self.manifest: tuple[dispatcher_events.SaveChunk, ...] = ()
         self._ended_by: object = None
 
-    def prepare(self, command: s.PrepareSave) -> s.SavePrepared:
+    def prepare(self, command: dispatcher_events.PrepareSave) -> dispatcher_events.SavePrepared:
         """Makes the folder, once."""
         if self.run not in ("", command.run):
-            return s.SavePrepared(
+            return dispatcher_events.SavePrepared(
                 command.path, command.run, "AlreadyExistsError", "already started or completed"
             )
         self.run = command.run
-        return s.SavePrepared(command.path, command.run)
+        return dispatcher_events.SavePrepared(command.path, command.run)
 
-    def publish(self, chunk: s.SaveChunk) -> None:
+    def publish(self, chunk: dispatcher_events.SaveChunk) -> None:
         """Moves a chunk to its final name; doing it again changes nothing."""
         place = (chunk.stream, chunk.number)
         if place in self.chunks:
@@ -60,7 +61,7 @@ class SavedFolder:
             self.world.laws.fail(f"chunk {chunk} counts and is not there: {names}")
         self.chunks[place] = names
 
-    def check(self, command: s.CheckSave) -> s.SaveChecked:
+    def check(self, command: dispatcher_events.CheckSave) -> dispatcher_events.SaveChecked:
         """Publishes what a former life had not; everything that is published must count
         by then.
         """
@@ -71,11 +72,11 @@ class SavedFolder:
             )
         for chunk in command.chunks:
             self.publish(chunk)
-        return s.SaveChecked(
+        return dispatcher_events.SaveChecked(
             command.iteration, max((one[0] for one in self.written), default=-1) + 1
         )
 
-    def finish(self, command: s.FinishSave) -> s.SaveFinished:
+    def finish(self, command: dispatcher_events.FinishSave) -> dispatcher_events.SaveFinished:
         """Writes the marker: again, and alike, in another life only, which may not know
         that it is there.
         """
@@ -86,7 +87,7 @@ class SavedFolder:
             self.world.laws.fail(f"ended as {self.marker}, and again: {command}")
         self.marker, self.manifest, self._ended_by = ending
         self.error = command.text
-        return s.SaveFinished(command.iteration)
+        return dispatcher_events.SaveFinished(command.iteration)
 
 
 class SavingDispatcher(SimulatedDispatcher):
@@ -96,20 +97,20 @@ class SavingDispatcher(SimulatedDispatcher):
 
     def carry_out(self, command: Any) -> None:
         folder = self.world.folder
-        if isinstance(command, s.PrepareSave):
+        if isinstance(command, dispatcher_events.PrepareSave):
             self._later(lambda: folder.prepare(command))
-        elif isinstance(command, s.PublishChunk):
+        elif isinstance(command, dispatcher_events.PublishChunk):
             self._later(lambda: self._publish(command))
-        elif isinstance(command, s.CheckSave):
+        elif isinstance(command, dispatcher_events.CheckSave):
             self._later(lambda: folder.check(command))
-        elif isinstance(command, s.FinishSave):
+        elif isinstance(command, dispatcher_events.FinishSave):
             self._later(lambda: folder.finish(command))
         else:
             super().carry_out(command)
 
-    def _publish(self, command: s.PublishChunk) -> s.ChunkPublished:
+    def _publish(self, command: dispatcher_events.PublishChunk) -> dispatcher_events.ChunkPublished:
         self.world.folder.publish(command.chunk)
-        return s.ChunkPublished(command.iteration, command.chunk)
+        return dispatcher_events.ChunkPublished(command.iteration, command.chunk)
 
     def _later(self, act: Any) -> None:
         """Disks take their time, and what was not done when the dispatcher dies is not
@@ -139,7 +140,7 @@ class SavingWorker(SimulatedWorker):
         self._queue: deque[Any] = deque()
 
     def carry_out(self, command: Any) -> None:
-        if not isinstance(command, s.WriteBlock | s.CloseChunk):
+        if not isinstance(command, worker_events.WriteBlock | worker_events.CloseChunk):
             super().carry_out(command)
             return
         self._queue.append(command)
@@ -153,16 +154,16 @@ class SavingWorker(SimulatedWorker):
         if not self.alive:
             return
         key = (command.task, command.attempt)
-        if isinstance(command, s.WriteBlock):
+        if isinstance(command, worker_events.WriteBlock):
             self._open.setdefault(key, []).extend(command.frames)
-            self.feed(s.BlockWritten(*key, command.size))
+            self.feed(worker_events.BlockWritten(*key, command.size))
             return
         names = tuple(self._open.pop(key))
         task = self.core.tasks.get(command.task)
         if task is None or task.key != key:
             return
         self.world.folder.written[task.definition.stream, command.attempt, command.chunk] = names
-        self.feed(s.ChunkClosed(*key, command.chunk, command.stop, len(names), b"spec"))
+        self.feed(worker_events.ChunkClosed(*key, command.chunk, command.stop, len(names), b"spec"))
 
 
 class Saver:
@@ -232,7 +233,9 @@ class SavingWorld(World):
             "d" * 64, "fingerprint", (source,), "", None, -2, None, "3.11", "0"
         )
         dispatcher.feed(
-            c.Received("somebody", m.RegisterDataset("request", DATASET, description, b"pipeline"))
+            events.Received(
+                "somebody", m.RegisterDataset("request", DATASET, description, b"pipeline")
+            )
         )
         return dispatcher
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core import events as e
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.runner import SimulatedPipeline
@@ -160,7 +160,7 @@ class Scenario:
             worker.drain()
         elif worker is not None:
             self.world.dispatcher.feed(
-                c.Received("somebody", m.DrainWorker("request", worker.name))
+                e.Received("somebody", m.DrainWorker("request", worker.name))
             )
 
     def slow_worker(self) -> None:

@@ -11,10 +11,10 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import rounds_before
+from zmqdata.core.worker import events as e
 from zmqdata.splits import Split
 from zmqdata.testing.checks import Laws
 from zmqdata.testing.clock import Clock
@@ -219,7 +219,7 @@ class Standings:
         )  # fmt: skip
 
         def emit(event: object) -> None:
-            if isinstance(event, c.Produced) and event.lane == lane:
+            if isinstance(event, e.Produced) and event.lane == lane:
                 made.update(enumerate(event.frames, event.first))
 
         clock = Clock()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from zmqdata import commands as c
+from zmqdata.core import events as e
 from zmqdata.messages import Message
 
 Kind = TypeVar("Kind")
@@ -45,9 +45,9 @@ class Transcript:
         """Gives the core an event; ``commands`` holds what it makes of it."""
         self.commands = self.core.handle(self.now, event)
 
-    def hear(self, peer: c.Peer, message: Message) -> None:
+    def hear(self, peer: e.Peer, message: Message) -> None:
         """Gives the core a control message."""
-        self.feed(c.Received(peer, message))
+        self.feed(e.Received(peer, message))
 
     def wait(self, seconds: float) -> None:
         """Lets time pass, with ticks; ``commands`` holds everything done meanwhile."""
@@ -55,7 +55,7 @@ class Transcript:
         end = self.now + seconds
         while self.now < end:
             self.now = min(end, self.now + TICK)
-            self.feed(c.Tick())
+            self.feed(e.Tick())
             done += self.commands
         self.commands = done
 
@@ -63,7 +63,7 @@ class Transcript:
         """The commands of a kind, or the messages of a kind that were sent, in
         order.
         """
-        sent = [command.message for command in self.commands if isinstance(command, c.Send)]
+        sent = [command.message for command in self.commands if isinstance(command, e.Send)]
         return [one for one in [*self.commands, *sent] if isinstance(one, kind)]
 
     def sent(self, kind: type[Kind]) -> Kind:

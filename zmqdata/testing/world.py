@@ -15,11 +15,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core import events
+from zmqdata.core.client import events as client_events
 from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses
+from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.splits import IndexSplits
 from zmqdata.testing.checks import Laws
@@ -51,24 +53,28 @@ class SimulatedWorker(SimulatedNode):
         self.runners: dict[tuple[int, int], SimulatedRunner] = {}
         self._leaving = False
         self._carriers: dict[type[Any], Callable[[Any], None]] = {
-            c.StartTask: self._start,
-            c.StopTask: self._stop,
-            c.FeedSplits: lambda x: self.runners[x.task, x.attempt].feed(x.source, x.splits),
-            c.ReturnSplits: lambda x: self.feed(
+            worker_events.StartTask: self._start,
+            worker_events.StopTask: self._stop,
+            worker_events.FeedSplits: lambda x: self.runners[x.task, x.attempt].feed(
+                x.source, x.splits
+            ),
+            worker_events.ReturnSplits: lambda x: self.feed(
                 self.runners[x.task, x.attempt].give_back(x.source)
             ),
-            c.AllowProduction: lambda x: self.runners[x.task, x.attempt].allow(x.size, x.elements),
-            c.FlushTask: lambda x: self.runners[x.task, x.attempt].flush(),
-            c.BindLink: self._bind,
-            c.UnbindLink: lambda x: world.network.unbind(x.link),
-            c.Push: lambda x: world.network.push(x.link, x),
+            worker_events.AllowProduction: lambda x: self.runners[x.task, x.attempt].allow(
+                x.size, x.elements
+            ),
+            worker_events.FlushTask: lambda x: self.runners[x.task, x.attempt].flush(),
+            worker_events.BindLink: self._bind,
+            worker_events.UnbindLink: lambda x: world.network.unbind(x.link),
+            worker_events.Push: lambda x: world.network.push(x.link, x),
         }
 
     def carry_out(self, command: Any) -> None:
         carrier = self._carriers.get(type(command), super().carry_out)
         carrier(command)
 
-    def _start(self, command: c.StartTask) -> None:
+    def _start(self, command: worker_events.StartTask) -> None:
         definition = command.definition
         seed = self.random.getrandbits(32)
         runner = SimulatedRunner(
@@ -100,17 +106,17 @@ class SimulatedWorker(SimulatedNode):
             pause, lambda: self.world.add_worker(size, (*self.core.untold, death))
         )
 
-    def _stop(self, command: c.StopTask) -> None:
+    def _stop(self, command: worker_events.StopTask) -> None:
         runner = self.runners.pop((command.task, command.attempt), None)
         if runner is not None:
             runner.stop()
 
-    def _bind(self, command: c.BindLink) -> None:
+    def _bind(self, command: worker_events.BindLink) -> None:
         if self.random.random() < self.world.network.faults.bind_error:
-            self.soon(c.LinkBound(command.link, "", "", "no port is free"))
+            self.soon(worker_events.LinkBound(command.link, "", "", "no port is free"))
             return
         self.world.network.bind(command.link, self.name)
-        event = c.LinkBound(command.link, f"data-of-{self.name}", "secret")
+        event = worker_events.LinkBound(command.link, f"data-of-{self.name}", "secret")
         self.world.clock.after(self.random.uniform(0.0, 0.01), lambda: self.feed(event))
 
     def obey(self, event: object, commands: list[object]) -> None:
@@ -121,7 +127,7 @@ class SimulatedWorker(SimulatedNode):
 
     def drain(self) -> None:
         """Is told to hand its tasks over and to leave."""
-        self.feed(c.DrainRequested(self.random.choice([0.0, 2.0, 7.0])))
+        self.feed(worker_events.DrainRequested(self.random.choice([0.0, 2.0, 7.0])))
 
     def leave(self) -> None:
         """Ends in good order."""
@@ -194,13 +200,13 @@ class SimulatedClient(SimulatedNode):
         self._planned = False
         network = world.network
         self._carriers: dict[type[Any], Callable[[Any], None]] = {
-            c.ConnectLink: lambda x: self._connect(x.link),
-            c.DisconnectLink: lambda x: network.disconnect(x.link),
-            c.Deliver: self._deliver,
-            c.Weave: self._weave,
-            c.Finish: self._finished,
-            c.DropQueued: lambda x: self.queue.clear(),
-            c.Closed: self._closed,
+            client_events.ConnectLink: lambda x: self._connect(x.link),
+            client_events.DisconnectLink: lambda x: network.disconnect(x.link),
+            client_events.Deliver: self._deliver,
+            client_events.Weave: self._weave,
+            events.Finish: self._finished,
+            client_events.DropQueued: lambda x: self.queue.clear(),
+            client_events.Closed: self._closed,
         }
 
     def carry_out(self, command: Any) -> None:
@@ -211,15 +217,15 @@ class SimulatedClient(SimulatedNode):
         self.world.network.connect(
             link,
             self.name,
-            lambda push: self.feed(c.Arrived(link, push.header, push.frames)),
-            lambda reason: self.feed(c.LinkBroken(link, reason)),
+            lambda push: self.feed(client_events.Arrived(link, push.header, push.frames)),
+            lambda reason: self.feed(events.LinkBroken(link, reason)),
         )
 
-    def _deliver(self, command: c.Deliver) -> None:
+    def _deliver(self, command: client_events.Deliver) -> None:
         self.queue.append(Taking(command.header, command.content, command.skip, command.stop))
         self._plan()
 
-    def _weave(self, command: c.Weave) -> None:
+    def _weave(self, command: client_events.Weave) -> None:
         length = command.parts[0].stop - command.parts[0].skip
         for turn in range(length):
             for part, step in zip(command.parts, command.steps, strict=True):
@@ -229,11 +235,11 @@ class SimulatedClient(SimulatedNode):
                 )
         self._plan()
 
-    def _finished(self, command: c.Finish) -> None:
+    def _finished(self, command: events.Finish) -> None:
         self._finish = command.error or "end"
         self._plan()
 
-    def _closed(self, command: c.Closed) -> None:
+    def _closed(self, command: client_events.Closed) -> None:
         self.closed = True
         self.die()
 
@@ -277,7 +283,7 @@ class SimulatedClient(SimulatedNode):
             self._take(self.queue[0])
         elif self._finish is not None:
             self.outcome = self._finish
-            self.feed(c.CloseRequested())
+            self.feed(client_events.CloseRequested())
         if self.queue or self._finish is not None:
             self._plan()
 
@@ -303,10 +309,10 @@ class SimulatedClient(SimulatedNode):
             self._had_as != self.core.client
         ):  # it was given up: what it had before is no part of where it is now
             self.had, self._had_as = Had(), self.core.client
-        part = c.TakenElements(
+        part = client_events.TakenElements(
             header.task, header.attempt, header.first + first, header.first + stop, size
         )
-        self.feed(c.PartsHandedOut((part,)))
+        self.feed(client_events.PartsHandedOut((part,)))
         self.had.add(header.task, header.first + first, taking.names[first:stop])
         if self._moments.random() < CHECKPOINTS:
             self.check_standing()
@@ -329,7 +335,7 @@ class SimulatedClient(SimulatedNode):
         """Stops reading before the end."""
         if self.outcome is None:
             self.outcome = "closed early"
-            self.feed(c.CloseRequested())
+            self.feed(client_events.CloseRequested())
 
     def die(self) -> None:
         super().die()
@@ -425,7 +431,9 @@ class World:
             "d" * 64, "fingerprint", (source,), "", None, -2, None, "3.11", "0"
         )
         dispatcher.feed(
-            c.Received("somebody", m.RegisterDataset("request", DATASET, description, b"pipeline"))
+            events.Received(
+                "somebody", m.RegisterDataset("request", DATASET, description, b"pipeline")
+            )
         )
         return dispatcher
 

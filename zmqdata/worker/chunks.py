@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 from zmqdata.blocks import BlockMeta, Structure, decode_block, decode_meta
-from zmqdata.commands import saves as s
+from zmqdata.core.worker import events as e
 from zmqdata.elements.specs import encode_spec, spec_of
 from zmqdata.errors import BY_NAME, InvalidArgumentError, UnavailableError
 from zmqdata.storage.chunks import write_block
@@ -113,11 +113,11 @@ class ChunkThread:
         """What this attempt of a task makes is saved there."""
         self._do(lambda: self._places.__setitem__(key, (path, stream)))
 
-    def write(self, command: s.WriteBlock) -> None:
+    def write(self, command: e.WriteBlock) -> None:
         """Appends a block to the open chunk, or to a new one."""
         self._do(lambda: self._attempt(command, self._write))
 
-    def close_chunk(self, command: s.CloseChunk) -> None:
+    def close_chunk(self, command: e.CloseChunk) -> None:
         """Brings the open chunk onto the disk."""
         self._do(lambda: self._attempt(command, self._close))
 
@@ -165,12 +165,12 @@ class ChunkThread:
             text = f"a chunk of {command.task} could not be written: {name}: {error}"
             if isinstance(error, InvalidArgumentError):
                 text = str(error)  # not the file is at fault
-            event = s.WriteFailed(
+            event = e.WriteFailed(
                 *key, name if name in BY_NAME else UnavailableError.__name__, text
             )
         self._report(event)
 
-    def _write(self, command: s.WriteBlock) -> s.BlockWritten:
+    def _write(self, command: e.WriteBlock) -> e.BlockWritten:
         key = (command.task, command.attempt)
         chunk = self._open.get(key)
         if chunk is None:
@@ -180,13 +180,13 @@ class ChunkThread:
             chunk = self._open[key] = OpenChunk(where, files, files.open(where, "wb"))
         chunk.size += write_block(chunk.file, command.meta, command.frames)
         chunk.specs.add(command.meta, command.frames)
-        return s.BlockWritten(*key, command.size)
+        return e.BlockWritten(*key, command.size)
 
-    def _close(self, command: s.CloseChunk) -> s.ChunkClosed:
+    def _close(self, command: e.CloseChunk) -> e.ChunkClosed:
         key = (command.task, command.attempt)
         chunk = self._open.pop(key)
         chunk.files.finish(chunk.file)
-        return s.ChunkClosed(
+        return e.ChunkClosed(
             *key, command.chunk, command.stop, chunk.size, encode_spec(chunk.specs.spec)
         )
 

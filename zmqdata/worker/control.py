@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import zmq
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.limits import MOST_CHARACTERS
+from zmqdata.core.worker import events as e
 from zmqdata.errors import (
     DataServiceError,
     PermissionDeniedError,
@@ -64,7 +64,7 @@ class ControlSockets:
         endpoint: str,
         access: Access,
         rejects: Rejects,
-        received: Callable[[c.Peer, m.Message], None],
+        received: Callable[[e.Peer, m.Message], None],
         connected: Callable[[], None],
         refused: Callable[[DataServiceError], None],
     ) -> None:
@@ -88,12 +88,12 @@ class ControlSockets:
         loop.read(self._dispatcher, self._hear_dispatcher)
         loop.read(self._handshakes.monitor, self._shake_hands)
 
-    def send(self, command: c.Send) -> None:
+    def send(self, command: e.Send) -> None:
         """Sends to the dispatcher, or to a client. What cannot be sent is left out:
         what matters is repeated.
         """
         try:
-            if command.peer == c.DISPATCHER:
+            if command.peer == e.DISPATCHER:
                 self._dispatcher.send_multipart(wire.pack(command.message), zmq.NOBLOCK)
             else:
                 self._entrance.send(cast(bytes, command.peer), wire.pack(command.message))
@@ -115,10 +115,10 @@ class ControlSockets:
             frames = self._dispatcher.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return False
-        self._take(c.DISPATCHER, frames)
+        self._take(e.DISPATCHER, frames)
         return True
 
-    def _take(self, peer: c.Peer, frames: Sequence[zmq.Frame]) -> None:
+    def _take(self, peer: e.Peer, frames: Sequence[zmq.Frame]) -> None:
         try:
             message = wire.to_worker.control([frame.buffer for frame in frames])
         except ProtocolError as error:
@@ -126,7 +126,7 @@ class ControlSockets:
             if isinstance(error, VersionMismatchError):
                 self._tell_version(peer, frames, error)
             return
-        is_client = peer != c.DISPATCHER
+        is_client = peer != e.DISPATCHER
         objection = self._access.objection(frames, message) if is_client else ""
         if objection:
             self._refuse(peer, message, objection)
@@ -137,14 +137,14 @@ class ControlSockets:
         else:
             self._received(peer, message)
 
-    def _drop(self, peer: c.Peer, frames: Sequence[zmq.Frame], reason: str) -> None:
-        if peer == c.DISPATCHER:
+    def _drop(self, peer: e.Peer, frames: Sequence[zmq.Frame], reason: str) -> None:
+        if peer == e.DISPATCHER:
             where = "the dispatcher link"
             self._rejects.drop(self._loop, self._dispatcher, sockets.sender(frames), where, reason)
         else:
             self._entrance.drop(frames, "the worker's socket", reason)
 
-    def _refuse(self, peer: c.Peer, message: m.Message, objection: str) -> None:
+    def _refuse(self, peer: e.Peer, message: m.Message, objection: str) -> None:
         """Tells a client that its key does not let it say this, or not any more: it
         would wait for elements.
         """
@@ -153,24 +153,24 @@ class ControlSockets:
             f"The worker at {self.bound} refuses: {objection}",
         )
         if isinstance(message, m.OpenLink | m.Grant):
-            self.send(c.Send(peer, m.LinkRefused(message.link[:MOST_CHARACTERS], error, text)))
+            self.send(e.Send(peer, m.LinkRefused(message.link[:MOST_CHARACTERS], error, text)))
         elif isinstance(message, m.RequestStatus):
             self.send(
-                c.Send(peer, m.RequestRefused(message.request[:MOST_CHARACTERS], error, text))
+                e.Send(peer, m.RequestRefused(message.request[:MOST_CHARACTERS], error, text))
             )
 
     def _tell_version(
-        self, peer: c.Peer, frames: Sequence[Any], error: VersionMismatchError
+        self, peer: e.Peer, frames: Sequence[Any], error: VersionMismatchError
     ) -> None:
         """Says so to a client, who has connected; we have connected to the dispatcher,
         and say nothing more to it.
         """
-        if peer == c.DISPATCHER:
+        if peer == e.DISPATCHER:
             self._refused(
                 VersionMismatchError(f"{error}. The peer is the dispatcher at {self._endpoint}.")
             )
         elif self._access.sender(frames) is not None:
-            self.send(c.Send(peer, wire.NOTICE))
+            self.send(e.Send(peer, wire.NOTICE))
 
     def _shake_hands(self) -> bool:
         before, reason = self._handshakes.made, self._handshakes.news()

@@ -19,12 +19,12 @@ import zmq
 from msgspec import structs
 from zmq.utils import z85
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.blocks import whole
 from zmqdata.config.endpoints import DATA_PORT_MARK, PORT_MARK, join_address, split_address
 from zmqdata.config.worker import DATA_TRANSPORTS, WorkerConfig
+from zmqdata.core.worker import events as e
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import announced_address, announced_host, bind_endpoint, host_token
@@ -125,13 +125,13 @@ class LinkSockets:
         counts = sent_by_port(self._far.values())
         return {link: counts[port] for link, port in self._far.items() if port in counts}
 
-    def bind(self, command: c.BindLink) -> None:
+    def bind(self, command: e.BindLink) -> None:
         """Binds a link: a path when both sides share the host, else a TCP port, or a
         handover within one process.
         """
         if "local" in command.transports and command.process == token_of_process():
             handover = self._handovers[command.link] = Handover()
-            self._report(c.LinkBound(command.link, handover.address, ""))
+            self._report(e.LinkBound(command.link, handover.address, ""))
             return
         near = command.host == host_token()
         usable = tuple(
@@ -139,12 +139,12 @@ class LinkSockets:
         )
         if not usable:
             text = self._mismatch(near, command.transports)
-            self._report(c.LinkBound(command.link, "", "", text, "InvalidArgumentError"))
+            self._report(e.LinkBound(command.link, "", "", text, "InvalidArgumentError"))
             return
         try:
             socket, endpoint = self._bind_one(command.link, near, usable)
         except OSError as error:
-            self._report(c.LinkBound(command.link, "", "", error.strerror or str(error)))
+            self._report(e.LinkBound(command.link, "", "", error.strerror or str(error)))
             return
         link = PushSocket(socket, endpoint, secrets.token_urlsafe(24))
         if self._key is not None and endpoint.startswith("tcp://"):
@@ -160,7 +160,7 @@ class LinkSockets:
             if not near:
                 self._far[command.link], self._hosts[command.link] = port, command.host
         told = None if link.memory is None else link.memory.told
-        self._report(c.LinkBound(command.link, address, link.secret, memory=told))
+        self._report(e.LinkBound(command.link, address, link.secret, memory=told))
 
     def _make_memory(self) -> SharedMemory | None:
         if not self._memory_bytes:
@@ -177,7 +177,7 @@ class LinkSockets:
             self._is_warned = True
             return None
 
-    def share(self, command: c.ShareMemory) -> None:
+    def share(self, command: e.ShareMemory) -> None:
         """The client of a link has mapped its memory."""
         if command.link in self._links:
             self._links[command.link].shared = True
@@ -243,7 +243,7 @@ class LinkSockets:
         for port in range(self._data_ports[0], self._data_ports[1] + 1):
             yield bind_endpoint(self._host, port)
 
-    def unbind(self, command: c.UnbindLink) -> None:
+    def unbind(self, command: e.UnbindLink) -> None:
         """Closes the socket of a link and frees its port or path."""
         handover = self._handovers.pop(command.link, None)
         if handover is not None:
@@ -261,7 +261,7 @@ class LinkSockets:
         if link.endpoint.startswith("ipc://"):
             Path(link.endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
 
-    def push(self, command: c.Push) -> None:
+    def push(self, command: e.Push) -> None:
         """Sends a message on a link, as soon as its client is connected."""
         if command.link in self._handovers:
             self._handovers[command.link].put((command.header, command.frames))
@@ -286,7 +286,7 @@ class LinkSockets:
         )
         link.queue.clear()
         link.queued_bytes = 0
-        self._report(c.LinkBroken(name, text))
+        self._report(e.LinkBroken(name, text))
 
     def _drain(self, name: str) -> None:
         link = self._links[name]
@@ -316,7 +316,7 @@ class LinkSockets:
     def close(self) -> None:
         """Closes all sockets; the loop has ended."""
         for name in [*self._links, *self._handovers]:
-            self.unbind(c.UnbindLink(name))
+            self.unbind(e.UnbindLink(name))
         if self._folder is not None:
             self._folder.close()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from zmqdata import commands as c
+from zmqdata.core.worker import events as e
 from zmqdata.transport.folders import user_folder
 from zmqdata.transport.parts import PartFolder, digest_of, private_map
 
@@ -41,15 +41,15 @@ class PartCache:
 
     # --- from the worker's loop
 
-    def claim(self, command: c.ClaimPart) -> None:
+    def claim(self, command: e.ClaimPart) -> None:
         """Looks for a part; reports ``PartClaimed``."""
         self._thread.submit(self._claim, command.digest, command.size)
 
-    def keep(self, command: c.KeepPiece) -> None:
+    def keep(self, command: e.KeepPiece) -> None:
         """Writes a piece; reports ``PieceKept``."""
         self._thread.submit(self._keep, command)
 
-    def release(self, command: c.ReleaseParts) -> None:
+    def release(self, command: e.ReleaseParts) -> None:
         """Lets go of parts that are not needed."""
         self._thread.submit(self._release, command.needed)
 
@@ -72,7 +72,7 @@ class PartCache:
         try:
             folder = self._open_folder()
             if self._hold(folder, digest, size):
-                self._report(c.PartClaimed(digest, size, False))
+                self._report(e.PartClaimed(digest, size, False))
                 return
             if not folder.make_space(
                 size - folder.partial().get(digest, 0), self._limit, frozenset(self._held)
@@ -82,17 +82,17 @@ class PartCache:
                     "it; give the worker a "
                     "larger one with --pipeline-cache-bytes"
                 )
-                self._report(c.PartClaimed(digest, 0, False, text))
+                self._report(e.PartClaimed(digest, 0, False, text))
                 return
             if digest not in self._claims:
                 descriptor = folder.claim(digest)
                 if descriptor is None:
-                    self._report(c.PartClaimed(digest, 0, False))
+                    self._report(e.PartClaimed(digest, 0, False))
                     return
                 self._claims[digest] = descriptor
-            self._report(c.PartClaimed(digest, self._fitting(digest, size), True))
+            self._report(e.PartClaimed(digest, self._fitting(digest, size), True))
         except OSError as error:
-            self._report(c.PartClaimed(digest, 0, False, self._text(error)))
+            self._report(e.PartClaimed(digest, 0, False, self._text(error)))
 
     def _fitting(self, digest: str, size: int) -> int:
         """How much there is of a part; one that is as long as it should be, and has no
@@ -104,7 +104,7 @@ class PartCache:
             return 0
         return have
 
-    def _keep(self, command: c.KeepPiece) -> None:
+    def _keep(self, command: e.KeepPiece) -> None:
         if command.digest not in self._claims:
             return
         try:
@@ -119,11 +119,11 @@ class PartCache:
                 # A broken one begins anew with another claim: the file that this one
                 # locks may have lost its name.
                 self._unclaim(command.digest)
-            self._report(c.PieceKept(command.digest, 0 if broken else have, broken))
+            self._report(e.PieceKept(command.digest, 0 if broken else have, broken))
         except OSError as error:
             self._unclaim(command.digest)
             self._open_folder().remove(command.digest)
-            self._report(c.PieceKept(command.digest, 0, error=self._text(error)))
+            self._report(e.PieceKept(command.digest, 0, error=self._text(error)))
 
     def _hold(self, folder: PartFolder, digest: str, size: int, checked: bool = False) -> bool:
         """Opens a whole part, if it is what its digest says; one that is not is

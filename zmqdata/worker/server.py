@@ -14,14 +14,13 @@ from typing import Any
 
 import msgspec
 
-from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.commands import saves as s
 from zmqdata.config.endpoints import parse_service, split_address
 from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.config.settings import check_type, check_wait
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.limits import MOST_CHARACTERS
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.core.worker.draining import DRAIN_SECONDS
 from zmqdata.errors import DataServiceError, named_error
@@ -104,7 +103,7 @@ class WorkerShell:
         self.access = Access(
             self.context, self.loop, Keyring(key), self.rejects, self.links.is_client
         )
-        told = (self._received, lambda: self._handle(c.Connected()), self._refused)
+        told = (self._received, lambda: self._handle(e.Connected()), self._refused)
         self.control = ControlSockets(
             self.context, self.loop, config, endpoint, self.access, self.rejects, *told
         )
@@ -133,30 +132,30 @@ class WorkerShell:
         self.drained = threading.Event()
         self.refusal: DataServiceError | None = None
         self._carry_out: dict[type[Any], Callable[[Any], None]] = {
-            c.Send: self._send,
-            c.LogLine: lambda command: log.log(
+            e.Send: self._send,
+            e.LogLine: lambda command: log.log(
                 logging.getLevelName(command.level.upper()), "%s", command.text
             ),
-            c.StartTask: self._start_task,
-            c.StopTask: self._stop_task,
-            c.ClaimPart: self.parts.claim,
-            c.KeepPiece: self.parts.keep,
-            c.ReleaseParts: self.parts.release,
-            c.FeedSplits: self._feed_splits,
-            c.ReturnSplits: lambda command: self._runner(
+            e.StartTask: self._start_task,
+            e.StopTask: self._stop_task,
+            e.ClaimPart: self.parts.claim,
+            e.KeepPiece: self.parts.keep,
+            e.ReleaseParts: self.parts.release,
+            e.FeedSplits: self._feed_splits,
+            e.ReturnSplits: lambda command: self._runner(
                 command, lambda one: self._give_back(one, command.source)
             ),
-            c.AllowProduction: lambda x: self._runner(
+            e.AllowProduction: lambda x: self._runner(
                 x, lambda runner: runner.allow(x.size, x.elements, x.few_bytes)
             ),
-            c.FlushTask: lambda command: self._runner(command, self.flushes.ask),
-            c.BindLink: self.links.bind,
-            c.UnbindLink: self.links.unbind,
-            c.ShareMemory: self.links.share,
-            c.Push: self.links.push,
-            s.WriteBlock: self.chunks.write,
-            s.CloseChunk: self.chunks.close_chunk,
-            c.Finish: lambda command: self._refused(named_error(command.error, command.text)),
+            e.FlushTask: lambda command: self._runner(command, self.flushes.ask),
+            e.BindLink: self.links.bind,
+            e.UnbindLink: self.links.unbind,
+            e.ShareMemory: self.links.share,
+            e.Push: self.links.push,
+            e.WriteBlock: self.chunks.write,
+            e.CloseChunk: self.chunks.close_chunk,
+            e.Finish: lambda command: self._refused(named_error(command.error, command.text)),
         }
         announce_worker(self.address)
 
@@ -191,7 +190,7 @@ class WorkerShell:
 
     def say_goodbye(self) -> None:
         """Tells the dispatcher that the tasks may go elsewhere."""
-        self._send(c.Send(c.DISPATCHER, m.WorkerStopped(self.core.profile.worker)))
+        self._send(e.Send(e.DISPATCHER, m.WorkerStopped(self.core.profile.worker)))
 
     # --- events
 
@@ -202,7 +201,7 @@ class WorkerShell:
             self._look_around()
             for event in self.speeds.look(time.monotonic(), self.runners):
                 self._handle(event)
-        self._handle(c.Tick())
+        self._handle(e.Tick())
 
     def _look_around(self) -> None:
         """Notices what does not move, and what moves again."""
@@ -214,9 +213,9 @@ class WorkerShell:
             if seconds >= BUSY_AFTER and seconds > longest.get(note.key, (0.0, note))[0]:
                 longest[note.key] = (seconds, note)
         for key in self._busy - longest.keys():
-            self._handle(c.Busy(*key, 0.0))
+            self._handle(e.Busy(*key, 0.0))
         for key, (seconds, note) in longest.items():
-            self._handle(c.Busy(*key, seconds, msgspec.convert(crumb_of(note, notes), m.Crumb)))
+            self._handle(e.Busy(*key, seconds, msgspec.convert(crumb_of(note, notes), m.Crumb)))
         self._busy = set(longest)
 
     def _fault(self, error: Exception) -> None:
@@ -237,26 +236,26 @@ class WorkerShell:
         """Has the tasks handed over to other workers; ``drained`` is set when they are,
         or the time is up.
         """
-        self._handle(c.DrainRequested(patience))
+        self._handle(e.DrainRequested(patience))
 
     def _report_soon(self, event: object) -> None:
         self.loop.post(lambda: self._handle(event))
 
-    def _received(self, peer: c.Peer, message: m.Message) -> None:
+    def _received(self, peer: e.Peer, message: m.Message) -> None:
         if isinstance(message, m.RequestStatus):
             left_out = {key: runner.quarantine.shown() for key, runner in self.runners.items()}
             status = status_of(self.core, self.config, self.rejects.counts, left_out)
             name = message.request[:MOST_CHARACTERS]
-            self._send(c.Send(peer, m.StatusReported(name, msgspec.json.encode(status))))
+            self._send(e.Send(peer, m.StatusReported(name, msgspec.json.encode(status))))
         else:
-            self._handle(c.Received(peer, message))
+            self._handle(e.Received(peer, message))
 
     # --- commands
 
-    def _send(self, command: c.Send) -> None:
+    def _send(self, command: e.Send) -> None:
         self.control.send(command)
 
-    def _start_task(self, command: c.StartTask) -> None:
+    def _start_task(self, command: e.StartTask) -> None:
         if self.quiet:
             return
         definition, profile = command.definition, self.core.profile
@@ -277,28 +276,28 @@ class WorkerShell:
         ) as error:  # nobody has thought of it: its readers shall not wait for ever all the same
             log.exception("task %s cannot be begun", definition.task)
             failure = encode_failure(error, 0, self.address)
-            self._report_soon(c.TaskFailed(definition.task, definition.attempt, failure))
+            self._report_soon(e.TaskFailed(definition.task, definition.attempt, failure))
             return
         if definition.save_path:
             self.chunks.begin(runner.key, definition.save_path, definition.stream)
         self.runners[runner.key] = runner
         runner.start()
 
-    def _stop_task(self, command: c.StopTask) -> None:
+    def _stop_task(self, command: e.StopTask) -> None:
         runner = self.runners.pop((command.task, command.attempt), None)
         if runner is not None:
             runner.stop()
             self.flushes.forget(runner.key)
         self.chunks.stop((command.task, command.attempt))
 
-    def _feed_splits(self, command: c.FeedSplits) -> None:
+    def _feed_splits(self, command: e.FeedSplits) -> None:
         self._runner(command, lambda runner: runner.providers[command.source].feed(command.splits))
 
     def _give_back(self, runner: TaskRunner, source: int) -> None:
         # At once: were splits fed in between, runner and core would count entries
         # differently.
         entries, stop, changed = runner.providers[source].give_back()
-        self._handle(c.LedgerCut(*runner.key, source, entries, stop, changed))
+        self._handle(e.LedgerCut(*runner.key, source, entries, stop, changed))
 
     def _runner(self, command: Any, act: Callable[[TaskRunner], None]) -> None:
         runner = self.runners.get((command.task, command.attempt))

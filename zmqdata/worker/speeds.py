@@ -8,8 +8,8 @@ import math
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 
-from zmqdata import commands as c
 from zmqdata.blocks import UNKNOWN_SPEED
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.links import Link
 from zmqdata.core.worker.speeds import LinkSpeed, task_speed
@@ -35,7 +35,7 @@ class Speeds:
         self._measured: dict[str, LinkSpeed] = {}
         self._hosts: OrderedDict[str, float] = OrderedDict()  # what links to them carried last
 
-    def look(self, now: float, runners: Runners) -> Iterator[c.Compressing]:
+    def look(self, now: float, runners: Runners) -> Iterator[e.Compressing]:
         """Measures, and has each runner compress accordingly. Yields what has changed
         in how they do.
         """
@@ -73,7 +73,7 @@ class Speeds:
                 )
                 runner.compression.links = at_client
             if runner.compression.shown != task.compressed:
-                yield c.Compressing(*task.key, runner.compression.shown)
+                yield e.Compressing(*task.key, runner.compression.shown)
 
     def _begun(self, host: str) -> LinkSpeed:
         """A new link is as fast as the one before: the next job of a training loop need

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.client import events as e
 from zmqdata.core.client.coordinated import Stepping
 from zmqdata.core.ranges import RangeSet
 
 V = m.View
 
 
-def turns_of(command: c.Deliver | c.Weave) -> list[tuple[int, c.Deliver, int]]:
+def turns_of(command: e.Deliver | e.Weave) -> list[tuple[int, e.Deliver, int]]:
     """In which order elements are delivered: each time how many before it, the part of
     a block, and where it stops.
     """
-    if isinstance(command, c.Deliver):
+    if isinstance(command, e.Deliver):
         return [(0, command, command.stop)]
     length = command.parts[0].stop - command.parts[0].skip
     return [(turn, part, part.skip + 1) for turn in range(length) for part in command.parts]
@@ -28,7 +28,7 @@ class Consumer:
     def __init__(
         self, *views: V, horizon: int = 100, step: int = 0, tasks: tuple[int, ...] = (7, 8)
     ) -> None:
-        self.delivered: list[c.Deliver] = []
+        self.delivered: list[e.Deliver] = []
         self.reading = Stepping(None, lambda command: self.delivered.append(command))  # type: ignore[arg-type]
         self.attempt = 1
         self.tasks = tasks
@@ -69,7 +69,7 @@ class Consumer:
         them.
         """
         grants = self.reading.hand_out(
-            c.TakenElements(task, self.attempt, first, first + count, size)
+            e.TakenElements(task, self.attempt, first, first + count, size)
         )
         return [(grant.task, grant.handed_out) for grant in grants.get("w", [])]
 
@@ -207,7 +207,7 @@ def test_whole_cycles_are_woven() -> None:
     consumer.arrives(8, 3, 3)
     consumer.arrives(7, 0, 5)
     woven, _ = consumer.delivered
-    assert isinstance(woven, c.Weave)
+    assert isinstance(woven, e.Weave)
     assert (woven.steps, woven.cycle) == ((0, 1), 2)
     assert consumer.elements == [
         (7, 0, 1),

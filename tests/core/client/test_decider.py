@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import LINK_PATIENCE, SETTLE, ClientCore, ClientProfile
 from zmqdata.testing import Transcript
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
-D = c.DISPATCHER
+D = e.DISPATCHER
 
 
 def place(task: int = 1, attempt: int = 1, worker: str = "w") -> m.TaskPlace:
@@ -31,7 +31,7 @@ class Reader(Transcript):
         self.number = 0
         self.link = "me-1"
         if opened:
-            self.feed(c.Tick())
+            self.feed(e.Tick())
             self.hear(D, m.IterationOpened("me", 7, m.TaskList(1, places, closed)))
             self.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
 
@@ -43,14 +43,14 @@ class Reader(Transcript):
     ) -> None:
         self.number += 1
         header = m.Block(self.number, task, attempt, first, count, skip, 10 * count)
-        self.feed(c.Arrived(self.link, header, "content"))
+        self.feed(e.Arrived(self.link, header, "content"))
 
     def end(self, total: int, task: int = 1, attempt: int = 1) -> None:
         self.number += 1
-        self.feed(c.Arrived(self.link, m.EndOfTask(self.number, task, attempt, total)))
+        self.feed(e.Arrived(self.link, m.EndOfTask(self.number, task, attempt, total)))
 
     def take(self, first: int, stop: int, task: int = 1, attempt: int = 1, size: int = 0) -> None:
-        self.feed(c.PartsHandedOut((c.TakenElements(task, attempt, first, stop, size),)))
+        self.feed(e.PartsHandedOut((e.TakenElements(task, attempt, first, stop, size),)))
 
     def streams(self) -> list[m.StreamGrant]:
         return [stream for grant in self.all_of(m.Grant) for stream in grant.streams]
@@ -76,7 +76,7 @@ def test_nothing_is_read_before_a_client_hears_that_it_was_let_in() -> None:
     nothing when it is asked.
     """
     reader = Reader(opened=False)
-    reader.feed(c.Tick())
+    reader.feed(e.Tick())
     reader.commands.clear()
     reader.list(5, place())
     assert reader.commands == []
@@ -98,7 +98,7 @@ def test_who_was_given_up_before_it_heard_that_it_was_let_in_joins_again(
     begun: that is not told again.
     """
     reader = Reader(opened=False, resume=b"state", reader=m.Reader(consumer))
-    reader.feed(c.Tick())
+    reader.feed(e.Tick())
     assert reader.sent(m.OpenIteration).resume == b"state"
     give_up(reader)
     ask = reader.sent(m.OpenIteration)
@@ -130,25 +130,25 @@ def test_who_is_given_up_again_and_again_keeps_its_step() -> None:
 def test_who_joins_again_in_vain_is_patient_for_no_longer_than_others() -> None:
     """A dispatcher that is silent from then on is given up after the usual time-out."""
     reader = Reader(opened=False, dispatcher_timeout=30.0)
-    reader.feed(c.Tick())
+    reader.feed(e.Tick())
     give_up(reader)
     reader.wait(29.0)
-    assert not reader.all_of(c.Finish)
+    assert not reader.all_of(e.Finish)
     reader.wait(2.0)
-    assert reader.sent(c.Finish).error == "UnavailableError"
+    assert reader.sent(e.Finish).error == "UnavailableError"
 
 
 def joined(delivered: int, finished: bool, shared: bool) -> list[str]:
     """What a client that opens an iteration in this condition says to its user."""
     reader = Reader(opened=False)
-    reader.feed(c.Tick())
+    reader.feed(e.Tick())
     opened = m.IterationOpened("me", 7, m.TaskList(1, (), False), delivered, finished, shared)
     reader.hear(D, opened)
-    assert reader.all_of(c.LogLine) == [], "a state may be loaded before anything is read"
-    reader.feed(c.Wanted())
-    texts = [note.text for note in reader.all_of(c.LogLine) if note.level == "warning"]
+    assert reader.all_of(e.LogLine) == [], "a state may be loaded before anything is read"
+    reader.feed(e.Wanted())
+    texts = [note.text for note in reader.all_of(e.LogLine) if note.level == "warning"]
     reader.hear(D, opened)
-    assert reader.all_of(c.LogLine) == []
+    assert reader.all_of(e.LogLine) == []
     return texts
 
 
@@ -186,7 +186,7 @@ def test_a_probe_is_answered() -> None:
     reader = Reader()
     reader.hear(D, m.Probe())
     assert reader.sent(m.ClientHeartbeat).client == "me"
-    reader.feed(c.CloseRequested())
+    reader.feed(e.CloseRequested())
     reader.hear(D, m.Probe())
     assert reader.all_of(m.ClientHeartbeat) == []
 
@@ -195,10 +195,10 @@ def test_a_probe_is_answered() -> None:
 def test_who_is_not_heard_ends_the_iteration(error: str) -> None:
     """With the reason, at once, and without a goodbye."""
     reader = Reader()
-    reader.feed(c.ShutOut(error, "another key or version"))
-    assert reader.sent(c.Finish) == c.Finish(error, "another key or version")
-    reader.feed(c.CloseRequested())
-    assert reader.all_of(c.Closed) == [c.Closed()]
+    reader.feed(e.ShutOut(error, "another key or version"))
+    assert reader.sent(e.Finish) == e.Finish(error, "another key or version")
+    reader.feed(e.CloseRequested())
+    assert reader.all_of(e.Closed) == [e.Closed()]
     assert reader.all_of(m.CloseIteration) == []
 
 
@@ -213,11 +213,11 @@ def test_who_is_shut_out_says_no_goodbye(when: str) -> None:
     refusal = m.RequestRefused("me", "PermissionDeniedError", "revoked")
     if when == "before":
         reader.hear(D, refusal)
-        reader.feed(c.CloseRequested())
+        reader.feed(e.CloseRequested())
     else:
-        reader.feed(c.CloseRequested())
+        reader.feed(e.CloseRequested())
         reader.hear(D, refusal)
-    assert reader.all_of(c.Closed) == [c.Closed()]
+    assert reader.all_of(e.Closed) == [e.Closed()]
     assert reader.all_of(m.CloseIteration) == []
     reader.wait(5.0)
     assert reader.commands == []
@@ -228,7 +228,7 @@ def at_the_end(alone: bool = False, free: bool = False, **profile: Any) -> Reade
     something.
     """
     reader = Reader(opened=False, **profile)
-    reader.feed(c.Tick())
+    reader.feed(e.Tick())
     lease = m.Lease(13.5, alone, free)
     reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), True), lease=lease))
     reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
@@ -290,16 +290,16 @@ def test_without_a_dispatcher_the_end_comes_with_the_lease() -> None:
     assert not reader.core.finished
     reader.wait(1.0)
     assert reader.core.finished
-    assert "what other readers held that have died is missing" in reader.all_of(c.LogLine)[-1].text
-    assert "handed out here 2 elements could not be reported" in reader.all_of(c.LogLine)[-1].text
+    assert "what other readers held that have died is missing" in reader.all_of(e.LogLine)[-1].text
+    assert "handed out here 2 elements could not be reported" in reader.all_of(e.LogLine)[-1].text
     reader = at_the_end(alone=True)
     reader.wait(1.25)
     assert reader.core.finished
-    assert reader.all_of(c.LogLine) == []
+    assert reader.all_of(e.LogLine) == []
     reader = at_the_end(dispatcher_timeout=5.0)
     reader.wait(5.25)
     assert reader.core.finished
-    assert reader.all_of(c.Finish) == [c.Finish("", "")]
+    assert reader.all_of(e.Finish) == [e.Finish("", "")]
 
 
 def test_a_stop_at_the_end_is_no_silence_of_the_dispatcher() -> None:
@@ -319,7 +319,7 @@ def test_each_worker_gets_one_link() -> None:
     """Tasks at the same address share a link; a task between two hosts needs none."""
     reader = Reader(place(1), place(2), place(3, worker=""), place(4, worker="x"))
     reader.wait(1.0)
-    assert {command.peer for command in reader.commands if isinstance(command, c.Send)} == {
+    assert {command.peer for command in reader.commands if isinstance(command, e.Send)} == {
         D,
         "w",
         "x",
@@ -335,14 +335,14 @@ def test_a_refusal_is_raised_at_the_users_call() -> None:
     reader.hear(D, m.RequestRefused("other", "NotFoundError", "text"))
     assert not reader.commands
     reader.hear(D, m.RequestRefused("me", "NotFoundError", "text"))
-    assert reader.sent(c.Finish) == c.Finish("NotFoundError", "text")
+    assert reader.sent(e.Finish) == e.Finish("NotFoundError", "text")
 
 
 def test_a_pipelines_failure_comes_with_the_refusal() -> None:
     """All that a worker said of it reaches the training loop."""
     reader = Reader()
     reader.hear(D, m.RequestRefused("me", "PipelineError", "text", b"all of it"))
-    assert reader.sent(c.Finish) == c.Finish("PipelineError", "text", b"all of it")
+    assert reader.sent(e.Finish) == e.Finish("PipelineError", "text", b"all of it")
 
 
 # --- elements
@@ -354,7 +354,7 @@ def test_a_block_is_delivered_and_its_credit_comes_back() -> None:
     """
     reader = Reader(place())
     reader.block(0)
-    assert reader.sent(c.Deliver).skip == 0
+    assert reader.sent(e.Deliver).skip == 0
     reader.take(0, 1)
     assert reader.streams() == []
     reader.take(1, 2, size=20)
@@ -368,7 +368,7 @@ def test_a_block_that_came_before_is_dropped() -> None:
     reader.block(0)
     assert reader.commands == []
     reader.block(2, skip=1)
-    assert reader.sent(c.Deliver).skip == 1
+    assert reader.sent(e.Deliver).skip == 1
 
 
 def test_blocks_of_other_attempts_and_tasks_are_dropped() -> None:
@@ -377,7 +377,7 @@ def test_blocks_of_other_attempts_and_tasks_are_dropped() -> None:
     reader.block(0, attempt=1)
     reader.block(0, attempt=3)
     reader.block(0, task=9)
-    assert reader.all_of(c.Deliver) == []
+    assert reader.all_of(e.Deliver) == []
 
 
 def test_a_message_out_of_order_is_not_looked_at() -> None:
@@ -385,7 +385,7 @@ def test_a_message_out_of_order_is_not_looked_at() -> None:
     reader = Reader(place())
     reader.number = 5
     reader.block(0)
-    assert reader.all_of(c.Deliver) == []
+    assert reader.all_of(e.Deliver) == []
 
 
 def test_deliveries_are_reported_until_they_are_counted() -> None:
@@ -443,14 +443,14 @@ def test_a_block_beyond_the_grant_breaks_its_link() -> None:
     reader = Reader(place())
     reader.block(0, 8)
     reader.block(8, 1)
-    assert reader.all_of(c.Deliver) == []
-    assert "more than was granted" in reader.sent(c.LogLine).text
-    assert reader.sent(c.DisconnectLink).link == "me-1"
+    assert reader.all_of(e.Deliver) == []
+    assert "more than was granted" in reader.sent(e.LogLine).text
+    assert reader.sent(e.DisconnectLink).link == "me-1"
     reader.take(0, 8, size=80)
     reopen(reader, 2)
     assert reader.streams()[-1].elements == 8 + 16
     reader.block(8, 1)
-    assert reader.sent(c.Deliver).header.first == 8
+    assert reader.sent(e.Deliver).header.first == 8
     assert reader.core.reading.tasks[1].window.breaches == 0
 
 
@@ -459,12 +459,12 @@ def test_a_single_block_may_be_larger_than_any_window() -> None:
     comes again on a new link.
     """
     reader = Reader(place())
-    reader.feed(c.LinkBroken("me-1", "reset"))
+    reader.feed(e.LinkBroken("me-1", "reset"))
     reopen(reader, 2)
     reader.block(0, 1000)
-    assert reader.sent(c.Deliver).header.count == 1000
+    assert reader.sent(e.Deliver).header.count == 1000
     reader.block(1000, 1)
-    assert reader.all_of(c.Deliver) == []
+    assert reader.all_of(e.Deliver) == []
 
 
 def test_the_window_of_a_new_host_is_its_own() -> None:
@@ -475,7 +475,7 @@ def test_the_window_of_a_new_host_is_its_own() -> None:
     reader.block(0, 1000)
     reader.list(2, place(attempt=2))
     reader.block(1000, 8, attempt=2)
-    assert reader.sent(c.Deliver).header.first == 1000
+    assert reader.sent(e.Deliver).header.first == 1000
 
 
 def test_a_worker_that_goes_on_sending_too_much_ends_the_iteration() -> None:
@@ -486,11 +486,11 @@ def test_a_worker_that_goes_on_sending_too_much_ends_the_iteration() -> None:
     reader.block(0, 8)
     for number in (2, 3):
         reader.block(8, 1)
-        assert reader.all_of(c.Finish) == []
+        assert reader.all_of(e.Finish) == []
         reopen(reader, number)
     reader.block(8, 1)
-    assert reader.sent(c.Finish).error == "DataLossError"
-    assert "w goes on sending more than it may" in reader.sent(c.Finish).text
+    assert reader.sent(e.Finish).error == "DataLossError"
+    assert "w goes on sending more than it may" in reader.sent(e.Finish).text
 
 
 # --- tasks move
@@ -505,7 +505,7 @@ def test_a_fenced_task_is_left_at_once() -> None:
     reader.hear(D, m.RequestHoldings("me", 1, 2))
     assert reader.sent(m.HoldingsReported) == m.HoldingsReported("me", 1, 2, ((0, 2),))
     reader.block(2)
-    assert reader.all_of(c.Deliver) == []
+    assert reader.all_of(e.Deliver) == []
 
 
 def test_elements_of_an_old_attempt_are_handed_out_and_reported() -> None:
@@ -541,7 +541,7 @@ def test_a_task_that_left_the_list_is_remembered() -> None:
     reader.block(0)
     reader.list(2)
     reader.block(2)
-    assert reader.all_of(c.Deliver) == []
+    assert reader.all_of(e.Deliver) == []
     reader.hear(D, m.RequestHoldings("me", 1, 2))
     assert reader.sent(m.HoldingsReported).ranges == ((0, 2),)
 
@@ -578,9 +578,9 @@ def test_the_end_comes_when_everything_was_taken() -> None:
     reader = Reader(place(), closed=True)
     reader.block(0)
     reader.end(2)
-    assert reader.all_of(c.Finish) == []
+    assert reader.all_of(e.Finish) == []
     reader.take(0, 2, size=20)
-    assert reader.sent(c.Finish) == c.Finish()
+    assert reader.sent(e.Finish) == e.Finish()
     assert reader.sent(m.CloseLink) == m.CloseLink("me-1")
     assert reader.sent(m.CloseIteration) == m.CloseIteration("me", 1, {1: ((0, 2),)})
 
@@ -625,9 +625,9 @@ def test_the_goodbye_is_repeated_until_it_is_heard() -> None:
     reader.hear(D, m.IterationClosed("me"))
     reader.wait(2.0)
     assert reader.commands == []
-    reader.feed(c.CloseRequested())
-    assert reader.commands == [c.Closed()]
-    reader.feed(c.CloseRequested())
+    reader.feed(e.CloseRequested())
+    assert reader.commands == [e.Closed()]
+    reader.feed(e.CloseRequested())
     assert reader.commands == []
 
 
@@ -638,23 +638,23 @@ def test_closing_early_says_goodbye_without_an_end() -> None:
     reader = Reader(place())
     reader.block(0, 4)
     reader.take(0, 1)
-    reader.feed(c.CloseRequested())
-    assert reader.all_of(c.Finish) == []
+    reader.feed(e.CloseRequested())
+    assert reader.all_of(e.Finish) == []
     assert reader.sent(m.CloseIteration).delivered == {1: ((0, 1),)}
     reader.block(4)
-    assert reader.all_of(c.Deliver) == []
+    assert reader.all_of(e.Deliver) == []
     reader.hear(D, m.IterationClosed("me"))
-    assert reader.commands == [c.Closed()]
+    assert reader.commands == [e.Closed()]
 
 
 def test_closing_does_not_wait_for_a_silent_dispatcher() -> None:
     """After two seconds without an answer the goodbye is given up."""
     reader = Reader(place())
-    reader.feed(c.CloseRequested())
+    reader.feed(e.CloseRequested())
     reader.wait(1.5)
-    assert reader.all_of(c.Closed) == []
+    assert reader.all_of(e.Closed) == []
     reader.wait(1.0)
-    assert reader.sent(c.Closed)
+    assert reader.sent(e.Closed)
     reader.wait(1.0)
     assert reader.commands == []
 
@@ -666,12 +666,12 @@ def test_a_last_report_is_told_for_as_long_as_it_takes() -> None:
     reader = Reader(place())
     reader.block(0, 3)
     reader.take(0, 3)
-    reader.feed(c.CloseRequested())
+    reader.feed(e.CloseRequested())
     reader.wait(100.0)
-    assert reader.all_of(c.Closed) == []
+    assert reader.all_of(e.Closed) == []
     assert reader.all_of(m.CloseIteration)[-1].delivered == {1: ((0, 3),)}
     reader.wait(210.0)
-    assert reader.all_of(c.Closed) == [c.Closed()]
+    assert reader.all_of(e.Closed) == [e.Closed()]
 
 
 def test_closing_after_the_end_waits_for_the_goodbye() -> None:
@@ -679,17 +679,17 @@ def test_closing_after_the_end_waits_for_the_goodbye() -> None:
     ends when that is so.
     """
     reader = Reader(closed=True)
-    reader.feed(c.CloseRequested())
+    reader.feed(e.CloseRequested())
     assert reader.commands == []
     reader.hear(D, m.IterationClosed("me"))
-    assert reader.commands == [c.Closed()]
+    assert reader.commands == [e.Closed()]
 
 
 def test_a_client_that_never_spoke_closes_at_once() -> None:
     """Nobody knows it, so nobody needs to hear of its end."""
     reader = Reader(opened=False)
-    reader.feed(c.CloseRequested())
-    assert reader.commands == [c.Closed()]
+    reader.feed(e.CloseRequested())
+    assert reader.commands == [e.Closed()]
 
 
 # --- silence
@@ -701,9 +701,9 @@ def test_a_silent_dispatcher_is_told_of_and_then_given_up() -> None:
     """
     reader = Reader(opened=False, dispatcher_timeout=30.0)
     reader.wait(12.0)
-    assert "no answer from the dispatcher at tcp://d:1" in reader.all_of(c.LogLine)[0].text
+    assert "no answer from the dispatcher at tcp://d:1" in reader.all_of(e.LogLine)[0].text
     reader.wait(20.0)
-    assert reader.sent(c.Finish).error == "UnavailableError"
+    assert reader.sent(e.Finish).error == "UnavailableError"
 
 
 def test_waiting_is_explained() -> None:
@@ -715,7 +715,7 @@ def test_waiting_is_explained() -> None:
         for _ in range(24):
             reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
             reader.wait(0.5)
-            texts += [note.text for note in reader.all_of(c.LogLine) if note.level == "warning"]
+            texts += [note.text for note in reader.all_of(e.LogLine) if note.level == "warning"]
         return texts[0]
 
     assert "no worker has registered" in said()
@@ -729,7 +729,7 @@ def test_who_has_gone_on_from_a_state_waits_for_nobodys_state() -> None:
         m.CHECKPOINT_VERSION, JOB, "print", 0, 11, 0, m.Reader(1), "me", (), (), ()
     )
     reader = Reader(opened=False, reader=m.Reader(1), resume=m.encode_checkpoint(state))
-    reader.feed(c.Tick())
+    reader.feed(e.Tick())
     reader.hear(D, m.ResumeAwaited("me", "the state of consumer 0"))
     plan = m.Plan((m.View(0, ((1, 0),)),), 8, {})
     reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), False, plan)))
@@ -737,7 +737,7 @@ def test_who_has_gone_on_from_a_state_waits_for_nobodys_state() -> None:
     for _ in range(24):
         reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
         reader.wait(0.5)
-        texts += [note.text for note in reader.all_of(c.LogLine)]
+        texts += [note.text for note in reader.all_of(e.LogLine)]
     assert [text.partition(" s, ")[2] for text in texts[:1]] == ["from w"]
 
 
@@ -749,7 +749,7 @@ def test_an_open_list_of_ended_tasks_waits_for_the_end() -> None:
     for _ in range(24):
         reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
         reader.wait(0.5)
-        texts += [note.text for note in reader.all_of(c.LogLine) if note.level == "warning"]
+        texts += [note.text for note in reader.all_of(e.LogLine) if note.level == "warning"]
     assert "the end of the iteration" in texts[0]
 
 
@@ -760,16 +760,16 @@ def test_a_worker_that_can_never_send_to_us_ends_the_job() -> None:
     reader = Reader(place())
     reader.hear("w", m.LinkRefused("me-1", "ResourceExhaustedError", "no port"))
     reader.hear("w", m.LinkRefused("you-1", "InvalidArgumentError", "over ipc only"))
-    assert reader.all_of(c.Finish) == []
+    assert reader.all_of(e.Finish) == []
     reader.hear("w", m.LinkRefused("me-1", "InvalidArgumentError", "over ipc only"))
-    assert reader.sent(c.Finish) == c.Finish("NotFoundError", "over ipc only")
+    assert reader.sent(e.Finish) == e.Finish("NotFoundError", "over ipc only")
 
 
 def test_a_worker_that_does_not_let_us_in_any_more_ends_the_job() -> None:
     """Its elements would not come, and nobody else would say why."""
     reader = Reader(place())
     reader.hear("w", m.LinkRefused("me-1", "PermissionDeniedError", "not let in any more"))
-    assert reader.sent(c.Finish) == c.Finish("PermissionDeniedError", "not let in any more")
+    assert reader.sent(e.Finish) == e.Finish("PermissionDeniedError", "not let in any more")
 
 
 def test_a_worker_without_a_port_is_not_waited_for_forever() -> None:
@@ -788,7 +788,7 @@ def test_a_worker_without_a_port_is_not_waited_for_forever() -> None:
         if reader.core.finished:
             break
     assert 0 <= second - 25 - LINK_PATIENCE <= 1
-    finish = reader.sent(c.Finish)
+    finish = reader.sent(e.Finish)
     assert finish.error == "ResourceExhaustedError"
     assert "x has refused a link for 30 s: give it more" in finish.text
 
@@ -817,7 +817,7 @@ def test_a_broken_link_is_replaced() -> None:
     reader = Reader(place())
     reader.block(0)
     reader.now = 5.0
-    reader.feed(c.LinkBroken("me-1", "reset"))
+    reader.feed(e.LinkBroken("me-1", "reset"))
     assert (reader.sent(m.OpenLink).replaces, reader.sent(m.OpenLink).have_through) == ("me-1", 1)
 
 
@@ -827,13 +827,13 @@ def test_a_broken_link_is_replaced() -> None:
 def numbered(step: int = 0, horizon: int = 8) -> Reader:
     """A consumer that reads task 1 alone, from a step on."""
     reader = Reader(opened=False, reader=m.Reader(0))
-    reader.feed(c.Tick())
-    reader.feed(c.Wanted())
+    reader.feed(e.Tick())
+    reader.feed(e.Wanted())
     plan = m.Plan((m.View(0, ((1, 0),)),), horizon, {})
     reader.hear(D, m.TasksChanged("me", m.TaskList(1, (place(),), False, plan)))
     assert reader.core.task_list.version == -1
     reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), False, plan), step=step))
-    assert [note.text for note in reader.all_of(c.LogLine)] == (
+    assert [note.text for note in reader.all_of(e.LogLine)] == (
         [f"consumer 0 of job 'job' goes on at step {step}, where the one before it was"]
         if step
         else []
@@ -888,7 +888,7 @@ def test_who_waits_for_another_consumer_is_told() -> None:
     notes = []
     for _ in range(12):
         reader.wait(1.0)
-        notes += [note.text for note in reader.all_of(c.LogLine)]
+        notes += [note.text for note in reader.all_of(e.LogLine)]
         reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
     assert any("for consumer 2, 3 of job job, who is not there" in text for text in notes)
 
@@ -901,7 +901,7 @@ def leased(alone: bool = False, **profile: Any) -> Reader:
     handed out the first.
     """
     reader = Reader(opened=False, **profile)
-    reader.feed(c.Tick())
+    reader.feed(e.Tick())
     tasks = m.TaskList(1, (place(),), False)
     reader.hear(D, m.IterationOpened("me", 7, tasks, lease=m.Lease(9.0, alone)))
     reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
@@ -956,18 +956,18 @@ def test_a_client_that_was_given_up_joins_again() -> None:
     give_up(reader)
     ask = reader.sent(m.OpenIteration)
     assert (ask.client, ask.iteration) == ("me.1", 7)
-    assert reader.all_of(c.DropQueued)
+    assert reader.all_of(e.DropQueued)
     assert reader.sent(m.CloseLink).link == "me-1"
-    assert "3 elements that it held go to others; so do 1 that" in reader.sent(c.LogLine).text
+    assert "3 elements that it held go to others; so do 1 that" in reader.sent(e.LogLine).text
     reader.hear(
         D, m.IterationOpened("me.1", 7, m.TaskList(2, (place(),), False), 9, lease=m.Lease(9.0))
     )
     assert reader.sent(m.OpenLink).client == "me.1"
-    assert not reader.all_of(c.LogLine)
+    assert not reader.all_of(e.LogLine)
     reader.hear("w", m.LinkOpened("me.1-1", "tcp://x", "secret"))
     reader.link, reader.number = "me.1-1", 0
     reader.block(4)
-    assert reader.sent(c.Deliver).header.first == 4
+    assert reader.sent(e.Deliver).header.first == 4
     reader.wait(1.0)
     assert reader.sent(m.ClientHeartbeat).delivered == {}
 
@@ -994,7 +994,7 @@ def test_a_client_that_finds_nothing_to_join_ends() -> None:
     reader = leased()
     give_up(reader)
     reader.hear(D, m.RequestRefused("me.1", "NotFoundError", "Unknown iteration client id me.1"))
-    assert reader.sent(c.Finish).error == "NotFoundError"
+    assert reader.sent(e.Finish).error == "NotFoundError"
 
 
 def test_a_consumer_that_was_given_up_asks_for_its_place() -> None:
@@ -1008,11 +1008,11 @@ def test_a_consumer_that_was_given_up_asks_for_its_place() -> None:
     assert not consumer.core.lease.holds(consumer.now)
     give_up(consumer)
     consumer.wait(SETTLE)
-    assert consumer.all_of(c.DropQueued)
+    assert consumer.all_of(e.DropQueued)
     ask = consumer.all_of(m.OpenIteration)[0]
     assert (ask.client, ask.iteration, ask.step, ask.former) == ("me.1", 7, 7, "me")
     assert any(
-        "It goes on where its training loop is" in note.text for note in consumer.all_of(c.LogLine)
+        "It goes on where its training loop is" in note.text for note in consumer.all_of(e.LogLine)
     )
 
 
@@ -1025,7 +1025,7 @@ def test_a_consumer_whose_place_was_taken_ends() -> None:
         D,
         m.RequestRefused("me.1", "FailedPreconditionError", "Consumer 1 is read by another client"),
     )
-    assert consumer.sent(c.Finish).error == "FailedPreconditionError"
+    assert consumer.sent(e.Finish).error == "FailedPreconditionError"
 
 
 def test_what_is_here_before_an_error_is_handed_out() -> None:
@@ -1034,7 +1034,7 @@ def test_what_is_here_before_an_error_is_handed_out() -> None:
     """
     reader = leased()
     reader.hear(D, m.RequestRefused("me", "UnavailableError", "failed"))
-    assert reader.sent(c.Finish).error == "UnavailableError"
+    assert reader.sent(e.Finish).error == "UnavailableError"
     assert reader.core.lease.holds(1e9)
 
 
@@ -1044,10 +1044,10 @@ def test_without_a_lease_nothing_is_handed_out_before_giving_up() -> None:
     """
     reader = leased(dispatcher_timeout=20.0)
     reader.wait(30.0)
-    assert reader.all_of(c.DropQueued)
-    assert reader.sent(c.Finish).error == "UnavailableError"
+    assert reader.all_of(e.DropQueued)
+    assert reader.sent(e.Finish).error == "UnavailableError"
     assert any(
-        "until it answers nothing is handed out" in note.text for note in reader.all_of(c.LogLine)
+        "until it answers nothing is handed out" in note.text for note in reader.all_of(e.LogLine)
     )
 
 
@@ -1058,8 +1058,8 @@ def test_time_in_which_we_were_stopped_is_not_silence() -> None:
     reader = leased(dispatcher_timeout=20.0)
     beat(reader)
     reader.now += 30_000.0
-    reader.feed(c.Tick())
-    assert not reader.all_of(c.Finish)
+    reader.feed(e.Tick())
+    assert not reader.all_of(e.Finish)
     assert not reader.core.lease.holds(reader.now)
     assert reader.all_of(m.ClientHeartbeat)
 
@@ -1073,8 +1073,8 @@ def test_repeats_are_counted_and_told() -> None:
     reader.block(0, 3)
     reader.list(2, place(attempt=2))
     reader.block(3, 2, attempt=1)
-    assert not reader.all_of(c.Deliver)
+    assert not reader.all_of(e.Deliver)
     reader.wait(1.0)
     assert reader.sent(m.ClientHeartbeat).repeats == 5
-    reader.feed(c.CloseRequested())
+    reader.feed(e.CloseRequested())
     assert reader.sent(m.CloseIteration).repeats == 5

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.client import events as e
 from zmqdata.core.client.leaving import LAST_REPORT, PATIENCE, REPEAT, Goodbye
 from zmqdata.core.client.tasks import Reading
 
@@ -18,7 +18,7 @@ class Leaving:
 
     def hand_out(self) -> None:
         self.reading.task(1)
-        self.reading.hand_out(c.TakenElements(1, 1, 0, 3, 0))
+        self.reading.hand_out(e.TakenElements(1, 1, 0, 3, 0))
 
     def said(self) -> list[object]:
         commands = list(self.commands)
@@ -26,9 +26,9 @@ class Leaving:
         return commands
 
 
-def goodbye(*delivered: tuple[int, int], report: int = 0) -> c.Send:
-    return c.Send(
-        c.DISPATCHER, m.CloseIteration("me", report, {1: delivered} if delivered else {}, 0, 0)
+def goodbye(*delivered: tuple[int, int], report: int = 0) -> e.Send:
+    return e.Send(
+        e.DISPATCHER, m.CloseIteration("me", report, {1: delivered} if delivered else {}, 0, 0)
     )
 
 
@@ -60,7 +60,7 @@ def test_whoever_closes_is_told_once() -> None:
             assert leaving.said() == []
             leaving.goodbye.close(0.0)
         leaving.goodbye.omit()
-        assert leaving.said() == [c.Closed()]
+        assert leaving.said() == [e.Closed()]
 
 
 def test_a_report_that_others_depend_on_has_more_time() -> None:

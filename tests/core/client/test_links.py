@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.client import events as e
 from zmqdata.core.client.links import (
     INCOMPLETE,
     SILENT,
@@ -29,7 +29,7 @@ class Ends:
         )
 
     def done(self) -> list[Any]:
-        done = [one.message if isinstance(one, c.Send) else one for one in self.commands]
+        done = [one.message if isinstance(one, e.Send) else one for one in self.commands]
         self.commands.clear()
         return done
 
@@ -40,7 +40,7 @@ class Ends:
 
     def arrive(self, *numbers: int, link: str = "me-1", now: float = 0.0) -> list[bool]:
         return [
-            self.links.count(c.Arrived(link, m.EndOfTask(number, 1, 1, 0)), now)
+            self.links.count(e.Arrived(link, m.EndOfTask(number, 1, 1, 0)), now)
             for number in numbers
         ]
 
@@ -62,7 +62,7 @@ def test_a_link_is_asked_for_until_it_is_opened() -> None:
     ends.links.opened(m.LinkOpened("me-1", "tcp://x", "secret"), 1.0)
     ends.links.opened(m.LinkOpened("me-1", "tcp://x", "secret"), 1.0)
     assert ends.done() == [
-        c.ConnectLink("me-1", "tcp://x", "secret"),
+        e.ConnectLink("me-1", "tcp://x", "secret"),
         m.Grant("me-1", 0, (STREAM,), sent=1.0),
     ]
 
@@ -150,7 +150,7 @@ def test_unwanted_links_are_closed() -> None:
     ends = Ends()
     ends.open()
     ends.links.tend([], 0.0)
-    assert ends.done() == [m.CloseLink("me-1"), c.DisconnectLink("me-1")]
+    assert ends.done() == [m.CloseLink("me-1"), e.DisconnectLink("me-1")]
     ends.links.tend(["w"], 0.0)
     ends.done()
     ends.links.tend([], 0.0)
@@ -174,7 +174,7 @@ def test_a_gap_opens_a_new_link() -> None:
     assert ends.arrive(1, 3, now=5.0) == [True, False]
     note, *rest = ends.done()
     assert "message 3 follows 1" in note.text
-    assert rest == [c.DisconnectLink("me-1"), ask("me-2", "me-1", 1)]
+    assert rest == [e.DisconnectLink("me-1"), ask("me-2", "me-1", 1)]
     assert ends.arrive(2) == [False]
 
 
@@ -185,10 +185,10 @@ def test_a_rejected_message_counts_as_unseen() -> None:
     ends = Ends()
     ends.open()
     ends.arrive(1, 2, now=5.0)
-    ends.links.reject(c.Arrived("me-1", m.EndOfTask(2, 1, 1, 0)), "too much", 5.0)
+    ends.links.reject(e.Arrived("me-1", m.EndOfTask(2, 1, 1, 0)), "too much", 5.0)
     note, *rest = ends.done()
     assert "too much" in note.text
-    assert rest == [c.DisconnectLink("me-1"), ask("me-2", "me-1", 1)]
+    assert rest == [e.DisconnectLink("me-1"), ask("me-2", "me-1", 1)]
 
 
 def test_a_broken_link_is_replaced_at_once_if_it_was_not_young() -> None:
@@ -198,11 +198,11 @@ def test_a_broken_link_is_replaced_at_once_if_it_was_not_young() -> None:
     ends = Ends()
     ends.open()
     ends.arrive(1)
-    ends.links.broken(c.LinkBroken("me-1", "reset"), 5.0)
-    assert ends.done()[1:] == [c.DisconnectLink("me-1"), ask("me-2", "me-1", 1)]
-    ends.links.broken(c.LinkBroken("me-1", "reset"), 5.0)
+    ends.links.broken(e.LinkBroken("me-1", "reset"), 5.0)
+    assert ends.done()[1:] == [e.DisconnectLink("me-1"), ask("me-2", "me-1", 1)]
+    ends.links.broken(e.LinkBroken("me-1", "reset"), 5.0)
     assert ends.done() == []
-    ends.links.broken(c.LinkBroken("me-2", "reset"), 5.1)
+    ends.links.broken(e.LinkBroken("me-2", "reset"), 5.1)
     assert ends.done()[1:] == []
     ends.links.tick(6.1)
     assert ends.done() == [ask("me-3", "me-1", 1)]
@@ -213,7 +213,7 @@ def test_a_link_unknown_to_the_worker_is_replaced() -> None:
     ends = Ends()
     ends.open()
     ends.links.refused(m.LinkRefused("me-1", "NotFoundError", "no such link"), 2.0)
-    assert ends.done()[1:] == [c.DisconnectLink("me-1"), ask("me-2", "me-1", 0)]
+    assert ends.done()[1:] == [e.DisconnectLink("me-1"), ask("me-2", "me-1", 0)]
     ends.links.refused(m.LinkRefused("me-1", "NotFoundError", "no such link"), 2.0)
     assert ends.done() == []
 
@@ -255,7 +255,7 @@ def test_what_is_refused_for_long_is_known() -> None:
     assert ends.links.refused_for(0.0, 9.0) is None
     for now in (1.0, 2.0, 3.0, 8.0, 11.5):
         ends.links.refused(m.LinkRefused("me-1", "ResourceExhaustedError", "no port"), now)
-    assert len([one for one in ends.done() if isinstance(one, c.LogLine)]) == 2
+    assert len([one for one in ends.done() if isinstance(one, e.LogLine)]) == 2
     found = ends.links.refused_for(10.0, 11.5)
     assert found is not None
     assert (found.address, found.reason) == ("w", "no port")
@@ -306,7 +306,7 @@ def test_a_worker_without_a_word_is_out_of_reach() -> None:
     assert ends.links.unreached(SILENT) == ("w",)
     ends.links.reported(m.LinkReported("me-1", 0), SILENT)
     assert ends.links.unreached(SILENT + 1) == ()
-    ends.links.broken(c.LinkBroken("me-1", "cut"), SILENT + 2)
+    ends.links.broken(e.LinkBroken("me-1", "cut"), SILENT + 2)
     ends.links.refused(m.LinkRefused("me-2", "ResourceExhaustedError", "full"), SILENT + 5)
     assert ends.links.unreached(2 * SILENT + 4) == ()
     ends.links.forgive(10.0)
@@ -341,14 +341,14 @@ def test_a_worker_is_told_that_its_memory_is_mapped() -> None:
     ends.done()
     ends.links.opened(m.LinkOpened("me-1", "ipc://x", "secret", memory), 0.0)
     assert ends.done() == [
-        c.ConnectLink("me-1", "ipc://x", "secret", memory),
+        e.ConnectLink("me-1", "ipc://x", "secret", memory),
         m.Grant("me-1", 0, (STREAM,)),
     ]
-    ends.links.mapped(c.MemoryMapped("me-1"), 0.1)
+    ends.links.mapped(e.MemoryMapped("me-1"), 0.1)
     assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True, sent=0.1)]
     ends.links.grant("w", STREAM)
     assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True)]
-    ends.links.broken(c.LinkBroken("me-1", "gone"), 5.0)
-    ends.links.mapped(c.MemoryMapped("me-1"), 5.0)
+    ends.links.broken(e.LinkBroken("me-1", "gone"), 5.0)
+    ends.links.mapped(e.MemoryMapped("me-1"), 5.0)
     ends.links.opened(m.LinkOpened("me-2", "ipc://x", "secret", memory), 5.0)
     assert ends.done()[-1] == m.Grant("me-2", 0, (STREAM,), sent=5.0)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.client import events as e
 from zmqdata.core.client.notices import Notices
 from zmqdata.core.client.tasks import Reading
 
@@ -23,7 +23,7 @@ class Listener:
         self.reading = Reading(None, self._take)
 
     def _take(self, command: object) -> None:
-        assert isinstance(command, c.LogLine)
+        assert isinstance(command, e.LogLine)
         self.said.append((command.level, command.text))
 
     def complain(
@@ -68,7 +68,7 @@ def test_each_element_that_is_left_out_is_noted_once() -> None:
     one, other = (m.LeftOutElement(1, number, "map(f)", "died", (0, 4)) for number in (7, 8))
     for left_out in ((one,), (one, other), (one, other)):
         telling.tell_poison(m.TaskList(1, (), False, left_out=left_out))
-    assert noted == [c.NoteLeftOut(one), c.NoteLeftOut(other)]
+    assert noted == [e.NoteLeftOut(one), e.NoteLeftOut(other)]
 
 
 def test_a_successor_is_told_where_it_goes_on() -> None:
@@ -219,7 +219,7 @@ def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str)
     telling.left_out[1] = missing
     telling.tell_left_out()
     note = said[-1]
-    assert isinstance(note, c.LogLine)
+    assert isinstance(note, e.LogLine)
     assert f"is over without {missing} elements" in note.text
     assert who in note.text
     assert "as the job (on_poison='skip')" in note.text

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.client import events as e
 from zmqdata.core.client.tasks import Reading
 from zmqdata.core.credit import FIRST_ELEMENTS
 from zmqdata.core.ranges import RangeSet
@@ -36,7 +36,7 @@ class Client:
     def take(
         self, task: int, first: int, stop: int, size: int = 0, attempt: int = 1
     ) -> m.StreamGrant | None:
-        grants = self.reading.hand_out(c.TakenElements(task, attempt, first, stop, size))
+        grants = self.reading.hand_out(e.TakenElements(task, attempt, first, stop, size))
         return grants["w"][0] if "w" in grants else None
 
 

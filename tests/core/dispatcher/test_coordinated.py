@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.core.dispatcher.state.state import DispatcherState
@@ -208,7 +208,7 @@ def test_a_living_consumer_keeps_its_place() -> None:
     desk.beat("l", steps=3)
     desk.now += 1.0
     desk.open("m", 1)
-    assert desk.sent(c.Send) == c.Send("l", m.Probe())
+    assert desk.sent(e.Send) == e.Send("l", m.Probe())
     desk.now += 0.5
     desk.beat("l", steps=3)
     desk.now += 0.5
@@ -237,7 +237,7 @@ def test_a_consumer_without_a_connection_gives_way() -> None:
     desk = started()
     desk.beat("l", steps=3)
     desk.open("m", 1)
-    desk.feed(c.Unreachable("l"))
+    desk.feed(e.Unreachable("l"))
     desk.now += 1.0
     desk.open("m", 1)
     assert desk.all_of(m.IterationOpened) == []

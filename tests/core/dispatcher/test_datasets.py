@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.datasets import UNUSED_AT_LEAST, Datasets
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.elements.specs import TensorSpec, encode_spec
@@ -42,7 +42,7 @@ class Shelf:
         return set(self.out.state.datasets)
 
     def done(self) -> list[Any]:
-        return [one.message if isinstance(one, c.Send) else one for one in self.out.drain()]
+        return [one.message if isinstance(one, e.Send) else one for one in self.out.drain()]
 
     def only(self, kind: type[Any]) -> Any:
         (found,) = (one for one in self.done() if isinstance(one, kind))
@@ -72,7 +72,7 @@ def test_a_dataset_is_stored_once() -> None:
     assert shelf.only(m.DatasetRegistered).dataset_id == "dataset"
     shelf.register(None, digest=digest(1))
     done = shelf.done()
-    assert [type(one) for one in done] == [c.StorePipeline, c.Commit, m.DatasetRegistered]
+    assert [type(one) for one in done] == [e.StorePipeline, e.Commit, m.DatasetRegistered]
     assert done[2].dataset_id == str(shelf.out.state.next_dataset - 1)
 
 
@@ -92,7 +92,7 @@ def test_other_content_under_a_known_id_is_not_taken_in_silence() -> None:
     shelf = Shelf()
     shelf.register("dataset", digest=digest(1), fingerprint="other")
     found = shelf.done()
-    assert [one.text for one in found if isinstance(one, c.LogLine)] == [
+    assert [one.text for one in found if isinstance(one, e.LogLine)] == [
         "dataset dataset is registered again with other content, which is not taken: the first one "
         "stays"
     ]
@@ -158,7 +158,7 @@ def test_a_dataset_is_registered_when_its_parts_are_here() -> None:
     assert shelf.done() == [m.RequestPart("request", digest(21), 4)]
     shelf.datasets.parts.found([digest(21)], {})
     shelf.register(None, digest=digest(1), parts=parts)
-    assert [type(one) for one in shelf.done()] == [c.StorePipeline, c.Commit, m.DatasetRegistered]
+    assert [type(one) for one in shelf.done()] == [e.StorePipeline, e.Commit, m.DatasetRegistered]
     shelf.register("dataset", digest=digest(2), parts=(m.Part(digest(22), 10),))
     assert shelf.only(m.DatasetRegistered).dataset_id == "dataset"
 
@@ -171,9 +171,9 @@ def test_a_large_pipeline_is_a_part_itself() -> None:
     shelf.datasets.parts.found([digest(1)], {})
     description = structs.replace(DESCRIPTION, digest=digest(1), parts=(m.Part(digest(1), 10),))
     shelf.datasets.register("peer", m.RegisterDataset("request", None, description, b""), 0.0)
-    assert [type(one) for one in shelf.done()] == [c.Commit, m.DatasetRegistered]
+    assert [type(one) for one in shelf.done()] == [e.Commit, m.DatasetRegistered]
     shelf.datasets.collect_unused(GC + 1)
-    assert [type(one) for one in shelf.done()] == [c.LogLine, c.Commit]
+    assert [type(one) for one in shelf.done()] == [e.LogLine, e.Commit]
 
 
 def test_a_part_s_digest_is_hexadecimal_too() -> None:
@@ -217,7 +217,7 @@ def test_a_dataset_that_nobody_uses_is_removed_with_its_pipeline() -> None:
     shelf.datasets.collect_unused(100.0 + GC)
     note, *rest = shelf.done()
     assert name in note.text
-    assert rest == [c.Commit(u.RemoveDatasetUpdate(name)), c.DropPipeline(digest(1))]
+    assert rest == [e.Commit(u.RemoveDatasetUpdate(name)), e.DropPipeline(digest(1))]
     assert (shelf.names, list(shelf.datasets.used_at)) == ({"dataset"}, ["dataset"])
 
 
@@ -275,7 +275,7 @@ def test_a_pipeline_stays_for_another_dataset() -> None:
     shelf.done()
     shelf.datasets.collect_unused(GC)
     assert name not in shelf.names
-    assert not [one for one in shelf.done() if isinstance(one, c.DropPipeline)]
+    assert not [one for one in shelf.done() if isinstance(one, e.DropPipeline)]
 
 
 def test_a_negative_time_out_keeps_datasets_for_ever() -> None:

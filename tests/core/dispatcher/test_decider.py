@@ -4,9 +4,9 @@ workers, listing files.
 
 from __future__ import annotations
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
@@ -85,9 +85,9 @@ def test_a_worker_registers_and_is_answered() -> None:
     cluster = Cluster(busy=False)
     cluster.join("w")
     assert cluster.sent(m.WorkerRegistered) == m.WorkerRegistered("w")
-    assert "joined" in cluster.sent(c.LogLine).text
+    assert "joined" in cluster.sent(e.LogLine).text
     cluster.join("w")
-    assert cluster.all_of(c.LogLine) == []
+    assert cluster.all_of(e.LogLine) == []
     cluster.beat("w")
     assert cluster.sent(m.WorkerHeartbeatAnswered).known
 
@@ -167,7 +167,7 @@ def test_a_successor_waits_until_its_predecessor_is_known_to_be_dead() -> None:
     new = m.RegisterWorker("new", "tcp://h:2", (), "3.11", "0", ())
     cluster.hear("new", new)
     assert [type(one) for one in cluster.all_of(m.Message)] == [m.Probe]
-    cluster.feed(c.Unreachable("old"))
+    cluster.feed(e.Unreachable("old"))
     cluster.wait(1.25)
     cluster.hear("new", new)
     assert cluster.all_of(m.WorkerRegistered)
@@ -188,21 +188,21 @@ def test_a_silent_worker_is_probed_and_a_disconnected_one_given_up() -> None:
     cluster.wait(5.0)
     assert cluster.all_of(m.Probe)
     assert len(cluster.core.workers) == 1
-    cluster.feed(c.Unreachable("w"))
+    cluster.feed(e.Unreachable("w"))
     cluster.wait(0.75)
     assert len(cluster.core.workers) == 1
     cluster.wait(0.5)
     assert len(cluster.core.workers) == 0
-    assert "no connection" in cluster.all_of(c.LogLine)[0].text
+    assert "no connection" in cluster.all_of(e.LogLine)[0].text
 
 
 def test_a_pause_of_the_dispatcher_is_nobodys_death() -> None:
     """Time in which the dispatcher itself stood still counts against nobody."""
     cluster = Cluster()
     cluster.wait(0.25)
-    cluster.feed(c.Unreachable("w"))
+    cluster.feed(e.Unreachable("w"))
     cluster.now += 100.0
-    cluster.feed(c.Tick())
+    cluster.feed(e.Tick())
     assert (len(cluster.core.workers), len(cluster.core.clients)) == (1, 1)
 
 
@@ -251,7 +251,7 @@ def quiet(*heard: str) -> Cluster:
     cluster.wait(0.5)
     assert cluster.all_of(m.Probe)
     for _ in range(70):
-        cluster.feed(c.Unreachable("k"))
+        cluster.feed(e.Unreachable("k"))
         cluster.hear("w", m.WorkerHeartbeat("w", (), ("k",), dict.fromkeys(heard, 0.0)))
         cluster.wait(1.0)
     return cluster
@@ -305,7 +305,7 @@ def test_pipelines_are_sent_by_the_shell() -> None:
     """The dispatcher names the stored bytes, or says that there are none."""
     cluster = Cluster()
     cluster.hear("w", m.RequestPipeline("w", "dataset"))
-    assert cluster.commands == [c.SendPipeline("w", "dataset", DIGEST)]
+    assert cluster.commands == [e.SendPipeline("w", "dataset", DIGEST)]
     cluster.hear("w", m.RequestPipeline("w", "other"))
     assert "not found" in cluster.sent(m.PipelineSent).reason
 
@@ -325,9 +325,9 @@ def test_a_pipeline_leaves_when_nobody_has_read_it_for_long() -> None:
     cluster.wait(10.0)
     cluster.hear("k", m.CloseIteration("k", 0, {}))
     cluster.wait(299.0)
-    assert cluster.all_of(c.DropPipeline) == []
+    assert cluster.all_of(e.DropPipeline) == []
     cluster.wait(2.0)
-    assert cluster.sent(c.DropPipeline) == c.DropPipeline("e" * 64)
+    assert cluster.sent(e.DropPipeline) == e.DropPipeline("e" * 64)
     assert set(cluster.core.state.datasets) == {"dataset"}
 
 
@@ -340,11 +340,11 @@ def test_a_repeated_ask_gets_the_same_splits() -> None:
     """
     cluster = Cluster()
     cluster.want(0)
-    assert isinstance(cluster.commands[0], c.Commit)
+    assert isinstance(cluster.commands[0], e.Commit)
     first = cluster.splits()
     assert first == (Split(0, 0, 1),)
     cluster.want(0)
-    assert (cluster.splits(), cluster.all_of(c.Commit)) == (first, [])
+    assert (cluster.splits(), cluster.all_of(e.Commit)) == (first, [])
     cluster.want(1)
     assert cluster.splits() == (Split(0, 1, 9),)
     cluster.want(0)
@@ -389,11 +389,11 @@ def test_files_are_listed_once_for_all_who_ask() -> None:
     """
     cluster = Cluster(FILES)
     cluster.want(0)
-    assert cluster.commands == [c.FindFiles(2000, 0, 0, FILES)]
+    assert cluster.commands == [e.FindFiles(2000, 0, 0, FILES)]
     cluster.want(0)
     assert cluster.commands == []
-    cluster.feed(c.FilesListed(2000, 0, 0, ("b.txt", "a.txt")))
-    assert cluster.all_of(c.Commit)[0].update == u.ListFilesUpdate(2000, 0, 0, ("a.txt", "b.txt"))
+    cluster.feed(e.FilesListed(2000, 0, 0, ("b.txt", "a.txt")))
+    assert cluster.all_of(e.Commit)[0].update == u.ListFilesUpdate(2000, 0, 0, ("a.txt", "b.txt"))
     assert cluster.splits() == (Split(0, 0, 1, ("a.txt",)),)
 
 
@@ -404,7 +404,7 @@ def test_missing_files_are_an_error_at_the_client() -> None:
     for error, text in (("", "no file matches"), ("disk is gone", "disk is gone")):
         cluster = Cluster(FILES)
         cluster.want(0)
-        cluster.feed(c.FilesListed(2000, 0, 0, (), error))
+        cluster.feed(e.FilesListed(2000, 0, 0, (), error))
         refused = cluster.sent(m.RequestRefused)
         assert (refused.request, refused.error) == ("k", "NotFoundError")
         assert text in refused.text
@@ -415,14 +415,14 @@ def test_missing_files_are_an_error_at_the_client() -> None:
         assert cluster.sent(m.RequestRefused) == m.RequestRefused(
             "late", "NotFoundError", refused.text
         )
-        cluster.feed(c.FilesListed(2000, 0, 0, ()))
+        cluster.feed(e.FilesListed(2000, 0, 0, ()))
         assert cluster.all_of(m.RequestRefused) == []
 
 
 def test_files_of_a_job_that_was_collected_are_nobodys() -> None:
     """A listing that comes too late changes nothing."""
     cluster = Cluster(FILES)
-    cluster.feed(c.FilesListed(9999, 0, 0, ("a",)))
+    cluster.feed(e.FilesListed(9999, 0, 0, ("a",)))
     assert cluster.commands == []
 
 
@@ -511,7 +511,7 @@ def test_a_core_goes_on_with_what_another_has_left() -> None:
     for fact in facts:
         cluster.core.state.apply(fact)
     cluster.commands = cluster.core.resume(cluster.now)
-    assert "1 workers and 1 clients are expected back" in cluster.sent(c.LogLine).text
+    assert "1 workers and 1 clients are expected back" in cluster.sent(e.LogLine).text
     cluster.join("x")
     assert cluster.commands == []
     cluster.join("w", m.TaskReport(cluster.task, 1, 0, None))

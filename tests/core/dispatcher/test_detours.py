@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.core.dispatcher.test_hosting import Hosts
-from zmqdata import commands as c
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.detours import HEARD_LATELY, Detours
 
 
@@ -14,7 +14,7 @@ class Crossing(Hosts):
         """A client misses some workers; returns what is noted."""
         detours = Detours(self.out, self.hosting)
         detours.take(self.iteration, "k", [f"tcp://{name}" for name in names], now)
-        return [one.text for one in self.out.drain() if isinstance(one, c.LogLine)]
+        return [one.text for one in self.out.drain() if isinstance(one, e.LogLine)]
 
 
 def hosts(mode: str = "DYNAMIC") -> Crossing:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.core.dispatcher.test_placement import Listed
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.liveness import Roster
 from zmqdata.core.dispatcher.placement import Placement, WorkerFacts
@@ -72,7 +72,7 @@ class Hosts:
 
     def done(self) -> list[Any]:
         self.hosting.lists.push(0.0)
-        return [one.message if isinstance(one, c.Send) else one for one in self.out.drain()]
+        return [one.message if isinstance(one, e.Send) else one for one in self.out.drain()]
 
     def messages(self, kind: type[Any]) -> list[Any]:
         return [one for one in self.done() if isinstance(one, kind)]
@@ -191,7 +191,7 @@ def test_a_fenced_task_is_hosted_when_everybody_has_answered() -> None:
     hosts.done()
     hosts.holds("k", (5, 7))
     hosts.holds("k", (0, 99))
-    assert hosts.done() == [c.Commit(u.HoldUpdate(hosts.tasks[0].task, "k", ((5, 7),)))]
+    assert hosts.done() == [e.Commit(u.HoldUpdate(hosts.tasks[0].task, "k", ((5, 7),)))]
     hosts.holds("l", (3, 4))
     definition = hosts.messages(m.HostTask)[0].definition
     assert (definition.skip, hosts.tasks[0].worker) == (((0, 4), (5, 7)), "b")
@@ -245,7 +245,7 @@ def test_holdings_that_were_delivered_need_no_new_attempt() -> None:
     hosts.done()
     hosts.hosting.forget_client("l", hosts.iteration)
     done = hosts.done()
-    assert [type(one) for one in done] == [c.Commit, m.ReleaseClient]
+    assert [type(one) for one in done] == [e.Commit, m.ReleaseClient]
     assert done[1].delivered[hosts.tasks[0].task] == ((2, 4),)
 
 
@@ -325,7 +325,7 @@ def test_a_settled_task_in_the_hands_of_a_worker_that_dies_stays_settled() -> No
     hosts.hosting.facts["a"].tasks.add(hosts.tasks[0].task)
     hosts.done()
     hosts.hosting.lose_worker("a")
-    assert hosts.done() == [c.Commit(u.RemoveWorkerUpdate("a"))]
+    assert hosts.done() == [e.Commit(u.RemoveWorkerUpdate("a"))]
 
 
 def test_nothing_is_kept_of_a_collected_iteration() -> None:

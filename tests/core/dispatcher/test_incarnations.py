@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.splits import IndexSplits, Split
 from zmqdata.testing import Transcript
@@ -51,7 +51,7 @@ class Desk(Transcript):
             self.now += 0.5
             for ask in asking:
                 ask()
-            self.feed(c.Tick())
+            self.feed(e.Tick())
 
     def refusal(self, client: str) -> m.RequestRefused | None:
         found = [one for one in self.all_of(m.RequestRefused) if one.request == client]
@@ -88,7 +88,7 @@ def test_who_does_not_come_is_named_in_the_end() -> None:
     """After consumer_timeout those who wait get an error."""
     desk = Desk()
     texts: list[str] = []
-    ways = (lambda: desk.bring("one", 1), lambda: desk.feed(c.Tick()))
+    ways = (lambda: desk.bring("one", 1), lambda: desk.feed(e.Tick()))
     while not texts and desk.now < 30.0:
         desk.now += 0.5
         for way in ways:
@@ -197,7 +197,7 @@ def test_a_job_whose_readers_are_gone_makes_way() -> None:
     desk = Desk()
     desk.hear("k", m.OpenIteration("k", JOB, 0))
     desk.bring("new")
-    desk.feed(c.Unreachable("k"))
+    desk.feed(e.Unreachable("k"))
     desk.wait(2.0)
     desk.bring("new")
     assert desk.sent(m.IterationOpened).iteration == 2001

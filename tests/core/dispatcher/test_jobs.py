@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.jobs import Jobs
 from zmqdata.core.dispatcher.liveness import Roster
@@ -41,7 +41,7 @@ class Desk:
 
     def done(self) -> list[Any]:
         self.jobs.hosting.lists.push(0.0)
-        return [one.message if isinstance(one, c.Send) else one for one in self.out.drain()]
+        return [one.message if isinstance(one, e.Send) else one for one in self.out.drain()]
 
     def only(self, kind: type[Any]) -> Any:
         (found,) = (one for one in self.done() if isinstance(one, kind))
@@ -198,11 +198,11 @@ def test_deliveries_are_written_once() -> None:
     desk.open("k")
     task = desk.task()
     desk.beat("k", {task: ((0, 3),), 1: ((0, 9),)})
-    assert desk.only(c.Commit).update == u.DeliverUpdate(task, ((0, 3),), "k")
+    assert desk.only(e.Commit).update == u.DeliverUpdate(task, ((0, 3),), "k")
     desk.beat("k", {task: ((0, 3),)})
     assert [type(one) for one in desk.done()] == [m.ClientHeartbeatAnswered]
     desk.beat("k", {task: ((0, 5),)})
-    assert desk.only(c.Commit).update == u.DeliverUpdate(task, ((3, 5),), "k")
+    assert desk.only(e.Commit).update == u.DeliverUpdate(task, ((3, 5),), "k")
 
 
 def test_the_last_delivery_settles_a_task() -> None:
@@ -297,7 +297,7 @@ def test_a_named_job_waits_for_clients() -> None:
     desk.close("l", now=1000.0)
     desk.done()
     desk.jobs.collect_unused(1000.0 + GC)
-    assert "collected" in desk.only(c.LogLine).text
+    assert "collected" in desk.only(e.LogLine).text
     assert (desk.out.state.jobs, desk.jobs.unused_since) == ({}, {})
 
 
@@ -405,7 +405,7 @@ def test_the_only_client_of_an_anonymous_job_is_not_waited_for_without_a_connect
     assert desk.out.state.iterations[2000].clients == {"k"}
     desk.done()
     desk.jobs.expire(20.0 + GONE, TIMEOUT)
-    assert f"client {m.shown_name('k')} of job job is gone" in desk.only(c.LogLine).text
+    assert f"client {m.shown_name('k')} of job job is gone" in desk.only(e.LogLine).text
     assert desk.out.state.jobs == {}
     desk.beat("k", now=100.0)
     assert desk.only(m.RequestRefused).error == "NotFoundError"
@@ -568,7 +568,7 @@ def test_repeats_are_written_when_they_grow() -> None:
     for repeats, written in ((0, False), (3, True), (3, False), (2, False), (5, True)):
         desk.done()
         desk.jobs.heartbeat("k", m.ClientHeartbeat("k", 0, 0, {}, repeats=repeats), 0.0)
-        assert any(isinstance(one, c.Commit) for one in desk.done()) == written
+        assert any(isinstance(one, e.Commit) for one in desk.done()) == written
     assert desk.out.state.iterations[2000].tally.repeats == {"k": 5}
 
 

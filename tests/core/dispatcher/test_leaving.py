@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.leaving import FEW, Departures
 from zmqdata.core.dispatcher.liveness import Roster
 from zmqdata.core.dispatcher.state.outbox import Outbox
@@ -33,7 +33,7 @@ class Room:
         return self.told()
 
     def told(self) -> list[tuple[str, m.Message]]:
-        return [(one.peer, one.message) for one in self.out.drain() if isinstance(one, c.Send)]
+        return [(one.peer, one.message) for one in self.out.drain() if isinstance(one, e.Send)]
 
     def tick(self) -> list[tuple[str, m.Message]]:
         self.endings.tick({7: self.iteration})

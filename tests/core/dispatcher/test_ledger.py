@@ -4,9 +4,9 @@ counts.
 
 from __future__ import annotations
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.ledger import PATIENCE
 from zmqdata.splits import IndexSplits, Split
@@ -57,7 +57,7 @@ class Pair(Transcript):
         return [
             (command.peer, command.message.splits)
             for command in self.commands
-            if isinstance(command, c.Send) and isinstance(command.message, m.SplitsAssigned)
+            if isinstance(command, e.Send) and isinstance(command.message, m.SplitsAssigned)
         ]
 
 
@@ -70,7 +70,7 @@ def test_who_has_nothing_left_gets_what_others_have_not_started() -> None:
     assert pair.sent(m.TakeBackSplits) == m.TakeBackSplits(pair.task(A), 1, 0, 1)
     assert pair.given() == []
     pair.keep(1, 5)
-    facts = [command.update for command in pair.commands if isinstance(command, c.Commit)]
+    facts = [command.update for command in pair.commands if isinstance(command, e.Commit)]
     assert facts[0] == u.CutLedgerUpdate(pair.task(A), 0, 1, 1, 5)
     assert pair.ledger(A) == [Split(0, 1, 5)]
     assert pair.given() == [(B, (Split(0, 5, 6),))]

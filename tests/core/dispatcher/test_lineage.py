@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.lineage import StateKeeping, contradiction, definition_of
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
@@ -50,7 +50,7 @@ class Kept:
         needs = (number // 10,) if self.task.ledger else ()
         state = m.TaskState(number, b"state", needs)
         self.keeping.take(worker, m.StateTaken(worker, self.task.task, attempt, state), 0.0)
-        return c.Commit(u.TakeStateUpdate(self.task.task, state)) in self.out.drain()
+        return e.Commit(u.TakeStateUpdate(self.task.task, state)) in self.out.drain()
 
     def deliver(self, *ranges: tuple[int, int]) -> None:
         self.out.commit(u.DeliverUpdate(self.task.task, ranges))
@@ -85,13 +85,13 @@ def test_decisions_of_the_present_host_are_kept_for_the_next() -> None:
     kept.keeping.decide("w", m.ElementsDecided("w", kept.task.task, 0, 4, 0, decided), 0.0)
     assert kept.out.drain() == []
     kept.keeping.decide("w", m.ElementsDecided("w", kept.task.task, 1, 5, 0, decided), 0.0)
-    assert c.Send("w", m.DecisionsKept(kept.task.task, 1, 5, needed=0)) in kept.out.drain()
+    assert e.Send("w", m.DecisionsKept(kept.task.task, 1, 5, needed=0)) in kept.out.drain()
     assert kept.definition().decisions == decided
     kept.out.commit(u.TakeStateUpdate(kept.task.task, m.TaskState(10, b"", (1,), 1)))
     kept.deliver((0, 10))
     kept.out.drain()
     kept.keeping.decide("w", m.ElementsDecided("w", kept.task.task, 1, 6, 1, decided[1:]), 0.0)
-    assert c.Send("w", m.DecisionsKept(kept.task.task, 1, 6, needed=1)) in kept.out.drain()
+    assert e.Send("w", m.DecisionsKept(kept.task.task, 1, 6, needed=1)) in kept.out.drain()
 
 
 def test_copies_are_not_continued() -> None:

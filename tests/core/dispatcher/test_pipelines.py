@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher import pipelines
 from zmqdata.core.dispatcher.pipelines import ABANDONED_AFTER, UNUSED_FOR, Parts
 from zmqdata.core.dispatcher.state.outbox import Outbox
@@ -24,7 +24,7 @@ class Shelf:
         self.parts = Parts(self.out)
 
     def done(self) -> list[Any]:
-        return [one.message if isinstance(one, c.Send) else one for one in self.out.drain()]
+        return [one.message if isinstance(one, e.Send) else one for one in self.out.drain()]
 
     def store(
         self, offset: int, content: bytes = b"12345", size: int = 10, **others: Any
@@ -36,7 +36,7 @@ class Shelf:
         return self.done()
 
     def kept(self, have: int, now: float = 0.0, **fields: Any) -> list[Any]:
-        self.parts.kept(c.PieceKept(fields.pop("digest", ONE), have, **fields), now)
+        self.parts.kept(e.PieceKept(fields.pop("digest", ONE), have, **fields), now)
         return self.done()
 
 
@@ -45,8 +45,8 @@ def test_pieces_are_written_in_their_order() -> None:
     it is.
     """
     shelf = Shelf()
-    assert shelf.store(0) == [c.KeepPiece(ONE, 10, 0, b"12345")]
-    assert shelf.store(5) == [c.KeepPiece(ONE, 10, 5, b"12345")]
+    assert shelf.store(0) == [e.KeepPiece(ONE, 10, 0, b"12345")]
+    assert shelf.store(5) == [e.KeepPiece(ONE, 10, 5, b"12345")]
     assert shelf.kept(5) == [m.PieceStored("r-k", ONE, 5)]
     assert shelf.kept(10) == [m.PieceStored("r-k", ONE, 10)]
     assert shelf.parts.missing([m.Part(ONE, 10)]) is None
@@ -74,9 +74,9 @@ def test_only_so_many_parts_are_sent_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     assert refusal.error == "ResourceExhaustedError"
     shelf.parts.ask_for("k", "r", m.Part(TWO, 10), 0.0)
     assert [one.error for one in shelf.done()] == ["ResourceExhaustedError"]
-    assert shelf.store(5) == [c.KeepPiece(ONE, 10, 5, b"12345")]
+    assert shelf.store(5) == [e.KeepPiece(ONE, 10, 5, b"12345")]
     shelf.kept(10)
-    assert shelf.store(0, digest=TWO) == [c.KeepPiece(TWO, 10, 0, b"12345")]
+    assert shelf.store(0, digest=TWO) == [e.KeepPiece(TWO, 10, 0, b"12345")]
 
 
 def test_two_clients_send_one_part_together() -> None:
@@ -97,7 +97,7 @@ def test_an_upload_goes_on_where_it_ended() -> None:
     shelf.parts.found([TWO], {ONE: 5})
     shelf.parts.ask_for("k", "r", m.Part(ONE, 10), 0.0)
     assert shelf.done() == [m.RequestPart("r", ONE, 5)]
-    assert shelf.store(5) == [c.KeepPiece(ONE, 10, 5, b"12345")]
+    assert shelf.store(5) == [e.KeepPiece(ONE, 10, 5, b"12345")]
     assert shelf.parts.missing([m.Part(TWO, 3), m.Part(ONE, 10)]) == m.Part(ONE, 10)
 
 
@@ -108,7 +108,7 @@ def test_a_part_with_other_bytes_begins_anew() -> None:
     note, told = shelf.kept(0, broken=True)
     assert "other bytes" in note.text
     assert told == m.PieceStored("r-k", ONE, 0)
-    assert shelf.store(0) == [c.KeepPiece(ONE, 10, 0, b"12345")]
+    assert shelf.store(0) == [e.KeepPiece(ONE, 10, 0, b"12345")]
 
 
 def test_a_full_disk_is_told_to_all_who_send() -> None:
@@ -120,12 +120,12 @@ def test_a_full_disk_is_told_to_all_who_send() -> None:
     shelf.store(0, peer="l")
     note, one, other, drop = shelf.kept(0, error="No space left on device: /disk")
     assert note.level == "error"
-    assert (one.request, other.request, drop) == ("r-k", "r-l", c.DropPipeline(ONE))
+    assert (one.request, other.request, drop) == ("r-k", "r-l", e.DropPipeline(ONE))
     assert one.error == "ResourceExhaustedError"
     assert "No space left on device: /disk" in one.text
     assert "--work-dir" in one.text
     assert shelf.kept(5) == []
-    assert shelf.store(0) == [c.KeepPiece(ONE, 10, 0, b"12345")]
+    assert shelf.store(0) == [e.KeepPiece(ONE, 10, 0, b"12345")]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_workers_get_pieces_of_whole_parts_only() -> None:
     shelf.parts.request_piece("w", m.RequestPiece("w", ONE, 5), 0.0)
     shelf.parts.request_piece("w", m.RequestPiece("w", TWO, 0), 0.0)
     send, lost = shelf.done()
-    assert send == c.SendPiece("w", ONE, 5)
+    assert send == e.SendPiece("w", ONE, 5)
     assert (lost.content, "lost a part" in lost.reason) == (b"", True)
     shelf.parts.lost(ONE)
     assert shelf.parts.missing([m.Part(ONE, 10)]) is not None
@@ -180,13 +180,13 @@ def test_parts_leave_long_after_their_last_dataset() -> None:
     for now in (0.0, UNUSED_FOR - 1):
         shelf.done()
         shelf.parts.collect_unused(now, UNUSED_FOR)
-    assert shelf.done() == [c.DropPipeline("3" * 64)]
+    assert shelf.done() == [e.DropPipeline("3" * 64)]
     assert ABANDONED_AFTER < UNUSED_FOR
     shelf.parts.collect_unused(UNUSED_FOR, UNUSED_FOR)
-    assert shelf.done() == [c.DropPipeline(TWO)]
+    assert shelf.done() == [e.DropPipeline(TWO)]
     shelf.out.commit(u.RemoveDatasetUpdate("x"))
     shelf.done()
     for now in (UNUSED_FOR + 1, 2 * UNUSED_FOR + 1):
         shelf.parts.collect_unused(now, UNUSED_FOR)
-    assert shelf.done() == [c.DropPipeline(ONE)]
+    assert shelf.done() == [e.DropPipeline(ONE)]
     assert shelf.parts.stored == set()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.lineage import definition_of
 from zmqdata.core.dispatcher.poison import LONG, MOST_DEATHS, MOST_IN_ALL, MOST_UNEXPLAINED
@@ -320,7 +320,7 @@ def test_a_host_that_was_chosen_too_early_is_chosen_again() -> None:
     fleet = Fleet()
     task, crumb = fleet.task_of("a"), fleet.crumb("a")
     fleet.core.hosting.lose_worker("a")
-    fleet.feed(c.Tick())
+    fleet.feed(e.Tick())
     fleet.hear("k", m.HoldingsReported("k", task.task, 2, ()))
     assert (task.worker, task.attempt) == ("b", 2)
     fleet.join("a1", m.Death("a", "ended", False, ((task.task, 1),), (crumb,)))
@@ -356,13 +356,13 @@ def test_a_long_call_is_told_once() -> None:
     """
     fleet = Fleet()
     busy(fleet, "a", LONG - 1)
-    assert fleet.all_of(c.LogLine) == []
+    assert fleet.all_of(e.LogLine) == []
     busy(fleet, "a", LONG)
     assert (
-        f"Element 7 that came to {LABEL} has been worked on for 60 s" in fleet.sent(c.LogLine).text
+        f"Element 7 that came to {LABEL} has been worked on for 60 s" in fleet.sent(e.LogLine).text
     )
     busy(fleet, "a", LONG + 1)
-    assert fleet.all_of(c.LogLine) == []
+    assert fleet.all_of(e.LogLine) == []
     assert fleet.task_of("a").attempt == 1
 
 

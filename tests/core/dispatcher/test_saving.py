@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.commands import saves as s
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, DispatcherTimes
 from zmqdata.core.dispatcher.saving import RETRY, job_of
 from zmqdata.core.dispatcher.state.snapshots import updates_of
@@ -46,24 +45,24 @@ class Office:
     def feed(self, event: object) -> list[Any]:
         found = []
         for one in self.core.handle(self.now, event):
-            if isinstance(one, c.Commit):
+            if isinstance(one, e.Commit):
                 self.updates.append(one.update)
-            found.append(one.message if isinstance(one, c.Send) else one)
+            found.append(one.message if isinstance(one, e.Send) else one)
         return found
 
     def hear(self, message: m.Message, peer: str = "peer") -> list[Any]:
-        return self.feed(c.Received(peer, message))
+        return self.feed(e.Received(peer, message))
 
     def add_worker(self, name: str) -> list[Any]:
         return self.hear(m.RegisterWorker(name, f"tcp://{name}:1", (), "3.11", "0", ()), name)
 
     def tick(self, seconds: float = 0.25) -> list[Any]:
         self.now += seconds
-        return self.feed(c.Tick())
+        return self.feed(e.Tick())
 
     def start(self, ask: m.StartSave = ASK) -> list[Any]:
         self.hear(ask)
-        return self.feed(s.SavePrepared(ask.path, ask.run))
+        return self.feed(e.SavePrepared(ask.path, ask.run))
 
     @property
     def iteration(self) -> Iteration:
@@ -86,8 +85,8 @@ class Office:
 
     def publish(self) -> None:
         for number, chunk in enumerate(self.task.chunks):
-            saved = s.SaveChunk(0, number, chunk.attempt, chunk.first, chunk.stop, chunk.size)
-            self.feed(s.ChunkPublished(self.iteration.iteration, saved))
+            saved = e.SaveChunk(0, number, chunk.attempt, chunk.first, chunk.stop, chunk.size)
+            self.feed(e.ChunkPublished(self.iteration.iteration, saved))
 
 
 def of(kind: type[Any], commands: list[Any]) -> list[Any]:
@@ -104,8 +103,8 @@ def test_a_save_begins_when_its_folder_is_made() -> None:
     that it has begun.
     """
     office = Office(workers=2)
-    assert office.hear(ASK) == [s.PrepareSave("/a", "run", "AUTO", b"spec", 10)]
-    found = office.feed(s.SavePrepared("/a", "run"))
+    assert office.hear(ASK) == [e.PrepareSave("/a", "run", "AUTO", b"spec", 10)]
+    found = office.feed(e.SavePrepared("/a", "run"))
     hosted = [one.definition for one in of(m.HostTask, found)]
     assert [(one.save_path, one.stream) for one in hosted] == [("/a", 0), ("/a", 1)]
     assert {one.processing_mode for one in hosted} == {"DYNAMIC"}
@@ -124,7 +123,7 @@ def test_a_repeated_ask_does_not_begin_a_second_save() -> None:
     other = structs.replace(ASK, request="other", run="other")
     refused = only(m.RequestRefused, office.hear(other))
     assert refused.error == "AlreadyExistsError"
-    found = office.feed(s.SavePrepared("/a", "run"))
+    found = office.feed(e.SavePrepared("/a", "run"))
     assert only(m.SaveStarted, found).request == "again"
     assert office.hear(ASK) == [m.SaveStarted("request")]
     refused = only(m.RequestRefused, office.hear(other))
@@ -185,7 +184,7 @@ def test_an_unknown_dataset_is_refused() -> None:
     assert (refused.error, refused.text) == ("NotFoundError", "Dataset id other not found.")
     office.hear(ASK)
     office.core.out.commit(u.RemoveDatasetUpdate("dataset"))
-    refused = only(m.RequestRefused, office.feed(s.SavePrepared("/a", "run")))
+    refused = only(m.RequestRefused, office.feed(e.SavePrepared("/a", "run")))
     assert refused.error == "NotFoundError"
 
 
@@ -193,13 +192,13 @@ def test_a_folder_that_can_not_be_made_refuses_the_save() -> None:
     """What the file system says reaches whoever asked; nothing remains of the save."""
     office = Office()
     office.hear(ASK)
-    [refused] = office.feed(s.SavePrepared("/a", "run", "AlreadyExistsError", "already there"))
+    [refused] = office.feed(e.SavePrepared("/a", "run", "AlreadyExistsError", "already there"))
     assert (refused.request, refused.error, refused.text) == (
         "request",
         "AlreadyExistsError",
         "already there",
     )
-    assert office.hear(ASK) == [s.PrepareSave("/a", "run", "AUTO", b"spec", 10)]
+    assert office.hear(ASK) == [e.PrepareSave("/a", "run", "AUTO", b"spec", 10)]
 
 
 def test_a_chunk_counts_before_it_is_published() -> None:
@@ -211,12 +210,12 @@ def test_a_chunk_counts_before_it_is_published() -> None:
     commit, publish, acknowledged = office.written(0, 4)
     task = office.task
     assert commit.update == u.CommitChunkUpdate(task.task, 1, 0, 4, 99, b"spec")
-    assert publish == s.PublishChunk(
-        office.iteration.iteration, "/a", s.SaveChunk(0, 0, 1, 0, 4, 99)
+    assert publish == e.PublishChunk(
+        office.iteration.iteration, "/a", e.SaveChunk(0, 0, 1, 0, 4, 99)
     )
     assert acknowledged == m.ChunkCommitted(task.task, 1, 4)
     assert office.written(0, 4) == [acknowledged]
-    assert office.written(4, 6)[1].chunk == s.SaveChunk(0, 1, 1, 4, 6, 99)
+    assert office.written(4, 6)[1].chunk == e.SaveChunk(0, 1, 1, 4, 6, 99)
     assert task.delivered.ranges == ((0, 6),)
 
 
@@ -271,7 +270,7 @@ def test_the_next_host_goes_on_behind_what_counts() -> None:
     definition = only(m.HostTask, found).definition
     assert (definition.attempt, definition.stream, definition.skip) == (2, 0, ((0, 4),))
     assert [type(one) for one in office.written(4, 6, worker=host, attempt=1)] == [m.DropTask]
-    assert office.written(4, 6)[1].chunk == s.SaveChunk(0, 1, 2, 4, 6, 99)
+    assert office.written(4, 6)[1].chunk == e.SaveChunk(0, 1, 2, 4, 6, 99)
 
 
 def test_a_worker_writes_a_limited_number_of_streams() -> None:
@@ -299,18 +298,18 @@ def test_a_save_ends_when_everything_is_published() -> None:
     office.written(0, 4)
     office.ended(6)
     office.written(4, 6)
-    assert of(s.FinishSave, office.tick()) == []
+    assert of(e.FinishSave, office.tick()) == []
     office.publish()
-    finish = only(s.FinishSave, office.tick())
+    finish = only(e.FinishSave, office.tick())
     number = office.iteration.iteration
-    assert finish.chunks == (s.SaveChunk(0, 0, 1, 0, 4, 99), s.SaveChunk(0, 1, 1, 4, 6, 99))
+    assert finish.chunks == (e.SaveChunk(0, 0, 1, 0, 4, 99), e.SaveChunk(0, 1, 1, 4, 6, 99))
     assert (finish.iteration, finish.specs, finish.error) == (number, (b"spec",), "")
-    assert of(s.FinishSave, office.tick()) == []
-    office.feed(s.SaveFinished(number))
+    assert of(e.FinishSave, office.tick()) == []
+    office.feed(e.SaveFinished(number))
     assert office.updates[-1] == u.EndSaveUpdate(number)
-    office.feed(s.SaveFinished(number))
+    office.feed(e.SaveFinished(number))
     assert office.updates.count(u.EndSaveUpdate(number)) == 1
-    assert of(s.FinishSave, office.tick(RETRY)) == []
+    assert of(e.FinishSave, office.tick(RETRY)) == []
 
 
 def test_a_marker_that_can_not_be_written_is_tried_again() -> None:
@@ -318,10 +317,10 @@ def test_a_marker_that_can_not_be_written_is_tried_again() -> None:
     office = Office()
     office.start()
     office.ended(0)
-    assert of(s.FinishSave, office.tick())
-    office.feed(s.SaveFinished(office.iteration.iteration, "no space left"))
-    assert of(s.FinishSave, office.tick()) == []
-    assert of(s.FinishSave, office.tick(RETRY))
+    assert of(e.FinishSave, office.tick())
+    office.feed(e.SaveFinished(office.iteration.iteration, "no space left"))
+    assert of(e.FinishSave, office.tick()) == []
+    assert of(e.FinishSave, office.tick(RETRY))
 
 
 def test_an_element_that_fails_ends_the_save() -> None:
@@ -335,7 +334,7 @@ def test_an_element_that_fails_ends_the_save() -> None:
     assert len(of(m.DropTask, found)) == 2
     assert u.FailSaveUpdate(office.iteration.iteration, b"failure") in office.updates
     assert [type(one) for one in office.hear(failed)] == [m.DropTask]
-    finish = only(s.FinishSave, office.tick())
+    finish = only(e.FinishSave, office.tick())
     assert (finish.error, finish.text, finish.failure, finish.chunks) == (
         "PipelineError",
         "no",
@@ -343,7 +342,7 @@ def test_an_element_that_fails_ends_the_save() -> None:
         (),
     )
     assert of(m.HostTask, office.add_worker("late")) == []
-    office.feed(s.SaveFinished(finish.iteration))
+    office.feed(e.SaveFinished(finish.iteration))
     assert office.updates[-1] == u.EndSaveUpdate(finish.iteration)
 
 
@@ -353,8 +352,8 @@ def test_a_chunk_that_can_not_be_published_ends_the_save() -> None:
     office.start()
     office.written(0, 4)
     number = office.iteration.iteration
-    office.feed(s.ChunkPublished(number, s.SaveChunk(0, 0, 1, 0, 4, 99), "it is gone"))
-    finish = only(s.FinishSave, office.tick())
+    office.feed(e.ChunkPublished(number, e.SaveChunk(0, 0, 1, 0, 4, 99), "it is gone"))
+    finish = only(e.FinishSave, office.tick())
     assert finish.error == "DataLossError"
     assert "it is gone" in finish.text
 
@@ -371,14 +370,14 @@ def test_a_save_that_has_ended_is_collected_later() -> None:
     number = office.iteration.iteration
     office.ended(0)
     office.tick()
-    office.feed(s.SaveFinished(number))
+    office.feed(e.SaveFinished(number))
     office.core.jobs.unused_since.clear()
     office.tick(5.0)
     office.tick(11.0)
     office.tick(1.0)
     assert office.core.state.jobs == {}
-    office.feed(s.SaveFinished(number))
-    office.feed(s.ChunkPublished(number, s.SaveChunk(0, 0, 1, 0, 4, 99)))
+    office.feed(e.SaveFinished(number))
+    office.feed(e.ChunkPublished(number, e.SaveChunk(0, 0, 1, 0, 4, 99)))
 
 
 def successor_of(office: Office) -> Office:
@@ -401,15 +400,15 @@ def test_a_new_life_checks_the_folders_of_saves_once() -> None:
     office.written(0, 4)
     number = office.iteration.iteration
     later = successor_of(office)
-    assert of(s.CheckSave, later.tick()) == [
-        s.CheckSave(number, "/a", "run", (s.SaveChunk(0, 0, 1, 0, 4, 99),))
+    assert of(e.CheckSave, later.tick()) == [
+        e.CheckSave(number, "/a", "run", (e.SaveChunk(0, 0, 1, 0, 4, 99),))
     ]
-    assert of(s.CheckSave, later.tick(2 * RETRY)) == []
-    later.feed(s.SaveChecked(number, streams=1))
-    assert of(s.CheckSave, later.tick(2 * RETRY)) == []
+    assert of(e.CheckSave, later.tick(2 * RETRY)) == []
+    later.feed(e.SaveChecked(number, streams=1))
+    assert of(e.CheckSave, later.tick(2 * RETRY)) == []
     office.hear(m.SaveFailed("w0", office.task.task, 1, "PipelineError", "no"))
     found = successor_of(office).tick()
-    assert (of(s.CheckSave, found), len(of(s.FinishSave, found))) == ([], 1)
+    assert (of(e.CheckSave, found), len(of(e.FinishSave, found))) == ([], 1)
 
 
 def test_nothing_is_published_while_a_folder_is_checked() -> None:
@@ -423,13 +422,13 @@ def test_nothing_is_published_while_a_folder_is_checked() -> None:
     number = later.iteration.iteration
     later.tick()
     found = later.written(4, 6)
-    assert (len(of(m.ChunkCommitted, found)), of(s.PublishChunk, found)) == (1, [])
+    assert (len(of(m.ChunkCommitted, found)), of(e.PublishChunk, found)) == (1, [])
     later.ended(6)
-    assert of(s.FinishSave, later.tick()) == []
-    second = s.SaveChunk(0, 1, 1, 4, 6, 99)
-    assert later.feed(s.SaveChecked(number, streams=1)) == [s.PublishChunk(number, "/a", second)]
-    later.feed(s.ChunkPublished(number, second))
-    assert len(only(s.FinishSave, later.tick()).chunks) == 2
+    assert of(e.FinishSave, later.tick()) == []
+    second = e.SaveChunk(0, 1, 1, 4, 6, 99)
+    assert later.feed(e.SaveChecked(number, streams=1)) == [e.PublishChunk(number, "/a", second)]
+    later.feed(e.ChunkPublished(number, second))
+    assert len(only(e.FinishSave, later.tick()).chunks) == 2
 
 
 def test_a_save_that_has_no_chunks_left_to_publish_ends_after_its_check() -> None:
@@ -440,9 +439,9 @@ def test_a_save_that_has_no_chunks_left_to_publish_ends_after_its_check() -> Non
     office.start()
     office.ended(0)
     later = successor_of(office)
-    assert of(s.FinishSave, later.tick()) == []
-    later.feed(s.SaveChecked(later.iteration.iteration))
-    assert of(s.FinishSave, later.tick())
+    assert of(e.FinishSave, later.tick()) == []
+    later.feed(e.SaveChecked(later.iteration.iteration))
+    assert of(e.FinishSave, later.tick())
 
 
 @pytest.mark.parametrize(
@@ -464,17 +463,17 @@ def test_a_conflict_ends_one_save_and_nothing_else(found: dict[str, Any], text: 
     later = successor_of(office)
     number = later.iteration.iteration
     later.tick()
-    commands = later.feed(s.SaveChecked(number, **found))
-    assert only(c.LogLine, commands).level == "error"
+    commands = later.feed(e.SaveChecked(number, **found))
+    assert only(e.LogLine, commands).level == "error"
     failed = only(u.FailIterationUpdate, later.updates)
     assert failed.error == "DataLossError"
     assert text in failed.text
     assert "Save again to another path" in failed.text
-    finish = only(s.FinishSave, later.tick())
+    finish = only(e.FinishSave, later.tick())
     assert (finish.run, finish.error, finish.text) == ("run", "DataLossError", failed.text)
-    later.feed(s.SaveFinished(number))
+    later.feed(e.SaveFinished(number))
     assert later.updates[-1] == u.EndSaveUpdate(number)
-    assert later.feed(s.SaveChecked(number)) == [], "a late answer changes nothing"
+    assert later.feed(e.SaveChecked(number)) == [], "a late answer changes nothing"
     assert of(m.SaveStarted, later.start(structs.replace(ASK, path="/b", run="b")))
 
 
@@ -486,10 +485,10 @@ def test_a_folder_that_is_out_of_reach_is_checked_again() -> None:
     office.start()
     later = successor_of(office)
     later.tick()
-    [note] = later.feed(s.SaveChecked(later.iteration.iteration, error="no route to host"))
+    [note] = later.feed(e.SaveChecked(later.iteration.iteration, error="no route to host"))
     assert note.text == "/a can not be looked at, trying again: no route to host"
-    assert of(s.CheckSave, later.tick()) == []
-    assert of(s.CheckSave, later.tick(RETRY))
+    assert of(e.CheckSave, later.tick()) == []
+    assert of(e.CheckSave, later.tick(RETRY))
 
 
 def test_the_facts_of_a_save_can_be_written_down_anew() -> None:
@@ -502,7 +501,7 @@ def test_the_facts_of_a_save_can_be_written_down_anew() -> None:
     office.written(4, 6)
     office.hear(m.SaveFailed("w0", office.task.task, 1, "PipelineError", "no", b"failure"))
     office.tick()
-    office.feed(s.SaveFinished(office.iteration.iteration))
+    office.feed(e.SaveFinished(office.iteration.iteration))
     of_saves = (u.CommitChunkUpdate, u.FailSaveUpdate, u.EndSaveUpdate)
     assert list(updates_of(office.iteration)) == [
         one for one in office.updates if isinstance(one, of_saves)

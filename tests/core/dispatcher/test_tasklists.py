@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.holdings import Holdings
 from zmqdata.core.dispatcher.liveness import Roster
 from zmqdata.core.dispatcher.placement import Placement, WorkerFacts
@@ -36,7 +36,7 @@ class Board:
 
     def sent(self) -> list[m.TaskList]:
         self.lists.push(0.0)
-        sent = [one for one in self.out.drain() if isinstance(one, c.Send)]
+        sent = [one for one in self.out.drain() if isinstance(one, e.Send)]
         assert {one.peer for one in sent} <= {"peer-k"}
         return [one.message.task_list for one in sent if isinstance(one.message, m.TasksChanged)]
 

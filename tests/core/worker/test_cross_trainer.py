@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from zmqdata.commands import Produced
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker.cross_trainer import Windowed, fitting
+from zmqdata.core.worker.events import Produced
 from zmqdata.core.worker.streams import Portion, Stream
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.failures.codec import decode_failure

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import structs
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.credit import FEW_BYTES, FEW_SHARED_BYTES
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import DROPPED_KEPT, WorkerCore, WorkerProfile
 from zmqdata.core.worker.heartbeats import Heartbeats
 from zmqdata.core.worker.pipelines import PIPELINES_KEPT
@@ -16,7 +16,7 @@ from zmqdata.core.worker.tasks import UNREAD_ELEMENTS
 from zmqdata.splits import Split
 from zmqdata.testing import Transcript
 
-D = c.DISPATCHER
+D = e.DISPATCHER
 
 
 def definition(
@@ -49,7 +49,7 @@ class Host(Transcript):
 
     def link(self, client: str = "k", name: str = "k-1") -> None:
         self.hear(client, m.OpenLink(client, name, "", 0, "", ("tcp",)))
-        self.feed(c.LinkBound(name, f"tcp://{name}", "secret"))
+        self.feed(e.LinkBound(name, f"tcp://{name}", "secret"))
 
     def grant(
         self,
@@ -63,14 +63,14 @@ class Host(Transcript):
         self.hear(client, m.Grant(f"{client}-1", 0, (stream,)))
 
     def make(self, first: int, count: int = 1, size: int = 10, attempt: int = 1) -> None:
-        self.feed(c.Produced(1, attempt, first, count, size, b"meta", "frames"))
+        self.feed(e.Produced(1, attempt, first, count, size, b"meta", "frames"))
 
     def pushed(self) -> list[tuple[str, Any]]:
         """What was pushed but for lineage."""
         return [(push.link, getattr(push.header, "first", "end")) for push in self.messages()]
 
-    def messages(self) -> list[c.Push]:
-        return [push for push in self.all_of(c.Push) if not isinstance(push.header, m.Lineage)]
+    def messages(self) -> list[e.Push]:
+        return [push for push in self.all_of(e.Push) if not isinstance(push.header, m.Lineage)]
 
 
 # --- the dispatcher
@@ -82,7 +82,7 @@ def test_a_worker_registers_until_it_is_registered() -> None:
     host.wait(2.0)
     assert len(host.all_of(m.RegisterWorker)) == 2
     host.hear(D, m.WorkerRegistered("w"))
-    assert "registered" in host.sent(c.LogLine).text
+    assert "registered" in host.sent(e.LogLine).text
     host.hear(D, m.WorkerRegistered("w"))
     assert host.commands == []
     host.wait(1.0)
@@ -121,11 +121,11 @@ def test_a_new_connection_is_spoken_on_at_once() -> None:
     host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=3.0))
     host.wait(0.5)
     assert host.all_of(m.WorkerHeartbeat) == []
-    host.feed(c.Connected())
+    host.feed(e.Connected())
     assert host.sent(m.WorkerHeartbeat).every == 3.0
     stranger = Host(hosting=False)
     stranger.commands.clear()
-    stranger.feed(c.Connected())
+    stranger.feed(e.Connected())
     assert stranger.commands == []
 
 
@@ -147,7 +147,7 @@ def test_a_refused_worker_ends() -> None:
     host.hear(D, m.RequestRefused("other", "FailedPreconditionError", "text"))
     assert host.commands == []
     host.hear(D, m.RequestRefused("w", "FailedPreconditionError", "text"))
-    assert host.commands == [c.Finish("FailedPreconditionError", "text")]
+    assert host.commands == [e.Finish("FailedPreconditionError", "text")]
 
 
 def test_of_many_tasks_that_end_at_once_one_heartbeat_tells() -> None:
@@ -158,10 +158,10 @@ def test_of_many_tasks_that_end_at_once_one_heartbeat_tells() -> None:
         host = Host()
         for number in range(2, count + 1):
             host.host(number)
-        host.feed(c.Connected())  # and so it speaks
+        host.feed(e.Connected())  # and so it speaks
         told = []
         for number in range(1, count + 1):
-            host.feed(c.Exhausted(number, 1, 0))
+            host.feed(e.Exhausted(number, 1, 0))
             told += host.all_of(m.WorkerHeartbeat)
         assert len(told) == at_once
         host.wait(0.5)
@@ -179,9 +179,9 @@ def test_a_worker_without_a_dispatcher_ends() -> None:
     host.wait(9.0)
     host.hear(D, m.Probe())
     host.wait(9.0)
-    assert host.all_of(c.Finish) == []
+    assert host.all_of(e.Finish) == []
     host.wait(2.0)
-    assert host.sent(c.Finish).error == "UnavailableError"
+    assert host.sent(e.Finish).error == "UnavailableError"
 
 
 def test_a_task_that_cannot_run_is_told_until_it_is_taken_away() -> None:
@@ -191,14 +191,14 @@ def test_a_task_that_cannot_run_is_told_until_it_is_taken_away() -> None:
     host = Host()
     host.link()
     host.grant(10)
-    host.feed(c.TaskFailed(1, 1, b"why"))
+    host.feed(e.TaskFailed(1, 1, b"why"))
     assert [report.failure for report in host.sent(m.WorkerHeartbeat).tasks] == [b"why"]
     host.wait(1.0)
     assert [(report.failure, report.total) for report in host.sent(m.WorkerHeartbeat).tasks] == [
         (b"why", None)
     ]
     assert host.pushed() == []
-    host.feed(c.TaskFailed(1, 9, b"why"))
+    host.feed(e.TaskFailed(1, 9, b"why"))
     assert host.commands == []
 
 
@@ -207,12 +207,12 @@ def test_where_a_task_is_goes_to_a_dispatcher_that_listens() -> None:
     piled up.
     """
     host, state = Host(), m.TaskState(3, b"state", (1,))
-    host.feed(c.StateNoted(1, 1, state))
-    assert host.commands == [c.Send(D, m.StateTaken("w", 1, 1, state))]
-    host.feed(c.StateNoted(1, 9, state))
+    host.feed(e.StateNoted(1, 1, state))
+    assert host.commands == [e.Send(D, m.StateTaken("w", 1, 1, state))]
+    host.feed(e.StateNoted(1, 9, state))
     assert host.commands == []
     host.wait(3.5)
-    host.feed(c.StateNoted(1, 1, state))
+    host.feed(e.StateNoted(1, 1, state))
     assert host.commands == []
 
 
@@ -222,7 +222,7 @@ def test_a_task_goes_on_behind_the_entries_that_are_gone() -> None:
     """
     host = Host()
     host.hear(D, m.HostTask(structs.replace(definition(attempt=2, ledger=3), bases=(40,))))
-    host.feed(c.SplitsWanted(1, 2, 0, 0, 43))
+    host.feed(e.SplitsWanted(1, 2, 0, 0, 43))
     assert host.sent(m.RequestSplits).have == 43
 
 
@@ -232,8 +232,8 @@ def test_what_is_unknown_is_ignored() -> None:
     host.feed("nonsense")
     host.hear(D, m.Probe())
     host.make(0, attempt=9)
-    host.feed(c.Exhausted(9, 1, 5))
-    host.feed(c.SplitsWanted(9, 1, 0, 0, 0))
+    host.feed(e.Exhausted(9, 1, 5))
+    host.feed(e.SplitsWanted(9, 1, 0, 0, 0))
     assert host.commands == []
 
 
@@ -267,10 +267,10 @@ def test_a_task_starts_with_its_pipeline() -> None:
     host.hear(D, m.PipelineSent("other", "of other", b"pipeline"))
     assert host.commands == []
     host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
-    assert host.sent(c.StartTask) == c.StartTask(definition(), b"pipeline")
-    assert host.sent(c.AllowProduction).size == 100
+    assert host.sent(e.StartTask) == e.StartTask(definition(), b"pipeline")
+    assert host.sent(e.AllowProduction).size == 100
     host.host(task=2)
-    assert host.sent(c.StartTask).pipeline == b"pipeline"
+    assert host.sent(e.StartTask).pipeline == b"pipeline"
 
 
 def test_a_missing_pipeline_is_told_to_the_runner() -> None:
@@ -278,7 +278,7 @@ def test_a_missing_pipeline_is_told_to_the_runner() -> None:
     host = Host(hosting=False)
     host.host()
     host.hear(D, m.PipelineSent("dataset", "", b"", "it is gone"))
-    assert host.sent(c.StartTask).reason == "it is gone"
+    assert host.sent(e.StartTask).reason == "it is gone"
 
 
 def test_few_unused_pipelines_are_kept() -> None:
@@ -296,8 +296,8 @@ def test_a_newer_attempt_replaces_an_older_one() -> None:
     host.host()
     assert host.commands == []
     host.host(attempt=2)
-    assert host.commands[0] == c.StopTask(1, 1)
-    assert host.sent(c.StartTask).definition.attempt == 2
+    assert host.commands[0] == e.StopTask(1, 1)
+    assert host.sent(e.StartTask).definition.attempt == 2
     host.host(attempt=1)
     assert host.commands == []
 
@@ -308,14 +308,14 @@ def test_a_dropped_task_is_not_taken_again() -> None:
     host.hear(D, m.DropTask(1, 0))
     assert host.commands == []
     host.hear(D, m.DropTask(1, 1))
-    assert host.commands == [c.StopTask(1, 1)]
+    assert host.commands == [e.StopTask(1, 1)]
     host.host()
     assert host.commands == []
     for task in range(100, 100 + DROPPED_KEPT):
         host.hear(D, m.DropTask(task, 1))
     assert len(host.core._dropped) == DROPPED_KEPT
     host.host(attempt=2)
-    assert host.sent(c.StartTask)
+    assert host.sent(e.StartTask)
 
 
 def test_the_end_of_a_task_is_reported_at_once() -> None:
@@ -324,9 +324,9 @@ def test_the_end_of_a_task_is_reported_at_once() -> None:
     """
     host = Host()
     host.make(0)
-    host.feed(c.Exhausted(1, 1, 1))
+    host.feed(e.Exhausted(1, 1, 1))
     assert host.sent(m.WorkerHeartbeat).tasks == (m.TaskReport(1, 1, 1, 1),)
-    host.feed(c.Exhausted(1, 1, 1))
+    host.feed(e.Exhausted(1, 1, 1))
     assert host.commands == []
 
 
@@ -345,15 +345,15 @@ def test_splits_are_asked_for_until_they_come() -> None:
     follows.
     """
     host = Host()
-    host.feed(c.SplitsWanted(1, 1, 0, 0, 0))
+    host.feed(e.SplitsWanted(1, 1, 0, 0, 0))
     ask = m.RequestSplits("w", 1, 1, 0, 0, 0)
     assert host.sent(m.RequestSplits) == ask
-    host.feed(c.SplitsWanted(1, 1, 0, 0, 0))
+    host.feed(e.SplitsWanted(1, 1, 0, 0, 0))
     assert host.commands == []
     host.wait(1.0)
     assert host.all_of(m.RequestSplits) == [ask]
     host.hear(D, m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 5),)))
-    assert host.sent(c.FeedSplits).splits == (Split(0, 0, 5),)
+    assert host.sent(e.FeedSplits).splits == (Split(0, 0, 5),)
     host.wait(1.0)
     assert host.all_of(m.RequestSplits) == []
 
@@ -372,8 +372,8 @@ def test_splits_that_are_known_are_not_fed_twice() -> None:
     host.hear(D, m.SplitsAssigned(1, 1, 3, 0, (two,)))
     assert host.commands == []
     host.hear(D, m.SplitsAssigned(1, 1, 0, 0, (one, two)))
-    assert host.sent(c.FeedSplits).splits == (two,)
-    host.feed(c.SplitsWanted(1, 1, 0, 0, 1))
+    assert host.sent(e.FeedSplits).splits == (two,)
+    host.feed(e.SplitsWanted(1, 1, 0, 0, 1))
     assert host.commands == []
 
 
@@ -382,7 +382,7 @@ def test_a_task_continues_its_ledger() -> None:
     host = Host()
     host.host(attempt=2, ledger=3)
     host.hear(D, m.SplitsAssigned(1, 2, 0, 2, (Split(0, 2, 3), Split(0, 3, 4))))
-    assert host.sent(c.FeedSplits).splits == (Split(0, 3, 4),)
+    assert host.sent(e.FeedSplits).splits == (Split(0, 3, 4),)
 
 
 def test_who_waits_is_heard_before_who_will() -> None:
@@ -390,17 +390,17 @@ def test_who_waits_is_heard_before_who_will() -> None:
     at once.
     """
     host = Host()
-    host.feed(c.SplitsWanted(1, 1, 0, 0, 0, waiting=False, pace=0.5))
+    host.feed(e.SplitsWanted(1, 1, 0, 0, 0, waiting=False, pace=0.5))
     assert host.sent(m.RequestSplits) == m.RequestSplits("w", 1, 1, 0, 0, 0, 0, False, 0.5)
-    host.feed(c.SplitsWanted(1, 1, 0, 0, 0, waiting=True, pace=0.5))
+    host.feed(e.SplitsWanted(1, 1, 0, 0, 0, waiting=True, pace=0.5))
     assert host.sent(m.RequestSplits).waiting
 
 
 def test_an_ended_task_asks_for_nothing() -> None:
     """What its source had asked for ahead of time is not asked for again."""
     host = Host()
-    host.feed(c.SplitsWanted(1, 1, 0, 0, 0, waiting=False))
-    host.feed(c.Exhausted(1, 1, 3))
+    host.feed(e.SplitsWanted(1, 1, 0, 0, 0, waiting=False))
+    host.feed(e.Exhausted(1, 1, 3))
     host.wait(3.0)
     assert host.all_of(m.RequestSplits) == []
 
@@ -411,20 +411,20 @@ def test_the_end_of_a_ledger_is_given_back() -> None:
     """
     host = Host()
     host.hear(D, m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 9),)))
-    host.feed(c.SplitsWanted(1, 1, 0, 0, 1, waiting=False))
+    host.feed(e.SplitsWanted(1, 1, 0, 0, 1, waiting=False))
     host.hear(D, m.TakeBackSplits(1, 1, 0, 1))
-    assert host.commands == [c.ReturnSplits(1, 1, 0)]
-    host.feed(c.LedgerCut(1, 1, 0, 1, 4, True))
+    assert host.commands == [e.ReturnSplits(1, 1, 0)]
+    host.feed(e.LedgerCut(1, 1, 0, 1, 4, True))
     returned = m.SplitsReturned("w", 1, 1, 0, 1, 1, 4)
     assert host.sent(m.SplitsReturned) == returned
     assert host.sent(m.RequestSplits).cut == 1
     host.hear(D, m.TakeBackSplits(1, 1, 0, 1))
     assert host.all_of(m.SplitsReturned) == [returned]
-    assert host.all_of(c.ReturnSplits) == []
+    assert host.all_of(e.ReturnSplits) == []
     host.hear(D, m.SplitsAssigned(1, 1, 0, 1, (Split(0, 9, 12),)))
     assert host.commands == []
     host.hear(D, m.SplitsAssigned(1, 1, 0, 1, (Split(0, 4, 5),), 1))
-    assert host.sent(c.FeedSplits).splits == (Split(0, 4, 5),)
+    assert host.sent(e.FeedSplits).splits == (Split(0, 4, 5),)
 
 
 def test_nothing_is_given_back_that_does_not_exist() -> None:
@@ -433,7 +433,7 @@ def test_nothing_is_given_back_that_does_not_exist() -> None:
     """
     host = Host()
     host.hear(D, m.TakeBackSplits(1, 1, 0, 1))
-    host.feed(c.LedgerCut(1, 1, 0, 0, 0, False))
+    host.feed(e.LedgerCut(1, 1, 0, 0, 0, False))
     assert host.sent(m.SplitsReturned) == m.SplitsReturned("w", 1, 1, 0, 0, 0, 0)
     for unknown in (
         m.TakeBackSplits(2, 1, 0, 1),
@@ -442,7 +442,7 @@ def test_nothing_is_given_back_that_does_not_exist() -> None:
     ):
         host.hear(D, unknown)
         assert host.commands == []
-    host.feed(c.LedgerCut(2, 1, 0, 0, 0, True))
+    host.feed(e.LedgerCut(2, 1, 0, 0, 0, True))
     assert host.commands == []
     host.hear(D, m.HostTask(definition(task=3, dataset="other", ledger=2)))
     host.hear(D, m.TakeBackSplits(3, 1, 0, 1))
@@ -460,7 +460,7 @@ def test_blocks_go_to_who_has_credit() -> None:
     host.link()
     host.grant(8)
     assert host.pushed() == [("k-1", 0)]
-    assert host.sent(c.AllowProduction).size == 160
+    assert host.sent(e.AllowProduction).size == 160
     assert host.sent(m.LinkReported).sent == 2, "lineage, and a block"
 
 
@@ -472,16 +472,16 @@ def test_without_a_reader_a_task_makes_next_to_nothing() -> None:
     assert host.core.tasks[1].unread == UNREAD_ELEMENTS
     host.link()
     host.grant(8)
-    assert host.sent(c.AllowProduction) == c.AllowProduction(1, 1, 100, None, FEW_BYTES)
+    assert host.sent(e.AllowProduction) == e.AllowProduction(1, 1, 100, None, FEW_BYTES)
     host.make(0, count=50)
     host.hear("k", m.CloseLink("k-1"))
-    assert host.sent(c.AllowProduction).elements == 50 + UNREAD_ELEMENTS
+    assert host.sent(e.AllowProduction).elements == 50 + UNREAD_ELEMENTS
     host.make(50, count=8)
     host.hear(D, m.ReleaseClient("k", {}))
-    assert [one.elements for one in host.all_of(c.AllowProduction) if one.elements != 58] == []
+    assert [one.elements for one in host.all_of(e.AllowProduction) if one.elements != 58] == []
     host.link("l", "l-1")
     host.grant(8, client="l")
-    assert host.sent(c.AllowProduction).elements is None
+    assert host.sent(e.AllowProduction).elements is None
 
 
 def test_blocks_of_large_elements_are_larger_in_memory_that_is_shared() -> None:
@@ -491,16 +491,16 @@ def test_blocks_of_large_elements_are_larger_in_memory_that_is_shared() -> None:
     host = Host()
     host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp", "shm")))
     host.feed(
-        c.LinkBound("k-1", "tcp://k-1", "secret", memory=m.Memory(1, 2, 3, 1 << 30, b"token"))
+        e.LinkBound("k-1", "tcp://k-1", "secret", memory=m.Memory(1, 2, 3, 1 << 30, b"token"))
     )
     host.grant(8, size=2 * FEW_SHARED_BYTES)
-    assert host.sent(c.AllowProduction).few_bytes == FEW_BYTES
+    assert host.sent(e.AllowProduction).few_bytes == FEW_BYTES
     wide = m.StreamGrant(1, 1, 16, 2 * FEW_SHARED_BYTES, 0)
     host.hear("k", m.Grant("k-1", 0, (wide,), shares=True))
-    assert host.sent(c.AllowProduction).few_bytes == FEW_SHARED_BYTES
+    assert host.sent(e.AllowProduction).few_bytes == FEW_SHARED_BYTES
     host.link("l", "l-1")
     host.grant(8, client="l", size=2 * FEW_SHARED_BYTES)
-    assert host.sent(c.AllowProduction).few_bytes == FEW_BYTES
+    assert host.sent(e.AllowProduction).few_bytes == FEW_BYTES
 
 
 def test_blocks_leave_memory_that_is_shared_to_others() -> None:
@@ -510,11 +510,11 @@ def test_blocks_leave_memory_that_is_shared_to_others() -> None:
     host = Host()
     host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp", "shm")))
     host.feed(
-        c.LinkBound("k-1", "tcp://k-1", "secret", memory=m.Memory(1, 2, 3, 4 << 20, b"token"))
+        e.LinkBound("k-1", "tcp://k-1", "secret", memory=m.Memory(1, 2, 3, 4 << 20, b"token"))
     )
     wide = m.StreamGrant(1, 1, 16, 2 * FEW_SHARED_BYTES, 0)
     host.hear("k", m.Grant("k-1", 0, (wide,), shares=True))
-    assert host.sent(c.AllowProduction).few_bytes == 512 << 10
+    assert host.sent(e.AllowProduction).few_bytes == 512 << 10
 
 
 def test_a_new_host_makes_again_what_clients_have_before_one_reads() -> None:
@@ -526,7 +526,7 @@ def test_a_new_host_makes_again_what_clients_have_before_one_reads() -> None:
     host.hear(D, m.HostTask(structs.replace(definition(task=2), num_consumers=2, passed=(30, 20))))
     host.hear(D, m.HostTask(structs.replace(definition(task=3), save_path="/saves/one")))
     host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
-    limits = [one.elements for one in host.all_of(c.AllowProduction)]
+    limits = [one.elements for one in host.all_of(e.AllowProduction)]
     assert limits == [90 + UNREAD_ELEMENTS, 20 + UNREAD_ELEMENTS, None]
 
 
@@ -549,16 +549,16 @@ def test_a_waiting_client_makes_the_runner_hand_over() -> None:
     host = Host()
     host.link()
     host.grant(8)
-    assert host.all_of(c.FlushTask) == [c.FlushTask(1, 1)]
+    assert host.all_of(e.FlushTask) == [e.FlushTask(1, 1)]
     host.grant(8)
-    assert host.all_of(c.FlushTask) == []
+    assert host.all_of(e.FlushTask) == []
     late = Host(hosting=False)
     late.host()
     late.link()
     late.grant(8)
-    assert late.all_of(c.FlushTask) == []
+    assert late.all_of(e.FlushTask) == []
     late.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
-    assert late.all_of(c.FlushTask) == [c.FlushTask(1, 1)]
+    assert late.all_of(e.FlushTask) == [e.FlushTask(1, 1)]
 
 
 def test_grants_that_come_before_their_task_are_kept() -> None:
@@ -579,7 +579,7 @@ def test_every_client_is_told_the_end() -> None:
     host.link()
     host.grant(8)
     host.make(0)
-    host.feed(c.Exhausted(1, 1, 1))
+    host.feed(e.Exhausted(1, 1, 1))
     assert host.pushed() == [("k-1", "end")]
     host.grant(8, handed_out=1)
     assert host.pushed() == []
@@ -640,7 +640,7 @@ def test_a_closed_link_gets_nothing_more() -> None:
     host.link()
     host.grant(8)
     host.hear("k", m.CloseLink("k-1"))
-    assert host.sent(c.UnbindLink).link == "k-1"
+    assert host.sent(e.UnbindLink).link == "k-1"
     host.hear("k", m.CloseLink("k-1"))
     assert host.commands == []
     host.make(0)
@@ -670,7 +670,7 @@ def test_a_new_link_goes_on_where_the_old_one_broke() -> None:
     host.hear("k", m.OpenLink("k", "k-2", "k-1", 0, "", ("tcp",)))
     host.make(1)
     assert host.pushed() == []
-    host.feed(c.LinkBound("k-2", "tcp://k-2", "secret"))
+    host.feed(e.LinkBound("k-2", "tcp://k-2", "secret"))
     assert host.pushed() == [("k-2", 0), ("k-2", 1)]
 
 
@@ -678,7 +678,7 @@ def test_a_link_that_cannot_be_bound_changes_nothing() -> None:
     """The client is refused; the task waits."""
     host = Host()
     host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp",)))
-    host.feed(c.LinkBound("k-1", "", "", "no port"))
+    host.feed(e.LinkBound("k-1", "", "", "no port"))
     assert host.sent(m.LinkRefused).text == "no port"
 
 
@@ -727,18 +727,18 @@ def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
     host.hear(D, m.HostTask(structs.replace(definition(), num_consumers=2, passed=(0, 0))))
     host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
     host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp",), m.Reader(0)))
-    host.feed(c.LinkBound("k-1", "tcp://k-1", "secret"))
+    host.feed(e.LinkBound("k-1", "tcp://k-1", "secret"))
     host.grant(10)
     for lane in (0, 1):
-        host.feed(c.Produced(1, 1, 0, 2, 20, b"meta", "frames", lane=lane))
-    assert host.all_of(c.AllowProduction) == []
+        host.feed(e.Produced(1, 1, 0, 2, 20, b"meta", "frames", lane=lane))
+    assert host.all_of(e.AllowProduction) == []
     host.hear(D, m.WorkerHeartbeatAnswered("w", True, {1: (0, 2), 9: (1, 1)}))
-    assert host.sent(c.AllowProduction).size == 60
-    host.feed(c.Produced(1, 1, 2, 1, 20, b"meta", "frames", lane=1))
-    host.feed(c.Exhausted(1, 1, 3))
+    assert host.sent(e.AllowProduction).size == 60
+    host.feed(e.Produced(1, 1, 2, 1, 20, b"meta", "frames", lane=1))
+    host.feed(e.Exhausted(1, 1, 3))
     host.hear(D, m.WorkerHeartbeatAnswered("w", True, {1: (0, 3)}))
     host.hear("l", m.OpenLink("l", "l-1", "", 0, "", ("tcp",), m.Reader(1)))
-    host.feed(c.LinkBound("l-1", "tcp://l-1", "secret"))
+    host.feed(e.LinkBound("l-1", "tcp://l-1", "secret"))
     host.hear("l", m.Grant("l-1", 0, (m.StreamGrant(1, 1, 10, 1000, 0, 0, 2),)))
     assert host.pushed() == [("l-1", 2), ("l-1", "end")]
 
@@ -751,9 +751,9 @@ def test_a_worker_that_is_told_to_leave_says_so_until_its_tasks_are_gone() -> No
     nothing is left here.
     """
     host = Host()
-    host.feed(c.DrainRequested(6.0))
+    host.feed(e.DrainRequested(6.0))
     assert host.sent(m.WorkerHeartbeat).draining
-    host.feed(c.DrainRequested(6.0))
+    host.feed(e.DrainRequested(6.0))
     assert host.commands == []
     host.wait(1.0)
     assert host.sent(m.WorkerHeartbeat).draining
@@ -767,14 +767,14 @@ def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
     behind.
     """
     host = Host()
-    host.feed(c.DrainRequested(6.0))
+    host.feed(e.DrainRequested(6.0))
     host.host(attempt=2)
     assert host.core.tasks[1].definition.attempt == 2
     host.wait(6.0)
     assert host.core.draining.done
-    assert "nobody has taken 1 tasks in time" in host.sent(c.LogLine).text
+    assert "nobody has taken 1 tasks in time" in host.sent(e.LogLine).text
     host.wait(1.0)
-    assert not host.all_of(c.LogLine)
+    assert not host.all_of(e.LogLine)
 
 
 def test_the_dispatcher_can_tell_a_worker_to_leave() -> None:
@@ -808,12 +808,12 @@ def test_the_dispatcher_hears_what_a_task_is_at() -> None:
     attempt nothing is.
     """
     host, crumb = Host(), m.Crumb(1, 1, 7, "/0", "map(f)")
-    host.feed(c.Busy(1, 1, 3.5, crumb))
-    host.feed(c.Busy(1, 2, 9.0, crumb))
+    host.feed(e.Busy(1, 1, 3.5, crumb))
+    host.feed(e.Busy(1, 2, 9.0, crumb))
     host.wait(1.0)
     [report] = host.sent(m.WorkerHeartbeat).tasks
     assert (report.busy, report.crumb) == (3.5, crumb)
-    host.feed(c.Busy(1, 1, 0.0))
+    host.feed(e.Busy(1, 1, 0.0))
     host.wait(1.0)
     [report] = host.sent(m.WorkerHeartbeat).tasks
     assert (report.busy, report.crumb) == (0.0, None)
@@ -823,7 +823,7 @@ def test_the_dispatcher_hears_what_a_task_is_at() -> None:
 
 
 def lineages(host: Host) -> list[m.Lineage]:
-    return [push.header for push in host.all_of(c.Push) if isinstance(push.header, m.Lineage)]
+    return [push.header for push in host.all_of(e.Push) if isinstance(push.header, m.Lineage)]
 
 
 def assigned(count: int) -> m.SplitsAssigned:
@@ -842,23 +842,23 @@ def test_a_client_is_told_what_its_blocks_depend_on() -> None:
     host.hear(D, assigned(3))
     host.link()
     host.grant(20)
-    host.feed(c.SplitsStarted(1, 1, ((1, 0),)))
-    assert not host.all_of(c.Push)
+    host.feed(e.SplitsStarted(1, 1, ((1, 0),)))
+    assert not host.all_of(e.Push)
     host.make(0)
-    assert [type(push.header) for push in host.all_of(c.Push)] == [m.Lineage, m.Block]
+    assert [type(push.header) for push in host.all_of(e.Push)] == [m.Lineage, m.Block]
     assert lineages(host)[0].ledger == ((Split(0, 0, 1),),)
     assert lineages(host)[0].origin == m.Origin(0, 9, None, 0, 0)
     host.make(1)
     assert not lineages(host)
-    host.feed(c.SplitsStarted(1, 1, ((2, 0),)))
-    host.feed(c.StateNoted(1, 1, m.TaskState(2, b"here", (1,))))
+    host.feed(e.SplitsStarted(1, 1, ((2, 0),)))
+    host.feed(e.StateNoted(1, 1, m.TaskState(2, b"here", (1,))))
     host.make(2)
     assert lineages(host)[0].ledger == ((Split(0, 1, 2),),)
     assert lineages(host)[0].states == (m.TaskState(2, b"here", (1,)),)
-    host.feed(c.SplitsStarted(1, 1, ((3, 0),)))
-    host.feed(c.SplitsStarted(1, 2, ((9, 9),)))
-    host.feed(c.Exhausted(1, 1, 3))
-    assert [type(push.header) for push in host.all_of(c.Push)] == [m.Lineage, m.EndOfTask]
+    host.feed(e.SplitsStarted(1, 1, ((3, 0),)))
+    host.feed(e.SplitsStarted(1, 2, ((9, 9),)))
+    host.feed(e.Exhausted(1, 1, 3))
+    assert [type(push.header) for push in host.all_of(e.Push)] == [m.Lineage, m.EndOfTask]
     assert lineages(host)[0].ledger == ((Split(0, 2, 3),),)
 
 
@@ -872,7 +872,7 @@ def test_a_client_that_comes_late_is_told_everything() -> None:
     host.hear(D, assigned(3))
     host.link()
     host.grant(1)
-    host.feed(c.SplitsStarted(1, 1, ((2, 0),)))
+    host.feed(e.SplitsStarted(1, 1, ((2, 0),)))
     host.make(0)
     host.link("l", "l-1")
     host.grant(8, client="l")
@@ -900,7 +900,7 @@ def test_those_who_share_a_cache_are_told_nothing() -> None:
     host.link()
     host.grant(8)
     host.make(0)
-    assert [type(push.header) for push in host.all_of(c.Push)] == [m.Block]
+    assert [type(push.header) for push in host.all_of(e.Push)] == [m.Block]
 
 
 def test_a_worker_leaves_after_its_tasks() -> None:
@@ -933,7 +933,7 @@ def test_a_copy_that_nobody_reads_to_its_end_keeps_no_worker() -> None:
     host.grant(1)
     host.make(0, count=2)
     host.hear(D, m.DropTask(2, 1))
-    host.feed(c.Exhausted(1, 1, 2))
+    host.feed(e.Exhausted(1, 1, 2))
     assert not host.core.draining.begun
     host.hear("k", m.CloseLink("k-1"))
     assert host.core.draining.worn
@@ -953,7 +953,7 @@ def test_elements_are_for_those_who_show_the_ticket() -> None:
     host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
     for client, ticket in (("thief", 0), ("guest", 78), ("k", 77)):
         host.hear(client, m.OpenLink(client, f"{client}-1", "", 0, "", ("tcp",), ticket=ticket))
-        host.feed(c.LinkBound(f"{client}-1", "tcp://x", "secret"))
+        host.feed(e.LinkBound(f"{client}-1", "tcp://x", "secret"))
         host.grant(10, client=client)
     host.make(0)
     assert host.pushed() == [("k-1", 0)]
@@ -967,7 +967,7 @@ def test_a_link_that_is_not_read_is_closed() -> None:
     host = Host()
     host.link()
     host.grant(10)
-    host.feed(c.LinkBroken("k-1", "it takes nothing"))
-    assert host.sent(c.UnbindLink).link == "k-1"
+    host.feed(e.LinkBroken("k-1", "it takes nothing"))
+    assert host.sent(e.UnbindLink).link == "k-1"
     host.make(0)
     assert host.pushed() == []

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.worker import decisions
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decisions import Agreeing, Agreement
 from zmqdata.decisions import Decision, Decisions
 
@@ -27,30 +27,30 @@ class Hosted:
         self.handled: list[object] = []
         handlers: dict[type[Any], Callable[[Any, float], None]] = {
             kind: lambda event, now: self.handled.append(event)
-            for kind in (c.Produced, c.StateNoted, c.Exhausted)
+            for kind in (e.Produced, e.StateNoted, e.Exhausted)
         }
         self.agreeing = Agreeing(
             "w", lambda event: self if event.attempt == 1 else None, self._do, handlers
         )
 
     def _do(self, command: object) -> None:
-        assert isinstance(command, c.Send)
+        assert isinstance(command, e.Send)
         assert isinstance(command.message, m.ElementsDecided)
         self.sent.append(command.message)
 
-    def make(self, number: int) -> c.Produced:
+    def make(self, number: int) -> e.Produced:
         """A block is made; it is handled or held."""
-        made = c.Produced(*KEY, number, 1, 10, b"", ())
+        made = e.Produced(*KEY, number, 1, 10, b"", ())
         if not self.agreeing.holds(made):
             self.handled.append(made)
         return made
 
     def decide(self, first: int, *decisions: Decision) -> None:
-        self.agreeing.events[c.Decided](c.Decided(*KEY, first, decisions), 0.0)
+        self.agreeing.events[e.Decided](e.Decided(*KEY, first, decisions), 0.0)
 
     def answer(self, report: int, attempt: int = 1, needed: int = 0) -> None:
         self.agreeing.messages[m.DecisionsKept](
-            c.DISPATCHER, m.DecisionsKept(7, attempt, report, needed), 1.0
+            e.DISPATCHER, m.DecisionsKept(7, attempt, report, needed), 1.0
         )
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker import links
 from zmqdata.core.worker.links import (
     ANSWER_PAUSE,
@@ -56,7 +56,7 @@ class Ends:
         self.done()
 
     def bound(self, link: str, error: str = "") -> list[Any]:
-        self.links.bound(c.LinkBound(link, "" if error else f"tcp://{link}", "secret", error), 0.0)
+        self.links.bound(e.LinkBound(link, "" if error else f"tcp://{link}", "secret", error), 0.0)
         return self.done()
 
     def open(self, link: str, replaces: str = "", have_through: int = 0) -> list[Any]:
@@ -75,7 +75,7 @@ def refusal(command: Any) -> str:
 
 
 def pushed(commands: list[Any]) -> list[tuple[str, int, int]]:
-    return [(x.link, x.header.number, x.header.first) for x in commands if isinstance(x, c.Push)]
+    return [(x.link, x.header.number, x.header.first) for x in commands if isinstance(x, e.Push)]
 
 
 def test_a_link_is_bound_then_opened() -> None:
@@ -83,10 +83,10 @@ def test_a_link_is_bound_then_opened() -> None:
     gets the same answer.
     """
     ends = Ends()
-    assert ends.ask("client-1") == [c.BindLink("client-1", "host", ("tcp",))]
+    assert ends.ask("client-1") == [e.BindLink("client-1", "host", ("tcp",))]
     assert ends.ask("client-1") == []
     assert not ends.links.is_bound("client")
-    opened = c.Send("peer", m.LinkOpened("client-1", "tcp://client-1", "secret"))
+    opened = e.Send("peer", m.LinkOpened("client-1", "tcp://client-1", "secret"))
     assert ends.bound("client-1") == [opened]
     assert ends.ask("client-1") == [opened]
     assert ends.links.is_bound("client")
@@ -99,7 +99,7 @@ def test_a_link_that_cannot_be_bound_can_be_asked_for_again() -> None:
     assert [refusal(one) for one in ends.bound("client-1", "no port is free")] == [
         "ResourceExhaustedError"
     ]
-    assert ends.ask("client-1") == [c.BindLink("client-1", "host", ("tcp",))]
+    assert ends.ask("client-1") == [e.BindLink("client-1", "host", ("tcp",))]
 
 
 def test_messages_are_numbered_per_link() -> None:
@@ -114,7 +114,7 @@ def test_a_new_link_brings_what_the_old_one_lost() -> None:
     ends = Ends()
     ends.open("client-1")
     ends.push(0, 1, 2)
-    assert ends.ask("client-2", "client-1", 2)[0] == c.UnbindLink("client-1")
+    assert ends.ask("client-2", "client-1", 2)[0] == e.UnbindLink("client-1")
     assert pushed(ends.bound("client-2")) == [("client-2", 1, 2)]
 
 
@@ -138,7 +138,7 @@ def test_seen_messages_are_forgotten() -> None:
     assert link is not None
     assert (len(link.unseen), list(link.grants)) == (1, [1])
     ends.links.report(link, grant, 1.0)
-    assert ends.done() == [c.Send("peer", m.LinkReported("client-1", 2, heard=0.9))]
+    assert ends.done() == [e.Send("peer", m.LinkReported("client-1", 2, heard=0.9))]
 
 
 def test_a_client_is_told_now_and_then_how_much_was_sent() -> None:
@@ -180,7 +180,7 @@ def test_a_late_ask_does_not_open_a_link_again() -> None:
     ends.open("client-2", "client-1")
     assert [refusal(one) for one in ends.ask("client-1")] == ["NotFoundError"]
     assert ends.links.close("client-2") is not None
-    assert ends.done() == [c.UnbindLink("client-2")]
+    assert ends.done() == [e.UnbindLink("client-2")]
     assert [refusal(one) for one in ends.ask("client-2")] == ["NotFoundError"]
     assert ends.links.close("client-2") is None
 
@@ -190,7 +190,7 @@ def test_a_socket_bound_for_nobody_is_closed() -> None:
     ends = Ends()
     ends.ask("client-1")
     ends.ask("client-2")
-    assert ends.bound("client-1") == [c.UnbindLink("client-1")]
+    assert ends.bound("client-1") == [e.UnbindLink("client-1")]
 
 
 def test_silent_clients_lose_their_port_and_nothing_else() -> None:
@@ -203,7 +203,7 @@ def test_silent_clients_lose_their_port_and_nothing_else() -> None:
     ends.links.close_silent(LINK_SILENCE - 1)
     assert ends.done() == []
     ends.links.close_silent(LINK_SILENCE)
-    assert ends.done() == [c.UnbindLink("client-1")]
+    assert ends.done() == [e.UnbindLink("client-1")]
     assert pushed(ends.open("client-2", "client-1", 0)) == [("client-2", 1, 0)]
 
 
@@ -218,9 +218,9 @@ def test_where_there_is_no_port_the_silent_give_theirs() -> None:
         office.use(f"{client}-1")
     office.use("alive-1", now=9.0)
     office.ask("new-1", client="new", now=10.0)
-    office.links.bound(c.LinkBound("new-1", "", "", "no port"), 10.0)
-    assert [one for one in office.done() if isinstance(one, c.UnbindLink)] == [
-        c.UnbindLink("dead-1")
+    office.links.bound(e.LinkBound("new-1", "", "", "no port"), 10.0)
+    assert [one for one in office.done() if isinstance(one, e.UnbindLink)] == [
+        e.UnbindLink("dead-1")
     ]
     assert "dead" in office.links.by_client
 
@@ -236,10 +236,10 @@ def test_links_that_are_never_used_are_forgotten() -> None:
     ends.links.close_silent(LINK_SILENCE - 1)
     assert ends.done() == []
     ends.links.close_silent(LINK_SILENCE)
-    assert ends.done() == [c.UnbindLink("client-1")]
+    assert ends.done() == [e.UnbindLink("client-1")]
     assert (ends.links.by_name, ends.links.by_client) == ({}, {})
-    assert ends.bound("other-1") == [c.UnbindLink("other-1")]
-    assert ends.ask("client-1") == [c.BindLink("client-1", "host", ("tcp",))]
+    assert ends.bound("other-1") == [e.UnbindLink("other-1")]
+    assert ends.ask("client-1") == [e.BindLink("client-1", "host", ("tcp",))]
 
 
 def test_a_link_that_is_never_bound_is_asked_for_under_another_name() -> None:
@@ -301,10 +301,10 @@ def test_a_peer_has_few_links_that_are_not_in_use() -> None:
     for number in range(MAX_IDLE_LINKS):
         ends.ask(f"{number}-1", client=f"{number}")
     assert [refusal(one) for one in ends.ask("x-1", client="x")] == ["ResourceExhaustedError"]
-    assert ends.ask("0-2", client="0") == [c.BindLink("0-2", "host", ("tcp",))]
-    assert ends.ask("y-1", client="y", peer="another") == [c.BindLink("y-1", "host", ("tcp",))]
+    assert ends.ask("0-2", client="0") == [e.BindLink("0-2", "host", ("tcp",))]
+    assert ends.ask("y-1", client="y", peer="another") == [e.BindLink("y-1", "host", ("tcp",))]
     ends.use("1-1")
-    assert ends.ask("x-1", client="x") == [c.BindLink("x-1", "host", ("tcp",))]
+    assert ends.ask("x-1", client="x") == [e.BindLink("x-1", "host", ("tcp",))]
 
 
 def test_a_worker_has_so_many_links_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +315,7 @@ def test_a_worker_has_so_many_links_and_no_more(monkeypatch: pytest.MonkeyPatch)
         ends.ask(f"{number}-1", client=f"{number}", peer=number)
     assert [refusal(one) for one in ends.ask("x-1", client="x")] == ["ResourceExhaustedError"]
     ends.links.release("7")
-    assert ends.ask("x-1", client="x") == [c.BindLink("x-1", "host", ("tcp",))]
+    assert ends.ask("x-1", client="x") == [e.BindLink("x-1", "host", ("tcp",))]
 
 
 def test_a_link_belongs_to_one_client() -> None:
@@ -344,11 +344,11 @@ def test_a_released_client_opens_nothing() -> None:
     ends = Ends()
     ends.open("client-1")
     ends.links.release("client")
-    assert ends.done() == [c.UnbindLink("client-1")]
+    assert ends.done() == [e.UnbindLink("client-1")]
     assert [refusal(one) for one in ends.ask("client-2")] == ["FailedPreconditionError"]
     for number in range(RELEASED_KEPT):
         ends.links.release(f"other-{number}")
-    assert ends.ask("client-3") == [c.BindLink("client-3", "host", ("tcp",))]
+    assert ends.ask("client-3") == [e.BindLink("client-3", "host", ("tcp",))]
 
 
 def test_grants_are_kept_for_as_many_tasks_as_anybody_has() -> None:
@@ -378,15 +378,15 @@ def test_memory_is_shared_once_its_client_has_mapped_it() -> None:
     """
     ends = Ends()
     ends.ask("client-1")
-    ends.links.bound(c.LinkBound("client-1", "ipc://x", "secret", memory=MEMORY), 0.0)
-    opened = c.Send("peer", m.LinkOpened("client-1", "ipc://x", "secret", MEMORY))
+    ends.links.bound(e.LinkBound("client-1", "ipc://x", "secret", memory=MEMORY), 0.0)
+    opened = e.Send("peer", m.LinkOpened("client-1", "ipc://x", "secret", MEMORY))
     assert ends.done() == [opened]
     assert ends.ask("client-1") == [opened]
     ends.links.granted("peer", m.Grant("client-1", 0, ()), 0.0)
     assert ends.done() == []
     for _ in range(2):
         ends.links.granted("peer", m.Grant("client-1", 0, (), shares=True), 0.0)
-    assert ends.done() == [c.ShareMemory("client-1")]
+    assert ends.done() == [e.ShareMemory("client-1")]
 
 
 def test_a_client_cannot_share_what_is_not_there() -> None:

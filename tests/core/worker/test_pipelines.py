@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker.pipelines import (
     LOOK_AGAIN,
     MOST_BROKEN,
@@ -36,7 +36,7 @@ class Stock:
             self.sent(parts=parts)
 
     def done(self) -> list[Any]:
-        found = [one.message if isinstance(one, c.Send) else one for one in self.commands]
+        found = [one.message if isinstance(one, e.Send) else one for one in self.commands]
         self.commands.clear()
         return found
 
@@ -48,7 +48,7 @@ class Stock:
         )
 
     def claimed(self, digest: str, have: int = 0, ours: bool = True, error: str = "") -> list[Any]:
-        self.pipelines.claimed(c.PartClaimed(digest, have, ours, error), self.now)
+        self.pipelines.claimed(e.PartClaimed(digest, have, ours, error), self.now)
         return self.done()
 
     def piece(
@@ -58,7 +58,7 @@ class Stock:
         return self.done()
 
     def kept(self, have: int, digest: str = ONE, **fields: Any) -> list[Any]:
-        self.pipelines.kept(c.PieceKept(digest, have, **fields), self.now)
+        self.pipelines.kept(e.PieceKept(digest, have, **fields), self.now)
         return self.done()
 
     def wait(self, seconds: float) -> list[Any]:
@@ -73,9 +73,9 @@ class Stock:
 def test_a_pipeline_with_parts_is_ready_when_all_are_here() -> None:
     """One part after the other is looked for in the cache."""
     stock = Stock(m.Part(ONE, SIZE), m.Part(TWO, 5))
-    assert stock.done() == [c.ClaimPart(ONE, SIZE)]
+    assert stock.done() == [e.ClaimPart(ONE, SIZE)]
     assert stock.find() is None
-    assert stock.claimed(ONE, SIZE) == [c.ClaimPart(TWO, 5)]
+    assert stock.claimed(ONE, SIZE) == [e.ClaimPart(TWO, 5)]
     assert stock.claimed(TWO, 5) == []
     assert stock.find() == Found(b"main")
 
@@ -90,7 +90,7 @@ def test_a_part_is_fetched_in_pieces() -> None:
     assert stock.claimed(ONE) == [
         m.RequestPiece("w", ONE, offset) for offset in offsets[:PIECES_AHEAD]
     ]
-    assert stock.piece(0) == [c.KeepPiece(ONE, SIZE, 0, PIECE)]
+    assert stock.piece(0) == [e.KeepPiece(ONE, SIZE, 0, PIECE)]
     assert stock.kept(offsets[1]) == [m.RequestPiece("w", ONE, offsets[2])]
     stock.piece(offsets[1])
     stock.piece(offsets[2])
@@ -113,12 +113,12 @@ def test_what_another_process_fetches_is_looked_for_again() -> None:
     """
     stock = Stock(m.Part(ONE, SIZE), m.Part(TWO, 5))
     stock.done()
-    assert stock.claimed(ONE, ours=False) == [c.ClaimPart(TWO, 5)]
+    assert stock.claimed(ONE, ours=False) == [e.ClaimPart(TWO, 5)]
     assert stock.claimed(TWO, ours=False) == []
-    assert stock.wait(LOOK_AGAIN) == [c.ClaimPart(ONE, SIZE)]
-    assert stock.claimed(ONE, ours=False) == [c.ClaimPart(TWO, 5)]
+    assert stock.wait(LOOK_AGAIN) == [e.ClaimPart(ONE, SIZE)]
+    assert stock.claimed(ONE, ours=False) == [e.ClaimPart(TWO, 5)]
     assert stock.claimed(TWO, 5, ours=False) == []
-    assert stock.wait(LOOK_AGAIN) == [c.ClaimPart(ONE, SIZE)]
+    assert stock.wait(LOOK_AGAIN) == [e.ClaimPart(ONE, SIZE)]
     assert stock.claimed(ONE, 0)[0] == m.RequestPiece("w", ONE, 0)
 
 
@@ -165,7 +165,7 @@ def test_a_part_that_comes_with_other_bytes_is_fetched_anew_a_few_times() -> Non
     for _ in range(MOST_BROKEN):
         stock.claimed(ONE)
         stock.piece(0, b"wrong")
-        assert stock.kept(0, broken=True) == [c.ClaimPart(ONE, 5)]
+        assert stock.kept(0, broken=True) == [e.ClaimPart(ONE, 5)]
     stock.claimed(ONE)
     stock.piece(0, b"wrong")
     stock.kept(0, broken=True)
@@ -195,7 +195,7 @@ def test_parts_are_let_go_with_their_pipelines() -> None:
         stock.claimed(TWO if number else "9" * 64, 5)
     stock.done()
     stock.sent("f" * 64)
-    assert stock.done() == [c.ReleaseParts(frozenset({ONE, TWO}))]
+    assert stock.done() == [e.ReleaseParts(frozenset({ONE, TWO}))]
     assert stock.pipelines.whole == {ONE, TWO}
 
 

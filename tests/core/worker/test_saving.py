@@ -9,10 +9,9 @@ from typing import Any
 
 from msgspec import structs
 
-from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.commands import saves as s
 from zmqdata.core.ranges import RangeSet
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker import saving
 from zmqdata.core.worker.dealing import Dealing, FirstCome
 from zmqdata.core.worker.saving import FIRST_CHUNK_SECONDS, REPEAT, Writing, Written
@@ -35,11 +34,11 @@ def portion(first: int, count: int = 2, size: int = 40, failure: bytes = b"") ->
 
 
 def told(dealing: Written) -> list[Any]:
-    return [one.message if isinstance(one, c.Send) else one for one in dealing.drain()]
+    return [one.message if isinstance(one, e.Send) else one for one in dealing.drain()]
 
 
 def closed(dealing: Written, first: int, stop: int, now: float = 0.0) -> list[Any]:
-    dealing.take(s.ChunkClosed(*KEY, first, stop, 99, b"spec"), now)
+    dealing.take(e.ChunkClosed(*KEY, first, stop, 99, b"spec"), now)
     return told(dealing)
 
 
@@ -52,11 +51,11 @@ def test_blocks_fill_a_chunk_until_it_is_large_enough() -> None:
         dealing.add(portion(first))
     block = (40, b"meta", ("frame",))
     assert told(dealing) == [
-        s.WriteBlock(*KEY, 4, *block),
-        s.WriteBlock(*KEY, 4, *block),
-        s.WriteBlock(*KEY, 4, *block),
-        s.CloseChunk(*KEY, 4, 10),
-        s.WriteBlock(*KEY, 10, *block),
+        e.WriteBlock(*KEY, 4, *block),
+        e.WriteBlock(*KEY, 4, *block),
+        e.WriteBlock(*KEY, 4, *block),
+        e.CloseChunk(*KEY, 4, 10),
+        e.WriteBlock(*KEY, 10, *block),
     ]
     assert told(dealing) == []
 
@@ -67,7 +66,7 @@ def test_what_is_not_written_yet_bounds_production() -> None:
     dealing.add(portion(0))
     dealing.add(portion(2))
     assert dealing.ahead == 80
-    dealing.take(s.BlockWritten(*KEY, 40), 0.0)
+    dealing.take(e.BlockWritten(*KEY, 40), 0.0)
     assert dealing.ahead == 40
 
 
@@ -107,14 +106,14 @@ def test_a_chunk_that_is_open_for_long_is_closed() -> None:
     dealing.tick(1.0 + FIRST_CHUNK_SECONDS - 0.1)
     assert told(dealing) == []
     dealing.tick(1.0 + FIRST_CHUNK_SECONDS)
-    assert told(dealing) == [s.CloseChunk(*KEY, 0, 2), c.FlushTask(*KEY)]
+    assert told(dealing) == [e.CloseChunk(*KEY, 0, 2), e.FlushTask(*KEY)]
     dealing.add(portion(2))
     told(dealing)
     dealing.tick(7.0)
     dealing.tick(7.0 + FIRST_CHUNK_SECONDS)
     assert told(dealing) == []
     dealing.tick(7.0 + 2 * FIRST_CHUNK_SECONDS)
-    assert told(dealing) == [s.CloseChunk(*KEY, 2, 4), c.FlushTask(*KEY)]
+    assert told(dealing) == [e.CloseChunk(*KEY, 2, 4), e.FlushTask(*KEY)]
 
 
 def test_a_pipeline_that_collects_for_long_is_asked_for_what_it_has() -> None:
@@ -124,7 +123,7 @@ def test_a_pipeline_that_collects_for_long_is_asked_for_what_it_has() -> None:
     dealing = written()
     dealing.tick(0.0)
     dealing.tick(FIRST_CHUNK_SECONDS)
-    assert told(dealing) == [c.FlushTask(*KEY)]
+    assert told(dealing) == [e.FlushTask(*KEY)]
 
 
 def test_the_end_closes_the_last_chunk() -> None:
@@ -136,7 +135,7 @@ def test_the_end_closes_the_last_chunk() -> None:
     told(dealing)
     assert not dealing.completed
     dealing.end()
-    assert told(dealing) == [s.CloseChunk(*KEY, 0, 2)]
+    assert told(dealing) == [e.CloseChunk(*KEY, 0, 2)]
     assert not dealing.completed
     closed(dealing, 0, 2)
     assert dealing.completed
@@ -176,7 +175,7 @@ def test_a_failure_that_can_not_be_read_is_told_all_the_same() -> None:
 def test_a_chunk_that_can_not_be_written_is_told() -> None:
     """A full disk ends the save with the words of the file system."""
     dealing = written()
-    dealing.take(s.WriteFailed(*KEY, "UnavailableError", "no space left"), 0.0)
+    dealing.take(e.WriteFailed(*KEY, "UnavailableError", "no space left"), 0.0)
     dealing.tick(0.0)
     assert told(dealing) == [m.SaveFailed("worker", *KEY, "UnavailableError", "no space left")]
 
@@ -237,7 +236,7 @@ def test_only_tasks_with_a_path_are_saved() -> None:
     desk = Desk()
     assert desk.writing.dealing_of(structs.replace(DEFINITION, save_path="")) is None
     read = desk.host(structs.replace(DEFINITION, save_path=""))
-    desk.writing.events[s.BlockWritten](s.BlockWritten(*KEY, 5), 0.0)
+    desk.writing.events[e.BlockWritten](e.BlockWritten(*KEY, 5), 0.0)
     desk.writing.messages[m.ChunkCommitted]("peer", m.ChunkCommitted(*KEY, 1), 0.0)
     desk.writing.tick([desk.task], 0.0)
     desk.writing.end(read)
@@ -252,9 +251,9 @@ def test_events_and_messages_find_their_task() -> None:
     desk = Desk()
     saved = desk.host()
     saved.add(Portion(0, 1, 10, b"", (), b""))
-    assert [type(one) for one in desk.writing.drain(saved)] == [s.WriteBlock, s.CloseChunk]
-    desk.writing.events[s.BlockWritten](s.BlockWritten(*KEY, 10), 0.0)
-    desk.writing.events[s.ChunkClosed](s.ChunkClosed(*KEY, 0, 1, 99), 0.0)
+    assert [type(one) for one in desk.writing.drain(saved)] == [e.WriteBlock, e.CloseChunk]
+    desk.writing.events[e.BlockWritten](e.BlockWritten(*KEY, 10), 0.0)
+    desk.writing.events[e.ChunkClosed](e.ChunkClosed(*KEY, 0, 1, 99), 0.0)
     assert (saved.ahead, len(desk.writing.drain(saved)), desk.distributed) == (
         0,
         1,
@@ -264,7 +263,7 @@ def test_events_and_messages_find_their_task() -> None:
     saved.tick(5.0)
     assert desk.writing.drain(saved) == []
     desk.task = None
-    desk.writing.events[s.BlockWritten](s.BlockWritten(*KEY, 10), 0.0)
+    desk.writing.events[e.BlockWritten](e.BlockWritten(*KEY, 10), 0.0)
     desk.writing.messages[m.ChunkCommitted]("peer", m.ChunkCommitted(*KEY, 1), 0.0)
     assert len(desk.distributed) == 2
 
@@ -309,7 +308,7 @@ def test_a_task_that_cannot_be_run_says_so_of_its_stream() -> None:
     desk.task.started = True
     desk.writing.tick([desk.task], 0.0)
     [told] = desk.writing.drain(saved)
-    assert told.peer == c.DISPATCHER
+    assert told.peer == e.DISPATCHER
     assert told.message == m.SaveFailed(
         "worker", *KEY, "FailedPreconditionError", "no such module", failure
     )

@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.splits import Feeding
 from zmqdata.splits import Split
@@ -50,20 +50,20 @@ class Talk:
     def hear(self, message: m.Message, now: float = 0.0) -> list[object]:
         """What a message of the dispatcher leads to."""
         self.done.clear()
-        self.feeding.messages[type(message)](c.DISPATCHER, message, now)
+        self.feeding.messages[type(message)](e.DISPATCHER, message, now)
         return list(self.done)
 
 
 def sent(message: m.Message) -> list[object]:
-    return [c.Send(c.DISPATCHER, message)]
+    return [e.Send(e.DISPATCHER, message)]
 
 
 def ask(have: int = 0, cut: int = 0, source: int = 0, **more: Any) -> m.RequestSplits:
     return m.RequestSplits("w", *KEY, source, 0, have, cut, **more)
 
 
-def wanted(have: int = 0, source: int = 0, **more: Any) -> c.SplitsWanted:
-    return c.SplitsWanted(*KEY, source, 0, have, **more)
+def wanted(have: int = 0, source: int = 0, **more: Any) -> e.SplitsWanted:
+    return e.SplitsWanted(*KEY, source, 0, have, **more)
 
 
 def assigned(first: int, *splits: Split, cut: int = 0, source: int = 0) -> m.SplitsAssigned:
@@ -88,7 +88,7 @@ def test_a_wish_is_sent_once() -> None:
 def test_a_wish_that_was_fulfilled_in_the_meantime_is_not_sent() -> None:
     """A runner that does not know yet of what it was fed does not ask for it again."""
     talk = Talk(Task())
-    assert talk.hear(assigned(0, FIRST)) == [c.FeedSplits(*KEY, 0, (FIRST,))]
+    assert talk.hear(assigned(0, FIRST)) == [e.FeedSplits(*KEY, 0, (FIRST,))]
     assert talk.feed(wanted(have=0)) == []
     assert talk.feed(wanted(have=1)) == sent(ask(have=1))
 
@@ -107,10 +107,10 @@ def test_only_what_is_new_is_fed() -> None:
     """
     talk = Talk(Task())
     assert talk.hear(assigned(1, SECOND)) == []
-    assert talk.hear(assigned(0, FIRST)) == [c.FeedSplits(*KEY, 0, (FIRST,))]
+    assert talk.hear(assigned(0, FIRST)) == [e.FeedSplits(*KEY, 0, (FIRST,))]
     assert talk.hear(assigned(0, FIRST)) == []
-    assert talk.hear(assigned(0, FIRST, SECOND)) == [c.FeedSplits(*KEY, 0, (SECOND,))]
-    assert talk.hear(assigned(0, SECOND, source=1)) == [c.FeedSplits(*KEY, 1, (SECOND,))]
+    assert talk.hear(assigned(0, FIRST, SECOND)) == [e.FeedSplits(*KEY, 0, (SECOND,))]
+    assert talk.hear(assigned(0, SECOND, source=1)) == [e.FeedSplits(*KEY, 1, (SECOND,))]
 
 
 def test_a_runner_is_asked_what_it_has_not_started() -> None:
@@ -120,19 +120,19 @@ def test_a_runner_is_asked_what_it_has_not_started() -> None:
     talk = Talk(Task())
     talk.hear(assigned(0, FIRST, SECOND))
     talk.feed(wanted(have=2, waiting=False))
-    assert talk.hear(m.TakeBackSplits(*KEY, 0, 1)) == [c.ReturnSplits(*KEY, 0)]
-    assert talk.feed(c.LedgerCut(*KEY, 0, 1, 3, True)) == returned(1, 1, 3) + sent(
+    assert talk.hear(m.TakeBackSplits(*KEY, 0, 1)) == [e.ReturnSplits(*KEY, 0)]
+    assert talk.feed(e.LedgerCut(*KEY, 0, 1, 3, True)) == returned(1, 1, 3) + sent(
         ask(1, 1, waiting=False)
     )
     assert talk.hear(assigned(1, SECOND)) == []
-    assert talk.hear(assigned(1, THIRD, cut=1)) == [c.FeedSplits(*KEY, 0, (THIRD,))]
+    assert talk.hear(assigned(1, THIRD, cut=1)) == [e.FeedSplits(*KEY, 0, (THIRD,))]
 
 
 def test_a_cut_without_a_wish_asks_for_nothing() -> None:
     """Only what is kept is told."""
     talk = Talk(Task())
     talk.hear(assigned(0, FIRST, SECOND))
-    assert talk.feed(c.LedgerCut(*KEY, 0, 1, 3, True)) == returned(1, 1, 3)
+    assert talk.feed(e.LedgerCut(*KEY, 0, 1, 3, True)) == returned(1, 1, 3)
 
 
 def test_a_cut_that_changed_nothing_has_no_number() -> None:
@@ -143,7 +143,7 @@ def test_a_cut_that_changed_nothing_has_no_number() -> None:
     talk = Talk(task)
     talk.hear(assigned(0, FIRST))
     talk.feed(wanted(have=1))
-    assert talk.feed(c.LedgerCut(*KEY, 0, 1, 5, False)) == returned(0, 1, 5)
+    assert talk.feed(e.LedgerCut(*KEY, 0, 1, 5, False)) == returned(0, 1, 5)
     assert (task.feeds[0].cut, task.feeds[0].ask) == (0, ask(1))
 
 
@@ -153,11 +153,11 @@ def test_a_repeated_question_gets_the_same_answer() -> None:
     """
     talk = Talk(Task())
     talk.hear(assigned(0, FIRST, SECOND))
-    talk.feed(c.LedgerCut(*KEY, 0, 1, 3, True))
+    talk.feed(e.LedgerCut(*KEY, 0, 1, 3, True))
     assert talk.hear(m.TakeBackSplits(*KEY, 0, 1)) == returned(1, 1, 3)
     assert talk.hear(m.TakeBackSplits(*KEY, 0, 0)) == []
     assert talk.hear(m.TakeBackSplits(*KEY, 0, 3)) == []
-    assert talk.hear(m.TakeBackSplits(*KEY, 0, 2)) == [c.ReturnSplits(*KEY, 0)]
+    assert talk.hear(m.TakeBackSplits(*KEY, 0, 2)) == [e.ReturnSplits(*KEY, 0)]
 
 
 def test_a_task_that_has_not_started_keeps_everything() -> None:
@@ -166,7 +166,7 @@ def test_a_task_that_has_not_started_keeps_everything() -> None:
     """
     talk = Talk(Task(feeds=[SplitFeed(2), SplitFeed(0)], started=False))
     assert talk.hear(m.TakeBackSplits(*KEY, 0, 1)) == returned(0, 2, 0)
-    assert talk.hear(assigned(2, THIRD)) == [c.FeedSplits(*KEY, 0, (THIRD,))]
+    assert talk.hear(assigned(2, THIRD)) == [e.FeedSplits(*KEY, 0, (THIRD,))]
 
 
 def test_what_is_for_nobody_here_is_dropped() -> None:
@@ -175,8 +175,8 @@ def test_what_is_for_nobody_here_is_dropped() -> None:
     """
     talk = Talk(Task())
     for task, attempt in ((4, 1), (5, 2)):
-        assert talk.feed(c.SplitsWanted(task, attempt, 0, 0, 0)) == []
-        assert talk.feed(c.LedgerCut(task, attempt, 0, 0, 0, True)) == []
+        assert talk.feed(e.SplitsWanted(task, attempt, 0, 0, 0)) == []
+        assert talk.feed(e.LedgerCut(task, attempt, 0, 0, 0, True)) == []
         assert talk.hear(m.SplitsAssigned(task, attempt, 0, 0, (FIRST,))) == []
         assert talk.hear(m.TakeBackSplits(task, attempt, 0, 1)) == []
     for source in (-1, 2):
@@ -203,14 +203,14 @@ class Between:
     def act(self, commands: list[object]) -> None:
         """Does what the feeding says."""
         for command in commands:
-            if isinstance(command, c.FeedSplits):
+            if isinstance(command, e.FeedSplits):
                 self.runner.extend(command.splits)
-            elif isinstance(command, c.ReturnSplits):
+            elif isinstance(command, e.ReturnSplits):
                 changed = len(self.runner) > self.started
                 del self.runner[self.started :]
                 stop = self.runner[-1].stop if self.runner else 0
-                self.act(self.talk.feed(c.LedgerCut(*KEY, 0, self.started, stop, changed)))
-            elif isinstance(command, c.Send):
+                self.act(self.talk.feed(e.LedgerCut(*KEY, 0, self.started, stop, changed)))
+            elif isinstance(command, e.Send):
                 self.mail.append(command.message)
 
     def deliver(self, message: m.Message) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker.dealing import dealing_for
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.tasks import UNREAD_ELEMENTS, HostedTask
@@ -19,8 +19,8 @@ def hosted(cache: bool = False, consumers: int | None = None) -> HostedTask:
     return HostedTask(definition, [], dealing_for(definition, 1000))
 
 
-def made(first: int, count: int = 1, lane: int = 0) -> c.Produced:
-    return c.Produced(1, 2, first, count, 10, b"meta", "frames", lane=lane)
+def made(first: int, count: int = 1, lane: int = 0) -> e.Produced:
+    return e.Produced(1, 2, first, count, 10, b"meta", "frames", lane=lane)
 
 
 def test_a_task_reports_what_it_made() -> None:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zmqdata import commands as c
 from zmqdata.blocks import Compression, decode_block
 from zmqdata.core.credit import FEW_BYTES
+from zmqdata.core.worker import events as e
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import decode_failure
 from zmqdata.messages import TaskDefinition
@@ -46,7 +46,7 @@ class Press:
         """
         found = []
         for made in self.posted:
-            assert isinstance(made, c.Produced)
+            assert isinstance(made, e.Produced)
             assert (made.task, made.attempt) == (1, 2)
             if made.failure:
                 found.append(

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from zmqdata import Dataset
-from zmqdata import commands as c
 from zmqdata.blocks import decode_block
+from zmqdata.core.worker import events as e
 from zmqdata.decisions import Decision, Decisions
 from zmqdata.errors import DataLossError, FailedPreconditionError
 from zmqdata.failures.codec import decode_failure
@@ -59,7 +59,7 @@ class Run:
         )
         self.definition = msgspec.structs.replace(self.definition, **changes)
         self.posted: list[Any] = []
-        command = c.StartTask(self.definition, packed.encoded)
+        command = e.StartTask(self.definition, packed.encoded)
         self.runner = TaskRunner(
             command, self.posted.append, "worker", lambda _: None, 1 << 30, crumbs
         )
@@ -95,7 +95,7 @@ class Run:
     def elements(self) -> dict[int, Any]:
         """By number; of a failure its text."""
         found: dict[int, Any] = {}
-        for made in self.of(c.Produced):
+        for made in self.of(e.Produced):
             made_of = [str(decode_failure(made.failure))] if made.failure else _elements(made)
             for at, element in enumerate(made_of):
                 assert made.first + at not in found
@@ -104,14 +104,14 @@ class Run:
 
     @property
     def total(self) -> int:
-        (ended,) = self.of(c.Exhausted)
+        (ended,) = self.of(e.Exhausted)
         return int(ended.total)
 
     def again(self, dataset: Dataset, number: int, *skip: tuple[int, int]) -> Run:
         """Another attempt that is told the states up to a number, and no entry that the
         first of them does not need.
         """
-        states = [one.state for one in self.of(c.StateNoted) if one.state.number <= number]
+        states = [one.state for one in self.of(e.StateNoted) if one.state.number <= number]
         useful = [states[-1]] if len(skip) == 1 else [states[0], states[-1]]
         base = min(state.needs[0] for state in useful)
         ledger = (self.definition.ledger[0][base:],)
@@ -126,7 +126,7 @@ class Run:
         )
 
 
-def _elements(made: c.Produced) -> list[Any]:
+def _elements(made: e.Produced) -> list[Any]:
     return [
         np.asarray(element).tolist() for element in decode_block(made.meta, made.frames).elements()
     ]
@@ -154,7 +154,7 @@ def test_a_runner_leaps_over_what_nobody_needs() -> None:
     numbers = [4, 5, *range(153, COUNT)]
     assert second.elements == {number: first.elements[number] for number in numbers}
     assert second.total == COUNT
-    taken = [one.state.number for one in second.of(c.StateNoted)]
+    taken = [one.state.number for one in second.of(e.StateNoted)]
     assert min(taken) >= 150
 
 
@@ -174,12 +174,12 @@ def test_what_is_decided_is_told_before_what_was_made_since() -> None:
     run = Run(flaky(50, 51, 120))
     decided, told = Decisions(), 0
     for one in run.posted:
-        if isinstance(one, c.Decided):
+        if isinstance(one, e.Decided):
             decided.take(one.first, one.decisions)
             told = max(decision.stop for decision in decided.entries)
-        elif isinstance(one, c.Produced):
+        elif isinstance(one, e.Produced):
             assert max(_elements(one)) < 2 * told
-        elif isinstance(one, c.StateNoted):
+        elif isinstance(one, e.StateNoted):
             assert one.state.decisions <= decided.length
     assert sorted(number for one in decided.entries for number in one.left_out) == [50, 51, 120]
     assert run.total == COUNT - 3
@@ -191,9 +191,9 @@ def test_another_runner_leaves_out_the_same() -> None:
     """
     first = Run(flaky(50, 51, 120))
     decided = Decisions()
-    for one in first.of(c.Decided):
+    for one in first.of(e.Decided):
         decided.take(one.first, one.decisions)
-    state = next(one.state for one in first.of(c.StateNoted) if one.state.number >= 100)
+    state = next(one.state for one in first.of(e.StateNoted) if one.state.number >= 100)
     decided.trim(state.decisions)
     assert decided.base > 50
     pipeline = pack_pipeline(flaky().node)
@@ -212,18 +212,18 @@ def test_what_came_before_and_fails_for_good_ends_the_task(monkeypatch: pytest.M
     """
     monkeypatch.setattr(guarding, "PAUSES", (0.0, 0.0))
     first = Run(flaky())
-    decisions = first.of(c.Decided)[-1].decisions
+    decisions = first.of(e.Decided)[-1].decisions
     pipeline = pack_pipeline(flaky(3).node)
     definition = msgspec.structs.replace(
-        first.definition, digest=pipeline.digest, attempt=2, first_decision=first.of(c.Decided)[-1].first,
+        first.definition, digest=pipeline.digest, attempt=2, first_decision=first.of(e.Decided)[-1].first,
         decisions=(Decision("/0", 0, 100), *decisions),
     )  # fmt: skip
     second = Run(flaky(3), definition)
-    (failed,) = second.of(c.TaskFailed)
+    (failed,) = second.of(e.TaskFailed)
     error = decode_failure(failed.failure)
     assert isinstance(error, DataLossError)
     assert "element 3 that came to map(function) at test_runner.py" in str(error)
-    assert not second.of(c.Exhausted)
+    assert not second.of(e.Exhausted)
 
 
 def test_states_lie_between_rounds() -> None:
@@ -231,7 +231,7 @@ def test_states_lie_between_rounds() -> None:
     them.
     """
     run = Run(shuffled(), num_consumers=3, finite="drop")
-    numbers = [one.state.number for one in run.of(c.StateNoted)]
+    numbers = [one.state.number for one in run.of(e.StateNoted)]
     assert numbers == sorted(set(numbers))
     assert run.total == COUNT // 3
 
@@ -242,9 +242,9 @@ def test_a_state_that_does_not_fit_fails_the_task() -> None:
     second = first.again(Dataset.range(COUNT).batch(2), 150, (0, 153))
     packed = pack_pipeline(Dataset.range(COUNT).batch(2).node)
     second = Run(Dataset.range(COUNT).batch(2), second.definition, digest=packed.digest)
-    [failed] = second.of(c.TaskFailed)
+    [failed] = second.of(e.TaskFailed)
     assert str(decode_failure(failed.failure))
-    assert (second.elements, second.of(c.Exhausted)) == ({}, [])
+    assert (second.elements, second.of(e.Exhausted)) == ({}, [])
 
 
 PATIENCE = 10.0
@@ -280,7 +280,7 @@ def running(
         num_consumers=consumers,
         finite=finite,
     )
-    command = c.StartTask(definition, packed.encoded, reason)
+    command = e.StartTask(definition, packed.encoded, reason)
     told = (events.put, "tcp://w", lambda digest: None, 1 << 30, None, relays)
     runner = TaskRunner(command, *told)
     if timeless:
@@ -302,7 +302,7 @@ def test_what_is_at_work_is_known_within_a_run_of_elements() -> None:
         return next(note.number for note in CRUMBS.notes() if not note.place)
 
     run = Run(Dataset.range(COUNT).map(look), hurried=False, crumbs=CRUMBS)
-    assert len(run.of(c.Produced)) == 1
+    assert len(run.of(e.Produced)) == 1
     assert run.elements == {number: number for number in range(COUNT)}
 
 
@@ -356,7 +356,7 @@ def test_memory_is_bounded_where_elements_become_large_within_a_run() -> None:
     """
     packed = pack_pipeline(Dataset.range(3000).map(grow).node)
     definition = TaskDefinition(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ())
-    command = c.StartTask(definition, packed.encoded)
+    command = e.StartTask(definition, packed.encoded)
     runner = TaskRunner(command, lambda event: None, "tcp://w", lambda digest: None)
     runner._states.clock = lambda: Drift.now
     runner.allow(1 << 20)
@@ -416,18 +416,18 @@ def test_elements_are_bounded_while_nobody_reads() -> None:
     with running(Dataset.range(20)) as (runner, events):
         runner.allow(1 << 20, 8)
         made = events.get(timeout=PATIENCE)
-        assert (type(made), made.first, made.count) == (c.Produced, 0, 8)
+        assert (type(made), made.first, made.count) == (e.Produced, 0, 8)
         runner.allow(1 << 20)
         made = events.get(timeout=PATIENCE)
-        assert (type(made), made.first, made.count) == (c.Produced, 8, 12)
-        assert events.get(timeout=PATIENCE) == c.Exhausted(1, 1, 20)
+        assert (type(made), made.first, made.count) == (e.Produced, 8, 12)
+        assert events.get(timeout=PATIENCE) == e.Exhausted(1, 1, 20)
 
 
 def test_a_pipeline_that_cannot_be_opened_fails_the_task() -> None:
     """It makes no element and has no end: the failure stands for all of it."""
     with running(Dataset.range(20), reason="the part is lost") as (_, events):
         failed = events.get(timeout=PATIENCE)
-        assert isinstance(failed, c.TaskFailed)
+        assert isinstance(failed, e.TaskFailed)
         error = decode_failure(failed.failure)
         assert (type(error), str(error)) == (FailedPreconditionError, "the part is lost")
 
@@ -537,7 +537,7 @@ def stick_late(x: Any) -> Any:
 def made_of(events: queue.SimpleQueue[Any]) -> list[tuple[int, int]]:
     """First and stop of the blocks of a task up to its end."""
     blocks = []
-    while not isinstance(made := events.get(timeout=PATIENCE), c.Exhausted):
+    while not isinstance(made := events.get(timeout=PATIENCE), e.Exhausted):
         blocks.append((made.first, made.first + made.count))
     return blocks
 

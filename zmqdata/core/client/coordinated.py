@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.client import events as e
 from zmqdata.core.client.order import Runs
 from zmqdata.core.client.tasks import Grants, Reading, ReadTask
 from zmqdata.core.credit import IN_TURN_BYTES, IN_TURN_ELEMENTS
@@ -152,9 +152,9 @@ class Stepping(Reading):
         self.step += rounds * cycle
         self._delivered.append(Stretch(tuple(due), self.step, count, cycle))
         self.waiting += count
-        self._do(c.Weave(woven, tuple(due), cycle))
+        self._do(e.Weave(woven, tuple(due), cycle))
 
-    def _next_part(self, run: Run, count: int) -> c.Deliver:
+    def _next_part(self, run: Run, count: int) -> e.Deliver:
         """The next rounds of a task, all of which are in one block; one that is used up
         is let go.
         """
@@ -162,7 +162,7 @@ class Stepping(Reading):
         skip = run.round - header.first
         if skip + count == header.count:
             self._held[run.task].popleft()
-        return c.Deliver(header, content, skip, skip + count)
+        return e.Deliver(header, content, skip, skip + count)
 
     def _deliver_run(self, run: Run) -> bool:
         """Delivers as much of a run as the next block of its task holds; False when
@@ -178,7 +178,7 @@ class Stepping(Reading):
         self._deliver(part.header, part.content, part.skip, part.stop)
         return True
 
-    def hand_out(self, event: c.TakenElements) -> Grants:
+    def hand_out(self, event: e.TakenElements) -> Grants:
         count = event.stop - event.first
         while count:
             stretch = self._delivered[0]

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.client import events as e
 from zmqdata.core.client.checkpoint import Standing
 from zmqdata.core.client.coordinated import Stepping
 from zmqdata.core.client.lease import ClientLease
@@ -86,15 +86,15 @@ class ClientCore:
         self._begin(profile.client)
         self._near = self._unreported_bytes = 0
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
-            c.Received: self._received,
-            c.Tick: lambda event, now: self._tick(now),
-            c.Arrived: self._arrived,
-            c.PartsHandedOut: self._handed_out,
-            c.LinkBroken: lambda event, now: self.links.broken(event, now),
-            c.MemoryMapped: lambda event, now: self.links.mapped(event, now),
-            c.Wanted: lambda event, now: self.telling.wanted(),
-            c.ShutOut: lambda event, now: self._shut_out(event.error, event.text, now),
-            c.CloseRequested: lambda event, now: self._close(now),
+            e.Received: self._received,
+            e.Tick: lambda event, now: self._tick(now),
+            e.Arrived: self._arrived,
+            e.PartsHandedOut: self._handed_out,
+            e.LinkBroken: lambda event, now: self.links.broken(event, now),
+            e.MemoryMapped: lambda event, now: self.links.mapped(event, now),
+            e.Wanted: lambda event, now: self.telling.wanted(),
+            e.ShutOut: lambda event, now: self._shut_out(event.error, event.text, now),
+            e.CloseRequested: lambda event, now: self._close(now),
         }
         self._messages: dict[type[m.Message], Callable[[Any, float], object]] = {
             m.IterationOpened: self._iteration_opened,
@@ -164,10 +164,10 @@ class ClientCore:
         self._commands.append(command)
 
     def _send(self, message: m.Message) -> None:
-        self._commands.append(c.Send(c.DISPATCHER, message))
+        self._commands.append(e.Send(e.DISPATCHER, message))
 
-    def _received(self, event: c.Received, now: float) -> None:
-        if event.peer == c.DISPATCHER:
+    def _received(self, event: e.Received, now: float) -> None:
+        if event.peer == e.DISPATCHER:
             self.telling.heard = now
         self._messages.get(type(event.message), _ignore)(event.message, now)
 
@@ -330,7 +330,7 @@ class ClientCore:
     def _drop_queued(self) -> None:
         self.lease.end()
         self.reading.waiting = 0
-        self._do(c.DropQueued())
+        self._do(e.DropQueued())
 
     def _holdings(self, ask: m.RequestHoldings, now: float) -> None:
         if ask.client != self.client:
@@ -359,7 +359,7 @@ class ClientCore:
         self.links.tend(self.reading.addresses, now, task_list.ticket)
         self._ask_on(now)
 
-    def _arrived(self, event: c.Arrived, now: float) -> None:
+    def _arrived(self, event: e.Arrived, now: float) -> None:
         if not self.links.count(event, now):
             return
         header = event.header
@@ -377,7 +377,7 @@ class ClientCore:
         if breach:
             self._reject(task, event, breach, now)
 
-    def _reject(self, task: ReadTask, event: c.Arrived, breach: str, now: float) -> None:
+    def _reject(self, task: ReadTask, event: e.Arrived, breach: str, now: float) -> None:
         """Our memory is ours to give away: a worker that takes more breaks its link,
         and in the end the iteration.
         """
@@ -391,7 +391,7 @@ class ClientCore:
         self.links.reported(message, now)
         self.telling.count_skipped(message.link, message.skipped)
 
-    def _handed_out(self, event: c.PartsHandedOut, now: float) -> None:
+    def _handed_out(self, event: e.PartsHandedOut, now: float) -> None:
         grants: Grants = {}
         for part in event.parts:
             for address, streams in self.reading.hand_out(part).items():
@@ -438,7 +438,7 @@ class ClientCore:
             if error:
                 self.lease.free()
             if self.goodbye.closing is None:
-                self._do(c.Finish(error, text, failure))
+                self._do(e.Finish(error, text, failure))
             self.links.tend((), now)
 
     def _shut_out(self, error: str, text: str, now: float) -> None:

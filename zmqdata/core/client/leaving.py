@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.client import events as e
 from zmqdata.core.client.lease import ClientLease
 from zmqdata.core.client.notices import Notices
 from zmqdata.core.client.tasks import Reading
@@ -63,7 +63,7 @@ class Goodbye:
         """The iterator is closed."""
         self.closing = now
         if self.is_over:
-            self._do(c.Closed())
+            self._do(e.Closed())
 
     def begin(self, now: float) -> None:
         """Leaves with a goodbye."""
@@ -78,7 +78,7 @@ class Goodbye:
         if not self.is_over:
             self.is_over = True
             if self.closing is not None:
-                self._do(c.Closed())
+                self._do(e.Closed())
 
     def heard(self, answer: m.IterationClosed) -> None:
         """The dispatcher has counted the last report."""
@@ -101,7 +101,7 @@ class Goodbye:
         goodbye = m.CloseIteration(
             self._client, *self._reading.next_report(), self._reading.repeats
         )
-        self._do(c.Send(c.DISPATCHER, goodbye))
+        self._do(e.Send(e.DISPATCHER, goodbye))
 
 
 class ReadingEnd:

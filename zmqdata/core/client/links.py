@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.rotation import Rotation
+from zmqdata.core.client import events as e
+from zmqdata.core.limits import Rotation
 from zmqdata.errors import ResourceExhaustedError
 
 REPEAT = 1.0
@@ -162,12 +162,12 @@ class ReadLinks:
         """Tells the worker at an address how far some of its streams may go."""
         link = self.by_address.get(address)
         if link is not None and link.opened:
-            self._do(c.Send(address, self._grant(link, streams)))
+            self._do(e.Send(address, self._grant(link, streams)))
 
     def _grant_all(self, link: ReadLink, now: float) -> None:
         link.granted = now
         sent = now if link.address in self._vouching else 0.0
-        self._do(c.Send(link.address, self._grant(link, self._streams(link.address), sent)))
+        self._do(e.Send(link.address, self._grant(link, self._streams(link.address), sent)))
 
     def _grant(
         self, link: ReadLink, streams: tuple[m.StreamGrant, ...], sent: float = 0.0
@@ -189,7 +189,7 @@ class ReadLinks:
         who = self.profile
         told = (who.host, who.transports, who.reader, who.process, self._ticket)
         self._do(
-            c.Send(
+            e.Send(
                 link.address,
                 m.OpenLink(who.client, link.name, link.replaces, link.have_through, *told),
             )
@@ -198,17 +198,17 @@ class ReadLinks:
     def _forget(self, link: ReadLink) -> None:
         del self.by_address[link.address], self.by_name[link.name]
         if link.opened:
-            self._do(c.DisconnectLink(link.name))
+            self._do(e.DisconnectLink(link.name))
 
     def _drop(self, link: ReadLink) -> None:
         self._reach.pop(link.address, None)
-        self._do(c.Send(link.address, m.CloseLink(link.name)))
+        self._do(e.Send(link.address, m.CloseLink(link.name)))
         self._forget(link)
 
     def _replace(self, link: ReadLink, reason: str, now: float) -> None:
         """Opens a new link that begins after the last message seen on the old one."""
         self._do(
-            c.LogLine("debug", f"link to {link.address} is broken ({reason}): opening a new one")
+            e.LogLine("debug", f"link to {link.address} is broken ({reason}): opening a new one")
         )
         self._forget(link)
         if link.opened:
@@ -261,10 +261,10 @@ class ReadLinks:
             link.opened, link.progress = True, now
             if len(self._vouching) < VOUCHING:
                 self._vouching.add(link.address)
-            self._do(c.ConnectLink(link.name, message.address, message.secret, message.memory))
+            self._do(e.ConnectLink(link.name, message.address, message.secret, message.memory))
             self._grant_all(link, now)
 
-    def mapped(self, event: c.MemoryMapped, now: float) -> None:
+    def mapped(self, event: e.MemoryMapped, now: float) -> None:
         """The memory of a link can be read: the worker may use it."""
         link = self.by_name.get(event.link)
         if link is not None:
@@ -288,7 +288,7 @@ class ReadLinks:
             if link.noted is None or now - link.noted >= NOTE_AGAIN:
                 link.noted = now
                 self._do(
-                    c.LogLine(
+                    e.LogLine(
                         "warning",
                         f"worker {link.address} refuses a link: {message.text}; trying again",
                     )
@@ -308,13 +308,13 @@ class ReadLinks:
             None,
         )
 
-    def broken(self, event: c.LinkBroken, now: float) -> None:
+    def broken(self, event: e.LinkBroken, now: float) -> None:
         """The connection of a link is gone."""
         link = self.by_name.get(event.link)
         if link is not None:
             self._replace(link, event.reason, now)
 
-    def reject(self, event: c.Arrived, reason: str, now: float) -> None:
+    def reject(self, event: e.Arrived, reason: str, now: float) -> None:
         """The message counted last should not have been sent: its link is broken before
         it, and it counts as unseen.
         """
@@ -336,7 +336,7 @@ class ReadLinks:
             link.patience *= 2
             self._replace(link, f"{message.sent - link.seen} messages never arrived", now)
 
-    def count(self, event: c.Arrived, now: float) -> bool:
+    def count(self, event: e.Arrived, now: float) -> bool:
         """Counts a message; False when it is an old one, or there is a gap before
         it.
         """

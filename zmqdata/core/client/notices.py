@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.client import events as e
 from zmqdata.core.client.tasks import Reading
 
 SAY_SO_AFTER = 5.0
@@ -59,7 +59,7 @@ class Notices:
         self.left_out: dict[int, int] = {}
         self._poison: set[m.LeftOutElement] = set()
         self._wanted = False
-        self._kept: list[c.LogLine] = []
+        self._kept: list[e.LogLine] = []
 
     # --- when a client joins
 
@@ -79,7 +79,7 @@ class Notices:
         """Says it once somebody reads: an iterator on which a state is loaded next has
         no use for it.
         """
-        note = c.LogLine(level, text)
+        note = e.LogLine(level, text)
         if self._wanted:
             self._do(note)
         else:
@@ -121,7 +121,7 @@ class Notices:
             )
         else:
             text += "It goes on where its training loop is, if nobody has taken its place"
-        self._do(c.LogLine("warning", text))
+        self._do(e.LogLine("warning", text))
 
     # --- while it reads
 
@@ -140,7 +140,7 @@ class Notices:
                 f"{self.reader.trainer_id!r} read them: others are faster. Give workers a larger "
                 "cross_trainer_cache_size_bytes, or this training job more time"
             )
-            self._do(c.LogLine("warning", text))
+            self._do(e.LogLine("warning", text))
 
     def tell_poison(self, task_list: m.TaskList) -> None:
         """Has what workers leave out because it brings them down in the iterator's
@@ -149,7 +149,7 @@ class Notices:
         for element in task_list.left_out:
             if element not in self._poison:
                 self._poison.add(element)
-                self._do(c.NoteLeftOut(element))
+                self._do(e.NoteLeftOut(element))
 
     def tell_left_out(self) -> None:
         """Tells, at the end, how many elements are missing because the pipeline leaves
@@ -164,7 +164,7 @@ class Notices:
                 "of the workers; "
                 "zmqdata status --worker ADDRESS shows the newest of running tasks"
             )
-            self._do(c.LogLine("warning", text))
+            self._do(e.LogLine("warning", text))
 
     def _why_left_out(self, missing: int) -> str:
         """Who wanted it so. Only elements that bring a worker down are known one by
@@ -191,7 +191,7 @@ class Notices:
         )
         if unreported:
             text += f"; of what was handed out here {unreported} elements could not be reported: others may get them"
-        self._do(c.LogLine("warning", text))
+        self._do(e.LogLine("warning", text))
 
     def forgive(self, seconds: float) -> None:
         """Discounts time in which nobody listened or read here."""
@@ -232,7 +232,7 @@ class Notices:
         if late and now - self._said >= WAITING_AFTER:
             self._said = now
             self._do(
-                c.LogLine("warning", self._what_is_missing(silence, starved, held, reading, tasks))
+                e.LogLine("warning", self._what_is_missing(silence, starved, held, reading, tasks))
             )
         return starved
 

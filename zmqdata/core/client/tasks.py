@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.client import events as e
 from zmqdata.core.client.order import HandedOut, Ordering, Runs
 from zmqdata.core.credit import FIRST_ELEMENTS, TOTAL_BYTES, CreditWindow
 from zmqdata.core.ranges import RangeSet
@@ -216,7 +216,7 @@ class Reading:
 
     def _deliver(self, header: m.Block, content: object, skip: int, stop: int) -> None:
         self.waiting += stop - skip
-        self._do(c.Deliver(header, content, skip, stop))
+        self._do(e.Deliver(header, content, skip, stop))
 
     def _breach(self, task: ReadTask, header: m.Block) -> str:
         window = task.window
@@ -229,7 +229,7 @@ class Reading:
             f"{window.told_bytes})"
         )
 
-    def hand_out(self, event: c.TakenElements) -> Grants:
+    def hand_out(self, event: e.TakenElements) -> Grants:
         """Counts what the training loop has taken; returns grants that workers should
         know at once, by address.
         """

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable
 
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.commands import Peer
 from zmqdata.core.dispatcher.admission import Objection
+from zmqdata.core.dispatcher.events import Peer
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.lease import Leases
 from zmqdata.core.dispatcher.liveness import Roster

@@ -10,7 +10,7 @@ import msgspec
 
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.commands import DropPipeline, Peer, StorePipeline
+from zmqdata.core.dispatcher.events import DropPipeline, Peer, StorePipeline
 from zmqdata.core.dispatcher.pipelines import UNUSED_FOR, Parts
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.limits import MOST_DATASETS, MOST_REGISTERED_BYTES, too_long, too_many

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from itertools import filterfalse
 from typing import Any
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.commands import saves as s
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.datasets import Datasets
 from zmqdata.core.dispatcher.heartbeats import Beats
 from zmqdata.core.dispatcher.hosting import Hosting
@@ -159,11 +158,11 @@ class DispatcherCore:
             self.out, self.workers, self.hosting.facts, self._request_splits
         )
         self.hosting.hosted = self.taking_back.hosted
-        self._listing: dict[tuple[int, int, int], list[tuple[c.Peer, m.RequestSplits]]] = {}
+        self._listing: dict[tuple[int, int, int], list[tuple[e.Peer, m.RequestSplits]]] = {}
         self._applied: dict[str, float] = {}
         self._ticked: float | None = None
         self._asked = self._collected = 0.0
-        self._handlers: dict[type[Any], Callable[[c.Peer, Any, float], None]] = {
+        self._handlers: dict[type[Any], Callable[[e.Peer, Any, float], None]] = {
             m.RegisterDataset: self.datasets.register,
             m.StorePiece: self.datasets.parts.store_piece,
             m.DescribeDataset: self.datasets.describe,
@@ -186,13 +185,13 @@ class DispatcherCore:
             m.SaveFailed: self.saves.failed,
         }
         self._answers: dict[type[Any], Callable[[Any, float], None]] = {
-            c.FilesListed: self._files_listed,
-            c.PieceKept: self.datasets.parts.kept,
-            c.PartLost: lambda event, now: self.datasets.parts.lost(event.digest),
-            s.SavePrepared: self.saves.prepared,
-            s.ChunkPublished: self.saves.published,
-            s.SaveChecked: self.saves.checked,
-            s.SaveFinished: self.saves.finished,
+            e.FilesListed: self._files_listed,
+            e.PieceKept: self.datasets.parts.kept,
+            e.PartLost: lambda event, now: self.datasets.parts.lost(event.digest),
+            e.SavePrepared: self.saves.prepared,
+            e.ChunkPublished: self.saves.published,
+            e.SaveChecked: self.saves.checked,
+            e.SaveFinished: self.saves.finished,
         }
 
     def resume(self, now: float) -> list[object]:
@@ -238,15 +237,15 @@ class DispatcherCore:
         """Takes an event noticed at ``now`` (seconds of a clock that never goes back);
         returns what to do.
         """
-        if isinstance(event, c.Received):
+        if isinstance(event, e.Received):
             if isinstance(event.message, REGULAR):
                 self.jobs.listen(now)
             handler = self._handlers.get(type(event.message))
             if handler is not None:
                 handler(event.peer, event.message, now)
-        elif isinstance(event, c.Tick):
+        elif isinstance(event, e.Tick):
             self._tick(now)
-        elif isinstance(event, c.Unreachable):
+        elif isinstance(event, e.Unreachable):
             self.workers.lost_contact(event.peer, now)
             self.clients.lost_contact(event.peer, now)
         elif type(event) in self._answers:
@@ -291,7 +290,7 @@ class DispatcherCore:
 
     # --- workers
 
-    def _register_worker(self, peer: c.Peer, ask: m.RegisterWorker, now: float) -> None:
+    def _register_worker(self, peer: e.Peer, ask: m.RegisterWorker, now: float) -> None:
         for death in ask.deaths:
             self.deaths.take(death)
             if death.worker in self.workers:
@@ -344,7 +343,7 @@ class DispatcherCore:
         del self._applied[applicant]
         return False
 
-    def _worker_heartbeat(self, peer: c.Peer, beat: m.WorkerHeartbeat, now: float) -> None:
+    def _worker_heartbeat(self, peer: e.Peer, beat: m.WorkerHeartbeat, now: float) -> None:
         known = beat.worker in self.workers
         if known:
             self.workers.heard(beat.worker, peer, now)
@@ -372,7 +371,7 @@ class DispatcherCore:
             self.hosting.drain(beat.worker)
         return draining
 
-    def _drain_worker(self, peer: c.Peer, ask: m.DrainWorker, now: float) -> None:
+    def _drain_worker(self, peer: e.Peer, ask: m.DrainWorker, now: float) -> None:
         facts = self.hosting.facts
         names = [name for name in facts if ask.worker in (name, *names_of(facts[name].address))]
         if not names:
@@ -394,7 +393,7 @@ class DispatcherCore:
             peer, m.DrainStarted(ask.request, tuple(facts[name].address for name in names))
         )
 
-    def _worker_stopped(self, peer: c.Peer, message: m.WorkerStopped, now: float) -> None:
+    def _worker_stopped(self, peer: e.Peer, message: m.WorkerStopped, now: float) -> None:
         if message.worker in self.workers:
             self.out.note("info", f"worker {self.hosting.facts[message.worker].address} left")
             self._lose_worker(message.worker)
@@ -407,10 +406,10 @@ class DispatcherCore:
         if not self.hosting.placement.is_at(address):
             self.places.leave(address)
 
-    def _holdings(self, peer: c.Peer, report: m.HoldingsReported, now: float) -> None:
+    def _holdings(self, peer: e.Peer, report: m.HoldingsReported, now: float) -> None:
         self.hosting.take_holdings(report)
 
-    def _request_pipeline(self, peer: c.Peer, ask: m.RequestPipeline, now: float) -> None:
+    def _request_pipeline(self, peer: e.Peer, ask: m.RequestPipeline, now: float) -> None:
         description = self.state.datasets.get(ask.dataset_id)
         if description is None:
             self.out.send(
@@ -419,12 +418,12 @@ class DispatcherCore:
             )
         else:
             self.out.commands.append(
-                c.SendPipeline(peer, ask.dataset_id, description.digest, description.parts)
+                e.SendPipeline(peer, ask.dataset_id, description.digest, description.parts)
             )
 
     # --- splits
 
-    def _request_splits(self, peer: c.Peer, ask: m.RequestSplits, now: float) -> None:
+    def _request_splits(self, peer: e.Peer, ask: m.RequestSplits, now: float) -> None:
         task = self.state.tasks.get(ask.task)
         if task is None or task.worker != ask.worker or task.attempt != ask.attempt or task.settled:
             self.out.send(peer, m.DropTask(ask.task, ask.attempt))
@@ -447,7 +446,7 @@ class DispatcherCore:
         place = (ask.task, ask.attempt, ask.source, ask.have)
         self.out.send(peer, m.SplitsAssigned(*place, ledger.since(ask.have), cut))
 
-    def _extend(self, peer: c.Peer, ask: m.RequestSplits, task: Task, now: float) -> bool:
+    def _extend(self, peer: e.Peer, ask: m.RequestSplits, task: Task, now: float) -> bool:
         """Adds an entry to the ledger; False when files must be listed first, splits
         may come back, or it has ended.
         """
@@ -474,17 +473,17 @@ class DispatcherCore:
         self.hosting.close_if_ended(iteration)
         return True
 
-    def _list_files(self, peer: c.Peer, ask: m.RequestSplits, iteration: Iteration) -> None:
+    def _list_files(self, peer: e.Peer, ask: m.RequestSplits, iteration: Iteration) -> None:
         key = (iteration.iteration, ask.source, ask.repetition)
         waiting = self._listing.setdefault(key, [])
         if not waiting:
             source = iteration.cursors[ask.source].source
             assert isinstance(source, FileSplits)
-            self.out.commands.append(c.FindFiles(*key, source))
+            self.out.commands.append(e.FindFiles(*key, source))
         if all(one.worker != ask.worker for _, one in waiting):
             waiting.append((peer, ask))
 
-    def _files_listed(self, event: c.FilesListed, now: float) -> None:
+    def _files_listed(self, event: e.FilesListed, now: float) -> None:
         key = (event.iteration, event.source, event.repetition)
         waiting = self._listing.pop(key, [])
         iteration = self.state.iterations.get(event.iteration)
@@ -505,7 +504,7 @@ class DispatcherCore:
         for peer, ask in waiting:
             self._request_splits(peer, ask, now)
 
-    def _tell_no_files(self, iteration: Iteration, event: c.FilesListed) -> None:
+    def _tell_no_files(self, iteration: Iteration, event: e.FilesListed) -> None:
         text = event.error or "no file matches its pattern on the dispatcher's host"
         text = f"list_files of job {iteration.job.name}: {text}"
         self.hosting.fail(iteration, NotFoundError.__name__, text)

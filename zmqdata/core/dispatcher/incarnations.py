@@ -12,8 +12,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from zmqdata import messages as m
-from zmqdata.commands import Peer
 from zmqdata.core.dispatcher.checkpoints import joined, read_checkpoint
+from zmqdata.core.dispatcher.events import Peer
 from zmqdata.core.dispatcher.liveness import Member, Roster
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.limits import MOST_WAITING_BYTES

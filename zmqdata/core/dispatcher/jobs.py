@@ -11,10 +11,10 @@ from typing import Any
 
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.commands import Peer
 from zmqdata.core.dispatcher.admission import Admission, Objection
 from zmqdata.core.dispatcher.coordinated import Coordination
 from zmqdata.core.dispatcher.detours import Detours
+from zmqdata.core.dispatcher.events import Peer
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.incarnations import Gathering, Incarnations
 from zmqdata.core.dispatcher.lease import Leases

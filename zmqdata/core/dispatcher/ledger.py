@@ -12,9 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.liveness import Roster
 from zmqdata.core.dispatcher.placement import WorkerFacts
 from zmqdata.core.dispatcher.state.outbox import Outbox
@@ -31,7 +31,7 @@ Extent = tuple[int, int, int]
 class WaitingAsk:
     """An ask that gets what comes back, or else the end."""
 
-    peer: c.Peer
+    peer: e.Peer
     ask: m.RequestSplits
     since: float
 
@@ -58,7 +58,7 @@ class TakingBack:
         out: Outbox,
         workers: Roster,
         facts: Mapping[str, WorkerFacts],
-        grant: Callable[[c.Peer, m.RequestSplits, float], None],
+        grant: Callable[[e.Peer, m.RequestSplits, float], None],
     ) -> None:
         self.out = out
         self.workers = workers
@@ -113,7 +113,7 @@ class TakingBack:
 
     # --- who waits
 
-    def awaits(self, peer: c.Peer, ask: m.RequestSplits, now: float) -> bool:
+    def awaits(self, peer: e.Peer, ask: m.RequestSplits, now: float) -> bool:
         """Whether an ask for which nothing is left has to wait: others may have what
         they have not started.
 
@@ -164,7 +164,7 @@ class TakingBack:
                 self.ask(self.workers.peer(task.worker), task, place[1])
         return False
 
-    def ask(self, peer: c.Peer | None, task: Task, source: int) -> None:
+    def ask(self, peer: e.Peer | None, task: Task, source: int) -> None:
         """Asks a worker for what it has not started of a ledger, or what it had not
         when it was asked before.
         """
@@ -172,7 +172,7 @@ class TakingBack:
             peer, m.TakeBackSplits(task.task, task.attempt, source, task.cuts.get(source, 0) + 1)
         )
 
-    def take(self, peer: c.Peer, report: m.SplitsReturned, now: float) -> None:
+    def take(self, peer: e.Peer, report: m.SplitsReturned, now: float) -> None:
         """Takes what a worker gives back, each cut once, and passes it on to those who
         wait.
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.commands import Peer
+from zmqdata.core.dispatcher.events import Peer
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.job_rules import outlives_host

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import takewhile
 
-from zmqdata.commands import Peer
+from zmqdata.core.dispatcher.events import Peer
 
 
 @dataclass

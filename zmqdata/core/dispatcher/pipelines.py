@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from zmqdata import messages as m
-from zmqdata.commands import DropPipeline, KeepPiece, Peer, PieceKept, SendPiece
+from zmqdata.core.dispatcher.events import DropPipeline, KeepPiece, Peer, PieceKept, SendPiece
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.limits import MOST_UPLOADS, too_many
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError

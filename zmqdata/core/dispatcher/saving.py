@@ -15,9 +15,9 @@ from math import inf
 
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.commands import Peer
-from zmqdata.commands import saves as s
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.admission import Objection, of_poison
+from zmqdata.core.dispatcher.events import Peer
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, SavedChunk, Task
@@ -58,7 +58,7 @@ class SaveEnding:
     of a check of the folder; None when none is due any more.
     """
 
-    unpublished: set[s.SaveChunk] = field(default_factory=set)
+    unpublished: set[e.SaveChunk] = field(default_factory=set)
     due: float = 0.0
     check_due: float | None = None
 
@@ -99,7 +99,7 @@ class Saves:
         else:
             self._preparing[ask.path] = (peer, ask)
             dataset = self.out.state.datasets[ask.dataset_id]
-            command = s.PrepareSave(
+            command = e.PrepareSave(
                 ask.path, ask.run, ask.compression, dataset.element_spec, dataset.cardinality
             )
             self.out.commands.append(command)
@@ -132,7 +132,7 @@ class Saves:
             return UnimplementedError, dataset.unsplittable
         return None
 
-    def prepared(self, event: s.SavePrepared, now: float) -> None:
+    def prepared(self, event: e.SavePrepared, now: float) -> None:
         """Gives the streams of a save to workers, now that its folder is made."""
         peer, ask = self._preparing.pop(event.path)
         error, text = event.error, event.text
@@ -202,11 +202,11 @@ class Saves:
         ending = self._ending(iteration)
         ending.unpublished.add(chunk)
         if ending.check_due is None:  # the check would take it for one that nobody has committed
-            self.out.commands.append(s.PublishChunk(iteration.iteration, _path(iteration), chunk))
+            self.out.commands.append(e.PublishChunk(iteration.iteration, _path(iteration), chunk))
         if task.settled:
             self.hosting.settle(task)
 
-    def published(self, event: s.ChunkPublished, now: float) -> None:
+    def published(self, event: e.ChunkPublished, now: float) -> None:
         """Notes that a chunk can be read. One that can not be published is lost, and
         the save with it.
         """
@@ -270,22 +270,22 @@ class Saves:
             if iteration.saving is not None and not iteration.saving.ended:
                 yield iteration
 
-    def _finish(self, iteration: Iteration) -> s.FinishSave:
+    def _finish(self, iteration: Iteration) -> e.FinishSave:
         job, saving = iteration.job, iteration.saving
         assert job.save is not None
         assert saving is not None
         where = (iteration.iteration, job.save.path, job.save.run, job.compression)
         if iteration.failure is not None:
-            return s.FinishSave(
+            return e.FinishSave(
                 *where,
                 error=iteration.failure[0],
                 text=iteration.failure[1],
                 failure=saving.failure,
             )
         chunks = sorted(_chunks(iteration), key=lambda chunk: (chunk.number, chunk.stream))
-        return s.FinishSave(*where, tuple(chunks), tuple(saving.specs))
+        return e.FinishSave(*where, tuple(chunks), tuple(saving.specs))
 
-    def finished(self, event: s.SaveFinished, now: float) -> None:
+    def finished(self, event: e.SaveFinished, now: float) -> None:
         """Notes that a save has its marker; one whose marker could not be written is
         asked for again later.
         """
@@ -314,12 +314,12 @@ class Saves:
         for iteration in self._running():
             self._ending(iteration).check_due = 0.0
 
-    def _check(self, iteration: Iteration) -> s.CheckSave:
+    def _check(self, iteration: Iteration) -> e.CheckSave:
         save = iteration.job.save
         assert save is not None
-        return s.CheckSave(iteration.iteration, save.path, save.run, tuple(_chunks(iteration)))
+        return e.CheckSave(iteration.iteration, save.path, save.run, tuple(_chunks(iteration)))
 
-    def checked(self, event: s.SaveChecked, now: float) -> None:
+    def checked(self, event: e.SaveChecked, now: float) -> None:
         """Goes on with a save whose folder is as it was left; ends one that anybody has
         changed, and no other.
         """
@@ -341,7 +341,7 @@ class Saves:
         elif iteration.failure is None:
             chunks = sorted(ending.unpublished, key=lambda chunk: (chunk.stream, chunk.number))
             self.out.commands += [
-                s.PublishChunk(iteration.iteration, path, chunk) for chunk in chunks
+                e.PublishChunk(iteration.iteration, path, chunk) for chunk in chunks
             ]
 
     def _ending(self, iteration: Iteration) -> SaveEnding:
@@ -357,11 +357,11 @@ def _already(path: str) -> str:
     return f"A save to {path} is already started or completed. Choose another path"
 
 
-def _described(task: Task, number: int, chunk: SavedChunk) -> s.SaveChunk:
-    return s.SaveChunk(task.index, number, chunk.attempt, chunk.first, chunk.stop, chunk.size)
+def _described(task: Task, number: int, chunk: SavedChunk) -> e.SaveChunk:
+    return e.SaveChunk(task.index, number, chunk.attempt, chunk.first, chunk.stop, chunk.size)
 
 
-def _chunks(iteration: Iteration) -> Iterator[s.SaveChunk]:
+def _chunks(iteration: Iteration) -> Iterator[e.SaveChunk]:
     for task in iteration.tasks.values():
         for number, chunk in enumerate(task.chunks):
             yield _described(task, number, chunk)

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from zmqdata.commands import Produced
 from zmqdata.core.ranges import RangeSet
+from zmqdata.core.worker.events import Produced
 from zmqdata.core.worker.streams import Portion, Stream
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.failures.codec import encode_failure

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker.cross_trainer import fitting
 from zmqdata.core.worker.dealing import dealing_for
 from zmqdata.core.worker.decisions import Agreeing, Agreement
@@ -81,25 +81,25 @@ class WorkerCore:
         self.heartbeats = Heartbeats(profile.heartbeat, profile.dispatcher_timeout)
         self._neighbours: Counter[int] = Counter()  # how many tasks of an iteration are here
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
-            c.Received: self._received,
-            c.Tick: lambda event, now: self._tick(now),
-            c.Produced: self._produced,
-            c.StateNoted: self._state_taken,
-            c.Exhausted: self._exhausted,
-            c.TaskFailed: self._task_failed,
-            c.LinkBound: self._link_bound,
-            c.LinkBroken: lambda event, now: self._close_link(None, m.CloseLink(event.link), now),
-            c.DrainRequested: self._drain,
+            e.Received: self._received,
+            e.Tick: lambda event, now: self._tick(now),
+            e.Produced: self._produced,
+            e.StateNoted: self._state_taken,
+            e.Exhausted: self._exhausted,
+            e.TaskFailed: self._task_failed,
+            e.LinkBound: self._link_bound,
+            e.LinkBroken: lambda event, now: self._close_link(None, m.CloseLink(event.link), now),
+            e.DrainRequested: self._drain,
             # A dispatcher that finds us without a connection waits for a word of us,
             # and not for long.
-            c.Connected: lambda event, now: self._heartbeat(now) if self.registered else None,
-            c.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
-            c.PieceKept: self._pipelines_changed(self.pipelines.kept),
+            e.Connected: lambda event, now: self._heartbeat(now) if self.registered else None,
+            e.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
+            e.PieceKept: self._pipelines_changed(self.pipelines.kept),
         }
         self.agreeing = Agreeing(profile.worker, self._task, self._do, self._handlers)
         self._handlers.update(self.writing.events | self.feeding.events | self.agreeing.events)
-        self._handlers.update(dict.fromkeys((c.Busy, c.Compressing), self._noticed))
-        self._messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
+        self._handlers.update(dict.fromkeys((e.Busy, e.Compressing), self._noticed))
+        self._messages: dict[type[m.Message], Callable[[e.Peer, Any, float], None]] = {
             m.WorkerRegistered: lambda peer, message, now: self._registered(now),
             m.WorkerHeartbeatAnswered: self._heartbeat_answered,
             m.RequestRefused: self._refused,
@@ -146,11 +146,11 @@ class WorkerCore:
     def _do(self, command: object) -> None:
         self._commands.append(command)
 
-    def _send(self, peer: c.Peer, message: m.Message) -> None:
-        self._commands.append(c.Send(peer, message))
+    def _send(self, peer: e.Peer, message: m.Message) -> None:
+        self._commands.append(e.Send(peer, message))
 
-    def _received(self, event: c.Received, now: float) -> None:
-        if event.peer == c.DISPATCHER:
+    def _received(self, event: e.Received, now: float) -> None:
+        if event.peer == e.DISPATCHER:
             self.heartbeats.heard(now)
         handler = self._messages.get(type(event.message))
         if handler is not None:
@@ -162,14 +162,14 @@ class WorkerCore:
         if self.heartbeats.is_due(now, len(self.tasks)):
             self._heartbeat(now)
         if self.heartbeats.gives_up(now):
-            self._do(c.Finish("UnavailableError", _no_answer_for(self.profile.dispatcher_timeout)))
+            self._do(e.Finish("UnavailableError", _no_answer_for(self.profile.dispatcher_timeout)))
         self.pipelines.tick(now)
         self.writing.tick(self.tasks.values(), now)
         for task in self.tasks.values():
             if not task.started:
                 self.pipelines.want(task.definition, now)
             for ask in filter(None, task.repeated(now, REPEAT)):
-                self._send(c.DISPATCHER, ask)
+                self._send(e.DISPATCHER, ask)
         self.links.close_silent(now)
 
     def _heartbeat(self, now: float) -> None:
@@ -185,12 +185,12 @@ class WorkerCore:
                 self.draining.begun,
                 pause,
             )
-            self._send(c.DISPATCHER, m.WorkerHeartbeat(who.worker, *told))
+            self._send(e.DISPATCHER, m.WorkerHeartbeat(who.worker, *told))
         else:
             ask = m.RegisterWorker(
                 who.worker, who.address, who.tags, who.python, who.version, reports, self.untold
             )
-            self._send(c.DISPATCHER, ask)
+            self._send(e.DISPATCHER, ask)
 
     def _tell(self, now: float) -> None:
         """Something is new of a task: says so at once, or with the next tick."""
@@ -201,32 +201,32 @@ class WorkerCore:
         if not self.registered:
             self.registered = True
             self.untold = ()
-            self._do(c.LogLine("info", f"registered as {self.profile.address}"))
+            self._do(e.LogLine("info", f"registered as {self.profile.address}"))
 
     def _heartbeat_answered(
-        self, peer: c.Peer, answer: m.WorkerHeartbeatAnswered, now: float
+        self, peer: e.Peer, answer: m.WorkerHeartbeatAnswered, now: float
     ) -> None:
         self.heartbeats.answered(answer.every)
         if not answer.known and self.registered:
             self.registered = False
             self._heartbeat(now)
         if answer.draining:
-            self._drain(c.DrainRequested(DRAIN_SECONDS), now)
+            self._drain(e.DrainRequested(DRAIN_SECONDS), now)
         for task in [self.tasks[number] for number in answer.unwanted if number in self.tasks]:
             task.skip(answer.unwanted[task.definition.task])
             self._distribute(task)
 
-    def _drain(self, event: c.DrainRequested, now: float) -> None:
+    def _drain(self, event: e.DrainRequested, now: float) -> None:
         if self.draining.begin(now, event.patience, len(self.tasks)):
             self._heartbeat(now)
 
-    def _refused(self, peer: c.Peer, refusal: m.RequestRefused, now: float) -> None:
+    def _refused(self, peer: e.Peer, refusal: m.RequestRefused, now: float) -> None:
         if refusal.request == self.profile.worker:
-            self._do(c.Finish(refusal.error, refusal.text))
+            self._do(e.Finish(refusal.error, refusal.text))
 
     # --- tasks
 
-    def _host(self, peer: c.Peer, message: m.HostTask, now: float) -> None:
+    def _host(self, peer: e.Peer, message: m.HostTask, now: float) -> None:
         definition = message.definition
         if definition.attempt <= self._dropped.get(definition.task, -1):
             return
@@ -255,7 +255,7 @@ class WorkerCore:
             self._apply_grant(link, definition.task)
         self._distribute(task)
 
-    def _pipeline_sent(self, peer: c.Peer, message: m.PipelineSent, now: float) -> None:
+    def _pipeline_sent(self, peer: e.Peer, message: m.PipelineSent, now: float) -> None:
         self.pipelines.sent(message, {task.definition.digest for task in self.tasks.values()}, now)
         self._start_ready()
 
@@ -280,12 +280,12 @@ class WorkerCore:
 
     def _start(self, task: HostedTask, pipeline: bytes, reason: str) -> None:
         task.started = True
-        self._do(c.StartTask(task.definition, pipeline, reason))
+        self._do(e.StartTask(task.definition, pipeline, reason))
         self._allow(task)
         if task.hungry:
-            self._do(c.FlushTask(*task.key))
+            self._do(e.FlushTask(*task.key))
 
-    def _drop(self, peer: c.Peer, message: m.DropTask, now: float) -> None:
+    def _drop(self, peer: e.Peer, message: m.DropTask, now: float) -> None:
         self._dropped[message.task] = max(message.attempt, self._dropped.pop(message.task, -1))
         if len(self._dropped) > DROPPED_KEPT:
             del self._dropped[next(iter(self._dropped))]
@@ -298,13 +298,13 @@ class WorkerCore:
         self.draining.tasks += self.tasks.pop(task.definition.task).started
         self._neighbours -= Counter([task.definition.iteration])
         self.writing.forget(task.dealing)
-        self._do(c.StopTask(*task.key))
+        self._do(e.StopTask(*task.key))
 
     def _task(self, event: Any) -> HostedTask | None:
         task = self.tasks.get(event.task)
         return task if task is not None and task.definition.attempt == event.attempt else None
 
-    def _produced(self, event: c.Produced, now: float) -> None:
+    def _produced(self, event: e.Produced, now: float) -> None:
         task = self._task(event)
         if task is None:
             return
@@ -313,7 +313,7 @@ class WorkerCore:
         task.add(event, now)
         self._distribute(task)
 
-    def _state_taken(self, event: c.StateNoted, now: float) -> None:
+    def _state_taken(self, event: e.StateNoted, now: float) -> None:
         """Tells the dispatcher where a task can be continued, if it listens: a newer
         place will do as well.
         """
@@ -322,9 +322,9 @@ class WorkerCore:
             return
         task.states.append(event.state)
         if self.heartbeats.listens(now):
-            self._send(c.DISPATCHER, m.StateTaken(self.profile.worker, *task.key, event.state))
+            self._send(e.DISPATCHER, m.StateTaken(self.profile.worker, *task.key, event.state))
 
-    def _exhausted(self, event: c.Exhausted, now: float) -> None:
+    def _exhausted(self, event: e.Exhausted, now: float) -> None:
         task = self._task(event)
         if task is not None and task.total is None:
             task.total = task.produced = event.total
@@ -335,14 +335,14 @@ class WorkerCore:
             self._distribute(task)
             self._tell(now)
 
-    def _task_failed(self, event: c.TaskFailed, now: float) -> None:
+    def _task_failed(self, event: e.TaskFailed, now: float) -> None:
         task = self._task(event)
         if task is not None:
             task.failure = event.failure
             self.writing.fail(task.dealing, event.failure)
             self._tell(now)
 
-    def _noticed(self, event: c.Busy | c.Compressing, now: float) -> None:
+    def _noticed(self, event: e.Busy | e.Compressing, now: float) -> None:
         task = self._task(event)
         if task is not None:
             task.notice(event)
@@ -355,7 +355,7 @@ class WorkerCore:
             self._neighbours[task.definition.iteration],
             self.links.memory_of,
         ):
-            self._do(c.AllowProduction(*task.key, task.allowed, task.unread, task.few_bytes))
+            self._do(e.AllowProduction(*task.key, task.allowed, task.unread, task.few_bytes))
 
     # --- distribution
 
@@ -398,7 +398,7 @@ class WorkerCore:
             ):
                 task.hungry = True
                 if task.started:
-                    self._do(c.FlushTask(*task.key))
+                    self._do(e.FlushTask(*task.key))
             return
         for stream in streams:
             if not stream.told_end:
@@ -416,14 +416,14 @@ class WorkerCore:
 
     # --- links
 
-    def _link_bound(self, event: c.LinkBound, now: float) -> None:
+    def _link_bound(self, event: e.LinkBound, now: float) -> None:
         link = self.links.bound(event, now)
         if link is not None:
             for task in self.tasks.values():
                 if link.client in task.dealing.streams:
                     self._distribute(task)
 
-    def _grant(self, peer: c.Peer, grant: m.Grant, now: float) -> None:
+    def _grant(self, peer: e.Peer, grant: m.Grant, now: float) -> None:
         link = self.links.granted(peer, grant, now)
         if link is None:
             return
@@ -448,7 +448,7 @@ class WorkerCore:
         stream.asks = max(stream.asks, link.asks)
         stream.grant(grant)
 
-    def _close_link(self, peer: c.Peer, message: m.CloseLink, now: float) -> None:
+    def _close_link(self, peer: e.Peer, message: m.CloseLink, now: float) -> None:
         link = self.links.close(message.link)
         if link is None:
             return
@@ -458,7 +458,7 @@ class WorkerCore:
                 task.dealing.streams[link.client].open = False
                 self._allow(task)
 
-    def _release(self, peer: c.Peer, message: m.ReleaseClient, now: float) -> None:
+    def _release(self, peer: e.Peer, message: m.ReleaseClient, now: float) -> None:
         self.links.release(message.client)
         for task in list(self.tasks.values()):
             if message.client in task.dealing.streams:

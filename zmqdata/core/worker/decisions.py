@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.worker import events as e
 from zmqdata.decisions import Decisions
 
-HELD = (c.Produced, c.StateNoted, c.Exhausted)
+HELD = (e.Produced, e.StateNoted, e.Exhausted)
 """What depends on all that was decided before."""
 MOST_TOLD = 10_000
 """Decisions in an ask, about: more than are made in a round trip, and far from the
@@ -92,8 +92,8 @@ class Agreeing:
         self._find = find
         self._do = do
         self._handlers = handlers
-        self.events: dict[type[Any], Callable[[Any, float], None]] = {c.Decided: self._decided}
-        self.messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
+        self.events: dict[type[Any], Callable[[Any, float], None]] = {e.Decided: self._decided}
+        self.messages: dict[type[m.Message], Callable[[e.Peer, Any, float], None]] = {
             m.DecisionsKept: self._kept
         }
 
@@ -105,7 +105,7 @@ class Agreeing:
         task.agreement.waiting.append(event)
         return True
 
-    def _decided(self, event: c.Decided, now: float) -> None:
+    def _decided(self, event: e.Decided, now: float) -> None:
         task = self._find(event)
         if task is None:
             return
@@ -121,7 +121,7 @@ class Agreeing:
         told, growing = Decisions(), 0
         rest: deque[Any] = deque()
         for event in one.waiting:
-            if not isinstance(event, c.Decided) or len(told.entries) >= MOST_TOLD:
+            if not isinstance(event, e.Decided) or len(told.entries) >= MOST_TOLD:
                 rest.append(event)
                 continue
             if not told.entries:
@@ -134,9 +134,9 @@ class Agreeing:
         )
         one.asked = now
         one.growing_then = growing
-        self._do(c.Send(c.DISPATCHER, one.ask))
+        self._do(e.Send(e.DISPATCHER, one.ask))
 
-    def _kept(self, peer: c.Peer, message: m.DecisionsKept, now: float) -> None:
+    def _kept(self, peer: e.Peer, message: m.DecisionsKept, now: float) -> None:
         task = self._find(message)
         if (
             task is None
@@ -152,7 +152,7 @@ class Agreeing:
         one.version, one.growing, one.ask = one.ask.report, one.growing_then, None
         # What was decided while this was under way holds back what came behind it, and
         # nothing before.
-        while one.waiting and not isinstance(one.waiting[0], c.Decided):
+        while one.waiting and not isinstance(one.waiting[0], e.Decided):
             event = one.waiting.popleft()
             self._handlers[type(event)](event, now)
         if one.waiting:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from zmqdata.commands import LogLine
 from zmqdata.core.job_rules import outlives_host
+from zmqdata.core.worker.events import LogLine
 from zmqdata.messages import TaskDefinition
 
 DRAIN_SECONDS = 6.0

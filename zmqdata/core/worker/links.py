@@ -15,10 +15,9 @@ from typing import Any
 
 from msgspec import structs
 
-from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.core.limits import MOST_CHARACTERS, too_long
-from zmqdata.core.rotation import Rotation
+from zmqdata.core.limits import MOST_CHARACTERS, Rotation, too_long
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker.streams import Stream
 
 LINK_SILENCE = 30.0
@@ -53,7 +52,7 @@ class Link:
 
     name: str
     client: str
-    peer: c.Peer
+    peer: e.Peer
     reader: m.Reader
     ticket: int = field(default=0, repr=False)
     address: str = ""
@@ -128,25 +127,25 @@ class SendLinks:
         link.sent += 1
         header = structs.replace(header, number=link.sent)
         link.unseen.append((header, frames))
-        self._do(c.Push(link.name, header, frames))
+        self._do(e.Push(link.name, header, frames))
 
     # --- opening
 
-    def open(self, peer: c.Peer, ask: m.OpenLink, now: float) -> None:
+    def open(self, peer: e.Peer, ask: m.OpenLink, now: float) -> None:
         """Binds a socket for a client, or says again where it is bound."""
         names = {"client": ask.client, "link": ask.link, "trainer": ask.reader.trainer_id}
         text = too_long({f"name of a {what}": name for what, name in names.items()})
         if text or not ask.link:
             text = text or "A link has a name."
             self._do(
-                c.Send(
+                e.Send(
                     peer, m.LinkRefused(ask.link[:MOST_CHARACTERS], "InvalidArgumentError", text)
                 )
             )
             return
         if ask.client in self._released:
             text = "the dispatcher says that this client reads no more"
-            self._do(c.Send(peer, m.LinkRefused(ask.link, "FailedPreconditionError", text)))
+            self._do(e.Send(peer, m.LinkRefused(ask.link, "FailedPreconditionError", text)))
             return
         link = self.by_name.get(ask.link)
         if link is not None and link.client != ask.client:
@@ -160,7 +159,7 @@ class SendLinks:
         before = self.by_client.get(ask.client)
         excess = "" if before is not None else self._excess(peer)
         if excess:
-            self._do(c.Send(peer, m.LinkRefused(ask.link, "ResourceExhaustedError", excess)))
+            self._do(e.Send(peer, m.LinkRefused(ask.link, "ResourceExhaustedError", excess)))
             return
         link = Link(ask.link, ask.client, peer, ask.reader, ask.ticket, made=now, heard=now)
         if before is not None:
@@ -169,9 +168,9 @@ class SendLinks:
                 return
             self._take_over(link, before, ask)
         self.by_name[link.name] = self.by_client[ask.client] = link
-        self._do(c.BindLink(link.name, ask.host, ask.transports, ask.process))
+        self._do(e.BindLink(link.name, ask.host, ask.transports, ask.process))
 
-    def _excess(self, peer: c.Peer) -> str:
+    def _excess(self, peer: e.Peer) -> str:
         """Why there can not be a link for one more client; "" when there can."""
         if len(self.by_client) >= MAX_LINKS:
             return f"this worker has links to {MAX_LINKS} clients already, which is the most"
@@ -193,16 +192,16 @@ class SendLinks:
             self._unbind(before)
         link.retired = before.retired
 
-    def bound(self, event: c.LinkBound, now: float) -> Link | None:
+    def bound(self, event: e.LinkBound, now: float) -> Link | None:
         """A socket is bound: sends again what its client has not seen. None when nobody
         waits for it any more.
         """
         link = self.by_name.get(event.link)
         if link is None:
-            self._do(c.UnbindLink(event.link))
+            self._do(e.UnbindLink(event.link))
             return None
         if event.error:
-            self._do(c.Send(link.peer, m.LinkRefused(link.name, event.kind, event.error)))
+            self._do(e.Send(link.peer, m.LinkRefused(link.name, event.kind, event.error)))
             del self.by_name[link.name]
             self._forget_unused(link)
             self._free_silent(now)
@@ -220,9 +219,9 @@ class SendLinks:
         return link
 
     def _tell_opened(self, link: Link) -> None:
-        self._do(c.Send(link.peer, m.LinkOpened(link.name, link.address, link.secret, link.memory)))
+        self._do(e.Send(link.peer, m.LinkOpened(link.name, link.address, link.secret, link.memory)))
 
-    def granted(self, peer: c.Peer, grant: m.Grant, now: float) -> Link | None:
+    def granted(self, peer: e.Peer, grant: m.Grant, now: float) -> Link | None:
         """The link of a grant, after noting what its client has seen; None when there
         is none.
         """
@@ -237,14 +236,14 @@ class SendLinks:
         link.seen(grant.seen)
         if grant.shares and link.memory is not None and not link.shares:
             link.shares = True
-            self._do(c.ShareMemory(link.name))
+            self._do(e.ShareMemory(link.name))
         for stream in grant.streams:
             link.keep(stream)
         return link
 
-    def _refuse_unknown(self, peer: c.Peer, link: str) -> None:
+    def _refuse_unknown(self, peer: e.Peer, link: str) -> None:
         self._do(
-            c.Send(
+            e.Send(
                 peer,
                 m.LinkRefused(
                     link[:MOST_CHARACTERS], "NotFoundError", "this worker has no such link"
@@ -259,7 +258,7 @@ class SendLinks:
         if not grant.sent and now - link.reported < ANSWER_PAUSE:
             return
         link.reported = now
-        self._do(c.Send(link.peer, m.LinkReported(link.name, link.sent, sum(skipped), grant.sent)))
+        self._do(e.Send(link.peer, m.LinkReported(link.name, link.sent, sum(skipped), grant.sent)))
 
     # --- closing
 
@@ -299,7 +298,7 @@ class SendLinks:
         del self.by_name[link.name]
         link.retired.append(link.name)
         if link.bound:
-            self._do(c.UnbindLink(link.name))
+            self._do(e.UnbindLink(link.name))
         link.address = ""
 
     def release(self, client: str) -> None:

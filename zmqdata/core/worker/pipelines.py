@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.worker import events as e
 
 REPEAT = 1.0
 MOST_PATIENCE = 15.0
@@ -140,7 +140,7 @@ class Pipelines:
             self._release_others()
 
     def _release_others(self) -> None:
-        self._do(c.ReleaseParts(frozenset(self.whole | self.fetches.keys())))
+        self._do(e.ReleaseParts(frozenset(self.whole | self.fetches.keys())))
 
     # --- parts
 
@@ -156,10 +156,10 @@ class Pipelines:
                 self._ask_on(fetch)
             elif not busy and fetch.look_at is not None and now >= fetch.look_at:
                 fetch.look_at = None
-                self._do(c.ClaimPart(digest, fetch.part.size))
+                self._do(e.ClaimPart(digest, fetch.part.size))
                 busy = True
 
-    def claimed(self, event: c.PartClaimed, now: float) -> None:
+    def claimed(self, event: e.PartClaimed, now: float) -> None:
         """The cache was looked at."""
         fetch = self.fetches.get(event.digest)
         if fetch is None or fetch.claimed:
@@ -193,9 +193,9 @@ class Pipelines:
         fetch.progress, fetch.patience = now, PIECE_PATIENCE
         fetch.taken += len(message.content)
         fetch.asked = max(fetch.asked, fetch.taken)
-        self._do(c.KeepPiece(message.digest, fetch.part.size, message.offset, message.content))
+        self._do(e.KeepPiece(message.digest, fetch.part.size, message.offset, message.content))
 
-    def kept(self, event: c.PieceKept, now: float) -> None:
+    def kept(self, event: e.PieceKept, now: float) -> None:
         """A piece was written, or could not be."""
         fetch = self.fetches.get(event.digest)
         if fetch is None or not fetch.claimed:
@@ -239,4 +239,4 @@ class Pipelines:
                 self._reasons[digest] = text
 
     def _send(self, message: m.Message) -> None:
-        self._do(c.Send(c.DISPATCHER, message))
+        self._do(e.Send(e.DISPATCHER, message))

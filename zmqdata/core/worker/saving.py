@@ -14,10 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from zmqdata import commands as c
 from zmqdata import messages as m
-from zmqdata.commands import saves as s
 from zmqdata.core.ranges import RangeSet
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker.dealing import Dealing
 from zmqdata.core.worker.streams import Portion, Stream
 from zmqdata.failures.codec import told_by
@@ -79,7 +78,7 @@ class Written:
         if self._open is None:
             self._open, self._size, self._since = portion.first, 0, None
         self._commands.append(
-            s.WriteBlock(*self._key, self._open, portion.size, portion.meta, portion.frames)
+            e.WriteBlock(*self._key, self._open, portion.size, portion.meta, portion.frames)
         )
         self._unwritten += portion.size
         self._size += portion.size
@@ -120,7 +119,7 @@ class Written:
 
     def _close(self) -> None:
         if self._open is not None:
-            self._commands.append(s.CloseChunk(*self._key, self._open, self._stop))
+            self._commands.append(e.CloseChunk(*self._key, self._open, self._stop))
             self._closing.add(self._open)
             self._open = None
             self._closed += 1
@@ -132,10 +131,10 @@ class Written:
         for first, (message, since) in self._told.items():
             if now - since >= REPEAT:
                 self._told[first] = (message, now)
-                self._commands.append(c.Send(c.DISPATCHER, message))
+                self._commands.append(e.Send(e.DISPATCHER, message))
         if self._failure is not None and now - self._failure[1] >= REPEAT:
             self._failure = (self._failure[0], now)
-            self._commands.append(c.Send(c.DISPATCHER, self._failure[0]))
+            self._commands.append(e.Send(e.DISPATCHER, self._failure[0]))
         self._watch_age(now)
 
     def _watch_age(self, now: float) -> None:
@@ -149,13 +148,13 @@ class Written:
         self._close()
         # What a slow pipeline has collected for its next block shall be in the chunk
         # after this one at the latest.
-        self._commands.append(c.FlushTask(*self._key))
+        self._commands.append(e.FlushTask(*self._key))
 
-    def take(self, event: s.BlockWritten | s.ChunkClosed | s.WriteFailed, now: float) -> None:
+    def take(self, event: e.BlockWritten | e.ChunkClosed | e.WriteFailed, now: float) -> None:
         """Takes what the writer has to say."""
-        if isinstance(event, s.BlockWritten):
+        if isinstance(event, e.BlockWritten):
             self._unwritten -= event.size
-        elif isinstance(event, s.WriteFailed):
+        elif isinstance(event, e.WriteFailed):
             self._fail(event.error, event.text, b"")
         elif event.chunk in self._closing:
             self._closing.discard(event.chunk)
@@ -163,7 +162,7 @@ class Written:
                 self._worker, *self._key, event.chunk, event.stop, event.size, event.spec
             )
             self._told[event.chunk] = (told, now)
-            self._commands.append(c.Send(c.DISPATCHER, told))
+            self._commands.append(e.Send(e.DISPATCHER, told))
 
     def committed(self, stop: int) -> None:
         """Forgets chunks that count."""
@@ -214,9 +213,9 @@ class Writing:
         self._find = find
         self._distribute = distribute
         self.events: dict[type[Any], Callable[[Any, float], None]] = dict.fromkeys(
-            (s.BlockWritten, s.ChunkClosed, s.WriteFailed), self._take
+            (e.BlockWritten, e.ChunkClosed, e.WriteFailed), self._take
         )
-        self.messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
+        self.messages: dict[type[m.Message], Callable[[e.Peer, Any, float], None]] = {
             m.ChunkCommitted: self._committed
         }
 
@@ -230,7 +229,7 @@ class Writing:
             task.dealing.take(event, now)
             self._distribute(task)
 
-    def _committed(self, peer: c.Peer, message: m.ChunkCommitted, now: float) -> None:
+    def _committed(self, peer: e.Peer, message: m.ChunkCommitted, now: float) -> None:
         task = self._find(message)
         if task is not None and isinstance(task.dealing, Written):
             task.dealing.committed(message.stop)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from zmqdata import commands as c
 from zmqdata import messages as m
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker.ledger import SplitFeed
 
 
@@ -44,19 +44,19 @@ class Feeding:
         self._find = find
         self._do = do
         self.events: dict[type[Any], Callable[[Any, float], None]] = {
-            c.SplitsWanted: self._wanted,
-            c.LedgerCut: self._ledger_cut,
-            c.SplitsStarted: self._started,
+            e.SplitsWanted: self._wanted,
+            e.LedgerCut: self._ledger_cut,
+            e.SplitsStarted: self._started,
         }
-        self.messages: dict[type[m.Message], Callable[[c.Peer, Any, float], None]] = {
+        self.messages: dict[type[m.Message], Callable[[e.Peer, Any, float], None]] = {
             m.SplitsAssigned: self._assigned,
             m.TakeBackSplits: self._take_back,
         }
 
     def _send(self, message: m.Message) -> None:
-        self._do(c.Send(c.DISPATCHER, message))
+        self._do(e.Send(e.DISPATCHER, message))
 
-    def _wanted(self, event: c.SplitsWanted, now: float) -> None:
+    def _wanted(self, event: e.SplitsWanted, now: float) -> None:
         task = self._find(event)
         if task is None or event.have < task.feeds[event.source].have:
             return
@@ -66,19 +66,19 @@ class Feeding:
         if feed.want(ask, now):
             self._send(ask)
 
-    def _started(self, event: c.SplitsStarted, now: float) -> None:
+    def _started(self, event: e.SplitsStarted, now: float) -> None:
         task = self._find(event)
         if task is not None:
             task.reach(event.places)
 
-    def _assigned(self, peer: c.Peer, message: m.SplitsAssigned, now: float) -> None:
+    def _assigned(self, peer: e.Peer, message: m.SplitsAssigned, now: float) -> None:
         task = self._find(message)
         if task is not None and 0 <= message.source < len(task.feeds):
             fresh = task.feeds[message.source].take(message)
             if fresh:
-                self._do(c.FeedSplits(*task.key, message.source, fresh))
+                self._do(e.FeedSplits(*task.key, message.source, fresh))
 
-    def _take_back(self, peer: c.Peer, message: m.TakeBackSplits, now: float) -> None:
+    def _take_back(self, peer: e.Peer, message: m.TakeBackSplits, now: float) -> None:
         task = self._find(message)
         if task is None or not 0 <= message.source < len(task.feeds):
             return
@@ -87,11 +87,11 @@ class Feeding:
             self._give_back(task, message.source, feed.kept, feed.stop)
         elif message.cut == feed.cut + 1:
             if task.started:
-                self._do(c.ReturnSplits(*task.key, message.source))
+                self._do(e.ReturnSplits(*task.key, message.source))
             else:
                 self._give_back(task, message.source, feed.have, 0)
 
-    def _ledger_cut(self, event: c.LedgerCut, now: float) -> None:
+    def _ledger_cut(self, event: e.LedgerCut, now: float) -> None:
         task = self._find(event)
         if task is None:
             return

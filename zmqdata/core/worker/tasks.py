@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.credit import FEW_BYTES, few_bytes
 from zmqdata.core.job_rules import outlives_host
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker.coordinated import RoundRobin
 from zmqdata.core.worker.cross_trainer import Windowed
 from zmqdata.core.worker.dealing import Dealing
@@ -90,7 +90,7 @@ class HostedTask:
         read = any(stream.open for stream in self.dealing.streams.values())
         return self.total is not None and not read and not outlives_host(self.definition)
 
-    def add(self, made: c.Produced, now: float) -> None:
+    def add(self, made: e.Produced, now: float) -> None:
         """Takes a block that was made."""
         block = (made.first, made.count, made.size, made.meta, made.frames, made.failure)
         self.dealing.add(Portion(*block, lane=made.lane))
@@ -99,9 +99,9 @@ class HostedTask:
         self.progress = now
         self.hungry = False
 
-    def notice(self, event: c.Busy | c.Compressing) -> None:
+    def notice(self, event: e.Busy | e.Compressing) -> None:
         """Notes what is seen of its runner from outside."""
-        if isinstance(event, c.Busy):
+        if isinstance(event, e.Busy):
             self.busy, self.crumb = event.seconds, event.crumb
         else:
             self.compressed = event.compressed

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from zmqdata import commands as c
+from zmqdata.core.worker import events as e
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.worker.tasks.ledger import LedgerProvider
 
@@ -45,7 +45,7 @@ class Teller:
             started = tuple([provider.started for provider in self._providers])
             if started != self._started:
                 self._started = started
-                self._post(c.SplitsStarted(*self._key, started))
+                self._post(e.SplitsStarted(*self._key, started))
             self._post(event)
 
     def seal(self) -> None:
@@ -59,4 +59,4 @@ class Teller:
     def _tell_decisions(self) -> None:
         news = self._deciding.news()
         if news is not None:
-            self._post(c.Decided(*self._key, *news))
+            self._post(e.Decided(*self._key, *news))

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from zmqdata import commands as c
 from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder, detached, size_of
 from zmqdata.core.credit import FEW_BYTES, MOST_BYTES
 from zmqdata.core.ranges import RangeSet
+from zmqdata.core.worker import events as e
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import encode_failure
 from zmqdata.messages import TaskDefinition
@@ -374,7 +374,7 @@ class Output:
             self.emitted += len(failure)
             self.hungry = False
             key = (self.definition.task, self.definition.attempt)
-            self._post(c.Produced(*key, number, 1, len(failure), b"", (), failure, lane.index))
+            self._post(e.Produced(*key, number, 1, len(failure), b"", (), failure, lane.index))
 
     def _emit_all(self) -> bool:
         """Hands all blocks over; False when there is none. The lock is held."""
@@ -389,4 +389,4 @@ class Output:
         self.emitted += block.nbytes
         key = (self.definition.task, self.definition.attempt)
         first, count, size = lane.first, block.count, block.nbytes
-        self._post(c.Produced(*key, first, count, size, block.meta, block.frames, lane=lane.index))
+        self._post(e.Produced(*key, first, count, size, block.meta, block.frames, lane=lane.index))

@@ -17,9 +17,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 
-from zmqdata import commands as c
 from zmqdata.blocks import KEPT_AS_THEY_ARE, Compression
 from zmqdata.core.credit import FEW_BYTES
+from zmqdata.core.worker import events as e
 from zmqdata.errors import (
     DataLossError,
     DataServiceError,
@@ -90,7 +90,7 @@ class TaskRunner:
 
     def __init__(
         self,
-        command: c.StartTask,
+        command: e.StartTask,
         post: Callable[[object], None],
         worker: str,
         find_part: FindPart,
@@ -133,7 +133,7 @@ class TaskRunner:
 
     def _provider(self, source: int, entries: Sequence[Split]) -> LedgerProvider:
         def want(repetition: int, have: int, waiting: bool, pace: float) -> None:
-            self._post(c.SplitsWanted(*self.key, source, repetition, have, waiting, pace))
+            self._post(e.SplitsWanted(*self.key, source, repetition, have, waiting, pace))
 
         base = self.definition.bases[source] if self.definition.bases else 0
         return LedgerProvider(entries, want, source=source, base=base, away=self._away)
@@ -406,7 +406,7 @@ class TaskRunner:
         self._teller.seal()
         state = self._states.take(iterator, self._output.number)
         if state is not None:
-            self._teller.tell(c.StateNoted(*self.key, state))
+            self._teller.tell(e.StateNoted(*self.key, state))
 
     def _await_allowance(self) -> None:
         if self._stopped:
@@ -461,7 +461,7 @@ class TaskRunner:
         self.quarantine.end()
         if not self._stopped:
             self._post(
-                c.TaskFailed(
+                e.TaskFailed(
                     *self.key,
                     encode_failure(self._placed(error), self._output.number, self._worker),
                 )
@@ -472,5 +472,5 @@ class TaskRunner:
         self.quarantine.end()
         if not self._stopped:
             self._teller.tell(
-                c.Exhausted(*self.key, self._output.number, dropped, self.quarantine.total)
+                e.Exhausted(*self.key, self._output.number, dropped, self.quarantine.total)
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqdata import commands as c
+from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.errors import NotFoundError
 from zmqdata.messages import JobParameters, Probe, RequestRefused
@@ -17,7 +17,7 @@ def test_a_fact_is_true_at_once_and_written_first() -> None:
     out.send("peer", Probe())
     out.note("info", "text")
     assert "job" in out.state.jobs
-    assert out.drain() == [c.Commit(update), c.Send("peer", Probe()), c.LogLine("info", "text")]
+    assert out.drain() == [e.Commit(update), e.Send("peer", Probe()), e.LogLine("info", "text")]
     assert out.drain() == []
 
 
@@ -32,7 +32,7 @@ def test_a_refusal_names_its_error() -> None:
     """The class travels by name."""
     out = Outbox(1)
     out.refuse("peer", "request", NotFoundError, "text")
-    assert out.drain() == [c.Send("peer", RequestRefused("request", "NotFoundError", "text"))]
+    assert out.drain() == [e.Send("peer", RequestRefused("request", "NotFoundError", "text"))]
 
 
 def test_seeds_depend_on_dispatcher_and_names_only() -> None:

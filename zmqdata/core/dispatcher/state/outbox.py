@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 
-from zmqdata.commands import Commit, LogLine, Peer, Send
+from zmqdata.core.dispatcher.events import Commit, LogLine, Peer, Send
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.messages import Message, RequestRefused
 from zmqdata.updates import Update

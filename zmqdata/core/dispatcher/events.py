@@ -1,17 +1,95 @@
-"""Events and commands of saving: ``commands`` for what becomes files. Descriptions
-only.
-
-Chunks, and the folder of a save, are the shells' to write; which chunks count is the
-dispatcher core's decision.
-"""
+"""Events and commands of the dispatcher's decider."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-# --- dispatcher
-# ---------------------------------------------------------------------------------------------------
+from zmqdata.core.events import KeepPiece as KeepPiece
+from zmqdata.core.events import LogLine as LogLine
+from zmqdata.core.events import Peer as Peer
+from zmqdata.core.events import PieceKept as PieceKept
+from zmqdata.core.events import Received as Received
+from zmqdata.core.events import Send as Send
+from zmqdata.core.events import Tick as Tick
+from zmqdata.core.events import Unreachable as Unreachable
+from zmqdata.messages import Part
+from zmqdata.splits import FileSplits
+from zmqdata.updates import Update
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Command: write this fact before any later command of the same turn is carried
+    out.
+    """
+
+    update: Update
+
+
+@dataclass(frozen=True, slots=True)
+class StorePipeline:
+    """Command: keep these bytes under their digest."""
+
+    digest: str
+    pipeline: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropPipeline:
+    """Command: the bytes kept under this digest are not needed any more."""
+
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendPipeline:
+    """Command: answer ``RequestPipeline`` with the bytes kept under this digest, unless
+    it is one of the parts.
+    """
+
+    peer: Peer
+    dataset_id: str
+    digest: str
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SendPiece:
+    """Command: answer ``RequestPiece`` with the bytes of a part from ``offset`` on."""
+
+    peer: Peer
+    digest: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartLost:
+    """Event: a part that was kept can not be read any more."""
+
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindFiles:
+    """Command: find the files of a source; answered by ``FilesListed``."""
+
+    iteration: int
+    source: int
+    repetition: int
+    files: FileSplits
+
+
+@dataclass(frozen=True, slots=True)
+class FilesListed:
+    """Event: the files of a source, unordered, or the error that kept them from being
+    listed.
+    """
+
+    iteration: int
+    source: int
+    repetition: int
+    names: tuple[str, ...]
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,66 +201,3 @@ class SaveFinished:
 
     iteration: int
     error: str = ""
-
-
-# --- worker
-# -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class WriteBlock:
-    """Command: append a block to the open chunk of a task that is saved; answered by
-    ``BlockWritten``.
-
-    The first block opens the chunk that begins with element ``chunk``.
-    """
-
-    task: int
-    attempt: int
-    chunk: int
-    size: int
-    meta: bytes = field(repr=False)
-    frames: Any = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class BlockWritten:
-    """Event: a block of this size is in its chunk."""
-
-    task: int
-    attempt: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class CloseChunk:
-    """Command: bring the open chunk, which ends before element ``stop``, onto the disk;
-    answered by ``ChunkClosed``.
-    """
-
-    task: int
-    attempt: int
-    chunk: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkClosed:
-    """Event: a chunk is on the disk, in ``size`` bytes."""
-
-    task: int
-    attempt: int
-    chunk: int
-    stop: int
-    size: int
-    spec: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class WriteFailed:
-    """Event: a chunk could not be written."""
-
-    task: int
-    attempt: int
-    error: str
-    text: str

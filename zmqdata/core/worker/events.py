@@ -1,10 +1,21 @@
-"""Events and commands of the worker core."""
+"""Events and commands of the worker's decider."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from zmqdata.core.events import DISPATCHER as DISPATCHER
+from zmqdata.core.events import Finish as Finish
+from zmqdata.core.events import KeepPiece as KeepPiece
+from zmqdata.core.events import LinkBroken as LinkBroken
+from zmqdata.core.events import LogLine as LogLine
+from zmqdata.core.events import Peer as Peer
+from zmqdata.core.events import PieceKept as PieceKept
+from zmqdata.core.events import Received as Received
+from zmqdata.core.events import Send as Send
+from zmqdata.core.events import Tick as Tick
+from zmqdata.core.events import Unreachable as Unreachable
 from zmqdata.decisions import Decision
 from zmqdata.messages import Block, Crumb, EndOfTask, Lineage, Memory, TaskDefinition, TaskState
 from zmqdata.splits import Split
@@ -317,3 +328,62 @@ class Busy:
     attempt: int
     seconds: float
     crumb: Crumb | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBlock:
+    """Command: append a block to the open chunk of a task that is saved; answered by
+    ``BlockWritten``.
+
+    The first block opens the chunk that begins with element ``chunk``.
+    """
+
+    task: int
+    attempt: int
+    chunk: int
+    size: int
+    meta: bytes = field(repr=False)
+    frames: Any = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockWritten:
+    """Event: a block of this size is in its chunk."""
+
+    task: int
+    attempt: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseChunk:
+    """Command: bring the open chunk, which ends before element ``stop``, onto the disk;
+    answered by ``ChunkClosed``.
+    """
+
+    task: int
+    attempt: int
+    chunk: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkClosed:
+    """Event: a chunk is on the disk, in ``size`` bytes."""
+
+    task: int
+    attempt: int
+    chunk: int
+    stop: int
+    size: int
+    spec: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFailed:
+    """Event: a chunk could not be written."""
+
+    task: int
+    attempt: int
+    error: str
+    text: str

@@ -1,10 +1,19 @@
-"""Events and commands of the consumer core."""
+"""Events and commands of the client's decider."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from zmqdata.core.events import DISPATCHER as DISPATCHER
+from zmqdata.core.events import Finish as Finish
+from zmqdata.core.events import LinkBroken as LinkBroken
+from zmqdata.core.events import LogLine as LogLine
+from zmqdata.core.events import Peer as Peer
+from zmqdata.core.events import Received as Received
+from zmqdata.core.events import Send as Send
+from zmqdata.core.events import Tick as Tick
+from zmqdata.core.events import Unreachable as Unreachable
 from zmqdata.messages import Block, LeftOutElement, Memory, OnLink
 
 
@@ -17,14 +26,6 @@ class Arrived:
     link: str = field(repr=False)
     header: OnLink
     content: Any = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class LinkBroken:
-    """Event: the connection of a link ended, or brought what cannot be decoded."""
-
-    link: str = field(repr=False)
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +138,6 @@ class Weave:
     parts: tuple[Deliver, ...]
     steps: tuple[int, ...]
     cycle: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """Command: nothing more will come. With an error, the training loop gets it at that
-    place.
-
-    ``failure``: a pipeline's failure, to raise in place of the error.
-    """
-
-    error: str = ""
-    text: str = ""
-    failure: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

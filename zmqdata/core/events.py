@@ -1,4 +1,4 @@
-"""Events and commands of every core, and how peers are called."""
+"""Events and commands that deciders of several roles have in common, and the names of peers."""
 
 from __future__ import annotations
 
@@ -78,3 +78,24 @@ class PieceKept:
     have: int
     broken: bool = False
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Command: nothing more will come. With an error, the training loop gets it at that
+    place.
+
+    ``failure``: a pipeline's failure, to raise in place of the error.
+    """
+
+    error: str = ""
+    text: str = ""
+    failure: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkBroken:
+    """Event: the connection of a link ended, or brought what cannot be decoded."""
+
+    link: str = field(repr=False)
+    reason: str
