@@ -98,12 +98,12 @@ def test_who_hangs_holds_up_nobody(
 
 ABANDONED = """
 import os, queue, sys
-from zmqdata.commands import ListFiles
+from zmqdata.core.dispatcher.events import FindFiles
 from zmqdata.dispatcher.listings import Listings
 from zmqdata.splits import FileSplits
 
 told = queue.SimpleQueue()
-Listings(told.put, lambda iteration: True).begin(ListFiles(7, 0, 2, FileSplits(("/**" * 8 + "/x",), False, None)))
+Listings(told.put, lambda iteration: True).begin(FindFiles(7, 0, 2, FileSplits(("/**" * 8 + "/x",), False, None)))
 told.get()
 """
 

@@ -28,7 +28,7 @@ class Gate:
     Example:
         >>> from zmqdata.updates import CloseTaskListUpdate
         >>> gate = Gate()
-        >>> commands = [c.Commit(CloseTaskListUpdate(2000)), c.Send("client", m.IterationClosed("client"))]
+        >>> commands = [e.Commit(CloseTaskListUpdate(2000)), e.Send("client", m.IterationClosed("client"))]
         >>> gate.admit(commands)
         ([], (CloseTaskListUpdate(iteration=2000),))
         >>> gate.written(gate.turn) == commands
