@@ -100,9 +100,9 @@ def test_every_message_is_handled() -> None:
     """
     profile = ClientProfile("me", m.JobParameters("job", "dataset", "OFF"), 0, "tcp://d:1")
     handled = {
-        "dispatcher": set(DispatcherCore(1)._handlers),
-        "client": set(ClientCore(profile)._messages),
-        "worker": set(WorkerCore(WorkerProfile("w", "tcp://w"))._messages),
+        "dispatcher": set(DispatcherCore(1).messages),
+        "client": set(ClientCore(profile).messages),
+        "worker": set(WorkerCore(WorkerProfile("w", "tcp://w")).messages),
     }
     assert {name: UNIONS[name][1] - WITHOUT_CORE for name in handled} == {
         name: kinds - WITHOUT_CORE for name, kinds in handled.items()

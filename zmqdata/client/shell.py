@@ -13,7 +13,7 @@ import logging
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import zmq
@@ -96,20 +96,26 @@ class ReaderShell:
             self._receive,
             lambda reason: self._handle(e.ShutOut(PermissionDeniedError.__name__, reason)),
         )
-        self._carry_out: dict[type[Any], Callable[[Any], None]] = {
-            e.Send: self._send,
-            e.LogLine: lambda command: log.log(
+        self._carriers = self._carrier_table()
+
+    def _carrier_table(self) -> e.Carriers:
+        table = e.Carriers()
+        table.on(e.Send, self._send)
+        table.on(
+            e.LogLine,
+            lambda command: log.log(
                 logging.getLevelName(command.level.upper()), "%s", command.text
             ),
-            e.NoteLeftOut: lambda command: self.quarantine.append(_left_out(command.element)),
-            e.ConnectLink: self._connect,
-            e.DisconnectLink: self._disconnect,
-            e.Deliver: self._deliver,
-            e.Weave: self._weave,
-            e.DropQueued: lambda command: self._drop_queued(),
-            e.Finish: self._finish,
-            e.Closed: lambda command: self.loop.stop(),
-        }
+        )
+        table.on(e.NoteLeftOut, lambda command: self.quarantine.append(_left_out(command.element)))
+        table.on(e.ConnectLink, self._connect)
+        table.on(e.DisconnectLink, self._disconnect)
+        table.on(e.Deliver, self._deliver)
+        table.on(e.Weave, self._weave)
+        table.on(e.DropQueued, lambda command: self._drop_queued())
+        table.on(e.Finish, self._finish)
+        table.on(e.Closed, lambda command: self.loop.stop())
+        return table
 
     # --- from the training thread
 
@@ -175,9 +181,9 @@ class ReaderShell:
 
     # --- in the thread
 
-    def _handle(self, event: object) -> None:
+    def _handle(self, event: e.ClientEvent) -> None:
         for command in self.core.handle(boottime(), event):
-            self._carry_out[type(command)](command)
+            self._carriers[type(command)](command)
         self.queue.tell()
 
     def _fault(self, error: Exception) -> None:

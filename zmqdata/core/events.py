@@ -1,9 +1,12 @@
-"""Events and commands that deciders of several roles have in common, and the names of peers."""
+"""Events and commands that several deciders share, the names of peers, and the tables
+that connect an event, a message or a command with its handler.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from zmqdata.messages import Message
 
@@ -99,3 +102,39 @@ class LinkBroken:
 
     link: str = field(repr=False)
     reason: str
+
+
+Kind = TypeVar("Kind")
+MessageKind = TypeVar("MessageKind", bound=Message)
+
+# A dict cannot say that the type of a value follows from its key, so the values of these
+# three are `Any`. The methods that fill them say it, and the type checker holds every
+# registration against the handler.
+
+
+class Handlers(dict[type[object], Callable[[Any, float], object]]):
+    """Handlers of events, by the class of the event. A handler also receives the time."""
+
+    def on(self, kind: type[Kind], handler: Callable[[Kind, float], object]) -> None:
+        """Register the handler of a class of events."""
+        self[kind] = handler
+
+
+class PeerHandlers(dict[type[Message], Callable[[Peer, Any, float], object]]):
+    """Handlers of messages, by the class of the message. A handler receives the sender,
+    the message and the time.
+    """
+
+    def on(
+        self, kind: type[MessageKind], handler: Callable[[Peer, MessageKind, float], object]
+    ) -> None:
+        """Register the handler of a class of messages."""
+        self[kind] = handler
+
+
+class Carriers(dict[type[object], Callable[[Any], object]]):
+    """Functions of a shell that carry out commands, by the class of the command."""
+
+    def on(self, kind: type[Kind], carry_out: Callable[[Kind], object]) -> None:
+        """Register the function that carries out a class of commands."""
+        self[kind] = carry_out

@@ -38,14 +38,16 @@ class Gate:
     def __init__(self) -> None:
         self.turn = 0
         self.last_written = 0
-        self._held: deque[tuple[int, list[object]]] = deque()
+        self._held: deque[tuple[int, list[e.DispatcherCommand]]] = deque()
 
     @property
     def is_open(self) -> bool:
         """Whether everything decided so far is written."""
         return self.last_written == self.turn
 
-    def admit(self, commands: Iterable[object]) -> tuple[list[object], tuple[Update, ...]]:
+    def admit(
+        self, commands: Iterable[e.DispatcherCommand]
+    ) -> tuple[list[e.DispatcherCommand], tuple[Update, ...]]:
         """Takes the commands of one turn of the core.
 
         Returns:
@@ -62,15 +64,15 @@ class Gate:
             self._held.append((self.turn, held))
         return [command for command in commands if not self._reveals(command)], updates
 
-    def written(self, turn: int) -> list[object]:
+    def written(self, turn: int) -> list[e.DispatcherCommand]:
         """The turns up to this one are written; returns what may be carried out now."""
         self.last_written = turn
-        freed: list[object] = []
+        freed: list[e.DispatcherCommand] = []
         while self._held and self._held[0][0] <= turn:
             freed += self._held.popleft()[1]
         return freed
 
-    def _reveals(self, command: object) -> bool:
+    def _reveals(self, command: e.DispatcherCommand) -> bool:
         if isinstance(command, e.Send):
             return not isinstance(command.message, REVEAL_NOTHING)
         return not isinstance(command, NO_SECRET)

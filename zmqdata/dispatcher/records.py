@@ -52,7 +52,7 @@ class Records:
         work_dir: Path,
         core: DispatcherCore,
         store: PipelineStore,
-        carry_out: Callable[[object], None],
+        carry_out: Callable[[e.DispatcherCommand], None],
         post: Callable[[Callable[[], None]], None],
         failed: Callable[[UnavailableError], None],
     ) -> None:
@@ -105,7 +105,7 @@ class Records:
                 "folder from a copy, or start with another work_dir: jobs then begin anew"
             )
 
-    def obey(self, commands: list[object]) -> None:
+    def obey(self, commands: list[e.DispatcherCommand]) -> None:
         """Carries out what may be carried out at once of a turn, and has its facts
         written for the rest.
         """

@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
-from typing import Any
+from typing import TypeVar
 
 from zmqdata.core.dispatcher import events as e
 from zmqdata.elements.specs import decode_spec
@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 THREADS = 4
 
 
+Kind = TypeVar("Kind")
+
+
 class SaveFolders:
     """Carries out commands of ``core.dispatcher.saving`` in threads of its own.
 
@@ -49,7 +52,7 @@ class SaveFolders:
         report: takes the events that answer them, from any thread.
     """
 
-    def __init__(self, report: Callable[[object], None]) -> None:
+    def __init__(self, report: Callable[[e.DispatcherEvent], None]) -> None:
         self._report = report
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="zmqdata-saves")
 
@@ -69,7 +72,7 @@ class SaveFolders:
         """Writes the marker that ends a save."""
         self._submit(write_marker, command)
 
-    def _submit(self, act: Callable[[Any], object], command: object) -> None:
+    def _submit(self, act: Callable[[Kind], e.DispatcherEvent], command: Kind) -> None:
         self._threads.submit(lambda: self._report(act(command)))
 
     def close(self) -> None:

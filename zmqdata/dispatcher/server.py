@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import zmq
@@ -144,23 +144,7 @@ class DispatcherShell:
         # never waits for a disk.
         self._parts = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-parts")
         closing(self._parts.shutdown, wait=True, cancel_futures=True)
-        self._carry_out: dict[type[Any], Callable[[Any], None]] = {
-            e.Send: self._send,
-            e.LogLine: lambda command: log.log(
-                logging.getLevelName(command.level.upper()), "%s", printable(command.text)
-            ),
-            e.Commit: lambda command: None,
-            e.StorePipeline: lambda command: self.store.put(command.digest, command.pipeline),
-            e.DropPipeline: lambda command: self.store.drop(command.digest),
-            e.KeepPiece: self._keep_piece,
-            e.SendPiece: self._send_piece,
-            e.SendPipeline: self._send_pipeline,
-            e.FindFiles: self._listings.begin,
-            e.PrepareSave: self._saves.prepare,
-            e.PublishChunk: self._saves.publish,
-            e.CheckSave: self._saves.check,
-            e.FinishSave: self._saves.finish,
-        }
+        self._carriers = self._carrier_table()
         self.records: Records | None = None
         if config.work_dir is not None and config.fault_tolerant_mode:
             self.records = Records(
@@ -173,6 +157,28 @@ class DispatcherShell:
             )
             closing(self.records.close)
             self.records.take_up(time.monotonic())
+
+    def _carrier_table(self) -> e.Carriers:
+        table = e.Carriers()
+        table.on(e.Send, self._send)
+        table.on(
+            e.LogLine,
+            lambda command: log.log(
+                logging.getLevelName(command.level.upper()), "%s", printable(command.text)
+            ),
+        )
+        table.on(e.Commit, lambda command: None)
+        table.on(e.StorePipeline, lambda command: self.store.put(command.digest, command.pipeline))
+        table.on(e.DropPipeline, lambda command: self.store.drop(command.digest))
+        table.on(e.KeepPiece, self._keep_piece)
+        table.on(e.SendPiece, self._send_piece)
+        table.on(e.SendPipeline, self._send_pipeline)
+        table.on(e.FindFiles, self._listings.begin)
+        table.on(e.PrepareSave, self._saves.prepare)
+        table.on(e.PublishChunk, self._saves.publish)
+        table.on(e.CheckSave, self._saves.check)
+        table.on(e.FinishSave, self._saves.finish)
+        return table
 
     def say_goodbye(self) -> None:
         """Nothing to say: peers go on without a dispatcher and wait for the next
@@ -195,7 +201,7 @@ class DispatcherShell:
         if self.records is not None:
             self.records.look_around()
 
-    def _handle(self, event: object) -> None:
+    def _handle(self, event: e.DispatcherEvent) -> None:
         commands = self.core.handle(time.monotonic(), event)
         if self.records is not None:
             self.records.obey(commands)
@@ -203,10 +209,10 @@ class DispatcherShell:
         for command in commands:
             self._obey(command)
 
-    def _obey(self, command: object) -> None:
-        self._carry_out[type(command)](command)
+    def _obey(self, command: e.DispatcherCommand) -> None:
+        self._carriers[type(command)](command)
 
-    def _report_soon(self, event: object) -> None:
+    def _report_soon(self, event: e.DispatcherEvent) -> None:
         self.loop.post(lambda: self._handle(event))
 
     def _receive(self) -> bool:

@@ -8,7 +8,7 @@ memory is to be bounded.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NoReturn
 
 from zmqdata import messages as m
@@ -27,6 +27,10 @@ from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.runner import Name, SimulatedPipeline
 
+AnyEvent = dispatcher_events.DispatcherEvent | worker_events.WorkerEvent | client_events.ClientEvent
+AnyCommand = (
+    dispatcher_events.DispatcherCommand | worker_events.WorkerCommand | client_events.ClientCommand
+)
 Element = tuple[int, int]
 """Task and number: the name of an element on its way."""
 
@@ -109,7 +113,9 @@ class Laws:
 
     # --- after every event
 
-    def check(self, name: str, core: object, event: object, commands: list[object]) -> None:
+    def check(
+        self, name: str, core: object, event: AnyEvent, commands: Sequence[AnyCommand]
+    ) -> None:
         """Checks what the core of a node made of an event."""
         for what in (event, *commands):
             if not isinstance(what, QUIET) and not isinstance(
@@ -125,7 +131,7 @@ class Laws:
 
     # --- dispatcher: facts are written before they are revealed, attempts grow
 
-    def _check_dispatcher(self, commands: list[object]) -> None:
+    def _check_dispatcher(self, commands: Sequence[AnyCommand]) -> None:
         for command in commands:
             if isinstance(command, dispatcher_events.Commit):
                 self._check_update(command.update)
@@ -294,7 +300,7 @@ class Laws:
     # --- worker: credit, numbers, memory
 
     def _check_worker(
-        self, name: str, core: WorkerCore, event: object, commands: list[object]
+        self, name: str, core: WorkerCore, event: AnyEvent, commands: Sequence[AnyCommand]
     ) -> None:
         if isinstance(event, events.Received) and isinstance(event.message, m.Grant):
             self._take_grant(event.message)
@@ -359,7 +365,7 @@ class Laws:
         if core.finished:
             self.fail(f"{name} is given elements after the end", header.task)
 
-    def _check_client(self, name: str, core: ClientCore, commands: list[object]) -> None:
+    def _check_client(self, name: str, core: ClientCore, commands: Sequence[AnyCommand]) -> None:
         for command in commands:
             if isinstance(command, (client_events.Deliver, client_events.Weave)):
                 for one in (

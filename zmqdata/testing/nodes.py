@@ -7,7 +7,7 @@ Workers and training loops are in ``zmqdata.testing.world``.
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
 from zmqdata import messages as m
@@ -16,7 +16,7 @@ from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.dispatcher.gate import Gate
-from zmqdata.testing.checks import Laws
+from zmqdata.testing.checks import AnyCommand, AnyEvent, Laws
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import SimulatedNetwork
@@ -52,7 +52,7 @@ class SimulatedNode:
         self.core = core
         self.alive = True
         self.rate = 1.0
-        self.missed: list[object] | None = None
+        self.missed: list[AnyEvent] | None = None
         self.random = random.Random(f"{world.seed}/{name}")
         self._period = self.random.uniform(0.2, 0.4)
         world.network.join(name, self.receive)
@@ -68,7 +68,7 @@ class SimulatedNode:
         """Takes a control message out of the network."""
         self.feed(e.Received(sender, message))
 
-    def feed(self, event: object) -> None:
+    def feed(self, event: AnyEvent) -> None:
         """Has the core decide, the laws checked, and the commands carried out."""
         if self.missed is not None:
             self.missed.append(event)
@@ -96,7 +96,7 @@ class SimulatedNode:
         for event in missed:
             self.feed(event)
 
-    def obey(self, event: object, commands: list[object]) -> None:
+    def obey(self, event: AnyEvent, commands: Sequence[AnyCommand]) -> None:
         """Carries out what the core made of an event."""
         self.world.laws.check(self.name, self.core, event, commands)
         for command in commands:
@@ -105,7 +105,7 @@ class SimulatedNode:
     def awake(self) -> None:
         """Goes on after it was frozen, before it hears what it has missed."""
 
-    def soon(self, event: object) -> None:
+    def soon(self, event: AnyEvent) -> None:
         """Feeds an event once the present one is done with."""
         self.world.clock.after(0.0, lambda: self.feed(event))
 
@@ -155,7 +155,7 @@ class SimulatedDispatcher(SimulatedNode):
             if value != theirs[field]:
                 self.world.laws.fail(f"{what} differ in {field}: {value} and {theirs[field]}")
 
-    def obey(self, event: object, commands: list[object]) -> None:
+    def obey(self, event: AnyEvent, commands: Sequence[Any]) -> None:
         disk = self.world.disk
         if disk is None:
             super().obey(event, commands)

@@ -111,6 +111,10 @@ class Slipped:
     name: Name
 
 
+RunnerEvent = e.WorkerEvent | Fatal | Slipped
+"""All events that a simulated runner emits."""
+
+
 @dataclass
 class BlockInWork:
     """A block that grows: its elements, and the number of the first."""
@@ -147,7 +151,7 @@ class SimulatedRunner:
         pipeline: SimulatedPipeline,
         clock: Clock,
         seed: int,
-        emit: Callable[[object], None],
+        emit: Callable[[RunnerEvent], None],
     ) -> None:
         self.definition = definition
         self.pipeline = pipeline
@@ -245,7 +249,7 @@ class SimulatedRunner:
         if news is not None:
             self._emit(e.Decided(self.definition.task, self.definition.attempt, *news))
 
-    def _tell(self, event: object) -> None:
+    def _tell(self, event: e.WorkerEvent) -> None:
         """Says something, and before it what was decided and which splits are
         started.
         """

@@ -18,7 +18,7 @@ from zmqdata.core.worker import events as e
 from zmqdata.splits import Split
 from zmqdata.testing.checks import Laws
 from zmqdata.testing.clock import Clock
-from zmqdata.testing.runner import Name, SimulatedPipeline, SimulatedRunner
+from zmqdata.testing.runner import Name, RunnerEvent, SimulatedPipeline, SimulatedRunner
 
 PLENTY = 1 << 60
 
@@ -218,7 +218,7 @@ class Standings:
             poisoned=part.poisoned,
         )  # fmt: skip
 
-        def emit(event: object) -> None:
+        def emit(event: RunnerEvent) -> None:
             if isinstance(event, e.Produced) and event.lane == lane:
                 made.update(enumerate(event.frames, event.first))
 

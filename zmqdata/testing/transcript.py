@@ -4,6 +4,7 @@ one fact about one core.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 from zmqdata.core import events as e
@@ -16,7 +17,7 @@ TICK = 0.25
 class Core(Protocol):
     """What dispatcher, worker and consumer have in common."""
 
-    def handle(self, now: float, event: object) -> list[object]:
+    def handle(self, now: float, event: Any) -> Sequence[Any]:
         """Takes an event noticed at ``now``; returns what to do."""
         ...
 
@@ -41,9 +42,9 @@ class Transcript:
         self.now = 0.0
         self.commands: list[Any] = []
 
-    def feed(self, event: object) -> None:
+    def feed(self, event: Any) -> None:
         """Gives the core an event; ``commands`` holds what it makes of it."""
-        self.commands = self.core.handle(self.now, event)
+        self.commands = list(self.core.handle(self.now, event))
 
     def hear(self, peer: e.Peer, message: Message) -> None:
         """Gives the core a control message."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,12 +24,19 @@ from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses
 from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.splits import IndexSplits
-from zmqdata.testing.checks import Laws
+from zmqdata.testing.checks import AnyCommand, AnyEvent, Laws
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
 from zmqdata.testing.nodes import SimulatedDispatcher, SimulatedNode
-from zmqdata.testing.runner import Fatal, Name, SimulatedPipeline, SimulatedRunner, Slipped
+from zmqdata.testing.runner import (
+    Fatal,
+    Name,
+    RunnerEvent,
+    SimulatedPipeline,
+    SimulatedRunner,
+    Slipped,
+)
 from zmqdata.testing.standing import Had, Standings
 from zmqdata.testing.steps import StepLaws
 
@@ -52,23 +59,26 @@ class SimulatedWorker(SimulatedNode):
         super().__init__(world, name, WorkerCore(profile))
         self.runners: dict[tuple[int, int], SimulatedRunner] = {}
         self._leaving = False
-        self._carriers: dict[type[Any], Callable[[Any], None]] = {
-            worker_events.StartTask: self._start,
-            worker_events.StopTask: self._stop,
-            worker_events.FeedSplits: lambda x: self.runners[x.task, x.attempt].feed(
-                x.source, x.splits
-            ),
-            worker_events.ReturnSplits: lambda x: self.feed(
-                self.runners[x.task, x.attempt].give_back(x.source)
-            ),
-            worker_events.AllowProduction: lambda x: self.runners[x.task, x.attempt].allow(
-                x.size, x.elements
-            ),
-            worker_events.FlushTask: lambda x: self.runners[x.task, x.attempt].flush(),
-            worker_events.BindLink: self._bind,
-            worker_events.UnbindLink: lambda x: world.network.unbind(x.link),
-            worker_events.Push: lambda x: world.network.push(x.link, x),
-        }
+        self._carriers = events.Carriers()
+        on = self._carriers.on
+        on(worker_events.StartTask, self._start)
+        on(worker_events.StopTask, self._stop)
+        on(
+            worker_events.FeedSplits,
+            lambda x: self.runners[x.task, x.attempt].feed(x.source, x.splits),
+        )
+        on(
+            worker_events.ReturnSplits,
+            lambda x: self.feed(self.runners[x.task, x.attempt].give_back(x.source)),
+        )
+        on(
+            worker_events.AllowProduction,
+            lambda x: self.runners[x.task, x.attempt].allow(x.size, x.elements),
+        )
+        on(worker_events.FlushTask, lambda x: self.runners[x.task, x.attempt].flush())
+        on(worker_events.BindLink, self._bind)
+        on(worker_events.UnbindLink, lambda x: world.network.unbind(x.link))
+        on(worker_events.Push, lambda x: world.network.push(x.link, x))
 
     def carry_out(self, command: Any) -> None:
         carrier = self._carriers.get(type(command), super().carry_out)
@@ -82,7 +92,7 @@ class SimulatedWorker(SimulatedNode):
         )
         self.runners[definition.task, definition.attempt] = runner
 
-    def _hear(self, event: object) -> None:
+    def _hear(self, event: RunnerEvent) -> None:
         if isinstance(event, Fatal):
             self._succumb(event.crumb)
         elif isinstance(event, Slipped):
@@ -119,7 +129,7 @@ class SimulatedWorker(SimulatedNode):
         event = worker_events.LinkBound(command.link, f"data-of-{self.name}", "secret")
         self.world.clock.after(self.random.uniform(0.0, 0.01), lambda: self.feed(event))
 
-    def obey(self, event: object, commands: list[object]) -> None:
+    def obey(self, event: AnyEvent, commands: Sequence[AnyCommand]) -> None:
         super().obey(event, commands)
         if self.core.draining.done and not self._leaving:
             self._leaving = True
@@ -199,15 +209,15 @@ class SimulatedClient(SimulatedNode):
         self._finish: str | None = None
         self._planned = False
         network = world.network
-        self._carriers: dict[type[Any], Callable[[Any], None]] = {
-            client_events.ConnectLink: lambda x: self._connect(x.link),
-            client_events.DisconnectLink: lambda x: network.disconnect(x.link),
-            client_events.Deliver: self._deliver,
-            client_events.Weave: self._weave,
-            events.Finish: self._finished,
-            client_events.DropQueued: lambda x: self.queue.clear(),
-            client_events.Closed: self._closed,
-        }
+        self._carriers = events.Carriers()
+        on = self._carriers.on
+        on(client_events.ConnectLink, lambda x: self._connect(x.link))
+        on(client_events.DisconnectLink, lambda x: network.disconnect(x.link))
+        on(client_events.Deliver, self._deliver)
+        on(client_events.Weave, self._weave)
+        on(events.Finish, self._finished)
+        on(client_events.DropQueued, lambda x: self.queue.clear())
+        on(client_events.Closed, self._closed)
 
     def carry_out(self, command: Any) -> None:
         carrier = self._carriers.get(type(command), super().carry_out)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from zmqdata.blocks import BlockMeta, Structure, decode_block, decode_meta
 from zmqdata.core.worker import events as e
@@ -93,6 +93,9 @@ class OpenChunk:
     specs: Specs = field(default_factory=Specs)
 
 
+Kind = TypeVar("Kind", e.WriteBlock, e.CloseChunk)
+
+
 class ChunkThread:
     """Writes the chunks of all tasks of a worker.
 
@@ -100,7 +103,7 @@ class ChunkThread:
         report: takes events for the worker core, from any thread.
     """
 
-    def __init__(self, report: Callable[[object], None]) -> None:
+    def __init__(self, report: Callable[[e.WorkerEvent], None]) -> None:
         self._report = report
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._places: dict[Key, tuple[str, int]] = {}
@@ -151,15 +154,14 @@ class ChunkThread:
         for key in list(self._open):
             self._forget(key)
 
-    def _attempt(self, command: Any, act: Callable[[Any], object]) -> None:
+    def _attempt(self, command: Kind, act: Callable[[Kind], e.WorkerEvent]) -> None:
         key = (command.task, command.attempt)
         if key not in self._places:
             return
         try:
-            event = act(command)
-        except (
-            Exception
-        ) as error:  # whatever a file system says is the end of this save, not of the worker
+            event: e.WorkerEvent = act(command)
+        # Whatever a file system says is the end of this save, not of the worker.
+        except Exception as error:
             self._forget(key)
             name = type(error).__name__
             text = f"a chunk of {command.task} could not be written: {name}: {error}"

@@ -88,7 +88,7 @@ class LinkSockets:
         loop: Loop,
         config: WorkerConfig,
         announced: Callable[[int], str],
-        report: Callable[[object], None],
+        report: Callable[[e.WorkerEvent], None],
         rejects: Rejects,
         key: Key | None,
     ) -> None:

@@ -29,7 +29,9 @@ class PartCache:
         report: takes ``PartClaimed`` and ``PieceKept`` events, from any thread.
     """
 
-    def __init__(self, folder: str | None, limit: int, report: Callable[[object], None]) -> None:
+    def __init__(
+        self, folder: str | None, limit: int, report: Callable[[e.WorkerEvent], None]
+    ) -> None:
         self._place = folder
         self._limit = limit
         self._report = report

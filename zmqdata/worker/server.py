@@ -131,33 +131,41 @@ class WorkerShell:
         self.emptied = threading.Event()
         self.drained = threading.Event()
         self.refusal: DataServiceError | None = None
-        self._carry_out: dict[type[Any], Callable[[Any], None]] = {
-            e.Send: self._send,
-            e.LogLine: lambda command: log.log(
+        self._carriers = self._carrier_table()
+        announce_worker(self.address)
+
+    def _carrier_table(self) -> e.Carriers:
+        table = e.Carriers()
+        table.on(e.Send, self._send)
+        table.on(
+            e.LogLine,
+            lambda command: log.log(
                 logging.getLevelName(command.level.upper()), "%s", command.text
             ),
-            e.StartTask: self._start_task,
-            e.StopTask: self._stop_task,
-            e.ClaimPart: self.parts.claim,
-            e.KeepPiece: self.parts.keep,
-            e.ReleaseParts: self.parts.release,
-            e.FeedSplits: self._feed_splits,
-            e.ReturnSplits: lambda command: self._runner(
-                command, lambda one: self._give_back(one, command.source)
-            ),
-            e.AllowProduction: lambda x: self._runner(
-                x, lambda runner: runner.allow(x.size, x.elements, x.few_bytes)
-            ),
-            e.FlushTask: lambda command: self._runner(command, self.flushes.ask),
-            e.BindLink: self.links.bind,
-            e.UnbindLink: self.links.unbind,
-            e.ShareMemory: self.links.share,
-            e.Push: self.links.push,
-            e.WriteBlock: self.chunks.write,
-            e.CloseChunk: self.chunks.close_chunk,
-            e.Finish: lambda command: self._refused(named_error(command.error, command.text)),
-        }
-        announce_worker(self.address)
+        )
+        table.on(e.StartTask, self._start_task)
+        table.on(e.StopTask, self._stop_task)
+        table.on(e.ClaimPart, self.parts.claim)
+        table.on(e.KeepPiece, self.parts.keep)
+        table.on(e.ReleaseParts, self.parts.release)
+        table.on(e.FeedSplits, self._feed_splits)
+        table.on(
+            e.ReturnSplits,
+            lambda command: self._runner(command, lambda one: self._give_back(one, command.source)),
+        )
+        table.on(
+            e.AllowProduction,
+            lambda x: self._runner(x, lambda runner: runner.allow(x.size, x.elements, x.few_bytes)),
+        )
+        table.on(e.FlushTask, lambda command: self._runner(command, self.flushes.ask))
+        table.on(e.BindLink, self.links.bind)
+        table.on(e.UnbindLink, self.links.unbind)
+        table.on(e.ShareMemory, self.links.share)
+        table.on(e.Push, self.links.push)
+        table.on(e.WriteBlock, self.chunks.write)
+        table.on(e.CloseChunk, self.chunks.close_chunk)
+        table.on(e.Finish, lambda command: self._refused(named_error(command.error, command.text)))
+        return table
 
     def close(self) -> None:
         """Frees sockets and threads; the loop has ended."""
@@ -222,9 +230,9 @@ class WorkerShell:
         if is_starvation(error):
             self.crumbs.starve()
 
-    def _handle(self, event: object) -> None:
+    def _handle(self, event: e.WorkerEvent) -> None:
         for command in self.core.handle(time.monotonic(), event):
-            self._carry_out[type(command)](command)
+            self._carriers[type(command)](command)
         if self.core.registered and not self.registered.is_set():
             self.registered.set()
         if self.quiet and not self.core.owes_elements:
@@ -238,7 +246,7 @@ class WorkerShell:
         """
         self._handle(e.DrainRequested(patience))
 
-    def _report_soon(self, event: object) -> None:
+    def _report_soon(self, event: e.WorkerEvent) -> None:
         self.loop.post(lambda: self._handle(event))
 
     def _received(self, peer: e.Peer, message: m.Message) -> None:

@@ -174,9 +174,8 @@ def test_readers_that_share_are_told_nothing() -> None:
 
 
 def test_what_is_unknown_is_ignored() -> None:
-    """Events and messages that are not meant for a client change nothing."""
+    """Messages that are not meant for a client change nothing."""
     reader = Reader()
-    reader.feed("nonsense")
     reader.hear(D, m.DrainStarted("request", ()))
     assert reader.commands == []
 

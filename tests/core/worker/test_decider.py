@@ -227,9 +227,8 @@ def test_a_task_goes_on_behind_the_entries_that_are_gone() -> None:
 
 
 def test_what_is_unknown_is_ignored() -> None:
-    """Events and messages that are not meant for a worker change nothing."""
+    """Messages that are not meant for a worker change nothing."""
     host = Host()
-    host.feed("nonsense")
     host.hear(D, m.Probe())
     host.make(0, attempt=9)
     host.feed(e.Exhausted(9, 1, 5))

@@ -10,7 +10,8 @@ import pytest
 from zmqdata import messages as m
 from zmqdata.core.worker import decisions
 from zmqdata.core.worker import events as e
-from zmqdata.core.worker.decisions import Agreeing, Agreement
+from zmqdata.core.worker.decisions import Agreeing
+from zmqdata.core.worker.lineage import Agreement
 from zmqdata.decisions import Decision, Decisions
 
 KEY = (7, 1)

@@ -5,9 +5,8 @@ it.
 from __future__ import annotations
 
 from zmqdata import messages as m
-from zmqdata.core.worker.decisions import Agreement
 from zmqdata.core.worker.ledger import SplitFeed
-from zmqdata.core.worker.lineage import KnownLineage, news_for
+from zmqdata.core.worker.lineage import Agreement, KnownLineage, news_for
 from zmqdata.decisions import Decision, Decisions
 from zmqdata.splits import Split
 

@@ -63,7 +63,7 @@ class Stepping(Reading):
 
     _first_elements, _most_bytes = IN_TURN_ELEMENTS, IN_TURN_BYTES
 
-    def __init__(self, max_outstanding: int | None, do: Callable[[object], None]) -> None:
+    def __init__(self, max_outstanding: int | None, do: Callable[[e.ClientCommand], None]) -> None:
         super().__init__(max_outstanding, do)
         self.step = 0
         self._first_step = 0

@@ -8,9 +8,7 @@ links by ``core.client.links``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
@@ -76,7 +74,7 @@ class ClientCore:
         self.profile = profile
         self.finished = False
         self.is_numbered = profile.reader.consumer_index is not None
-        self._commands: list[object] = []
+        self._commands: list[e.ClientCommand] = []
         self._handled: float | None = None
         self._iteration: int | None = None
         self._step, self._former = 0, ""
@@ -85,31 +83,39 @@ class ClientCore:
         self.telling = Notices(*who, profile.dispatcher_timeout, self._do)
         self._begin(profile.client)
         self._near = self._unreported_bytes = 0
-        self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
-            e.Received: self._received,
-            e.Tick: lambda event, now: self._tick(now),
-            e.Arrived: self._arrived,
-            e.PartsHandedOut: self._handed_out,
-            e.LinkBroken: lambda event, now: self.links.broken(event, now),
-            e.MemoryMapped: lambda event, now: self.links.mapped(event, now),
-            e.Wanted: lambda event, now: self.telling.wanted(),
-            e.ShutOut: lambda event, now: self._shut_out(event.error, event.text, now),
-            e.CloseRequested: lambda event, now: self._close(now),
-        }
-        self._messages: dict[type[m.Message], Callable[[Any, float], object]] = {
-            m.IterationOpened: self._iteration_opened,
-            m.ResumeAwaited: lambda message, now: self.telling.waits(message, self.client),
-            m.ClientHeartbeatAnswered: self._heartbeat_answered,
-            m.MayEnd: lambda message, now: self.ending.may_end(message),
-            m.Probe: lambda message, now: None if self.goodbye.has_begun else self._speak(now),
-            m.TasksChanged: self._tasks_changed,
-            m.RequestRefused: self._refused,
-            m.RequestHoldings: self._holdings,
-            m.IterationClosed: lambda message, now: self.goodbye.heard(message),
-            m.LinkOpened: lambda message, now: self.links.opened(message, now),
-            m.LinkRefused: self._link_refused,
-            m.LinkReported: self._link_reported,
-        }
+        self.handlers = e.Handlers()
+        self.messages = e.Handlers()
+        self._handle_events()
+        self._handle_messages()
+
+    def _handle_events(self) -> None:
+        on = self.handlers.on
+        on(e.Received, self._received)
+        on(e.Tick, lambda event, now: self._tick(now))
+        on(e.Arrived, self._arrived)
+        on(e.PartsHandedOut, self._handed_out)
+        on(e.LinkBroken, lambda event, now: self.links.broken(event, now))
+        on(e.MemoryMapped, lambda event, now: self.links.mapped(event, now))
+        on(e.Wanted, lambda event, now: self.telling.wanted())
+        on(e.ShutOut, lambda event, now: self._shut_out(event.error, event.text, now))
+        on(e.CloseRequested, lambda event, now: self._close(now))
+
+    def _handle_messages(self) -> None:
+        # `links`, `ending` and `goodbye` are new after each rejoin, so they are looked up
+        # when a message arrives.
+        on = self.messages.on
+        on(m.IterationOpened, self._iteration_opened)
+        on(m.ResumeAwaited, lambda message, now: self.telling.waits(message, self.client))
+        on(m.ClientHeartbeatAnswered, self._heartbeat_answered)
+        on(m.MayEnd, lambda message, now: self.ending.may_end(message))
+        on(m.Probe, lambda message, now: None if self.goodbye.has_begun else self._speak(now))
+        on(m.TasksChanged, self._tasks_changed)
+        on(m.RequestRefused, self._refused)
+        on(m.RequestHoldings, self._holdings)
+        on(m.IterationClosed, lambda message, now: self.goodbye.heard(message))
+        on(m.LinkOpened, lambda message, now: self.links.opened(message, now))
+        on(m.LinkRefused, self._link_refused)
+        on(m.LinkReported, self._link_reported)
 
     def _begin(self, client: str) -> None:
         """Begins to read under a name, with nothing in hand."""
@@ -132,12 +138,12 @@ class ClientCore:
         counts = not profile.job.anonymous
         self.goodbye = Goodbye(client, self.reading, profile.dispatcher_timeout, counts, self._do)
 
-    def handle(self, now: float, event: object) -> list[object]:
+    def handle(self, now: float, event: e.ClientEvent) -> list[e.ClientCommand]:
         """Takes an event noticed at ``now``, by a clock that counts while the machine
         sleeps; returns what to do.
         """
         self._look_at_clock(now)
-        self._handlers.get(type(event), _ignore)(event, now)
+        self.handlers[type(event)](event, now)
         self._look_for_end(now)
         if self.finished and not self.reading.waiting and not self.goodbye.has_begun:
             self._leave(now)
@@ -160,7 +166,7 @@ class ClientCore:
             self.links.forgive(lag)
         self._handled = now
 
-    def _do(self, command: object) -> None:
+    def _do(self, command: e.ClientCommand) -> None:
         self._commands.append(command)
 
     def _send(self, message: m.Message) -> None:
@@ -169,7 +175,9 @@ class ClientCore:
     def _received(self, event: e.Received, now: float) -> None:
         if event.peer == e.DISPATCHER:
             self.telling.heard = now
-        self._messages.get(type(event.message), _ignore)(event.message, now)
+        handler = self.messages.get(type(event.message))
+        if handler is not None:
+            handler(event.message, now)
 
     # --- the dispatcher
 
@@ -459,10 +467,6 @@ class ClientCore:
             self.goodbye.omit()
         else:
             self.goodbye.begin(now)
-
-
-def _ignore(event: object, now: float) -> None:
-    """What is not meant for a client changes nothing."""
 
 
 def _taking_more(address: str, breach: str) -> str:

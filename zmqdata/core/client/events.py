@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zmqdata.core.events import DISPATCHER as DISPATCHER
+from zmqdata.core.events import Carriers as Carriers
 from zmqdata.core.events import Finish as Finish
+from zmqdata.core.events import Handlers as Handlers
 from zmqdata.core.events import LinkBroken as LinkBroken
 from zmqdata.core.events import LogLine as LogLine
 from zmqdata.core.events import Peer as Peer
 from zmqdata.core.events import Received as Received
 from zmqdata.core.events import Send as Send
 from zmqdata.core.events import Tick as Tick
-from zmqdata.core.events import Unreachable as Unreachable
 from zmqdata.messages import Block, LeftOutElement, Memory, OnLink
 
 
@@ -150,3 +151,31 @@ class DropQueued:
 @dataclass(frozen=True, slots=True)
 class Closed:
     """Command: the goodbye is said, or its deadline has passed; the shell may end."""
+
+
+ClientEvent = (
+    Arrived
+    | CloseRequested
+    | LinkBroken
+    | MemoryMapped
+    | PartsHandedOut
+    | Received
+    | ShutOut
+    | Tick
+    | Wanted
+)
+"""All events that the client's decider receives."""
+
+ClientCommand = (
+    Closed
+    | ConnectLink
+    | Deliver
+    | DisconnectLink
+    | DropQueued
+    | Finish
+    | LogLine
+    | NoteLeftOut
+    | Send
+    | Weave
+)
+"""All commands that the client's decider returns."""

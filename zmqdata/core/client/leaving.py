@@ -49,7 +49,7 @@ class Goodbye:
         reading: Reading,
         patience: float,
         counts: bool,
-        do: Callable[[object], None],
+        do: Callable[[e.ClientCommand], None],
     ) -> None:
         self.has_begun = self.is_over = False
         self.closing: float | None = None

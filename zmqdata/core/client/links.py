@@ -108,7 +108,7 @@ class ReadLinks:
     def __init__(
         self,
         profile: LinkProfile,
-        do: Callable[[object], None],
+        do: Callable[[e.ClientCommand], None],
         streams: Callable[[str], tuple[m.StreamGrant, ...]],
     ) -> None:
         self.profile = profile

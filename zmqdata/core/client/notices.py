@@ -41,7 +41,7 @@ class Notices:
         reader: m.Reader,
         service: str,
         patience: float,
-        do: Callable[[object], None],
+        do: Callable[[e.ClientCommand], None],
     ) -> None:
         self.job = job
         self.repetition = repetition

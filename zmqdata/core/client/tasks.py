@@ -72,7 +72,7 @@ class Reading:
     _first_elements, _most_bytes = FIRST_ELEMENTS, TOTAL_BYTES
     ordering: Ordering | None = None
 
-    def __init__(self, max_outstanding: int | None, do: Callable[[object], None]) -> None:
+    def __init__(self, max_outstanding: int | None, do: Callable[[e.ClientCommand], None]) -> None:
         self.tasks: dict[int, ReadTask] = {}
         self.waiting = 0
         self.report = 0

@@ -8,10 +8,9 @@ their way, splits are leased, and time passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import filterfalse
-from typing import Any
 
 from zmqdata import messages as m
 from zmqdata import updates as u
@@ -30,7 +29,7 @@ from zmqdata.core.dispatcher.saving import Saves
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses
+from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses, names_of
 from zmqdata.core.ledger import lease_seconds, lease_size, own_lease_size
 from zmqdata.core.limits import MOST_CHARACTERS, MOST_WORKERS, too_long, too_many
 from zmqdata.errors import (
@@ -94,17 +93,6 @@ class DispatcherPolicy:
     snapshots_per_worker: int = 3
 
 
-def names_of(address: str) -> tuple[str, ...]:
-    """What a worker at an address may be called: that, without its protocol, or its
-    host.
-
-    >>> names_of("tcp://10.0.0.1:7000")
-    ('tcp://10.0.0.1:7000', '10.0.0.1:7000', '10.0.0.1')
-    """
-    place = address.partition("://")[2] or address
-    return address, place, place.rpartition(":")[0].strip("[]")
-
-
 class DispatcherCore:
     """Decides for one dispatcher.
 
@@ -162,39 +150,48 @@ class DispatcherCore:
         self._applied: dict[str, float] = {}
         self._ticked: float | None = None
         self._asked = self._collected = 0.0
-        self._handlers: dict[type[Any], Callable[[e.Peer, Any, float], None]] = {
-            m.RegisterDataset: self.datasets.register,
-            m.StorePiece: self.datasets.parts.store_piece,
-            m.DescribeDataset: self.datasets.describe,
-            m.OpenIteration: self.jobs.open,
-            m.ClientHeartbeat: self.jobs.heartbeat,
-            m.CloseIteration: self.jobs.close,
-            m.HoldingsReported: self._holdings,
-            m.RegisterWorker: self._register_worker,
-            m.WorkerHeartbeat: self._worker_heartbeat,
-            m.WorkerStopped: self._worker_stopped,
-            m.DrainWorker: self._drain_worker,
-            m.RequestSplits: self._request_splits,
-            m.SplitsReturned: self.taking_back.take,
-            m.StateTaken: self.keeping.take,
-            m.ElementsDecided: self.keeping.decide,
-            m.RequestPipeline: self._request_pipeline,
-            m.RequestPiece: self.datasets.parts.request_piece,
-            m.StartSave: self.saves.start,
-            m.ChunkWritten: self.saves.chunk_written,
-            m.SaveFailed: self.saves.failed,
-        }
-        self._answers: dict[type[Any], Callable[[Any, float], None]] = {
-            e.FilesListed: self._files_listed,
-            e.PieceKept: self.datasets.parts.kept,
-            e.PartLost: lambda event, now: self.datasets.parts.lost(event.digest),
-            e.SavePrepared: self.saves.prepared,
-            e.ChunkPublished: self.saves.published,
-            e.SaveChecked: self.saves.checked,
-            e.SaveFinished: self.saves.finished,
-        }
+        self.messages = e.PeerHandlers()
+        self.handlers = e.Handlers()
+        self._handle_messages()
+        self._handle_events()
 
-    def resume(self, now: float) -> list[object]:
+    def _handle_messages(self) -> None:
+        on = self.messages.on
+        on(m.RegisterDataset, self.datasets.register)
+        on(m.StorePiece, self.datasets.parts.store_piece)
+        on(m.DescribeDataset, self.datasets.describe)
+        on(m.OpenIteration, self.jobs.open)
+        on(m.ClientHeartbeat, self.jobs.heartbeat)
+        on(m.CloseIteration, self.jobs.close)
+        on(m.HoldingsReported, self._holdings)
+        on(m.RegisterWorker, self._register_worker)
+        on(m.WorkerHeartbeat, self._worker_heartbeat)
+        on(m.WorkerStopped, self._worker_stopped)
+        on(m.DrainWorker, self._drain_worker)
+        on(m.RequestSplits, self._request_splits)
+        on(m.SplitsReturned, self.taking_back.take)
+        on(m.StateTaken, self.keeping.take)
+        on(m.ElementsDecided, self.keeping.decide)
+        on(m.RequestPipeline, self._request_pipeline)
+        on(m.RequestPiece, self.datasets.parts.request_piece)
+        on(m.StartSave, self.saves.start)
+        on(m.ChunkWritten, self.saves.chunk_written)
+        on(m.SaveFailed, self.saves.failed)
+
+    def _handle_events(self) -> None:
+        on = self.handlers.on
+        on(e.Received, self._received)
+        on(e.Tick, lambda event, now: self._tick(now))
+        on(e.Unreachable, self._unreachable)
+        on(e.FilesListed, self._files_listed)
+        on(e.PieceKept, self.datasets.parts.kept)
+        on(e.PartLost, lambda event, now: self.datasets.parts.lost(event.digest))
+        on(e.SavePrepared, self.saves.prepared)
+        on(e.ChunkPublished, self.saves.published)
+        on(e.SaveChecked, self.saves.checked)
+        on(e.SaveFinished, self.saves.finished)
+
+    def resume(self, now: float) -> list[e.DispatcherCommand]:
         """Begins to work with a state that was replayed, before any event.
 
         Workers and clients of the dispatcher before are expected, not known to be
@@ -233,25 +230,24 @@ class DispatcherCore:
     def state(self) -> DispatcherState:
         return self.out.state
 
-    def handle(self, now: float, event: object) -> list[object]:
+    def handle(self, now: float, event: e.DispatcherEvent) -> list[e.DispatcherCommand]:
         """Takes an event noticed at ``now`` (seconds of a clock that never goes back);
         returns what to do.
         """
-        if isinstance(event, e.Received):
-            if isinstance(event.message, REGULAR):
-                self.jobs.listen(now)
-            handler = self._handlers.get(type(event.message))
-            if handler is not None:
-                handler(event.peer, event.message, now)
-        elif isinstance(event, e.Tick):
-            self._tick(now)
-        elif isinstance(event, e.Unreachable):
-            self.workers.lost_contact(event.peer, now)
-            self.clients.lost_contact(event.peer, now)
-        elif type(event) in self._answers:
-            self._answers[type(event)](event, now)
+        self.handlers[type(event)](event, now)
         self.hosting.lists.push(now)
         return self.out.drain()
+
+    def _received(self, event: e.Received, now: float) -> None:
+        if isinstance(event.message, REGULAR):
+            self.jobs.listen(now)
+        handler = self.messages.get(type(event.message))
+        if handler is not None:
+            handler(event.peer, event.message, now)
+
+    def _unreachable(self, event: e.Unreachable, now: float) -> None:
+        self.workers.lost_contact(event.peer, now)
+        self.clients.lost_contact(event.peer, now)
 
     # --- time
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from zmqdata.core.events import Carriers as Carriers
+from zmqdata.core.events import Handlers as Handlers
 from zmqdata.core.events import KeepPiece as KeepPiece
 from zmqdata.core.events import LogLine as LogLine
 from zmqdata.core.events import Peer as Peer
+from zmqdata.core.events import PeerHandlers as PeerHandlers
 from zmqdata.core.events import PieceKept as PieceKept
 from zmqdata.core.events import Received as Received
 from zmqdata.core.events import Send as Send
@@ -201,3 +204,35 @@ class SaveFinished:
 
     iteration: int
     error: str = ""
+
+
+DispatcherEvent = (
+    ChunkPublished
+    | FilesListed
+    | PartLost
+    | PieceKept
+    | Received
+    | SaveChecked
+    | SaveFinished
+    | SavePrepared
+    | Tick
+    | Unreachable
+)
+"""All events that the dispatcher's decider receives."""
+
+DispatcherCommand = (
+    CheckSave
+    | Commit
+    | DropPipeline
+    | FindFiles
+    | FinishSave
+    | KeepPiece
+    | LogLine
+    | PrepareSave
+    | PublishChunk
+    | Send
+    | SendPiece
+    | SendPipeline
+    | StorePipeline
+)
+"""All commands that the dispatcher's decider returns."""

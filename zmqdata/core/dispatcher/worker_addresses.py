@@ -208,3 +208,14 @@ class WorkerAddresses:
             "its address; "
             "each process of a worker with --processes N has a port of its own."
         )
+
+
+def names_of(address: str) -> tuple[str, ...]:
+    """What a worker at an address may be called: that, without its protocol, or its
+    host.
+
+    >>> names_of("tcp://10.0.0.1:7000")
+    ('tcp://10.0.0.1:7000', '10.0.0.1:7000', '10.0.0.1')
+    """
+    place = address.partition("://")[2] or address
+    return address, place, place.rpartition(":")[0].strip("[]")

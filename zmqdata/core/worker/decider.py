@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.cross_trainer import fitting
 from zmqdata.core.worker.dealing import dealing_for
-from zmqdata.core.worker.decisions import Agreeing, Agreement
+from zmqdata.core.worker.decisions import Agreeing
 from zmqdata.core.worker.draining import DRAIN_SECONDS, Draining
 from zmqdata.core.worker.heartbeats import Heartbeats
 from zmqdata.core.worker.ledger import SplitFeed
+from zmqdata.core.worker.lineage import Agreement
 from zmqdata.core.worker.links import Link, SendLinks
 from zmqdata.core.worker.pipelines import REPEAT, Pipelines
 from zmqdata.core.worker.saving import Writing
@@ -29,6 +30,8 @@ from zmqdata.core.worker.streams import Stream
 from zmqdata.core.worker.tasks import HostedTask
 
 DROPPED_KEPT = 10_000
+
+Kind = TypeVar("Kind")
 
 
 @dataclass
@@ -77,52 +80,55 @@ class WorkerCore:
         self.draining = Draining(self._do, profile.max_tasks)
         self.untold = profile.deaths
         self._dropped: dict[int, int] = {}
-        self._commands: list[object] = []
+        self._commands: list[e.WorkerCommand] = []
+        self.handlers = e.Handlers()
+        self.messages = e.PeerHandlers()
         self.heartbeats = Heartbeats(profile.heartbeat, profile.dispatcher_timeout)
         self._neighbours: Counter[int] = Counter()  # how many tasks of an iteration are here
-        self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
-            e.Received: self._received,
-            e.Tick: lambda event, now: self._tick(now),
-            e.Produced: self._produced,
-            e.StateNoted: self._state_taken,
-            e.Exhausted: self._exhausted,
-            e.TaskFailed: self._task_failed,
-            e.LinkBound: self._link_bound,
-            e.LinkBroken: lambda event, now: self._close_link(None, m.CloseLink(event.link), now),
-            e.DrainRequested: self._drain,
-            # A dispatcher that finds us without a connection waits for a word of us,
-            # and not for long.
-            e.Connected: lambda event, now: self._heartbeat(now) if self.registered else None,
-            e.PartClaimed: self._pipelines_changed(self.pipelines.claimed),
-            e.PieceKept: self._pipelines_changed(self.pipelines.kept),
-        }
-        self.agreeing = Agreeing(profile.worker, self._task, self._do, self._handlers)
-        self._handlers.update(self.writing.events | self.feeding.events | self.agreeing.events)
-        self._handlers.update(dict.fromkeys((e.Busy, e.Compressing), self._noticed))
-        self._messages: dict[type[m.Message], Callable[[e.Peer, Any, float], None]] = {
-            m.WorkerRegistered: lambda peer, message, now: self._registered(now),
-            m.WorkerHeartbeatAnswered: self._heartbeat_answered,
-            m.RequestRefused: self._refused,
-            m.HostTask: self._host,
-            m.DropTask: self._drop,
-            m.PipelineSent: self._pipeline_sent,
-            m.PieceSent: lambda peer, message, now: self._pipelines_changed(
-                self.pipelines.piece_sent
-            )(message, now),
-            m.ReleaseClient: self._release,
-            m.OpenLink: self.links.open,
-            m.Grant: self._grant,
-            m.CloseLink: self._close_link,
-        }
-        self._messages.update(
-            self.writing.messages | self.feeding.messages | self.agreeing.messages
-        )
+        self.agreeing = Agreeing(profile.worker, self._task, self._do, self.handlers)
+        self._handle_events()
+        self._handle_messages()
 
-    def handle(self, now: float, event: object) -> list[object]:
+    def _handle_events(self) -> None:
+        on = self.handlers.on
+        on(e.Received, self._received)
+        on(e.Tick, lambda event, now: self._tick(now))
+        on(e.Produced, self._produced)
+        on(e.StateNoted, self._state_taken)
+        on(e.Exhausted, self._exhausted)
+        on(e.TaskFailed, self._task_failed)
+        on(e.LinkBound, self._link_bound)
+        on(e.LinkBroken, lambda event, now: self._close_link(None, m.CloseLink(event.link), now))
+        on(e.DrainRequested, self._drain)
+        # A dispatcher that finds us without a connection waits for a word of us, and not
+        # for long.
+        on(e.Connected, lambda event, now: self._heartbeat(now) if self.registered else None)
+        on(e.PartClaimed, self._then_start(self.pipelines.claimed))
+        on(e.PieceKept, self._then_start(self.pipelines.kept))
+        on(e.Busy, self._noticed)
+        on(e.Compressing, self._noticed)
+        self.handlers.update(self.writing.events | self.feeding.events | self.agreeing.events)
+
+    def _handle_messages(self) -> None:
+        on = self.messages.on
+        piece_sent = self._then_start(self.pipelines.piece_sent)
+        on(m.WorkerRegistered, lambda peer, message, now: self._registered(now))
+        on(m.WorkerHeartbeatAnswered, self._heartbeat_answered)
+        on(m.RequestRefused, self._refused)
+        on(m.HostTask, self._host)
+        on(m.DropTask, self._drop)
+        on(m.PipelineSent, self._pipeline_sent)
+        on(m.PieceSent, lambda peer, message, now: piece_sent(message, now))
+        on(m.ReleaseClient, self._release)
+        on(m.OpenLink, self.links.open)
+        on(m.Grant, self._grant)
+        on(m.CloseLink, self._close_link)
+        self.messages.update(self.writing.messages | self.feeding.messages | self.agreeing.messages)
+
+    def handle(self, now: float, event: e.WorkerEvent) -> list[e.WorkerCommand]:
         """Takes an event noticed at ``now``; returns what to do."""
-        handler = self._handlers.get(type(event))
-        if handler is not None and not self.agreeing.holds(event):
-            handler(event, now)
+        if not self.agreeing.holds(event):
+            self.handlers[type(event)](event, now)
         if self.draining.concerns:
             self.draining.look(
                 now, [task.definition for task in self.tasks.values() if not task.is_spent_copy]
@@ -143,7 +149,7 @@ class WorkerCore:
         unsent = any(task.owes_elements for task in self.tasks.values())
         return unsent or any(link.unseen for link in self.links.by_client.values())
 
-    def _do(self, command: object) -> None:
+    def _do(self, command: e.WorkerCommand) -> None:
         self._commands.append(command)
 
     def _send(self, peer: e.Peer, message: m.Message) -> None:
@@ -152,7 +158,7 @@ class WorkerCore:
     def _received(self, event: e.Received, now: float) -> None:
         if event.peer == e.DISPATCHER:
             self.heartbeats.heard(now)
-        handler = self._messages.get(type(event.message))
+        handler = self.messages.get(type(event.message))
         if handler is not None:
             handler(event.peer, event.message, now)
 
@@ -259,10 +265,10 @@ class WorkerCore:
         self.pipelines.sent(message, {task.definition.digest for task in self.tasks.values()}, now)
         self._start_ready()
 
-    def _pipelines_changed(
-        self, change: Callable[[Any, float], None]
-    ) -> Callable[[Any, float], None]:
-        def changed(event: Any, now: float) -> None:
+    def _then_start(self, change: Callable[[Kind, float], None]) -> Callable[[Kind, float], None]:
+        """Return a handler that starts the tasks that are ready after a change of pipelines."""
+
+        def changed(event: Kind, now: float) -> None:
             change(event, now)
             self._start_ready()
 
@@ -300,7 +306,7 @@ class WorkerCore:
         self.writing.forget(task.dealing)
         self._do(e.StopTask(*task.key))
 
-    def _task(self, event: Any) -> HostedTask | None:
+    def _task(self, event: e.OfTask) -> HostedTask | None:
         task = self.tasks.get(event.task)
         return task if task is not None and task.definition.attempt == event.attempt else None
 

@@ -8,16 +8,14 @@ larger, not more.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable
 
 from zmqdata import messages as m
 from zmqdata.core.worker import events as e
+from zmqdata.core.worker.lineage import Held
+from zmqdata.core.worker.tasks import HostedTask
 from zmqdata.decisions import Decisions
 
-HELD = (e.Produced, e.StateNoted, e.Exhausted)
-"""What depends on all that was decided before."""
 MOST_TOLD = 10_000
 """Decisions in an ask, about: more than are made in a round trip, and far from the
 usual limit of a message.
@@ -26,47 +24,6 @@ MOST_KEPT = 50_000
 """Decisions that are kept for clients that come late though no attempt needs them any
 more.
 """
-
-
-@dataclass
-class Agreement:
-    """The decisions of a task that are durable, and what waits for those that are not.
-
-    ``kept``: the durable ones, as answer number ``version`` has made them; those from
-    number ``growing`` on may still grow. ``ask``: the one that has no answer, last sent
-    at ``asked``, after which those from ``growing_then`` on may. ``waiting``: what came
-    since, in order.
-    """
-
-    kept: Decisions
-    growing: int
-    version: int = 0
-    ask: m.ElementsDecided | None = None
-    asked: float = 0.0
-    growing_then: int = 0
-    waiting: deque[Any] = field(default_factory=deque)
-
-    @classmethod
-    def of(cls, definition: m.TaskDefinition) -> Agreement:
-        """What comes with a task."""
-        kept = Decisions(list(definition.decisions), definition.first_decision)
-        return cls(kept, kept.length)
-
-    def repeated(self, now: float, after: float) -> m.ElementsDecided | None:
-        """The ask that had no answer for so long, as it has to be sent again."""
-        if self.ask is None or now - self.asked < after:
-            return None
-        self.asked = now
-        return self.ask
-
-
-class Agreed(Protocol):
-    """A task that this worker hosts."""
-
-    agreement: Agreement
-
-    @property
-    def key(self) -> tuple[int, int]: ...
 
 
 class Agreeing:
@@ -84,22 +41,24 @@ class Agreeing:
     def __init__(
         self,
         worker: str,
-        find: Callable[[Any], Agreed | None],
-        do: Callable[[object], None],
-        handlers: Mapping[type[Any], Callable[[Any, float], None]],
+        find: Callable[[e.OfTask], HostedTask | None],
+        do: Callable[[e.WorkerCommand], None],
+        handlers: e.Handlers,
     ) -> None:
         self._worker = worker
         self._find = find
         self._do = do
         self._handlers = handlers
-        self.events: dict[type[Any], Callable[[Any, float], None]] = {e.Decided: self._decided}
-        self.messages: dict[type[m.Message], Callable[[e.Peer, Any, float], None]] = {
-            m.DecisionsKept: self._kept
-        }
+        self.events = e.Handlers()
+        self.events.on(e.Decided, self._decided)
+        self.messages = e.PeerHandlers()
+        self.messages.on(m.DecisionsKept, self._kept)
 
-    def holds(self, event: object) -> bool:
+    def holds(self, event: e.WorkerEvent) -> bool:
         """Whether an event has to wait; then it does, here."""
-        task = self._find(event) if isinstance(event, HELD) else None
+        if not isinstance(event, Held):
+            return False
+        task = self._find(event)
         if task is None or task.agreement.ask is None:
             return False
         task.agreement.waiting.append(event)
@@ -113,13 +72,13 @@ class Agreeing:
         if task.agreement.ask is None:
             self._ask(task, now)
 
-    def _ask(self, task: Agreed, now: float) -> None:
+    def _ask(self, task: HostedTask, now: float) -> None:
         """Tells what is known by now, which is more than what waits for it; of very
         much the beginning.
         """
         one = task.agreement
         told, growing = Decisions(), 0
-        rest: deque[Any] = deque()
+        rest: deque[Held | e.Decided] = deque()
         for event in one.waiting:
             if not isinstance(event, e.Decided) or len(told.entries) >= MOST_TOLD:
                 rest.append(event)

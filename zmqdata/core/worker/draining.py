@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from zmqdata.core.job_rules import outlives_host
-from zmqdata.core.worker.events import LogLine
+from zmqdata.core.worker import events as e
 from zmqdata.messages import TaskDefinition
 
 DRAIN_SECONDS = 6.0
@@ -40,7 +40,7 @@ class Draining:
         True
     """
 
-    def __init__(self, do: Callable[[object], None], max_tasks: int = 0) -> None:
+    def __init__(self, do: Callable[[e.WorkerCommand], None], max_tasks: int = 0) -> None:
         self.begun = self.done = self.worn = False
         self.tasks = 0
         self._max_tasks = max_tasks
@@ -63,7 +63,7 @@ class Draining:
         if self.begun:
             return False
         self.begun, self._until = True, now + patience
-        self._do(LogLine("info", f"draining: {tasks} tasks are handed over"))
+        self._do(e.LogLine("info", f"draining: {tasks} tasks are handed over"))
         return True
 
     def look(self, now: float, tasks: Collection[TaskDefinition]) -> None:
@@ -90,7 +90,7 @@ class Draining:
             self.done = True
             if left:
                 self._do(
-                    LogLine(
+                    e.LogLine(
                         "warning",
                         f"nobody has taken {left} tasks in time; they wait for another worker",
                     )

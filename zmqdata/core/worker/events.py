@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from zmqdata.core.events import DISPATCHER as DISPATCHER
+from zmqdata.core.events import Carriers as Carriers
 from zmqdata.core.events import Finish as Finish
+from zmqdata.core.events import Handlers as Handlers
 from zmqdata.core.events import KeepPiece as KeepPiece
 from zmqdata.core.events import LinkBroken as LinkBroken
 from zmqdata.core.events import LogLine as LogLine
 from zmqdata.core.events import Peer as Peer
+from zmqdata.core.events import PeerHandlers as PeerHandlers
 from zmqdata.core.events import PieceKept as PieceKept
 from zmqdata.core.events import Received as Received
 from zmqdata.core.events import Send as Send
 from zmqdata.core.events import Tick as Tick
-from zmqdata.core.events import Unreachable as Unreachable
 from zmqdata.decisions import Decision
 from zmqdata.messages import Block, Crumb, EndOfTask, Lineage, Memory, TaskDefinition, TaskState
 from zmqdata.splits import Split
+
+
+class TaskKey(NamedTuple):
+    """The name of a hosted task: its number, and the attempt under which it is hosted."""
+
+    task: int
+    attempt: int
+
+
+class OfTask(Protocol):
+    """An event or a message that concerns a single attempt of a task."""
+
+    @property
+    def task(self) -> int: ...
+
+    @property
+    def attempt(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,3 +406,51 @@ class WriteFailed:
     attempt: int
     error: str
     text: str
+
+
+WorkerEvent = (
+    BlockWritten
+    | Busy
+    | ChunkClosed
+    | Compressing
+    | Connected
+    | Decided
+    | DrainRequested
+    | Exhausted
+    | LedgerCut
+    | LinkBound
+    | LinkBroken
+    | PartClaimed
+    | PieceKept
+    | Produced
+    | Received
+    | SplitsStarted
+    | SplitsWanted
+    | StateNoted
+    | TaskFailed
+    | Tick
+    | WriteFailed
+)
+"""All events that the worker's decider receives."""
+
+WorkerCommand = (
+    AllowProduction
+    | BindLink
+    | ClaimPart
+    | CloseChunk
+    | FeedSplits
+    | Finish
+    | FlushTask
+    | KeepPiece
+    | LogLine
+    | Push
+    | ReleaseParts
+    | ReturnSplits
+    | Send
+    | ShareMemory
+    | StartTask
+    | StopTask
+    | UnbindLink
+    | WriteBlock
+)
+"""All commands that the worker's decider returns."""

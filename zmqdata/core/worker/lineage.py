@@ -7,12 +7,49 @@ keep is ``core.client.lineage``'s.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from zmqdata import messages as m
-from zmqdata.core.worker.decisions import Agreement
+from zmqdata.core.worker import events as e
 from zmqdata.core.worker.ledger import SplitFeed
+from zmqdata.decisions import Decisions
+
+Held = e.Produced | e.StateNoted | e.Exhausted
+"""Events that depend on all decisions made before them."""
+
+
+@dataclass
+class Agreement:
+    """The decisions of a task that are durable, and what waits for those that are not.
+
+    ``kept``: the durable ones, as answer number ``version`` has made them; those from
+    number ``growing`` on may still grow. ``ask``: the one that has no answer, last sent
+    at ``asked``, after which those from ``growing_then`` on may. ``waiting``: what came
+    since, in order.
+    """
+
+    kept: Decisions
+    growing: int
+    version: int = 0
+    ask: m.ElementsDecided | None = None
+    asked: float = 0.0
+    growing_then: int = 0
+    waiting: deque[Held | e.Decided] = field(default_factory=deque)
+
+    @classmethod
+    def of(cls, definition: m.TaskDefinition) -> Agreement:
+        """What comes with a task."""
+        kept = Decisions(list(definition.decisions), definition.first_decision)
+        return cls(kept, kept.length)
+
+    def repeated(self, now: float, after: float) -> m.ElementsDecided | None:
+        """The ask that had no answer for so long, as it has to be sent again."""
+        if self.ask is None or now - self.asked < after:
+            return None
+        self.asked = now
+        return self.ask
 
 
 @dataclass(frozen=True)

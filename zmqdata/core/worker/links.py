@@ -100,7 +100,7 @@ class SendLinks:
         do: takes the commands that result.
     """
 
-    def __init__(self, do: Callable[[object], None]) -> None:
+    def __init__(self, do: Callable[[e.WorkerCommand], None]) -> None:
         self.by_name: dict[str, Link] = {}
         self.by_client: dict[str, Link] = {}
         self._released: dict[str, None] = {}

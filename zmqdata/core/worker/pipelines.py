@@ -74,7 +74,7 @@ class Pipelines:
         do: takes commands.
     """
 
-    def __init__(self, worker: str, do: Callable[[object], None]) -> None:
+    def __init__(self, worker: str, do: Callable[[e.WorkerCommand], None]) -> None:
         self.worker = worker
         self.stock: dict[str, Stocked] = {}
         self.whole: set[str] = set()

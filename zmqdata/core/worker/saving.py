@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
 
 from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.dealing import Dealing
 from zmqdata.core.worker.streams import Portion, Stream
+from zmqdata.core.worker.tasks import HostedTask
 from zmqdata.failures.codec import told_by
 
 REPEAT = 1.0
@@ -44,9 +44,9 @@ class Written:
         self.path = definition.save_path
         self.stream = definition.stream
         self._worker = worker
-        self._key = (definition.task, definition.attempt)
+        self._key = e.TaskKey(definition.task, definition.attempt)
         self._chunk_bytes = chunk_bytes
-        self._commands: deque[object] = deque()
+        self._commands: deque[e.WorkerCommand] = deque()
         self._unwritten = 0
         self._open: int | None = None
         self._stop = 0
@@ -102,7 +102,7 @@ class Written:
         """Whether all that the task makes is in chunks that are on the disk."""
         return self._ended and self._failure is None and self._open is None and not self._closing
 
-    def drain(self) -> list[object]:
+    def drain(self) -> list[e.WorkerCommand]:
         """What is to be done because of what was taken since the last time."""
         commands = list(self._commands)
         self._commands.clear()
@@ -177,13 +177,6 @@ class Written:
 SAVED_KEPT = 10_000
 
 
-class Hosted(Protocol):
-    """A task that this worker hosts."""
-
-    dealing: Dealing
-    started: bool
-
-
 class Writing:
     """Brings what concerns chunks to the tasks that it is for. Tasks that are sent to
     clients are left alone.
@@ -204,26 +197,26 @@ class Writing:
         self,
         worker: str,
         chunk_bytes: int,
-        find: Callable[[Any], Any],
-        distribute: Callable[[Any], None],
+        find: Callable[[e.OfTask], HostedTask | None],
+        distribute: Callable[[HostedTask], None],
     ) -> None:
         self.saved: dict[tuple[str, int], bool] = {}
         self._worker = worker
         self.chunk_bytes = chunk_bytes
         self._find = find
         self._distribute = distribute
-        self.events: dict[type[Any], Callable[[Any, float], None]] = dict.fromkeys(
-            (e.BlockWritten, e.ChunkClosed, e.WriteFailed), self._take
-        )
-        self.messages: dict[type[m.Message], Callable[[e.Peer, Any, float], None]] = {
-            m.ChunkCommitted: self._committed
-        }
+        self.events = e.Handlers()
+        self.events.on(e.BlockWritten, self._take)
+        self.events.on(e.ChunkClosed, self._take)
+        self.events.on(e.WriteFailed, self._take)
+        self.messages = e.PeerHandlers()
+        self.messages.on(m.ChunkCommitted, self._committed)
 
     def dealing_of(self, definition: m.TaskDefinition) -> Written | None:
         """How a task is dealt that is saved; None for one that is read."""
         return Written(self._worker, definition, self.chunk_bytes) if definition.save_path else None
 
-    def _take(self, event: Any, now: float) -> None:
+    def _take(self, event: e.BlockWritten | e.ChunkClosed | e.WriteFailed, now: float) -> None:
         task = self._find(event)
         if task is not None and isinstance(task.dealing, Written):
             task.dealing.take(event, now)
@@ -234,7 +227,7 @@ class Writing:
         if task is not None and isinstance(task.dealing, Written):
             task.dealing.committed(message.stop)
 
-    def tick(self, tasks: Iterable[Hosted], now: float) -> None:
+    def tick(self, tasks: Iterable[HostedTask], now: float) -> None:
         """Closes chunks that are old, and tells again what was not answered."""
         for task in tasks:
             if task.started and isinstance(task.dealing, Written):
@@ -251,7 +244,7 @@ class Writing:
         if isinstance(dealing, Written):
             dealing.fail(failure)
 
-    def drain(self, dealing: Dealing) -> list[object]:
+    def drain(self, dealing: Dealing) -> list[e.WorkerCommand]:
         """What a task wants done with its chunks."""
         return dealing.drain() if isinstance(dealing, Written) else []
 

@@ -7,23 +7,10 @@ What is known of one ledger is kept by ``core.worker.ledger``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
 
 from zmqdata import messages as m
 from zmqdata.core.worker import events as e
-from zmqdata.core.worker.ledger import SplitFeed
-
-
-class Fed(Protocol):
-    """A task that this worker hosts."""
-
-    feeds: list[SplitFeed]
-    started: bool
-
-    @property
-    def key(self) -> tuple[int, int]: ...
-
-    def reach(self, places: tuple[tuple[int, int], ...]) -> None: ...
+from zmqdata.core.worker.tasks import HostedTask
 
 
 class Feeding:
@@ -38,20 +25,21 @@ class Feeding:
     """
 
     def __init__(
-        self, worker: str, find: Callable[[Any], Fed | None], do: Callable[[object], None]
+        self,
+        worker: str,
+        find: Callable[[e.OfTask], HostedTask | None],
+        do: Callable[[e.WorkerCommand], None],
     ) -> None:
         self._worker = worker
         self._find = find
         self._do = do
-        self.events: dict[type[Any], Callable[[Any, float], None]] = {
-            e.SplitsWanted: self._wanted,
-            e.LedgerCut: self._ledger_cut,
-            e.SplitsStarted: self._started,
-        }
-        self.messages: dict[type[m.Message], Callable[[e.Peer, Any, float], None]] = {
-            m.SplitsAssigned: self._assigned,
-            m.TakeBackSplits: self._take_back,
-        }
+        self.events = e.Handlers()
+        self.events.on(e.SplitsWanted, self._wanted)
+        self.events.on(e.LedgerCut, self._ledger_cut)
+        self.events.on(e.SplitsStarted, self._started)
+        self.messages = e.PeerHandlers()
+        self.messages.on(m.SplitsAssigned, self._assigned)
+        self.messages.on(m.TakeBackSplits, self._take_back)
 
     def _send(self, message: m.Message) -> None:
         self._do(e.Send(e.DISPATCHER, message))
@@ -102,6 +90,6 @@ class Feeding:
         if event.changed and feed.ask is not None:
             self._send(feed.ask)
 
-    def _give_back(self, task: Fed, source: int, entries: int, stop: int) -> None:
+    def _give_back(self, task: HostedTask, source: int, entries: int, stop: int) -> None:
         place = (*task.key, source, task.feeds[source].cut, entries, stop)
         self._send(m.SplitsReturned(self._worker, *place))

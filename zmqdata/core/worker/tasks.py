@@ -17,9 +17,8 @@ from zmqdata.core.worker import events as e
 from zmqdata.core.worker.coordinated import RoundRobin
 from zmqdata.core.worker.cross_trainer import Windowed
 from zmqdata.core.worker.dealing import Dealing
-from zmqdata.core.worker.decisions import Agreement
 from zmqdata.core.worker.ledger import SplitFeed
-from zmqdata.core.worker.lineage import news_for
+from zmqdata.core.worker.lineage import Agreement, news_for
 from zmqdata.core.worker.streams import Portion, Stream
 from zmqdata.decisions import Decisions
 
@@ -67,8 +66,8 @@ class HostedTask:
     agreement: Agreement = field(default_factory=lambda: Agreement(Decisions(), 0))
 
     @property
-    def key(self) -> tuple[int, int]:
-        return (self.definition.task, self.definition.attempt)
+    def key(self) -> e.TaskKey:
+        return e.TaskKey(self.definition.task, self.definition.attempt)
 
     @property
     def skipped(self) -> dict[str, int]:

@@ -27,7 +27,7 @@ class Teller:
         key: tuple[int, int],
         providers: Sequence[LedgerProvider],
         deciding: Deciding,
-        post: Callable[[object], None],
+        post: Callable[[e.WorkerEvent], None],
     ) -> None:
         self._key = key
         self._providers = providers
@@ -36,7 +36,7 @@ class Teller:
         self._started: tuple[tuple[int, int], ...] = ()
         self._turn = threading.Lock()
 
-    def tell(self, event: object) -> None:
+    def tell(self, event: e.WorkerEvent) -> None:
         """Posts an event, and before it what was decided and how far the sources are,
         if it is new.
         """

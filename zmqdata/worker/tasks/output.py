@@ -82,7 +82,7 @@ class Output:
     def __init__(
         self,
         definition: TaskDefinition,
-        post: Callable[[object], None],
+        post: Callable[[e.WorkerEvent], None],
         compression: Compression,
         worker: str,
         placed: Placed,
@@ -90,7 +90,7 @@ class Output:
         note: Callable[[int], None] = lambda number: None,
     ) -> None:
         self.definition = definition
-        self.fresh: list[object] = []
+        self.fresh: list[Any] = []
         self.hungry = False
         self.emitted = 0
         self._settled = 0  # so many elements, or rounds, have been looked at

@@ -91,7 +91,7 @@ class TaskRunner:
     def __init__(
         self,
         command: e.StartTask,
-        post: Callable[[object], None],
+        post: Callable[[e.WorkerEvent], None],
         worker: str,
         find_part: FindPart,
         window: int = BLOCK_BYTES,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 
-from zmqdata.core.dispatcher.events import Commit, LogLine, Peer, Send
+from zmqdata.core.dispatcher.events import Commit, DispatcherCommand, LogLine, Peer, Send
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.messages import Message, RequestRefused
 from zmqdata.updates import Update
@@ -26,7 +26,7 @@ class Outbox:
         # Workers and clients outlive a dispatcher without a journal: its successor must
         # not give the numbers that they know to other tasks and datasets.
         self.state = DispatcherState(seed, 10_000 * (derived(seed) % 1_000_000))
-        self.commands: list[object] = []
+        self.commands: list[DispatcherCommand] = []
 
     def commit(self, update: Update) -> None:
         """Makes a durable fact true, and has it written before anything that follows is
@@ -50,7 +50,7 @@ class Outbox:
         """Tells the person who reads the log."""
         self.commands.append(LogLine(level, text))
 
-    def drain(self) -> list[object]:
+    def drain(self) -> list[DispatcherCommand]:
         """The commands of this turn; the next turn starts empty."""
         commands, self.commands = self.commands, []
         return commands

@@ -1,0 +1,93 @@
+"""Facts about the doors of the deciders: the tables of handlers against the unions of
+events and commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from zmqdata import DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer
+from zmqdata import messages as m
+from zmqdata.client.shell import ReaderShell
+from zmqdata.core.client import events as client_events
+from zmqdata.core.client.decider import ClientCore, ClientProfile
+from zmqdata.core.dispatcher import events as dispatcher_events
+from zmqdata.core.dispatcher.decider import DispatcherCore
+from zmqdata.core.events import Carriers, Handlers, LogLine, PeerHandlers, Tick
+from zmqdata.core.worker import events as worker_events
+from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
+
+
+def profile(service: str = "tcp://d:1") -> ClientProfile:
+    return ClientProfile("me", m.JobParameters("job", "dataset", "OFF"), 0, service)
+
+
+@pytest.mark.parametrize(
+    ("core", "events"),
+    [
+        (DispatcherCore(1), dispatcher_events.DispatcherEvent),
+        (WorkerCore(WorkerProfile("w", "tcp://w")), worker_events.WorkerEvent),
+        (ClientCore(profile()), client_events.ClientEvent),
+    ],
+    ids=["dispatcher", "worker", "client"],
+)
+def test_a_decider_handles_every_event(core: Any, events: Any) -> None:
+    """Each decider has a handler for every event of its union, and for no other class."""
+    assert set(core.handlers) == set(get_args(events))
+
+
+@pytest.fixture
+def dispatcher(tmp_path: Path) -> Iterator[DispatchServer]:
+    with DispatchServer(DispatcherConfig(work_dir=str(tmp_path))) as server:
+        yield server
+
+
+def test_the_dispatcher_carries_out_every_command(dispatcher: DispatchServer) -> None:
+    """The dispatcher's shell carries out every command of the decider, and no other."""
+    shell = dispatcher._shell
+    assert shell is not None
+    assert set(shell._carriers) == set(get_args(dispatcher_events.DispatcherCommand))
+
+
+def test_the_worker_carries_out_every_command(dispatcher: DispatchServer) -> None:
+    """The worker's shell carries out every command of the decider, and no other."""
+    with WorkerServer(WorkerConfig(dispatcher.target)) as server:
+        shell = server._shell
+        assert shell is not None
+        assert set(shell._carriers) == set(get_args(worker_events.WorkerCommand))
+
+
+def test_the_client_carries_out_every_command(dispatcher: DispatchServer) -> None:
+    """The client's shell carries out every command of the decider, and no other."""
+    table = ReaderShell._carrier_table(ReaderShell.__new__(ReaderShell))
+    assert set(table) == set(get_args(client_events.ClientCommand))
+
+
+def test_events_and_commands_are_apart() -> None:
+    """No class is an event and a command of the same decider."""
+    for module, role in (
+        (dispatcher_events, "Dispatcher"),
+        (worker_events, "Worker"),
+        (client_events, "Client"),
+    ):
+        events = set(get_args(getattr(module, f"{role}Event")))
+        assert not events & set(get_args(getattr(module, f"{role}Command")))
+
+
+def test_tables_hold_handlers_by_class() -> None:
+    """A table returns the handler of a class, and fails for a class that it does not know."""
+    heard: list[Any] = []
+    handlers, peers, carriers = Handlers(), PeerHandlers(), Carriers()
+    handlers.on(Tick, lambda event, now: heard.append((event, now)))
+    peers.on(m.Probe, lambda peer, message, now: heard.append((peer, message, now)))
+    carriers.on(LogLine, heard.append)
+    handlers[Tick](Tick(), 1.0)
+    peers[m.Probe]("d", m.Probe(), 2.0)
+    carriers[LogLine](LogLine("info", "ready"))
+    assert heard == [(Tick(), 1.0), ("d", m.Probe(), 2.0), LogLine("info", "ready")]
+    with pytest.raises(KeyError):
+        handlers[LogLine]
