@@ -49,7 +49,7 @@ GENERATORS = {
     "PCG64",
     "SeedSequence",
 }
-LONGEST = {"module": 400, "class": 350, "function": 75}
+LONGEST = {"module": 420, "class": 370, "function": 75}
 """In lines of code, of 100 columns."""
 
 
@@ -66,7 +66,9 @@ NO_CODE = {
 
 
 def word_stem(word: str) -> str:
-    """The part of a word that number and tense leave alone, for English words of module names."""
+    """The part of a word that number and tense leave alone, for English words of module
+    names.
+    """
     stem = {"written": "write", "wrote": "write", "left": "leave", "held": "hold"}.get(word, word)
     stem = re.sub(r"(?<=\w{2})(ings|ing|ed|es|s|e)$", "", stem)
     return re.sub(r"([b-df-hj-np-tv-z])\1$", r"\1", stem)
@@ -209,7 +211,9 @@ def test_each_class_has_a_name_of_its_own() -> None:
 
 
 def test_no_module_name_needs_its_neighbour() -> None:
-    """No two modules of a folder differ in number or tense alone, as `ending` and `endings`."""
+    """No two modules of a folder differ in number or tense alone, as `ending` and
+    `endings`.
+    """
     alike = []
     for folder in {path.parent for path in PACKAGE}:
         stems: dict[str, str] = {}
@@ -369,6 +373,40 @@ def test_pipelines_are_opened_by_workers_only() -> None:
         "worker",
         "testing",
     }
+
+
+def unpacked_tuples(tree: ast.AST, parameters: frozenset[str] = frozenset()) -> Iterator[ast.Call]:
+    """Calls that unpack a tuple which is neither a parameter nor the key of a task."""
+    for node in ast.iter_child_nodes(tree):
+        known = parameters
+        if isinstance(node, (*FUNCTIONS, ast.Lambda)):
+            own = {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)}
+            known = frozenset(own | parameters if isinstance(node, ast.Lambda) else own)
+        if isinstance(node, ast.Call):
+            for argument in node.args:
+                value = argument.value if isinstance(argument, ast.Starred) else None
+                name = getattr(value, "id", None) or getattr(value, "attr", None)
+                if name is not None and name not in known and name not in {"key", "_key"}:
+                    yield node
+        yield from unpacked_tuples(node, known)
+
+
+def test_arguments_are_named_at_the_call() -> None:
+    """No decider and no shell unpacks a tuple into the arguments of a call, unless it
+    is a parameter of its own or the key of a task.
+    """
+    roles = [path for path in PACKAGE if {"core", "worker", "client", "dispatcher"} & {*path.parts}]
+    assert [place(path, call) for path in roles for call in unpacked_tuples(tree_of(path))] == []
+
+
+def test_doors_are_typed() -> None:
+    """No decider and no shell takes an event or a command of any class, or keeps a
+    table of handlers of its own.
+    """
+    untyped = re.compile(r"Callable\[\[object\], None\]|list\[object\]|dict\[type\[Any\]")
+    roles = [path for path in PACKAGE if {"core", "worker", "client", "dispatcher"} & {*path.parts}]
+    lines = [(path, line) for path in roles for line in path.read_text("utf-8").splitlines()]
+    assert [f"{place(path)} {line}" for path, line in lines if untyped.search(line)] == []
 
 
 def test_the_version_is_stated_once() -> None:

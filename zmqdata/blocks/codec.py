@@ -205,9 +205,9 @@ class BlockBuilder:
         """
         try:
             return self._transpose(elements)
-        except (
-            BaseException
-        ):  # the boundary to user code: `describe` meets it again, where it can be told
+        except BaseException:
+            # The boundary to user code: `describe` meets it again, where it can be
+            # told.
             return None
 
     def describe(self, element: object) -> Described:

@@ -299,9 +299,9 @@ def _fits(cls: type, node: RecordOf) -> bool:
         if any(_has_setter(_attribute(cls, name)) for name in node.fields):
             return False
         return isinstance(_instance(cls, node.fields, node.fields), cls)
-    except (
-        Exception
-    ):  # a class that cannot be made this way, for whatever reason, is handed out as a dict
+    except Exception:
+        # A class that cannot be made this way, for whatever reason, is handed out as a
+        # dict.
         return False
 
 

@@ -121,16 +121,17 @@ def answer_of(loop: Loop, work: Callable[[], bytes]) -> bytes:
     deadline = time.monotonic() + ANSWER
     while loop.thread.is_alive():
         with contextlib.suppress(queue.Empty):
-            return _told(*answers.get(timeout=0.1))
+            return _told(answers.get(timeout=0.1))
         if time.monotonic() >= deadline:
             raise UnavailableError(
                 f"the iterator's thread has not said where it is for {ANSWER:g} s"
             )
     do()
-    return _told(*answers.get())
+    return _told(answers.get())
 
 
-def _told(answer: bytes, error: Exception | None) -> bytes:
+def _told(told: tuple[bytes, Exception | None]) -> bytes:
+    answer, error = told
     if error is not None:
         raise error
     return answer

@@ -184,7 +184,8 @@ class ServiceIterator(ElementIterator):
 
     def _raise_refusal(self) -> None:
         if self._refusal is not None:
-            refusal = named_error(*self._refusal)
+            error, text = self._refusal
+            refusal = named_error(error, text)
             refusal.final = True
             raise refusal
 

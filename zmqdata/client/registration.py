@@ -127,9 +127,8 @@ class Registration:
         """
         try:
             spec = encode_spec(dataset.element_spec)
-        except (
-            Exception
-        ) as error:  # functions of the user run, with files that may be on the workers only
+        except Exception as error:
+            # Functions of the user run, with files that may be on the workers only.
             log.info(
                 "the element_spec of the dataset cannot be found here and is left out: %s", error
             )

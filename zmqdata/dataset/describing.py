@@ -43,9 +43,9 @@ def known_specs(node: Node) -> dict[int, Any]:
     for inner in nodes_in_order(node):
         try:
             known[id(inner)] = inner.spec(infer)
-        except (
-            Exception
-        ):  # also specs that do not fit together: an error of the run, not of the drawing
+        except Exception:
+            # Also specs that do not fit together: an error of the run, not of the
+            # drawing.
             known[id(inner)] = None
     return known
 

@@ -119,9 +119,9 @@ def publish_chunk(command: e.PublishChunk) -> e.ChunkPublished:
     """Gives a chunk its final name, if it has not got it."""
     try:
         _publish(files_of(command.path), command.path, command.chunk)
-    except (
-        Exception
-    ) as error:  # whatever a file system says, it is the end of this save and not of the dispatcher
+    except Exception as error:
+        # Whatever a file system says, it is the end of this save and not of the
+        # dispatcher.
         return e.ChunkPublished(
             command.iteration, command.chunk, str(error) or type(error).__name__
         )

@@ -116,9 +116,15 @@ class DispatcherShell:
         self.access = Access(self.context, self.loop, Keyring(key), self.rejects)
         closing(self.access.close)
         endpoint = bind_endpoint(config.host, config.port)
-        limits = (silence_of(config), config.max_message_bytes)
         self._entrance = Entrance(
-            self.context, self.loop, endpoint, *limits, key, self.rejects, self._receive
+            self.context,
+            self.loop,
+            endpoint,
+            silence_ms=silence_of(config),
+            max_bytes=config.max_message_bytes,
+            key=key,
+            rejects=self.rejects,
+            hear=self._receive,
         )
         closing(self._entrance.close)
         port = split_address(self._entrance.bound.partition("://")[2])[1]

@@ -114,7 +114,7 @@ def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
         "finished": iteration.finished,
         "steps": [] if iteration.rounds is None else list(iteration.rounds.steps),
         "poisoned": [text for task in iteration.tasks.values() for text in task.poisoned.values()],
-        "failure": "" if iteration.failure is None else iteration.failure[1],
+        "failure": "" if iteration.failure is None else iteration.failure.text,
         "missing_consumers": list(core.jobs.coordination.missing(iteration)),
     }
 

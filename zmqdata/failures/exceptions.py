@@ -94,9 +94,9 @@ def rebuild_exception(remote: RemoteError) -> Exception:
             if _is_native(kind, "__init__"):
                 error.__init__(*remote.args)  # type: ignore[misc]  # which __new__ alone leaves out
             str(error)
-        except (
-            Exception
-        ):  # its class wants other arguments, or cannot print itself without its constructor
+        except Exception:
+            # Its class wants other arguments, or cannot print itself without its
+            # constructor.
             return _stand_in(remote)
         if type(error) is kind:
             return error

@@ -209,9 +209,8 @@ class RejectionResampleIterator(UnaryIterator):
         self._count = 0  # of draws
         self._seen = [_SMOOTHING] * len(node.target)
         self._known = None if node.initial is None else acceptance(node.initial, node.target)
-        self._passes: bool | None = (
-            None  # the next element, without a draw of its own; None: not decided
-        )
+        # The next element, without a draw of its own; None: not decided.
+        self._passes: bool | None = None
 
     def _draw(self) -> float:
         self._count += 1

@@ -69,9 +69,8 @@ class Crew:
         self._hired = False  # ever
         self._working = 0
         self._calling: set[int] = set()  # the elements that threads are busy with
-        self._enough = (
-            0  # while fewer threads than these are busy, nobody looks whether to start one
-        )
+        # While fewer threads than these are busy, nobody looks whether to start one.
+        self._enough = 0
         lost_in_forks(self)
 
     def resize(self, size: int, window: int) -> None:

@@ -104,9 +104,8 @@ class GroupByReducerIterator(UnaryIterator):
         self._origin = self._input.state()
         self._pulled = 0
         self._ended = False
-        self._carried: list[Any] | None = (
-            None  # all results' states in their order, made once the input has ended
-        )
+        # All results' states in their order, made once the input has ended.
+        self._carried: list[Any] | None = None
 
     def __next__(self) -> Any:
         while not self._ended:

@@ -68,9 +68,8 @@ def guarded_call(
                 return as_element(call_user(number, element)), None
             except Exception as error:
                 failed = error
-            except (
-                BaseException
-            ) as error:  # it ends the pipeline, whatever the map says about errors
+            except BaseException as error:
+                # It ends the pipeline, whatever the map says about errors.
                 return None, error
         assert failed is not None
         raised = failure(node, failed)

@@ -53,9 +53,8 @@ class _Pump:
         self._buffer: deque[Entry] = deque()
         self._changed = threading.Condition()
         self._turn = threading.Lock()  # whoever has it pulls
-        self._pulled = self._due = (
-            0  # a state of the input is due before the element of that number
-        )
+        # A state of the input is due before the element of that number.
+        self._pulled = self._due = 0
         self._noted = (
             perf_counter(),
             0,

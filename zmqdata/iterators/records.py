@@ -52,9 +52,8 @@ class FixedLengthRecordsIterator(FilesIterator):
         super().__init__(node, context)
         self._size = node.record_bytes
         self._footer = node.footer_bytes
-        self._ahead = (
-            b""  # of a compressed file: what comes next and may be footer; begins at _offset
-        )
+        # Of a compressed file: what comes next and may be footer; begins at _offset.
+        self._ahead = b""
         self._end = 0  # of a plain file: where its footer begins
 
     def __next__(self) -> bytes:

@@ -17,9 +17,9 @@ from zmqdata.iterators.base import Context, as_element, failure, make_iterator, 
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.sources import GeneratorIterator, IndexedIterator
 
-_GROUP = (
-    1024  # numbers made at a time; which ones is a function of the seed and the number of the group
-)
+# Numbers made at a time; which ones is a function of the seed and the number of the
+# group.
+_GROUP = 1024
 _ROUNDS = 8
 
 
@@ -118,9 +118,8 @@ class SequenceIterator(IndexedIterator):
             return owned(
                 self._sequence[index if self._permutation is None else self._permutation[index]]
             )
-        except (
-            Exception
-        ) as error:  # IndexError and StopIteration included: the length promised an element
+        except Exception as error:
+            # IndexError and StopIteration included: the length promised an element.
             raise failure(self._node, error) from error
 
 

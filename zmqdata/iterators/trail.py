@@ -59,9 +59,8 @@ class Trail:
         )
         self._due = 0
         self._marks: list[tuple[int, Any]] = []
-        self._restored: int | None = (
-            None  # while what is held is pulled again, which nobody else knows of yet
-        )
+        # While what is held is pulled again, which nobody else knows of yet.
+        self._restored: int | None = None
 
     def _oldest(self) -> int:
         if self._restored is not None:

@@ -107,7 +107,8 @@ def run_worker(
     from starting or going on.
     """
     if config.usable_data_ports is not None:
-        free_port(config.host, *config.usable_data_ports)
+        first, last = config.usable_data_ports
+        free_port(config.host, first, last)
     server = WorkerServer(config, start=False)
     server.live_for(crumbs, max_tasks)
     server.start()
@@ -161,7 +162,7 @@ def keep_memory(environment: Mapping[str, str] = os.environ) -> bool:
     except (AttributeError, OSError):  # another C library
         return False
     settings = {_TRIM_THRESHOLD: KEPT_BYTES, _MMAP_THRESHOLD: MAPPED_BYTES, _ARENA_MAX: ARENAS}
-    return all(mallopt(*setting) == 1 for setting in settings.items())
+    return all(mallopt(name, value) == 1 for name, value in settings.items())
 
 
 if __name__ == "__main__":

@@ -103,9 +103,16 @@ class WorkerShell:
         self.access = Access(
             self.context, self.loop, Keyring(key), self.rejects, self.links.is_client
         )
-        told = (self._received, lambda: self._handle(e.Connected()), self._refused)
         self.control = ControlSockets(
-            self.context, self.loop, config, endpoint, self.access, self.rejects, *told
+            self.context,
+            self.loop,
+            config,
+            endpoint,
+            self.access,
+            self.rejects,
+            received=self._received,
+            connected=lambda: self._handle(e.Connected()),
+            refused=self._refused,
         )
         port = split_address(self.control.bound.partition("://")[2])[1]
         self.address = (
@@ -268,20 +275,19 @@ class WorkerShell:
             return
         definition, profile = command.definition, self.core.profile
         window = profile.snapshot_chunk_bytes if definition.save_path else profile.cache_bytes
-        told = (
-            command,
-            self._report_soon,
-            self.address,
-            self.parts.find,
-            window,
-            self.crumbs,
-            self.relays,
-        )
         try:
-            runner = TaskRunner(*told)
-        except (
-            Exception
-        ) as error:  # nobody has thought of it: its readers shall not wait for ever all the same
+            runner = TaskRunner(
+                command=command,
+                post=self._report_soon,
+                worker=self.address,
+                find_part=self.parts.find,
+                window=window,
+                crumbs=self.crumbs,
+                relays=self.relays,
+            )
+        except Exception as error:
+            # Nobody has thought of it: its readers shall not wait for ever all the
+            # same.
             log.exception("task %s cannot be begun", definition.task)
             failure = encode_failure(error, 0, self.address)
             self._report_soon(e.TaskFailed(definition.task, definition.attempt, failure))

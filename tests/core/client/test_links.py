@@ -127,13 +127,13 @@ def test_all_workers_are_asked_to_vouch_for_a_client_that_gets_no_answer() -> No
 def test_a_single_stream_can_be_granted() -> None:
     """A grant names the stream that moved; without an open link it is left out."""
     ends = Ends()
-    ends.links.grant("w", STREAM)
+    ends.links.grant("w", [STREAM])
     ends.links.tend(["w"], 0.0)
     ends.done()
-    ends.links.grant("w", STREAM)
+    ends.links.grant("w", [STREAM])
     assert ends.done() == []
     ends.open()
-    ends.links.grant("w", STREAM)
+    ends.links.grant("w", [STREAM])
     assert ends.done() == [m.Grant("me-1", 0, (STREAM,))]
 
 
@@ -346,7 +346,7 @@ def test_a_worker_is_told_that_its_memory_is_mapped() -> None:
     ]
     ends.links.mapped(e.MemoryMapped("me-1"), 0.1)
     assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True, sent=0.1)]
-    ends.links.grant("w", STREAM)
+    ends.links.grant("w", [STREAM])
     assert ends.done() == [m.Grant("me-1", 0, (STREAM,), shares=True)]
     ends.links.broken(e.LinkBroken("me-1", "gone"), 5.0)
     ends.links.mapped(e.MemoryMapped("me-1"), 5.0)

@@ -98,7 +98,7 @@ class Fleet(Transcript):
             self.die(self.host(task), self.crumb(self.host(task), **crumb))
 
     def failure(self) -> str:
-        return self.iteration.failure[1] if self.iteration.failure is not None else ""
+        return self.iteration.failure.text if self.iteration.failure is not None else ""
 
     def definition(self, task: Task) -> m.TaskDefinition:
         return definition_of(task, self.iteration, "d" * 64, RangeSet())

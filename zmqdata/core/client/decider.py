@@ -79,8 +79,14 @@ class ClientCore:
         self._iteration: int | None = None
         self._step, self._former = 0, ""
         self._names = 0
-        who = (profile.job.name, profile.repetition, profile.reader, profile.service)
-        self.telling = Notices(*who, profile.dispatcher_timeout, self._do)
+        self.telling = Notices(
+            job=profile.job.name,
+            repetition=profile.repetition,
+            reader=profile.reader,
+            service=profile.service,
+            patience=profile.dispatcher_timeout,
+            do=self._do,
+        )
         self._begin(profile.client)
         self._near = self._unreported_bytes = 0
         self.handlers = e.Handlers()
@@ -101,8 +107,8 @@ class ClientCore:
         on(e.CloseRequested, lambda event, now: self._close(now))
 
     def _handle_messages(self) -> None:
-        # `links`, `ending` and `goodbye` are new after each rejoin, so they are looked up
-        # when a message arrives.
+        # `links`, `ending` and `goodbye` are new after each rejoin, so they are looked
+        # up when a message arrives.
         on = self.messages.on
         on(m.IterationOpened, self._iteration_opened)
         on(m.ResumeAwaited, lambda message, now: self.telling.waits(message, self.client))
@@ -226,13 +232,20 @@ class ClientCore:
         if self._began is None:
             self._began = now
         if not self.opened or self.standing.is_behind:
-            asked = (who.reader, who.local_workers, self._iteration)
             # A client that joins again goes on in the iteration that its state has
             # begun.
             resume = who.resume if self._iteration is None else b""
             self._send(
                 m.OpenIteration(
-                    self.client, who.job, who.repetition, *asked, resume, self._step, self._former
+                    self.client,
+                    who.job,
+                    who.repetition,
+                    reader=who.reader,
+                    local_workers=who.local_workers,
+                    iteration=self._iteration,
+                    resume=resume,
+                    step=self._step,
+                    former=self._former,
                 )
             )
         if not self.opened:
@@ -241,18 +254,20 @@ class ClientCore:
         self._near = self.reading.near
         self._unreported_bytes = 0
         beat, version = self.lease.speak(now), self.task_list.version
-        told = (
-            version,
-            report,
-            delivered,
-            steps,
-            self._near,
-            beat,
-            self.lease.alone,
-            self.reading.repeats,
-        )
         self._send(
-            m.ClientHeartbeat(self.client, *told, self.links.unreached(now), self.ending.has_begun)
+            m.ClientHeartbeat(
+                self.client,
+                task_version=version,
+                report=report,
+                delivered=delivered,
+                steps=steps,
+                near=self._near,
+                beat=beat,
+                alone=self.lease.alone,
+                repeats=self.reading.repeats,
+                unreached=self.links.unreached(now),
+                done=self.ending.has_begun,
+            )
         )
         return beat
 
@@ -407,7 +422,7 @@ class ClientCore:
             self.reading.settle(part.oldest)
             self._unreported_bytes += part.size
         for address, streams in grants.items():
-            self.links.grant(address, *streams)
+            self.links.grant(address, streams)
         # Workers keep for a successor what is not reported yet, but not much of it.
         pause = now - (self._asked or 0.0)
         if self.is_numbered and self._unreported_bytes >= REPORT_BYTES and pause >= REPORT_PAUSE:

@@ -98,9 +98,8 @@ class Goodbye:
 
     def _say(self, now: float) -> None:
         self._said = now
-        goodbye = m.CloseIteration(
-            self._client, *self._reading.next_report(), self._reading.repeats
-        )
+        report, delivered, steps = self._reading.next_report()
+        goodbye = m.CloseIteration(self._client, report, delivered, steps, self._reading.repeats)
         self._do(e.Send(e.DISPATCHER, goodbye))
 
 

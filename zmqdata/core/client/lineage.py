@@ -73,9 +73,11 @@ class LineageKept:
             task = self.tasks[news.task] = KeptTask(news.origin, ledger)
             is_complete = not any(news.bases)
         else:
+            begins = news.origin is not None
             told = enumerate(zip(task.ledger, news.bases, news.ledger, strict=False))
             joined = [
-                self._join(source, *one, begins=news.origin is not None) for source, one in told
+                self._join(source, ledger, first, entries, begins=begins)
+                for source, (ledger, first, entries) in told
             ]
             is_complete = all(joined)
         if news.origin is not None:

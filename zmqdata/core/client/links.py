@@ -7,7 +7,7 @@ What the messages on a link mean is the consumer core's affair.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from zmqdata import messages as m
@@ -158,11 +158,11 @@ class ReadLinks:
             elif now - link.granted >= pause:
                 self._grant_all(link, now)
 
-    def grant(self, address: str, *streams: m.StreamGrant) -> None:
+    def grant(self, address: str, streams: Sequence[m.StreamGrant]) -> None:
         """Tells the worker at an address how far some of its streams may go."""
         link = self.by_address.get(address)
         if link is not None and link.opened:
-            self._do(e.Send(address, self._grant(link, streams)))
+            self._do(e.Send(address, self._grant(link, tuple(streams))))
 
     def _grant_all(self, link: ReadLink, now: float) -> None:
         link.granted = now
@@ -187,11 +187,20 @@ class ReadLinks:
     def _ask(self, link: ReadLink, now: float) -> None:
         link.asked = now
         who = self.profile
-        told = (who.host, who.transports, who.reader, who.process, self._ticket)
         self._do(
             e.Send(
                 link.address,
-                m.OpenLink(who.client, link.name, link.replaces, link.have_through, *told),
+                m.OpenLink(
+                    who.client,
+                    link.name,
+                    link.replaces,
+                    link.have_through,
+                    host=who.host,
+                    transports=who.transports,
+                    reader=who.reader,
+                    process=who.process,
+                    ticket=self._ticket,
+                ),
             )
         )
 

@@ -205,8 +205,8 @@ class Reading:
             self._deliver_in_order(self.ordering)
 
     def _deliver_in_order(self, ordering: Ordering) -> None:
-        for part in ordering.due():
-            self._deliver(*part)
+        for header, content, skip, stop in ordering.due():
+            self._deliver(header, content, skip, stop)
         if not ordering:
             self.ordering = None
 
@@ -286,8 +286,16 @@ class Reading:
 
     def _grant(self, task: ReadTask) -> m.StreamGrant:
         window = task.window
-        told, counts = window.tell(), (window.handed_out, window.reported)
-        return m.StreamGrant(task.place.task, task.place.attempt, *told, *counts, task.first)
+        elements, size = window.tell()
+        return m.StreamGrant(
+            task.place.task,
+            task.place.attempt,
+            elements,
+            size,
+            window.handed_out,
+            window.reported,
+            task.first,
+        )
 
     def grants(self, address: str) -> tuple[m.StreamGrant, ...]:
         """The grants of all tasks that a worker hosts."""

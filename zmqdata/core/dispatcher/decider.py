@@ -439,8 +439,17 @@ class DispatcherCore:
         if ask.have == ledger.length and not self._extend(peer, ask, task, now):
             return
         self.taking_back.served(ask)
-        place = (ask.task, ask.attempt, ask.source, ask.have)
-        self.out.send(peer, m.SplitsAssigned(*place, ledger.since(ask.have), cut))
+        self.out.send(
+            peer,
+            m.SplitsAssigned(
+                task=ask.task,
+                attempt=ask.attempt,
+                source=ask.source,
+                first=ask.have,
+                splits=ledger.since(ask.have),
+                cut=cut,
+            ),
+        )
 
     def _extend(self, peer: e.Peer, ask: m.RequestSplits, task: Task, now: float) -> bool:
         """Adds an entry to the ledger; False when files must be listed first, splits

@@ -276,7 +276,8 @@ class Hosting:
         """
         iteration = self.out.state.iterations[task.iteration]
         if iteration.saving is None:  # that of a save is told by a message of its own
-            self.fail(iteration, *told_by(failure), failure)
+            error, text = told_by(failure)
+            self.fail(iteration, error, text, failure)
 
     def fail(self, iteration: Iteration, error: str, text: str, failure: bytes = b"") -> None:
         """Ends an iteration with an error, for those who read it now and those who
@@ -296,7 +297,9 @@ class Hosting:
     def refuse_failed(self, client: str, iteration: Iteration) -> None:
         """Tells a client why its iteration can not go on."""
         if iteration.failure is not None:
-            self.out.send(self.clients.peer(client), m.RequestRefused(client, *iteration.failure))
+            error, text, failure = iteration.failure
+            refusal = m.RequestRefused(client, error, text, failure)
+            self.out.send(self.clients.peer(client), refusal)
 
     def _host(self, task: Task, name: str) -> None:
         self.out.commit(u.HostTaskUpdate(task.task, max(1, task.attempt), name))

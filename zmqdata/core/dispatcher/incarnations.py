@@ -139,16 +139,16 @@ class Incarnations:
         self._refused: dict[
             str, tuple[float, type[DataServiceError], str]
         ] = {}  # by client, until when, and why
-        self._waiting_bytes = (
-            0  # of the states gathered, and of those that went since the last tick
-        )
+        # Of the states gathered, and of those that went since the last tick.
+        self._waiting_bytes = 0
 
     def offer(self, peer: Peer, ask: m.OpenIteration, now: float) -> Gathering | None:
         """Takes a part; returns all of them once the last is there and nobody reads the
         job any more.
         """
         if ask.client in self._refused:
-            self.out.refuse(peer, ask.client, *self._refused[ask.client][1:])
+            _, error, text = self._refused[ask.client]
+            self.out.refuse(peer, ask.client, error, text)
             return None
         dataset = self.out.state.datasets[ask.job.dataset_id]
         sources = (dataset.sources or ()) if ask.job.processing_mode == "DYNAMIC" else ()

@@ -110,7 +110,8 @@ class Jobs:
             self._of_peer(peer) or self.admission.objection(ask) or self.coordination.objection(ask)
         )
         if objection is not None and ask.client not in self.out.state.client_iteration:
-            self.out.refuse(peer, ask.client, *objection)
+            error, text = objection
+            self.out.refuse(peer, ask.client, error, text)
             return
         if ask.resume and ask.client not in self.out.state.client_iteration:
             gathering = self.incarnations.offer(peer, ask, now)
@@ -171,11 +172,18 @@ class Jobs:
         """
         state, name = self.out.state, gathering.job.name
         dataset = state.datasets[gathering.job.dataset_id]
-        numbers = (state.next_iteration, state.next_task)
+        number = state.next_iteration
         checkpoints = [offer.checkpoint for offer in gathering.offers.values()]
         try:
             updates = incarnation_of(
-                checkpoints, Beginning(gathering.job, dataset, *numbers, self.out.derive_seed)
+                checkpoints,
+                Beginning(
+                    gathering.job,
+                    dataset,
+                    number,
+                    state.next_task,
+                    self.out.derive_seed,
+                ),
             )
         except DataServiceError as error:
             self.incarnations.refuse_all(gathering, error, now)
@@ -184,12 +192,18 @@ class Jobs:
             self._collect(name)
         for update in updates:
             self.out.commit(update)
-        iteration = state.iterations[numbers[0]]
+        iteration = state.iterations[number]
         for offer in gathering.present:
             ask = offer.ask
             self.clients.heard(ask.client, offer.peer, now)
-            place = (ask.local_workers, ask.reader.consumer_index)
-            self.out.commit(u.OpenClientUpdate(ask.client, iteration.iteration, *place))
+            self.out.commit(
+                u.OpenClientUpdate(
+                    ask.client,
+                    iteration.iteration,
+                    local_workers=ask.local_workers,
+                    consumer=ask.reader.consumer_index,
+                )
+            )
         self._seat(iteration, now)
         for offer in gathering.present:
             self._answer(offer.peer, offer.ask, now)

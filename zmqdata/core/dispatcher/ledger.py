@@ -189,8 +189,15 @@ class TakingBack:
         if report.cut == cut + 1:
             if ledger.parted(report.entries, report.stop) is None:
                 return
-            place = (report.source, report.cut, report.entries, report.stop)
-            self.out.commit(u.CutLedgerUpdate(task.task, *place))
+            self.out.commit(
+                u.CutLedgerUpdate(
+                    task.task,
+                    source=report.source,
+                    cut=report.cut,
+                    entries=report.entries,
+                    stop=report.stop,
+                )
+            )
         elif report.cut != cut:
             return
         if report.cut > cut or report.entries == ledger.length:

@@ -132,7 +132,7 @@ def contradiction(task: Task, iteration: Iteration, taken: RangeSet, total: int)
     """
     had = max((stop for _, stop in taken.ranges[-1:]), default=0)
     if iteration.rounds is not None:
-        had = max(had, *iteration.rounds.passed(task.task, None))
+        had = max([had, *iteration.rounds.passed(task.task, None)])
     what = "rounds" if iteration.rounds is not None else "elements"
     if task.total is not None and total != task.total:
         found = f"came to its end after {task.total} {what} the first time, and after {total} when it was made again"

@@ -10,7 +10,7 @@ goes on behind the last chunk that counts, and nothing comes twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from zmqdata import messages as m
@@ -195,8 +195,16 @@ class Saves:
         return None
 
     def _commit(self, task: Task, message: m.ChunkWritten) -> None:
-        written = (message.attempt, message.first, message.stop, message.size)
-        self.out.commit(u.CommitChunkUpdate(task.task, *written, message.spec))
+        self.out.commit(
+            u.CommitChunkUpdate(
+                task.task,
+                attempt=message.attempt,
+                first=message.first,
+                stop=message.stop,
+                size=message.size,
+                spec=message.spec,
+            )
+        )
         iteration = self.out.state.iterations[task.iteration]
         chunk = _described(task, len(task.chunks) - 1, task.chunks[-1])
         ending = self._ending(iteration)
@@ -274,16 +282,12 @@ class Saves:
         job, saving = iteration.job, iteration.saving
         assert job.save is not None
         assert saving is not None
-        where = (iteration.iteration, job.save.path, job.save.run, job.compression)
+        finish = e.FinishSave(iteration.iteration, job.save.path, job.save.run, job.compression)
         if iteration.failure is not None:
-            return e.FinishSave(
-                *where,
-                error=iteration.failure[0],
-                text=iteration.failure[1],
-                failure=saving.failure,
-            )
+            error, text = iteration.failure.error, iteration.failure.text
+            return replace(finish, error=error, text=text, failure=saving.failure)
         chunks = sorted(_chunks(iteration), key=lambda chunk: (chunk.number, chunk.stream))
-        return e.FinishSave(*where, tuple(chunks), tuple(saving.specs))
+        return replace(finish, chunks=tuple(chunks), specs=tuple(saving.specs))
 
     def finished(self, event: e.SaveFinished, now: float) -> None:
         """Notes that a save has its marker; one whose marker could not be written is

@@ -100,8 +100,8 @@ class WorkerCore:
         on(e.LinkBound, self._link_bound)
         on(e.LinkBroken, lambda event, now: self._close_link(None, m.CloseLink(event.link), now))
         on(e.DrainRequested, self._drain)
-        # A dispatcher that finds us without a connection waits for a word of us, and not
-        # for long.
+        # A dispatcher that finds us without a connection waits for a word of us, and
+        # not for long.
         on(e.Connected, lambda event, now: self._heartbeat(now) if self.registered else None)
         on(e.PartClaimed, self._then_start(self.pipelines.claimed))
         on(e.PieceKept, self._then_start(self.pipelines.kept))
@@ -184,14 +184,17 @@ class WorkerCore:
         who = self.profile
         if self.registered:
             pause = self.heartbeats.pause
-            told = (
-                reports,
-                self.links.named(),
-                self.links.readers(now, pause),
-                self.draining.begun,
-                pause,
+            self._send(
+                e.DISPATCHER,
+                m.WorkerHeartbeat(
+                    who.worker,
+                    tasks=reports,
+                    clients=self.links.named(),
+                    readers=self.links.readers(now, pause),
+                    draining=self.draining.begun,
+                    every=pause,
+                ),
             )
-            self._send(e.DISPATCHER, m.WorkerHeartbeat(who.worker, *told))
         else:
             ask = m.RegisterWorker(
                 who.worker, who.address, who.tags, who.python, who.version, reports, self.untold
@@ -266,7 +269,9 @@ class WorkerCore:
         self._start_ready()
 
     def _then_start(self, change: Callable[[Kind, float], None]) -> Callable[[Kind, float], None]:
-        """Return a handler that starts the tasks that are ready after a change of pipelines."""
+        """Return a handler that starts the tasks that are ready after a change of
+        pipelines.
+        """
 
         def changed(event: Kind, now: float) -> None:
             change(event, now)
@@ -354,12 +359,12 @@ class WorkerCore:
             task.notice(event)
 
     def _allow(self, task: HostedTask) -> None:
-        room = (self.profile.buffer_bytes, self.profile.cache_bytes)
         if task.allow(
-            *room,
-            self._is_usable,
-            self._neighbours[task.definition.iteration],
-            self.links.memory_of,
+            room=self.profile.buffer_bytes,
+            cache_bytes=self.profile.cache_bytes,
+            usable=self._is_usable,
+            neighbours=self._neighbours[task.definition.iteration],
+            memory_of=self.links.memory_of,
         ):
             self._do(e.AllowProduction(*task.key, task.allowed, task.unread, task.few_bytes))
 

@@ -111,8 +111,19 @@ def news_for(
     newest = known[-1].number if known else (told.state if told is not None else 0)
     origin = _origin(definition) if told is None else None
     decisions = agreement.kept.since(decided)
-    splits, choices = (first, ledger, known, origin), (decided, decisions)
-    news = m.Lineage(0, definition.task, definition.attempt, *splits, *choices, asks, upto)
+    news = m.Lineage(
+        0,
+        definition.task,
+        definition.attempt,
+        bases=first,
+        ledger=ledger,
+        states=known,
+        origin=origin,
+        first_decision=decided,
+        decisions=decisions,
+        asks=asks,
+        upto=upto,
+    )
     return news, KnownLineage(places, newest, agreement.version, agreement.growing, asks)
 
 

@@ -115,7 +115,8 @@ class Written:
 
     def fail(self, failure: bytes) -> None:
         """An element, or all of the task, can not be made: the save fails."""
-        self._fail(*told_by(failure), failure)
+        error, text = told_by(failure)
+        self._fail(error, text, failure)
 
     def _close(self) -> None:
         if self._open is not None:

@@ -49,8 +49,16 @@ class Feeding:
         if task is None or event.have < task.feeds[event.source].have:
             return
         feed = task.feeds[event.source]
-        place = (*task.key, event.source, event.repetition, feed.have, feed.cut)
-        ask = m.RequestSplits(self._worker, *place, event.waiting, event.pace)
+        ask = m.RequestSplits(
+            self._worker,
+            *task.key,
+            source=event.source,
+            repetition=event.repetition,
+            have=feed.have,
+            cut=feed.cut,
+            waiting=event.waiting,
+            pace=event.pace,
+        )
         if feed.want(ask, now):
             self._send(ask)
 
@@ -91,5 +99,13 @@ class Feeding:
             self._send(feed.ask)
 
     def _give_back(self, task: HostedTask, source: int, entries: int, stop: int) -> None:
-        place = (*task.key, source, task.feeds[source].cut, entries, stop)
-        self._send(m.SplitsReturned(self._worker, *place))
+        self._send(
+            m.SplitsReturned(
+                self._worker,
+                *task.key,
+                source=source,
+                cut=task.feeds[source].cut,
+                entries=entries,
+                stop=stop,
+            )
+        )

@@ -91,8 +91,17 @@ class HostedTask:
 
     def add(self, made: e.Produced, now: float) -> None:
         """Takes a block that was made."""
-        block = (made.first, made.count, made.size, made.meta, made.frames, made.failure)
-        self.dealing.add(Portion(*block, lane=made.lane))
+        self.dealing.add(
+            Portion(
+                first=made.first,
+                count=made.count,
+                size=made.size,
+                meta=made.meta,
+                frames=made.frames,
+                failure=made.failure,
+                lane=made.lane,
+            )
+        )
         self.produced = max(self.produced, made.first + made.count)
         self.produced_bytes += made.size
         self.progress = now
@@ -166,8 +175,15 @@ class HostedTask:
         if self.definition.cache:
             return None
         upto = max(self.produced, _replayed(self.definition))
-        known = (self.definition, self.feeds, self.states, self.agreement)
-        news = news_for(stream.told, *known, stream.asks, upto)
+        news = news_for(
+            stream.told,
+            definition=self.definition,
+            feeds=self.feeds,
+            states=self.states,
+            agreement=self.agreement,
+            asks=stream.asks,
+            upto=upto,
+        )
         if news is None:
             return None
         stream.told = news[1]

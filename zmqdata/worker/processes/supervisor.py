@@ -376,9 +376,8 @@ class Supervisor:
         death = child.crumbs.death(how, killed, child.stuck)
         if death is None or not death["tasks"]:
             return
-        child.was_ready = (
-            True  # it had work, so it had come to be ready, whether or not it could say so
-        )
+        # It had work, so it had come to be ready, whether or not it could say so.
+        child.was_ready = True
         child.untold = [*child.untold, death][-MOST_UNTOLD:]
 
     def _discard(self, child: Child) -> None:

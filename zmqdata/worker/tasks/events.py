@@ -59,4 +59,5 @@ class Teller:
     def _tell_decisions(self) -> None:
         news = self._deciding.news()
         if news is not None:
-            self._post(e.Decided(*self._key, *news))
+            first, decisions = news
+            self._post(e.Decided(*self._key, first, decisions))

@@ -334,9 +334,9 @@ class Output:
             # runs the user's code.
             try:
                 described: Any = lane.builder.describe(element)
-            except (
-                BaseException
-            ) as error:  # the boundary to user code: sys.exit() in it is an element's failure, too
+            except BaseException as error:
+                # The boundary to user code: sys.exit() in it is an element's failure,
+                # too.
                 self._put_failure(lane, number, error)
                 return
             if not self._taken(lane, number, lambda: lane.builder.add_described(described)):
@@ -373,8 +373,19 @@ class Output:
                 self._emit(lane)
             self.emitted += len(failure)
             self.hungry = False
-            key = (self.definition.task, self.definition.attempt)
-            self._post(e.Produced(*key, number, 1, len(failure), b"", (), failure, lane.index))
+            self._post(
+                e.Produced(
+                    task=self.definition.task,
+                    attempt=self.definition.attempt,
+                    first=number,
+                    count=1,
+                    size=len(failure),
+                    meta=b"",
+                    frames=(),
+                    failure=failure,
+                    lane=lane.index,
+                )
+            )
 
     def _emit_all(self) -> bool:
         """Hands all blocks over; False when there is none. The lock is held."""
@@ -387,6 +398,16 @@ class Output:
         """Hands a block over. The lock is held."""
         block = lane.builder.build(self._compression)
         self.emitted += block.nbytes
-        key = (self.definition.task, self.definition.attempt)
         first, count, size = lane.first, block.count, block.nbytes
-        self._post(e.Produced(*key, first, count, size, block.meta, block.frames, lane=lane.index))
+        self._post(
+            e.Produced(
+                task=self.definition.task,
+                attempt=self.definition.attempt,
+                first=first,
+                count=count,
+                size=size,
+                meta=block.meta,
+                frames=block.frames,
+                lane=lane.index,
+            )
+        )

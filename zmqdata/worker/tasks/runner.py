@@ -53,9 +53,9 @@ log = logging.getLogger(__name__)
 def _close(iterator: ElementIterator, task: int) -> None:
     try:
         iterator.close()
-    except (
-        BaseException
-    ):  # the boundary to user code: all elements are made, and those who wait shall have them
+    except BaseException:
+        # The boundary to user code: all elements are made, and those who wait shall
+        # have them.
         log.warning("task %s: what its pipeline does at its end has failed", task, exc_info=True)
 
 
@@ -118,8 +118,15 @@ class TaskRunner:
         )
         self.compression = Compression(definition.compression, **clocks)
         self._teller = Teller(self.key, self.providers, self.deciding, post)
-        clues = (worker, self._placed, window, self.watch.note)
-        self._output = Output(definition, self._teller.tell, self.compression, *clues)
+        self._output = Output(
+            definition,
+            self._teller.tell,
+            self.compression,
+            worker=worker,
+            placed=self._placed,
+            window=window,
+            note=self.watch.note,
+        )
         self._states = StateTaker(len(self.providers))
         self._ahead = deque(definition.states)  # what the pipeline has not passed
         self._allowed = 0
@@ -253,9 +260,8 @@ class TaskRunner:
                 pass
         except (Stopped, GeneratorExit):
             pass
-        except (
-            BaseException
-        ) as error:  # the boundary to user code: whatever it raises is data, sys.exit() too
+        except BaseException as error:
+            # The boundary to user code: whatever it raises is data, sys.exit() too.
             self._fail(error)
         finally:
             self.watch.end()

@@ -33,7 +33,7 @@ def audit_of(iteration: Iteration) -> dict[str, Any]:
         "iteration": iteration.iteration,
         "processing_mode": iteration.job.processing_mode,
         "finished": iteration.finished,
-        "failure": None if iteration.failure is None else iteration.failure[1],
+        "failure": None if iteration.failure is None else iteration.failure.text,
         "splits": {
             "handed_out": sum(tally.splits.values()),
             "finished": sum(tally.splits.get(task.task, 0) for task in settled),

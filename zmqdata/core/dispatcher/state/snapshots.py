@@ -60,8 +60,13 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
     yield from updates_of(iteration)
     tally = iteration.tally
     if tally != Tally():
-        counts = (dict(tally.splits), tally.rehosted, dict(tally.delivered), dict(tally.repeats))
-        yield u.RestoreTallyUpdate(number, *counts)
+        yield u.RestoreTallyUpdate(
+            number,
+            splits=dict(tally.splits),
+            rehosted=tally.rehosted,
+            delivered=dict(tally.delivered),
+            repeats=dict(tally.repeats),
+        )
     consumers = {client: index for index, client in iteration.consumers.items()}
     for client in sorted(iteration.clients):
         yield u.OpenClientUpdate(
@@ -76,7 +81,8 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
     if iteration.closed:
         yield u.CloseTaskListUpdate(number)
     if iteration.failure is not None:
-        yield u.FailIterationUpdate(number, *iteration.failure)
+        error, text, failure = iteration.failure
+        yield u.FailIterationUpdate(number, error, text, failure)
 
 
 def updates_of(iteration: Iteration) -> Iterator[u.AnyUpdate]:
@@ -100,8 +106,14 @@ def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
     if task.attempt:
         yield u.HostTaskUpdate(number, task.attempt, task.worker)
     for source, own in enumerate(task.cursors):
-        place = (source, own.repetition, own.next, tuple(own.returned))
-        yield u.RestoreCursorUpdate(task.iteration, *place, task=number)
+        yield u.RestoreCursorUpdate(
+            task.iteration,
+            source=source,
+            repetition=own.repetition,
+            next=own.next,
+            returned=tuple(own.returned),
+            task=number,
+        )
     for source, ledger in enumerate(task.ledger):
         cuts = task.cuts.get(source, 0)
         if ledger.length or cuts:

@@ -12,7 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import updates as u
-from zmqdata.core.dispatcher.state.tasks import Iteration, SavedChunk, Saving, Tally, Task
+from zmqdata.core.dispatcher.state.tasks import (
+    Iteration,
+    IterationFailure,
+    SavedChunk,
+    Saving,
+    Tally,
+    Task,
+)
 from zmqdata.core.ledger import Ledger, SpentSplits, SplitCursor
 from zmqdata.core.lineage import keep_needed
 from zmqdata.core.ranges import RangeSet
@@ -271,8 +278,12 @@ class DispatcherState:
         self.iterations[update.iteration].tally.repeats[update.client] = update.count
 
     def _restore_tally(self, update: u.RestoreTallyUpdate) -> None:
-        counts = dict(update.splits), update.rehosted, dict(update.delivered), dict(update.repeats)
-        self.iterations[update.iteration].tally = Tally(*counts)
+        self.iterations[update.iteration].tally = Tally(
+            splits=dict(update.splits),
+            rehosted=update.rehosted,
+            delivered=dict(update.delivered),
+            repeats=dict(update.repeats),
+        )
 
     def _create_view(self, update: u.CreateViewUpdate) -> None:
         self._rounds(update.iteration).begin(update.tasks)
@@ -302,7 +313,9 @@ class DispatcherState:
         self.iterations[update.iteration].closed = True
 
     def _fail_iteration(self, update: u.FailIterationUpdate) -> None:
-        self.iterations[update.iteration].failure = (update.error, update.text, update.failure)
+        self.iterations[update.iteration].failure = IterationFailure(
+            update.error, update.text, update.failure
+        )
 
     def _commit_chunk(self, update: u.CommitChunkUpdate) -> None:
         task = self.tasks[update.task]

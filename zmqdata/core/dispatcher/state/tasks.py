@@ -8,6 +8,7 @@ time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.state.loads import Hosts
@@ -117,6 +118,16 @@ class Task:
         return self.removed or (self.total is not None and self.delivered.covers(0, self.total))
 
 
+class IterationFailure(NamedTuple):
+    """The error that keeps an iteration from going on."""
+
+    error: str
+    """Name of the class of the error."""
+    text: str
+    failure: bytes
+    """The failure of a pipeline, encoded; empty if no pipeline is at fault."""
+
+
 @dataclass
 class Iteration:
     """One pass of a job. ``clients`` are those that read it now; ``closed``: it gets no
@@ -141,7 +152,7 @@ class Iteration:
     local_workers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     num_shards: int = 0
     closed: bool = False
-    failure: tuple[str, str, bytes] | None = None
+    failure: IterationFailure | None = None
     running: int = 0
     ended: int = 0
     saving: Saving | None = None
