@@ -1,8 +1,8 @@
-"""Running pipelines: one iterator class per node, each able to say where it is and to
-go on from there.
+"""Executors of pipelines: an iterator class per node, each of which can save its state
+and resume from it.
 
-Importing the package registers all of them with ``make_iterator``. Descriptions belong
-to ``nodes``, the user's surface to ``dataset``, tasks and streams to the worker.
+Importing the package registers every class with ``make_iterator``. Descriptions belong
+to ``nodes``, the user's interface to ``dataset``, tasks and streams to the worker.
 """
 
 from __future__ import annotations

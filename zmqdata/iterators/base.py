@@ -1,7 +1,7 @@
-"""What all iterators have: the interface, the context that they run in, seeds, and
-errors of user functions.
+"""Base of all iterators: the interface, the context that they run in, seeds, and errors
+of user functions.
 
-The executors are in the other modules of this package, one class per node, registered
+The executors are in the other modules of this package: a class per node, registered
 with ``make_iterator``.
 """
 
@@ -28,13 +28,13 @@ from zmqdata.nodes import Node, Options, source_nodes
 from zmqdata.splits import SplitProvider, turn_of
 
 NO_STATE = "zmqdata: this iterator cannot say where it is"
-"""In place of a state, by iterators that have none yet. Others may note it; who saves a
-state must refuse it.
+"""Placeholder for the state of an iterator that cannot report one yet. A caller may
+note it, but must refuse to save it.
 """
 
 
 def holds_no_state(state: Any) -> bool:
-    """Whether a state, or a part of it, is missing.
+    """Return True if a state, or a part of it, is missing.
 
     >>> holds_no_state([3, {"input": NO_STATE}]), holds_no_state([3, "text"])
     (True, False)
@@ -47,20 +47,20 @@ def holds_no_state(state: Any) -> bool:
 
 
 class Bookmark(ABC):
-    """In place of a state that is costly to work out: whoever saves it asks for its
-    ``plain`` values.
+    """Stand-in for a state that is costly to compute: the caller that saves it asks for
+    its ``plain`` values.
 
-    A bookmark is light and may be noted as often as wanted; while it is alive it can be
-    asked.
+    A bookmark is cheap, so a caller may note it at any time. It can compute its state
+    for as long as it is alive.
     """
 
     @abstractmethod
     def plain(self) -> Any:
-        """The state: numbers, texts, bytes, lists and None."""
+        """Return the state: numbers, texts, bytes, lists and None."""
 
 
 def plain_state(state: Any) -> Any:
-    """A state with all bookmarks in it worked out.
+    """Return a copy of a state in which every bookmark is replaced by its plain values.
 
     >>> class Here(Bookmark):
     ...     def plain(self):
@@ -76,8 +76,9 @@ def plain_state(state: Any) -> Any:
 
 
 def is_end(error: BaseException) -> bool:
-    """Whether an iterator that raises this has no further elements; else it stands for
-    one of them.
+    """Return True if an iterator that raises this error has no further elements.
+
+    Any other error stands for a single element.
 
     >>> is_end(StopIteration()), is_end(PipelineError("the function failed"))
     (True, False)
@@ -86,25 +87,25 @@ def is_end(error: BaseException) -> bool:
 
 
 class PassedOver(Exception):
-    """A part of a source was left out."""
+    """Signals that a part of a source was skipped."""
 
 
 class ElementIterator(ABC):
-    """Runs a node: yields its elements, can say where it is, and can go on from there.
+    """Executor of a node: yields its elements, saves its state, and resumes from it.
 
-    Once ended it raises ``StopIteration`` for ever. After a ``PipelineError`` the next
-    call goes on with the following element.
+    After its end it raises ``StopIteration`` on every call. After a ``PipelineError``
+    the next call returns the following element.
 
     Attributes:
-        begun: how many parts, as files, a source has begun.
+        begun: number of parts, such as files, that a source has begun.
     """
 
     begun = 0
 
     @property
     def in_part(self) -> bool:
-        """Of a source: whether the part that it has begun last goes on; what fails then
-        fails alone.
+        """True if the part that a source began last is not finished, so that a failure
+        concerns a single element.
         """
         return True
 
@@ -113,67 +114,65 @@ class ElementIterator(ABC):
 
     @abstractmethod
     def __next__(self) -> Any:
-        """The next element."""
+        """Return the next element."""
 
     @abstractmethod
     def state(self) -> Any:
-        """Where it is, as numbers, texts, bytes, lists and None: ``restore`` of an
-        equal iterator continues here.
+        """Return the position, as numbers, texts, bytes, lists and None.
+
+        ``restore`` of an equal iterator continues here.
         """
 
     @abstractmethod
     def restore(self, state: Any) -> None:
-        """Continue where ``state`` was taken. To be called on a new iterator of the
-        same node and context.
+        """Continue where ``state`` was taken. Call it on a new iterator of the same
+        node and context.
         """
 
     def pass_part(self, ahead: int) -> None:
-        """Of a source: leaves out the rest of a part, which failed before, without
-        reading it.
+        """Skip the rest of a part of a source, which failed in an earlier attempt,
+        without reading it.
 
         Args:
-            ahead: which one: 0 the one that is being read, 1 the next one, if this one
-                gives nothing more, and so on.
+            ahead: offset of the part: 0 is the part being read; 1 is the next part, if
+                the current part yields nothing more; and so on.
 
         Raises:
-            PassedOver: it was left out.
+            PassedOver: the part was skipped.
         """
         raise PassedOver(ahead)
 
     def current_split(self) -> tuple[int, int] | None:
-        """First and last index (exclusive) of the split that the last element came
-        from, of a batch its last row.
+        """Return the first and last index (exclusive) of the split that the last
+        element came from; of a batch, the split of its last row.
 
-        None where nobody knows: without a provider, and behind what holds elements
-        back, runs ahead, or reads several sources at a time.
+        None if it is unknown: without a provider, and behind operations that hold
+        elements back, run ahead, or read several sources at a time.
         """
         return None
 
-    def close(self) -> None:  # noqa: B027 - most iterators hold nothing that has to be given back
-        """Give back threads and files. Idempotent."""
+    def close(self) -> None:  # noqa: B027 - most iterators hold no resources
+        """Release threads and files. Idempotent."""
 
 
 class Stackable(ElementIterator):
-    """An iterator whose elements lie in memory already and can be had many at a
-    time.
-    """
+    """Iterator whose elements are in memory already and can be taken many at a time."""
 
     @abstractmethod
     def next_stacked(self, count: int) -> tuple[int, Any]:
-        """At least one and up to ``count`` elements, stacked as ``batch`` would: their
-        number, and they.
+        """Return between 1 and ``count`` elements, stacked as ``batch`` stacks them:
+        their number, and the stack.
         """
 
     def next_rows(self, count: int) -> list[Any]:
-        """At least one and up to ``count`` elements, as ``next`` would give them one by
-        one.
+        """Return between 1 and ``count`` elements, as repeated calls of ``next`` would
+        return them.
         """
         return rows_of(*self.next_stacked(count))
 
 
 def rows_of(count: int, stacked: Any) -> list[Any]:
-    """The elements that were stacked; arrays share memory with nothing but their
-    neighbours' rows.
+    """Return the elements of a stack. An array shares memory with the other rows only.
 
     >>> rows_of(2, {"x": np.zeros((2, 1)), "y": (np.ones((2, 1)),)})
     [{'x': array([0.]), 'y': (array([1.]),)}, {'x': array([0.]), 'y': (array([1.]),)}]
@@ -200,23 +199,23 @@ UNFIT = (
     TypeError,
     ValueError,
 )
-"""What ``ElementIterator.restore`` raises, beside its own errors, of what is no state
-of such an iterator.
+"""Exceptions that ``ElementIterator.restore`` raises, besides its own errors, for a
+value that is not a state of such an iterator.
 """
 
 
 class Restoring:
-    """What iterators of the service that are about to be restored have to do with the
-    one in whose place they come.
+    """Coordinates iterators of the service that are about to be restored with the
+    iterator that they replace.
 
     Args:
-        give_way: ends that one. Nobody begins a job anew while somebody reads it, not
-            even we ourselves.
+        give_way: ends the replaced iterator. A job cannot begin anew while a client
+            reads it, and the replaced iterator is such a reader.
 
     Attributes:
-        gave_way: whether it has come to that.
-        checks: wait until it is known whether there is anything to go on with, and
-            raise why not.
+        gave_way: True once ``give_way`` was called.
+        checks: functions that wait until the job is known to be resumable, and raise
+            the reason if it is not.
     """
 
     def __init__(self, give_way: Callable[[], None]) -> None:
@@ -225,7 +224,7 @@ class Restoring:
         self.checks: list[Callable[[], None]] = []
 
     def make_way(self) -> None:
-        """Before a job is begun anew."""
+        """End the replaced iterator before its job begins anew."""
         if not self.gave_way:
             self.gave_way = True
             self._give_way()
@@ -233,95 +232,105 @@ class Restoring:
 
 @dataclass(frozen=True)
 class Context:
-    """What a pipeline runs in. With the same context, the same elements come in the
-    same order.
-
-    Attributes:
-        seed: of the task, or of one local iterator.
-        repetition: how often the pipeline, or the part under a ``repeat``, has been
-            through.
-        providers: where the sources get their splits from, left to right; None: each
-            source reads all of itself.
-        iteration: counts the iterators made of one dataset, or the repetitions of a
-            job, so that fixed seeds reshuffle for each of them.
-        fixed_seed: of what stays the same in all iterations (shuffle without
-            reshuffle_each_iteration).
-        shared_seed: takes the place of both where all tasks of an iteration must draw
-            the same, because they read parts of one whole; None: there are no others.
-        path: the place of the node in the tree.
-        options: of the pipeline as a whole, see ``zmqdata.nodes.options_of``.
-        quarantine: where operations note the elements that they left out; the newest
-            1000.
-        watch: where they note which element they are at; None: nobody wants to know.
-        deciding: where operations write down which elements they leave out, and which
-            not; None: nobody will make them again.
-        forgiving: whether an operation further on leaves out what fails.
-        restoring: None, unless iterators are made in order to be restored: those of the
-            service do not begin then.
-        nest: the place of the dataset of which this one was made by a function of an
-            element; "": of none.
+    """Environment that a pipeline runs in. With the same context, the same elements
+    come in the same order.
     """
 
     seed: int = 0
+    """Seed of the task, or of a local iterator."""
     repetition: int = 0
+    """Number of complete passes so far of the pipeline, or of the part under a
+    ``repeat``.
+    """
     providers: tuple[SplitProvider, ...] | None = None
+    """Split providers of the sources, left to right; None: each source reads all of its
+    input.
+    """
     iteration: int = 0
+    """Number of the iterator of a dataset, or of the repetition of a job. A node with a
+    fixed seed mixes it in to reshuffle in each iteration.
+    """
     fixed_seed: int = 0
+    """Seed of draws that stay the same in all iterations (shuffle without
+    reshuffle_each_iteration).
+    """
     shared_seed: int | None = None
+    """Seed that replaces ``seed`` and ``fixed_seed`` where all tasks of an iteration
+    must draw the same numbers, because they read parts of the same whole; None: the
+    task reads alone.
+    """
     path: tuple[int, ...] = ()
+    """Position of the node in the tree: input indices from the root."""
     options: Options = field(default_factory=Options)
+    """Options of the whole pipeline, see ``zmqdata.nodes.options_of``."""
     quarantine: deque[Any] = field(
         default_factory=lambda: deque(maxlen=1000), compare=False, repr=False
     )
+    """Elements that operations left out; the newest 1000."""
     watch: Watch | None = field(default=None, compare=False, repr=False)
+    """Records the element that each operation is processing; None: calls are not
+    recorded.
+    """
     nest: str = ""
+    """Place of the operation whose function made this dataset from an element; "" for
+    the outermost dataset.
+    """
     restoring: Restoring | None = field(default=None, compare=False, repr=False)
+    """Set while iterators are created in order to be restored: iterators of the service
+    do not begin their job then; else None.
+    """
     deciding: Deciding | None = field(default=None, compare=False, repr=False)
+    """Record of the elements that operations leave out and keep; None: the task is
+    never replayed.
+    """
     forgiving: bool = False
+    """True if a later operation leaves out elements that fail."""
 
     @property
     def forgives(self) -> bool:
-        """Whether what fails has to fail again when somebody makes the elements
-        again.
-        """
+        """True if an element that fails must fail again in a replay of the task."""
         return self.forgiving and self.deciding is not None
 
     @property
     def place(self) -> str:
-        """The place of the node in words: the same in every attempt of a task, and of
-        no other node.
+        """Position of the node as text: stable across the attempts of a task, and
+        unique among its nodes.
 
-        >>> Context(path=(0, 1)).place, Context(path=(0,)).nested(7).place, Context(path=(0,)).repeated(2).place
-        ('/0.1', '/0[7]/', '/0 in repetition 2')
+        >>> Context(path=(0, 1)).place
+        '/0.1'
+        >>> first = Context(path=(0,))
+        >>> first.nested(7).place, first.repeated(2).place
+        ('/0[7]/', '/0 in repetition 2')
         """
         turn = f" in repetition {self.repetition}" if self.repetition else ""
         return f"{self.nest}/{'.'.join(map(str, self.path))}{turn}"
 
     @property
     def turn(self) -> int:
-        """The repetition over all iterations: what a reshuffling node mixes into its
+        """Repetition counted over all iterations; a reshuffling node mixes it into its
         seed.
         """
         return turn_of(self.iteration, self.repetition)
 
     def provider(self) -> SplitProvider | None:
-        """The provider of a source.
+        """Return the split provider of a source, or None without providers.
 
         Raises:
-            FailedPreconditionError: not exactly one provider came down to it.
+            FailedPreconditionError: the source received no provider, or several.
         """
         if self.providers is None:
             return None
         if len(self.providers) != 1:
             raise FailedPreconditionError(
-                f"a source needs one split provider and got {len(self.providers)}: the number of "
-                "providers must be the "
-                "number of sources of the pipeline, see zmqdata.nodes.split_sources"
+                f"a source needs exactly one split provider and got {len(self.providers)}: pass "
+                "as many providers as the pipeline has sources, see zmqdata.nodes.split_sources"
             )
         return self.providers[0]
 
     def into(self, node: Node, index: int = 0) -> Context:
-        """The context of one input of a node: its own part of the providers."""
+        """Return the context of an input of a node: it receives the providers of its
+        own sources.
+        """
         providers = self.providers
         if providers is not None and len(node.inputs) > 1:
             first = sum(len(source_nodes(before)) for before in node.inputs[:index])
@@ -334,8 +343,8 @@ class Context:
         return replace(self, providers=providers, path=(*self.path, index))
 
     def nested(self, number: int) -> Context:
-        """The context of the dataset that a function made of element ``number``: it
-        reads all of its sources.
+        """Return the context of the dataset that a function made of element ``number``:
+        it reads all of its sources.
         """
         place = (*self.path, number)
         seeds = mixed_seed(self.seed, *place), mixed_seed(self.fixed_seed, *place)
@@ -345,12 +354,13 @@ class Context:
         return replace(inside, seed=seeds[0], fixed_seed=seeds[1])
 
     def repeated(self, repetition: int) -> Context:
-        """The same, for another repetition."""
+        """Return the same context for another repetition."""
         return replace(self, repetition=repetition)
 
 
 def mixed_seed(*parts: int) -> int:
-    """A seed of 63 bits in which every part counts, the same on every machine.
+    """Return a seed of 63 bits that depends on every part and is the same on every
+    machine.
 
     >>> mixed_seed(1, 2) == mixed_seed(1, 2), mixed_seed(1, 2) == mixed_seed(2, 1)
     (True, False)
@@ -361,10 +371,10 @@ def mixed_seed(*parts: int) -> int:
 
 @singledispatch
 def make_iterator(node: Node, context: Context) -> ElementIterator:
-    """An iterator that runs a node, at its beginning.
+    """Return an iterator that runs a node, positioned at its beginning.
 
-    A new kind of node is made runnable from anywhere with
-    ``@make_iterator.register(TheNode)`` on a class or function that takes
+    Any module can make a new kind of node runnable: apply
+    ``@make_iterator.register(TheNode)`` to a class or function that takes
     ``(node, context)``.
 
     >>> from zmqdata.nodes import Range
@@ -372,14 +382,15 @@ def make_iterator(node: Node, context: Context) -> ElementIterator:
     [0, 1, 2]
     """
     raise TypeError(
-        f"there is no iterator for a {type(node).__name__}: register one with "
-        "make_iterator.register, and import the "
-        "module that does so"
+        f"No iterator is registered for a {type(node).__name__}: register an iterator with "
+        "make_iterator.register, and import the module that does so"
     )
 
 
 def failure(node: Node, error: BaseException) -> PipelineError | DataLossError:
-    """What a user function's exception comes out as; to be raised ``from`` it."""
+    """Return the error that wraps the exception of a user function; raise it ``from``
+    that exception.
+    """
     if is_loss(error):
         return loss(text_of(error))
     hint = _ARGUMENTS if _is_wrong_call(error) else ""
@@ -388,13 +399,16 @@ def failure(node: Node, error: BaseException) -> PipelineError | DataLossError:
     )
 
 
-_ARGUMENTS = ". An element that is a plain tuple comes as separate arguments, as lambda x, y takes; any other as one"
+_ARGUMENTS = (
+    ". A plain tuple is passed as separate arguments, as in `lambda x, y: ...`; any other "
+    "element as a single argument"
+)
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _is_wrong_call(error: BaseException) -> bool:
-    """Whether a function could not take what it was called with, and did not come to
-    run.
+    """Return True if a function was called with arguments that it does not accept, and
+    never ran.
     """
     trace = error.__traceback__
     if (
@@ -409,7 +423,8 @@ def _is_wrong_call(error: BaseException) -> bool:
 
 
 def call(function: Callable[..., Any], element: Any) -> Any:
-    """Call a user's function as tf.data does: a plain tuple becomes its arguments.
+    """Call a user's function as tf.data does: a plain tuple is passed as separate
+    arguments.
 
     >>> call(max, (2, 5)), call(len, {"a": 1})
     (5, 1)
@@ -420,11 +435,11 @@ def call(function: Callable[..., Any], element: Any) -> Any:
 FINISHED = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | frozenset(
     {np.ndarray, RaggedTensor, np.str_, int, float, bool, complex, str, bytes, type(None)}
 )
-"""Types in which no list can hide."""
+"""Types that cannot contain a list."""
 
 
 def as_element(value: Any) -> Any:
-    """What a user's function returned, as an element: lists become arrays, at any
+    """Return the result of a user's function as an element: lists become arrays, at any
     depth.
 
     >>> as_element({"x": [1, 2], "y": 3})
@@ -451,14 +466,14 @@ def _list_as_array(leaf: Any) -> Any:
         return np.asarray(leaf)
     except ValueError as error:
         raise ValueError(
-            f"a list whose items differ in shape makes no array ({error}): return "
-            "RaggedTensor.from_rows(...), or "
-            "pad them; a tuple if they are several parts of an element"
+            f"a list whose items differ in shape cannot become an array ({error}): return "
+            "RaggedTensor.from_rows(...), or pad the items; return a tuple if they are separate "
+            "parts of an element"
         ) from None
 
 
 def _all_finished(parts: Iterable[Any]) -> bool:
-    for part in parts:  # a loop, as it is several times faster than all() of a generator  # noqa: SIM110
+    for part in parts:  # noqa: SIM110 - a loop is several times faster than all() of a generator
         if type(part) not in FINISHED:
             return False
     return True

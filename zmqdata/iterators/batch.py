@@ -1,5 +1,5 @@
-"""The iterator of batch, and the stacking of elements. Padding is in ``padding``,
-ragged rows in ``raggeds``.
+"""Iterator of batch, and the stacking of elements. Padding is in ``padding``, ragged
+rows in ``raggeds``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from zmqdata.iterators.base import Bookmark, Context, Stackable, failure, is_end
 from zmqdata.iterators.transforms import UnaryIterator
 
 Join: TypeAlias = Callable[[Sequence[Any], str, Any], Any]
-"""Makes one leaf out of those of several elements, given their place in the element and
-what is said about the leaf.
+"""Combines the leaves of several elements. It takes the leaves, their place in the
+element, and the guide for the leaf.
 """
 
 _SCALARS: dict[type, Any] = {
@@ -34,12 +34,11 @@ _SCALARS: dict[type, Any] = {
 
 @make_iterator.register(nodes.Batch)
 class BatchIterator(UnaryIterator):
-    """Stacks consecutive elements; rows of a source in memory are taken together.
+    """Stacks consecutive elements; takes rows of an in-memory source together.
 
-    When an element fails, the batch that it belongs to fails, and the next one begins
-    after it, as in tf.data. When the input ends with an error, what it had given for
-    the batch is kept: the state is that of before the batch, if it costs nothing to
-    note that.
+    If an element fails, its batch fails, and the next batch begins after that element,
+    as in tf.data. If an error ends the input, the elements pulled for the batch are
+    kept: the state is that from before the batch, provided that noting it is cheap.
     """
 
     def __init__(self, node: nodes.Batch, context: Context) -> None:
@@ -101,18 +100,18 @@ class BatchIterator(UnaryIterator):
 def stack(
     elements: Sequence[Any], place: str = "", join: Join | None = None, guide: Any = None
 ) -> Any:
-    """One array for each leaf, with a row for each element.
+    """Stack elements into an array for each leaf, with a row for each element.
 
     Args:
         elements: at least one, of equal nesting, dtypes and shapes.
-        place: where in the element these leaves lie, for errors.
-        join: what makes one leaf of several; None: ``stack_leaves``.
-        guide: what ``join`` is told of each leaf, in the nesting of the elements; None:
-            nothing.
+        place: position of these leaves in the element, for errors.
+        join: combines the leaves of several elements; None: ``stack_leaves``.
+        guide: argument of ``join`` for each leaf, in the nesting of the elements; None:
+            no argument.
 
     Raises:
-        InvalidArgumentError: they are not equal; the text says which element differs,
-            how, and what to do.
+        InvalidArgumentError: the elements are not equal; the text says which element
+            differs, how, and what to do.
 
     >>> stack([{"x": 1, "y": (True,)}, {"x": 2, "y": (False,)}])
     {'x': array([1, 2]), 'y': (array([ True, False]),)}
@@ -138,10 +137,11 @@ def stack(
 
 
 def stack_leaves(elements: Sequence[Any], place: str) -> Any:
-    """One array, with a row for each value; one ragged tensor of ragged ones.
+    """Stack values into an array with a row for each value, or ragged tensors into a
+    ragged tensor.
 
     Raises:
-        InvalidArgumentError: they differ in dtype or shape.
+        InvalidArgumentError: the values differ in dtype or shape.
 
     >>> stack_leaves([np.zeros(2), np.ones(2)], "").shape
     (2, 2)
@@ -161,15 +161,18 @@ def stack_leaves(elements: Sequence[Any], place: str) -> Any:
 
 
 def _check_dtypes(elements: Sequence[Any], place: str) -> None:
-    """Scalars of different types may stand together when numpy has one dtype for them,
-    as for 1 and np.int64(1).
+    """Raise an error unless numpy has a single dtype for the scalars, as for 1 and
+    np.int64(1).
     """
     expected = np.asarray(elements[0]).dtype
     for index, element in enumerate(elements):
         array = np.asarray(element)
         both_text = array.dtype.kind in "US" and array.dtype.kind == expected.kind
         if array.shape or (array.dtype != expected and not both_text):
-            came = f"a value of type {type(element).__name__}, dtype {array.dtype} and shape {array.shape}"
+            came = (
+                f"a value of type {type(element).__name__}, dtype {array.dtype} "
+                f"and shape {array.shape}"
+            )
             raise mixed(
                 index, place, came, f"dtype {expected} and shape ()", _remedy(array, expected)
             )
@@ -177,12 +180,13 @@ def _check_dtypes(elements: Sequence[Any], place: str) -> None:
 
 def _remedy(array: np.ndarray[Any, Any], expected: np.dtype[Any]) -> str:
     if array.shape:
-        return "scalars for all elements, or arrays of one shape for all, in a map()"
+        return "Return scalars for all elements, or arrays of one shape for all, in a map()"
     if "O" in (array.dtype.kind, expected.kind):
         return (
-            "filter() out what is missing, or put a value of the same dtype in its place in a map()"
+            "Remove missing values with filter(), or replace them by a value of the same "
+            "dtype in a map()"
         )
-    return "one dtype for all elements, by np.float32(x) or astype() in a map()"
+    return "Convert all elements to one dtype, with np.float32(x) or astype() in a map()"
 
 
 def _stack_scalars(elements: Sequence[Any], kind: type, place: str) -> Any:
@@ -197,7 +201,11 @@ def _stack_scalars(elements: Sequence[Any], kind: type, place: str) -> Any:
                 index for index, value in enumerate(elements) if not -(2**63) <= value < 2**63
             )
             raise mixed(
-                odd, place, f"the int {elements[odd]}", "one of 64 bits", "np.uint64 or a float"
+                odd,
+                place,
+                f"the int {elements[odd]}",
+                "an int of 64 bits",
+                "Use np.uint64 or a float",
             ) from None
     objects = np.empty(len(elements), dtype=object)
     objects[:] = elements
@@ -213,8 +221,8 @@ def _stack_texts(elements: Sequence[Any], place: str) -> Any:
                 index,
                 place,
                 f"{text!r}",
-                "a text that does not end with NUL, which numpy would cut off",
-                "np.frombuffer(text, np.uint8) and padding",
+                "a text that does not end with NUL, which numpy would strip",
+                "Use np.frombuffer(text, np.uint8) and padding",
             )
     return array
 
@@ -239,18 +247,18 @@ def _stack_arrays(elements: Sequence[Any], place: str) -> Any:
 def check_arrays(
     elements: Sequence[Any], place: str, shape: tuple[int, ...] | None = None, ragged: int = 0
 ) -> list[Any]:
-    """The elements as arrays, if they all have the dtype and number of axes of the
+    """Return the elements as arrays, if all have the dtype and number of axes of the
     first.
 
     Args:
-        elements: the first is an array.
-        place: where in the element they lie.
-        shape: what all shapes must be, behind the first ``ragged`` axes; None:
-            anything.
-        ragged: how many axes may have any length.
+        elements: values to check; the first is an array.
+        place: position of the values in the element, for errors.
+        shape: shape that all must have behind the first ``ragged`` axes; None: any
+            shape.
+        ragged: number of leading axes that may have any length.
 
     Raises:
-        InvalidArgumentError: one differs.
+        InvalidArgumentError: an element differs.
     """
     first, arrays = elements[0], []
     ndim, dtype, inner = first.ndim, first.dtype, None if shape is None else shape[ragged:]
@@ -263,11 +271,13 @@ def check_arrays(
             array = np.asarray(array)
         if not isinstance(array, np.ndarray):
             raise mixed(
-                index, place, f"a {type(array).__name__}", "an array", "np.asarray in a map()"
+                index, place, f"a {type(array).__name__}", "an array", "Call np.asarray in a map()"
             )
         if array.ndim != ndim or (inner is not None and array.shape[ragged:] != inner):
             remedy = (
-                _SHAPES if array.ndim == ndim else "one number of axes, by reshape() in a map()"
+                _SHAPES
+                if array.ndim == ndim
+                else "Use one number of axes, with reshape() in a map()"
             )
             raise mixed(
                 index, place, f"an array of shape {array.shape}", f"shape {first.shape}", remedy
@@ -279,7 +289,7 @@ def check_arrays(
                 place,
                 f"an array of dtype {array.dtype}",
                 f"dtype {dtype}",
-                "astype() in a map()",
+                "Call astype() in a map()",
             )
         arrays.append(array)
     return arrays
@@ -287,8 +297,7 @@ def check_arrays(
 
 _SHAPES = (
     "padded_batch() pads to one shape, ragged_batch() keeps each length, "
-    "bucket_by_sequence_length() batches what is "
-    "about equally long; or make one shape in a map()"
+    "bucket_by_sequence_length() batches elements of similar length. Or make one shape in a map()"
 )
 
 
@@ -297,10 +306,13 @@ def _stack_ragged(elements: Sequence[Any], place: str) -> RaggedTensor:
     kind = _ragged_kind(first)
     for index, ragged in enumerate(elements):
         if type(ragged) is not RaggedTensor:
-            remedy = "ragged_batch() on the arrays, or RaggedTensor in a map() for all elements"
+            remedy = (
+                "Use ragged_batch() on the arrays, or make a RaggedTensor for all elements in a "
+                "map()"
+            )
             raise mixed(index, place, f"a {type(ragged).__name__}", "a RaggedTensor", remedy)
         if _ragged_kind(ragged) != kind:
-            remedy = "one dtype, ragged rank and inner shape, made in a map()"
+            remedy = "Make one dtype, ragged rank and inner shape in a map()"
             raise mixed(
                 index, place, f"a RaggedTensor {_ragged_text(ragged)}", _ragged_text(first), remedy
             )
@@ -355,7 +367,9 @@ def _same_columns(elements: Sequence[Any], place: str) -> list[Any]:
 
 
 def mixed(index: int, place: str, came: str, expected: str, remedy: str) -> InvalidArgumentError:
-    """The error of an element that does not fit to the first of its batch."""
+    """Return the error for an element that does not match the first element of its
+    batch.
+    """
     where = f" at {place}" if place else ""
     return InvalidArgumentError(
         f"Cannot batch tensors with different shapes, dtypes or structures: element {index} of the "

@@ -1,4 +1,4 @@
-"""The iterator of a cache in memory, and the tape that it plays. Caches in files are in
+"""Iterator of a cache in memory, and the tape that it plays. Caches in files are in
 ``stored``.
 """
 
@@ -21,12 +21,16 @@ _MOST_MARKS = 64
 
 
 def identity(context: Context) -> list[int]:
-    """What of a context decides which elements come, as a state holds it."""
+    """Return the parts of a context that determine its elements, in the form that a
+    state holds.
+    """
     return [context.seed, context.fixed_seed, context.repetition, context.iteration]
 
 
 def identified(context: Context, ids: list[int]) -> Context:
-    """A context in which the elements come that came when the identity was taken."""
+    """Return a context that produces the elements of the run that an identity was taken
+    from.
+    """
     seed, fixed_seed, repetition, iteration = ids
     return replace(
         context, seed=seed, fixed_seed=fixed_seed, repetition=repetition, iteration=iteration
@@ -34,24 +38,24 @@ def identified(context: Context, ids: list[int]) -> Context:
 
 
 def origins_of(context: Context) -> dict[tuple[int, ...], Any] | None:
-    """Where a repeat above keeps, through restoring, how the caches of a task began:
-    see ``ResetCounter``.
+    """Return the record, kept in the state of a repeat above, of how the caches of a
+    task began: see ``ResetCounter``.
 
-    None where nothing is split, or nothing above repeats, so that nobody will ask a
-    cache again.
+    None if the pipeline is not split, or no repeat lies above, so that no cache is read
+    twice.
     """
     return getattr(context.providers[0], "origins", None) if context.providers else None
 
 
 class Tape:
-    """The elements of one run of an input, as far as they were pulled, and how to pull
+    """Elements of a run of an input, as far as they were pulled, and the means to pull
     the others again.
 
     Args:
-        ids: the identity of the context of the run. Whoever pulls for the tape does so
-            in such a context, whatever repetition he is in. Not the context itself,
-            which holds the tape's owner and so would keep both alive.
-        start: the state of the input at its beginning.
+        ids: identity of the run's context. Every pull for the tape uses such a context,
+            whatever the current repetition. The context itself would not do: it holds
+            the tape's owner and would keep both alive.
+        start: state of the input at its beginning.
     """
 
     def __init__(self, ids: list[int], start: Any) -> None:
@@ -62,16 +66,16 @@ class Tape:
         self._every = _MARK_EVERY
 
     def put(self, number: int, element: Any) -> None:
-        """Keep an element."""
+        """Record an element."""
         self.reach(number + 1)
         self.elements[number] = element
 
     def reach(self, count: int) -> None:
-        """Have room for so many elements, which are not known yet."""
+        """Extend the tape to ``count`` elements, the new elements unknown."""
         self.elements.extend([_HOLE] * (count - len(self.elements)))
 
     def mark(self, number: int, source: ElementIterator) -> None:
-        """Note the input's state before an element, if it is time."""
+        """Note the input's state before element ``number``, if a mark is due."""
         if number - self._marks[-1][0] < self._every:
             return
         if len(self._marks) >= _MOST_MARKS:
@@ -80,7 +84,9 @@ class Tape:
         self._marks.append((number, source.state()))
 
     def nearest(self, number: int) -> tuple[int, Any]:
-        """The last noted state from before an element."""
+        """Return the last noted state from before element ``number``, with its
+        number.
+        """
         return max((mark for mark in self._marks if mark[0] <= number), key=lambda mark: mark[0])
 
 
@@ -88,7 +94,9 @@ _tapes: MutableMapping[object, dict[tuple[int, ...], Tape]] = WeakKeyDictionary(
 
 
 def played(owner: object, number: int) -> tuple[Any] | None:
-    """A copy of element ``number`` of an owner's tape, if it is on it."""
+    """Return a copy of element ``number`` of an owner's tape, or None if the tape lacks
+    it.
+    """
     tape = _tapes.get(owner, {}).get(())
     if tape is None or number >= len(tape.elements) or tape.elements[number] is _HOLE:
         return None
@@ -96,16 +104,17 @@ def played(owner: object, number: int) -> tuple[Any] | None:
 
 
 class MemoryCacheIterator(ElementIterator):
-    """Plays a tape, and pulls from its input what is not on it. All iterators of a
-    dataset object share one tape.
+    """Plays a tape, and pulls the elements that the tape lacks. All iterators of a
+    dataset object share a tape.
 
-    The state holds no elements. Restored while the tape is recorded it goes on at its
-    place and pulls the elements before it when another repetition needs them; restored
-    later it begins at the last noted state, at most a 32nd of the elements away. All
-    that is pulled in the context of the first run, so that it comes out the same.
+    The state holds no elements. An iterator restored while the tape is being recorded
+    resumes at its position, and pulls earlier elements when another repetition needs
+    them. An iterator restored later begins at the last noted state, at most a 32nd of
+    the elements away. Every pull uses the context of the first run, so that the
+    elements are the same.
 
-    With providers, which each task has its own, the tape is the task's: its worker
-    plays what it saw.
+    With providers, of which each task has its own, the tape belongs to the task: its
+    worker plays the elements that it saw.
     """
 
     def __init__(self, node: nodes.Cache, context: Context) -> None:
@@ -113,14 +122,15 @@ class MemoryCacheIterator(ElementIterator):
         self._owner: object = context.providers[0] if context.providers else node
         self._position = 0
         self._input: ElementIterator | None = None
-        self._at = 0  # the number of the input's next element
+        self._at = 0  # number of the input's next element
         self._place = context.path if context.providers else ()
         found = _tapes.get(self._owner, {}).get(self._place)
         self._tape = self._first_tape() if found is None else found
 
     def _first_tape(self) -> Tape:
         origins, path = origins_of(self._context), self._context.path
-        if origins is not None and path in origins:  # the tape of another worker is not here
+        if origins is not None and path in origins:
+            # The tape was recorded by another worker and is not available here.
             return self._new_tape(*origins[path])
         ids = identity(self._context)
         self._input = self._make_input(ids)
@@ -130,7 +140,7 @@ class MemoryCacheIterator(ElementIterator):
         return self._new_tape(ids, start)
 
     def _new_tape(self, ids: list[int], start: Any) -> Tape:
-        """A tape with nothing on it, for all iterators that are made from now on."""
+        """Return an empty tape for all iterators created from now on."""
         tape = Tape(ids, start)
         _tapes.setdefault(self._owner, {})[self._place] = tape
         return tape
@@ -182,7 +192,7 @@ class MemoryCacheIterator(ElementIterator):
         return source
 
     def _go_to(self, number: int) -> None:
-        """Pull until the input's next element is this one."""
+        """Pull until the input's next element is number ``number``."""
         assert self._input is not None
         while self._at < number:
             try:
@@ -192,14 +202,14 @@ class MemoryCacheIterator(ElementIterator):
             except DataServiceError as error:
                 if error.final:
                     raise
-                continue  # it was raised when the tape was recorded
+                # The error was raised when the tape was recorded.
+                continue
             self._at += 1
 
     def _lost(self, number: int) -> FailedPreconditionError:
         return FailedPreconditionError(
-            f"the input of {self._node.label} has {number} elements now and had more when they "
-            "were cached: restore on "
-            "the same input only"
+            f"The input of {self._node.label} has {number} elements now and had more when they "
+            "were cached: restore on the same input only"
         )
 
     def state(self) -> Any:
@@ -208,16 +218,16 @@ class MemoryCacheIterator(ElementIterator):
             mark = (position, self._input.state())
         else:
             mark = tape.nearest(position)
-        # Where all began tells besides which decisions are needed: a later repetition
-        # pulls what is not on the tape.
+        # The start of the tape also names the decisions that are needed: a later
+        # repetition pulls elements that the tape lacks.
         return [position, tape.length, tape.ids, *mark, tape.nearest(0)[1]]
 
     def restore(self, state: Any) -> None:
         self._position, length, ids, number, mark, *start = state
         if self._tape.ids != ids or len(self._tape.elements) < self._position:
             self.close()
-            # The input begins where it began for the tape before; its providers may
-            # have moved on since.
+            # The input must begin where it began for the first tape; its providers may
+            # have advanced since.
             self._tape = self._new_tape(ids, start[0] if start else self._tape.nearest(0)[1])
         tape = self._tape
         if length is not None:

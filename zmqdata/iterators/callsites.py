@@ -1,8 +1,8 @@
-"""Noting which element a user's function is called with, and leaving out those that
-killed their process.
+"""Call sites of user functions: they record the element of each call, and leave out
+elements that killed their process.
 
-Only where the context has a ``Watch``, as in a worker's tasks: what runs in the user's
-own process notes nothing.
+They are used only if the context has a ``Watch``, as in a worker's tasks. Code in the
+user's own process records nothing.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ Call = Callable[[int, Any], tuple[Any, "BaseException | None"]]
 
 
 class CallSite:
-    """The calls of one node's function: each is noted while it lasts.
+    """Call site of a node's function: records each call while it lasts.
 
     Args:
-        node: whose function it is.
-        context: its context, which has a watch.
-        skippable: whether the node can leave elements out.
+        node: the node that the function belongs to.
+        context: context of the node.
+        watch: keeps the records.
+        skippable: True if the node can leave elements out.
 
     Attributes:
-        special: the numbers of elements that are left out, or called for alone.
+        special: numbers of the elements that are left out, or whose calls run alone.
     """
 
     def __init__(self, node: Node, context: Context, watch: Watch, skippable: bool = True) -> None:
@@ -41,7 +42,7 @@ class CallSite:
         self._idle: list[WatchSlot] = []
 
     def slot(self) -> WatchSlot:
-        """A slot for a thread that notes by itself."""
+        """Return a slot for a thread that records its calls itself."""
         slot = self._watch.open(self._place, self.label, self._skippable)
         self._idle.append(slot)
         return slot
@@ -51,43 +52,51 @@ class CallSite:
             self._watch.close(slot)
 
     def alone(self) -> AbstractContextManager[object]:
-        """Held while an element of ``special`` is called for."""
+        """Return a context manager to hold during the call for an element of
+        ``special``.
+        """
         return self._watch.alone()
 
     def heard(self, error: BaseException) -> None:
-        """A function has raised an error that is not raised any further; called while
-        its element is noted.
+        """Report an error that a function raised and that is not raised further. Call
+        it while the element is recorded.
         """
         self._watch.failed(error)
 
     def failure(self, node: Node, error: BaseException) -> BaseException:
-        """What to raise for what a function has raised; called while its element is
-        noted.
+        """Return the error to raise for an error of the function. Call it while the
+        element is recorded.
         """
         self.heard(error)
         return failure(node, error)
 
     def poison(self, number: int, split: tuple[int, int] | None = None) -> LeftOut | None:
-        """Element ``number`` as left out, if it is to be."""
+        """Return a ``LeftOut`` for element ``number`` if the element must be left out,
+        else None.
+        """
         if number not in self._poisoned:
             return None
         return LeftOut(
             number,
             self.label,
-            "it has killed its process several times (on_poison='skip')",
+            "it killed its process several times (on_poison='skip')",
             "",
             split,
         )
 
     def leaves_out(self, number: int, split: tuple[int, int] | None = None) -> bool:
-        """Whether element ``number`` is left out; then it is in the quarantine."""
+        """Return True if element ``number`` is left out, after adding it to the
+        quarantine.
+        """
         left_out = self.poison(number, split)
         if left_out is not None:
             self._quarantine.append(left_out)
         return left_out is not None
 
     def call(self, number: int, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What the function makes of element ``number``. From any thread."""
+        """Call the function for element ``number`` and return its result.
+        Thread-safe.
+        """
         if number in self._suspects:
             with self._watch.alone():
                 return self._noted(number, function, arguments)
@@ -111,13 +120,13 @@ class CallSite:
 
 
 def call_site(node: Node, context: Context, skippable: bool = True) -> CallSite | None:
-    """Where the calls of a node are noted; None where nobody watches."""
+    """Return the call site of a node; None if the context has no watch."""
     return None if context.watch is None else CallSite(node, context, context.watch, skippable)
 
 
 def watched(node: Node, context: Context, run: Call) -> Call:
-    """The same function from number and element to outcome, noted; what is poison comes
-    out as left out.
+    """Wrap a function from number and element to outcome so that its calls are
+    recorded; a poisoned element comes out as left out.
     """
     site = call_site(node, context)
     if site is None:

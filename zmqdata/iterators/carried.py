@@ -1,5 +1,5 @@
-"""Running states that users' functions make, as plain values in iterator states; and
-integers that they return.
+"""Conversion of the running states of user functions to plain values for iterator
+states, and of their results to integers.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import numpy as np
 
 
 class NotPlainError(Exception):
-    """A value that has no plain form."""
+    """A value has no plain form."""
 
 
 def to_plain(value: Any) -> Any:
-    """A nesting of arrays, numbers and texts as lists that ``from_plain`` turns back
-    into it.
+    """Return a nesting of arrays, numbers and texts as lists, from which ``from_plain``
+    restores it.
 
     Raises:
-        NotPlainError: it holds another object, or is nested in something but dicts and
-            tuples.
+        NotPlainError: the value contains another object, or a container other than
+            dicts and tuples.
 
     >>> from_plain(to_plain({"x": (np.arange(2), 7)}))
     {'x': (array([0, 1]), 7)}
@@ -50,7 +50,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(plain: Any) -> Any:
-    """The value that ``to_plain`` was given."""
+    """Return the value that ``to_plain`` converted."""
     mark, *parts = plain
     if mark == "v":
         return parts[0]
@@ -66,10 +66,10 @@ def from_plain(plain: Any) -> Any:
 
 
 def as_index(value: Any, role: str) -> int:
-    """An integer that a user's function returned.
+    """Return the integer that a user's function returned.
 
     Raises:
-        TypeError: it is none.
+        TypeError: the value is not an integer.
 
     >>> as_index(np.int64(7), "key_func")
     7
@@ -80,7 +80,6 @@ def as_index(value: Any, role: str) -> int:
         except TypeError:
             pass
     raise TypeError(
-        f"{role} must give one integer, it gave {value!r} of type {type(value).__name__}: convert "
-        "it with int(), or "
-        "hash what it stands for"
+        f"{role} must return one integer, it returned {value!r} of type {type(value).__name__}: "
+        "convert it with int(), or hash the value that it represents"
     )

@@ -21,13 +21,14 @@ from zmqdata.iterators.inputs import dataset_iterator, followed, input_iterator
 from zmqdata.iterators.sources import IndexedIterator
 from zmqdata.iterators.transforms import UnaryIterator
 
-_SMOOTHING = 10  # of each class that are taken as seen before the first element, as in tf.data
+# Elements of each class counted as seen before the first element, as in tf.data.
+_SMOOTHING = 10
 
 
 @make_iterator.register(nodes.Counter)
 class CounterIterator(IndexedIterator):
-    """Counts on its own, whatever the splits are: with a provider each is the
-    permission for one more element.
+    """Counts independently of the splits: with a provider, each index permits one more
+    element.
     """
 
     def __init__(self, node: nodes.Counter, context: Context) -> None:
@@ -55,18 +56,18 @@ class CounterIterator(IndexedIterator):
 
 
 def _limits(weights: Sequence[float]) -> list[float]:
-    """Where the next number begins, with all weights put one after the other from 0 to
-    1.
+    """Return the lower bounds of all numbers but the first in the weights, normalized
+    and accumulated from 0 to 1.
     """
     total = sum(weights)
     if not total > 0 or min(weights) < 0:
-        raise ValueError(f"weights must be numbers of at least 0, not all 0; got {list(weights)}")
+        raise ValueError(f"weights must be at least 0, and not all 0; got {list(weights)}")
     return [limit / total for limit in accumulate(weights)][:-1]
 
 
 @make_iterator.register(nodes.RandomChoices)
 class RandomChoicesIterator(ElementIterator):
-    """Draws; which number comes is a function of the seed and the number of the
+    """Draws numbers; each number depends only on the seed and the number of the
     draw.
     """
 
@@ -89,7 +90,9 @@ class RandomChoicesIterator(ElementIterator):
 
 @make_iterator.register(nodes.WeightedChoices)
 class WeightedChoicesIterator(UnaryIterator):
-    """Draws once for each element of its input, with the weights that it holds."""
+    """Draws a number for each element of its input, with the weights in that
+    element.
+    """
 
     def __init__(self, node: nodes.WeightedChoices, context: Context) -> None:
         super().__init__(node, context)
@@ -105,8 +108,8 @@ class WeightedChoicesIterator(UnaryIterator):
             flat = np.asarray(weights, np.float64).tolist()
             if np.shape(flat) != (self._expected,):
                 raise ValueError(
-                    f"weights came in the shape {np.shape(flat)}, expected {self._expected}, one "
-                    "for each dataset"
+                    f"weights have the shape {np.shape(flat)}, expected {self._expected}, one "
+                    "weight for each dataset"
                 )
             return bisect_right(_limits(flat), self._draws.at(count))
         except Exception as error:
@@ -122,8 +125,8 @@ class WeightedChoicesIterator(UnaryIterator):
 
 @make_iterator.register(nodes.Choose)
 class ChooseIterator(ElementIterator):
-    """Takes from the input whose number comes from the choices, which are no input:
-    they are not split.
+    """Takes the next element from the input that the choices name. The choices are not
+    an input, because they are never split.
     """
 
     def __init__(self, node: nodes.Choose, context: Context) -> None:
@@ -159,9 +162,8 @@ class ChooseIterator(ElementIterator):
             number = as_index(choice, "choice_dataset")
             if not 0 <= number < len(self._inputs):
                 raise IndexError(
-                    f"choice_dataset yielded {number}, expected numbers from 0 to "
-                    f"{len(self._inputs) - 1}: there are "
-                    f"{len(self._inputs)} datasets"
+                    f"choice_dataset yielded {number}, expected a number from 0 to "
+                    f"{len(self._inputs) - 1}: the operation has {len(self._inputs)} datasets"
                 )
         except Exception as error:
             raise failure(self._node, error) from error
@@ -195,9 +197,7 @@ class ChooseIterator(ElementIterator):
 
 @make_iterator.register(nodes.RejectionResample)
 class RejectionResampleIterator(UnaryIterator):
-    """Lets a part of the results through as they come, and draws for the rest whether
-    they may pass.
-    """
+    """Passes a share of the results on unchanged, and draws for each of the others."""
 
     _node: nodes.RejectionResample
 
@@ -206,10 +206,11 @@ class RejectionResampleIterator(UnaryIterator):
         self._classify = followed(node, context, self._input, partial(call, node.function))
         self._target = node.target
         self._draws = Draws(drawing_seed(node.seed, node.seed is None, context))
-        self._count = 0  # of draws
+        self._count = 0  # number of draws
         self._seen = [_SMOOTHING] * len(node.target)
         self._known = None if node.initial is None else acceptance(node.initial, node.target)
-        # The next element, without a draw of its own; None: not decided.
+        # True if the next element passes without a draw of its own; None: not decided
+        # yet.
         self._passes: bool | None = None
 
     def _draw(self) -> float:
@@ -249,19 +250,19 @@ class RejectionResampleIterator(UnaryIterator):
 def classified(
     node: nodes.RejectionResample, classify: Callable[[Any], Any], element: Any
 ) -> tuple[Any, int]:
-    """The class of an element as the function gave it, and its number.
+    """Return the class of an element as the function returned it, and the number of the
+    class.
 
     Raises:
-        PipelineError: the function failed, or there is no such class.
+        PipelineError: the function failed, or returned an unknown class.
     """
     try:
         value = classify(element)
         number = as_index(value, "class_func")
         if not 0 <= number < len(node.target):
             raise IndexError(
-                f"class_func gave the class {number}, expected one from 0 to "
-                f"{len(node.target) - 1}, as many as "
-                "target_dist has"
+                f"class_func returned the class {number}, expected a class from 0 to "
+                f"{len(node.target) - 1}, as many as target_dist has"
             )
     except Exception as error:
         raise failure(node, error) from error
@@ -269,7 +270,8 @@ def classified(
 
 
 def acceptance(initial: Sequence[float], target: Sequence[float]) -> tuple[list[float], float]:
-    """The chance of each class to pass a draw, and the share of results that need none.
+    """Return the probability of each class to pass a draw, and the share of results
+    that need no draw.
 
     >>> acceptance([0.75, 0.25], [0.5, 0.5])
     ([0.0, 1.0], 0.6666666666666666)

@@ -15,14 +15,14 @@ from zmqdata.splits import SplitProvider
 
 @make_iterator.register(nodes.Zip)
 class ZipIterator(ElementIterator):
-    """Joins one element of each input. A failing element does not put the inputs out of
-    step.
+    """Joins an element of each input. An element that fails leaves the inputs
+    aligned.
     """
 
     def __init__(self, node: nodes.Zip, context: Context) -> None:
         self._inputs = [input_iterator(node, context, index) for index in range(len(node.inputs))]
         self._template = node.template
-        # A namedtuple equals a tuple, too.
+        # A namedtuple also equals a tuple, so the type is compared.
         self._plain = type(node.template) is tuple and node.template == tuple(
             range(len(node.inputs))
         )
@@ -45,7 +45,9 @@ class ZipIterator(ElementIterator):
                 self._ended = True
                 if failed is None:
                     raise
-                break  # the error of an input before it comes out first, and the end after it
+                # The error of an earlier input is raised first, and the end on the next
+                # call.
+                break
             except Exception as error:
                 failed = failed or error
         if failed is not None:
@@ -67,10 +69,10 @@ class ZipIterator(ElementIterator):
 
 @make_iterator.register(nodes.Concatenate)
 class ConcatenateIterator(ElementIterator):
-    """Runs its inputs one after the other; each is made when its turn comes.
+    """Runs its inputs in order; creates each when its turn comes.
 
-    With providers its state also tells where those of the inputs are whose turn has not
-    come: a state of an iterator above may hold an older one of this, from before they
+    With providers, its state also holds the states of the providers of later inputs. An
+    iterator above may restore an older state of this iterator, from before those inputs
     began.
     """
 
@@ -94,7 +96,7 @@ class ConcatenateIterator(ElementIterator):
         self._input = input_iterator(self._node, self._context, index)
 
     def _waiting(self, index: int) -> tuple[SplitProvider, ...]:
-        """The providers of the inputs behind one."""
+        """Return the providers of the inputs behind input ``index``."""
         if self._context.providers is None:
             return ()
         begun = sum(len(source_nodes(source)) for source in self._node.inputs[: index + 1])

@@ -1,8 +1,8 @@
-"""Threads that pull from one iterator, one at a time, and call a function with what
-came, all at a time.
+"""Threads that pull from an iterator, one at a time, and process the elements
+concurrently.
 
-The crew knows nothing of the iterator that empties it, so that a forgotten one can be
-collected. What is done with outcomes belongs to ``parallel``.
+The crew holds no reference to the iterator that consumes its results, so that an
+abandoned iterator can be collected. The treatment of outcomes belongs to ``parallel``.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ from zmqdata.iterators.guarding import Outcome
 from zmqdata.threads import Background
 
 _MARK_EVERY = 32
-_LOOK_AFTER = 1.0  # seconds after which a waiting consumer looks whether the threads still live
-_JOIN_WITHIN = 2.0  # seconds that close() waits for user functions that are running
-_LAG = 64  # windows that calls may go on past one that does not return, out of order
+_LOOK_AFTER = 1.0  # seconds after which a waiting consumer checks that the threads are alive
+_JOIN_WITHIN = 2.0  # seconds that close() waits for user functions in progress
+_LAG = 64  # windows that calls may advance past a call that does not return, out of order
 
 
 class Crew:
     """Calls ``call(number, element)`` for each element of a source, on up to ``size``
     threads.
 
-    A thread is started when all others are busy, so that there are no more than there
-    is work for.
+    A thread starts only when all others are busy, so the number of threads follows the
+    work.
 
     Args:
-        source: nothing else may pull from it while the crew works.
-        call: makes an outcome of an element; raises nothing.
-        ordered: hand outcomes out in the order of the source; else as they come.
-        start: the number of the first element to be pulled.
-        low: elements with lower numbers were handed out before: they are pulled and
+        source: the input; only the crew may pull from it while it works.
+        call: makes an outcome of an element; must not raise.
+        ordered: True to return outcomes in the order of the source, False in the order
+            of completion.
+        start: number of the first element to pull.
+        low: elements with lower numbers were returned earlier: they are pulled and
             dropped.
-        done: so were these.
+        done: numbers from ``low`` on that were also returned earlier.
     """
 
     def __init__(
@@ -57,25 +58,26 @@ class Crew:
         self.done = set(done)
         self._pulled = self._due = start
         self._marks: deque[tuple[int, Any]] = deque()
-        self._results: dict[int, Outcome] = {}  # by number, of an ordered crew
-        self._arrived: deque[tuple[int, Outcome]] = deque()  # as they came, of another
+        self._results: dict[int, Outcome] = {}  # by number, if ordered
+        self._arrived: deque[tuple[int, Outcome]] = deque()  # in order of arrival, if not ordered
         self._end: int | None = None
         self._stopped = False
-        self._full = False  # a thread waits for room
-        self._waiting = False  # the consumer waits for an outcome
-        self._turn = threading.Lock()  # whoever has it pulls
+        self._full = False  # True while a thread waits for room
+        self._waiting = False  # True while the consumer waits for an outcome
+        self._turn = threading.Lock()  # held by the thread that pulls
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
-        self._hired = False  # ever
+        self._hired = False  # True once any thread was started
         self._working = 0
-        self._calling: set[int] = set()  # the elements that threads are busy with
-        # While fewer threads than these are busy, nobody looks whether to start one.
+        self._calling: set[int] = set()  # elements that threads are processing
+        # While fewer threads than this are busy, no thread checks whether to start
+        # another.
         self._enough = 0
         lost_in_forks(self)
 
     def resize(self, size: int, window: int) -> None:
-        """Work on up to ``size`` threads, with up to ``window`` elements pulled and not
-        handed out.
+        """Use up to ``size`` threads, with up to ``window`` elements pulled but not yet
+        returned.
         """
         with self._changed:
             self.size, self.window, self._enough = size, window, 0
@@ -84,8 +86,8 @@ class Crew:
             self._changed.notify_all()
 
     def _hire(self) -> None:
-        """Start one more thread if there may be one; as many as the system allows if
-        those are fewer.
+        """Start another thread if ``size`` allows; keep the current threads if the
+        system has no more.
         """
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         names = {thread.name for thread in self._threads}
@@ -101,7 +103,8 @@ class Crew:
         self._working += 1
         try:
             thread.start()
-        except RuntimeError:  # the system has no more
+        except RuntimeError:
+            # The system has no more threads.
             self._working -= 1
             if not self._threads:
                 raise
@@ -111,12 +114,14 @@ class Crew:
         self._hired = True
 
     def disown(self) -> None:
-        """After a fork, in the child, where the threads are not."""
+        """Drop the threads and locks in the child of a fork, which does not have the
+        threads.
+        """
         if self._hired:
             self._changed, self._turn = threading.Condition(), threading.Lock()
             self._threads, self._working, self._stopped = [], 0, True
 
-    # --- in the threads
+    # --- called by the threads
 
     def _work(self, index: int) -> None:
         try:
@@ -139,7 +144,9 @@ class Crew:
                 self._source.close()
 
     def _pull(self, index: int) -> tuple[int, Any, BaseException | None] | None:
-        """The next element, its number, or its failure; None to end the thread."""
+        """Return the next element with its number, or its failure; None to end the
+        thread.
+        """
         with self._turn:
             while self._await_room(index):
                 number = self._pulled
@@ -151,10 +158,11 @@ class Crew:
                 except StopIteration:
                     self._finish(number)
                     return None
-                except BaseException as raised:  # it belongs to whoever takes the element
-                    if is_end(
-                        raised
-                    ):  # to whoever takes the next one, if those up to here were handed out before
+                except BaseException as raised:
+                    # The error belongs to the consumer that takes the element.
+                    if is_end(raised):
+                        # Report it with the next element if the earlier elements were
+                        # returned before.
                         return max(number, self.low), None, raised
                     element, error = None, raised
                     self._stopped = self._stopped or not isinstance(raised, Exception)
@@ -164,7 +172,7 @@ class Crew:
             return None
 
     def _await_room(self, index: int) -> bool:
-        """Whether to pull one more."""
+        """Wait for room; return True to pull another element."""
         if self._has_room() and not self._is_over(index):
             return True
         with self._changed:
@@ -198,13 +206,13 @@ class Crew:
             with self._changed:
                 self._changed.notify_all()
 
-    # --- for the consumer
+    # --- called by the consumer
 
     def take(self) -> tuple[int, Outcome]:
-        """The next outcome, with its number; waits for it.
+        """Wait for the next outcome, and return it with its number.
 
         Raises:
-            StopIteration: there is none.
+            StopIteration: the source has ended.
         """
         while not self._is_outcome_there():
             self._await_outcome()
@@ -213,9 +221,8 @@ class Crew:
         )
         if outcome[1] is None or not is_end(outcome[1]):
             self._count(number)
-        if (
-            self._full and self._held() <= self.window - 1 - self.window // 4
-        ):  # waking for each would cost more
+        if self._full and self._held() <= self.window - 1 - self.window // 4:
+            # Waking the threads for each outcome would cost more.
             with self._changed:
                 self._changed.notify_all()
         return number, outcome
@@ -224,8 +231,8 @@ class Crew:
         if self._ordered:
             self.low = number + 1
             return
-        # Added before low grows: the threads may look in between, and drop what is in
-        # either
+        # Added before ``low`` grows: a thread that reads in between drops any number
+        # found in either.
         done = self.done
         done.add(number)
         while self.low in done:
@@ -241,17 +248,17 @@ class Crew:
             return
         if self._end is not None and self._held() <= 0:
             raise StopIteration
-        # Where nobody works, nothing will come. After a fork somebody seems to, and is
-        # not there.
+        # Without a working thread no outcome will come. After a fork, ``_working``
+        # still counts threads that the child lacks.
         if self._working == 0 or not (
             arrived or any(thread.is_alive() for thread in self._threads)
         ):
-            if self._is_outcome_there():  # it came before the last one left
+            if self._is_outcome_there():
+                # The outcome arrived before the last thread ended.
                 return
             raise FailedPreconditionError(
-                "the threads of this operation are gone: the iterator was closed, or the program "
-                "forked after it was "
-                "made. Make a new iterator, after the fork"
+                "The threads of this operation are gone: the iterator was closed, or the program "
+                "forked after it was made. Make a new iterator after the fork"
             )
 
     def _is_outcome_there(self) -> bool:
@@ -262,8 +269,8 @@ class Crew:
         return self._is_outcome_there() or ended or self._working == 0
 
     def mark(self) -> tuple[int, Any]:
-        """A number up to that of the oldest element not handed out, and the source's
-        state before it.
+        """Return a number no higher than that of the oldest element not yet returned,
+        and the source's state before that element.
         """
         while len(self._marks) > 1 and self._marks[1][0] <= self.low:
             self._marks.popleft()
@@ -271,11 +278,13 @@ class Crew:
 
     @property
     def has_mark(self) -> bool:
-        """Whether a thread has begun to pull."""
+        """True if a thread has begun to pull."""
         return bool(self._marks)
 
     def unclaimed(self) -> list[Any]:
-        """What was made and not handed out; nothing may work any more."""
+        """Return the results that were not taken. Call it only after all threads have
+        ended.
+        """
         return [
             value
             for value, _ in (*self._results.values(), *(outcome for _, outcome in self._arrived))
@@ -283,11 +292,11 @@ class Crew:
 
     @property
     def is_ready(self) -> bool:
-        """Whether ``take`` would not wait."""
+        """True if ``take`` would not wait."""
         return self._is_outcome_there()
 
     def stop(self) -> None:
-        """Let the threads end after the calls that they are in. The last one closes the
+        """Let the threads end after their current calls. The last thread closes the
         source.
         """
         with self._changed:
@@ -297,8 +306,8 @@ class Crew:
             self._source.close()
 
     def join(self) -> None:
-        """Wait for the threads, but not for ever: they end by themselves when the
-        user's function returns.
+        """Wait for the threads, up to a limit: a thread ends by itself when the user's
+        function returns.
         """
         if threading.current_thread() in self._threads:
             return

@@ -1,5 +1,5 @@
-"""The iterator over CSV files (RFC 4180), the cutting of lines into fields, and what
-becomes of a field.
+"""Iterator over CSV files (RFC 4180), the splitting of lines into fields, and the
+conversion of fields.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _CLOSING = re.compile(rb'(?:[^"]|"")*')
 
 @make_iterator.register(nodes.Csv)
 class CsvIterator(FilesIterator):
-    """Yields a tuple for each row. A row that cannot be read is one failure, and the
-    next row follows.
+    """Yields a tuple for each row. An unreadable row is a single failure; the next row
+    follows.
     """
 
     def __init__(self, node: nodes.Csv, context: Context) -> None:
@@ -75,7 +75,9 @@ class CsvIterator(FilesIterator):
         return file
 
     def _read_row(self, file: BinaryIO) -> bytes:
-        """A line, and those after it while a quoted field is open at its end."""
+        """Return a line, and the following lines while a quoted field is open at its
+        end.
+        """
         line = file.readline()
         if (
             self._node.use_quote_delim
@@ -86,7 +88,8 @@ class CsvIterator(FilesIterator):
             while quotes % 2:
                 line = file.readline()
                 if not line:
-                    break  # what is wrong with it is said when it is cut into fields
+                    # Splitting the row into fields raises the error.
+                    break
                 lines.append(line)
                 quotes += line.count(b'"')
             line = b"".join(lines)
@@ -99,16 +102,15 @@ class CsvIterator(FilesIterator):
         expected = node.width if node.width is not None else self._numbers[-1] + 1
         if len(kept) < expected or (node.width is not None and len(kept) > expected):
             raise InvalidArgumentError(
-                f"Expect {expected} fields but have {len(kept)} in record. Give a default for each "
-                "column in "
-                "record_defaults, or choose columns with select_cols"
+                f"Expect {expected} fields but have {len(kept)} in record. Give a default for "
+                "each column in record_defaults, or choose columns with select_cols"
             )
         return [kept[number] for number in self._numbers]
 
 
 def _ends_quoted(line: bytes, delimiter: bytes) -> bool:
-    """Whether a line with an odd number of quotes ends within a quoted field; it may
-    also just be wrong.
+    """Return True if a line with an odd number of quotes ends within a quoted field;
+    False if it is malformed.
     """
     at = 0
     while True:
@@ -124,7 +126,7 @@ def _ends_quoted(line: bytes, delimiter: bytes) -> bool:
 
 
 def split_fields(text: str, delimiter: str = ",", quoted: bool = True) -> list[str]:
-    """The fields of a row, without their quotes.
+    """Return the fields of a row, without their quotes.
 
     Raises:
         InvalidArgumentError: quotes are not where RFC 4180 allows them.
@@ -153,13 +155,13 @@ def split_fields(text: str, delimiter: str = ",", quoted: bool = True) -> list[s
 
 
 def _quoted_field(text: str, start: int, delimiter: str) -> tuple[str, int]:
-    """The field that begins behind an opening quote, and where it ends."""
+    """Return the field that begins behind an opening quote, and its end."""
     at = start
     while True:
         quote = text.find('"', at)
         if quote < 0:
             raise InvalidArgumentError(
-                f"a quoted field has no closing quote: {text[start - 1 :]!r}"
+                f"A quoted field has no closing quote: {text[start - 1 :]!r}"
             )
         if not text.startswith('"', quote + 1):
             break
@@ -173,7 +175,7 @@ def _quoted_field(text: str, start: int, delimiter: str) -> tuple[str, int]:
 
 
 def converter(column: nodes.CsvColumn, place: int = 0, na_value: str = "") -> Convert:
-    """A function from a field's text to the value of its column, which stands at
+    """Return a function from a field's text to the value of its column, which is at
     ``place`` in the element.
 
     >>> converter(nodes.CsvColumn(number=0, dtype=np.dtype("int8"), default=7))("5")
@@ -188,7 +190,7 @@ def converter(column: nodes.CsvColumn, place: int = 0, na_value: str = "") -> Co
         if required:
             raise InvalidArgumentError(
                 f"Field {place} is required but missing in record! Give a default in "
-                "record_defaults if it may be"
+                "record_defaults if the field may be missing"
             )
         return default
 

@@ -1,9 +1,9 @@
-"""Which elements an operation leaves out, written down as it goes, and followed when
-the task is made again.
+"""Decisions of a task: which elements its operations leave out, recorded as the task
+runs, and followed in a replay.
 
-An operation that passes over what fails decides for each element. Whoever makes the
-same task again has to decide the same, whatever fails this time: what lies behind an
-element is known by its number.
+An operation that skips failures decides for each element. A replay of the task must
+decide the same, whatever fails this time, because later elements are identified by
+their number.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from zmqdata.decisions import Decision
 from zmqdata.errors import DataLossError, PipelineError
 
 DECIDED = "zmqdata.decided"
-"""By this a state tells that what follows it in a list is the number of the first
-decision that may lie behind it.
+"""Tag in a state: the next item of the list is the number of the first decision that a
+replay from this state may need.
 """
 PAUSES = (0.1, 0.5, 2.0)
-"""Seconds before an element is called for again that could be made before, and fails
-now.
+"""Seconds to wait before retrying an element that was produced in an earlier attempt,
+and fails now.
 """
 _LEVEL = re.compile(r"/([\d.]*)(?: in repetition (\d+))?(?:\[(\d+)\])?")
 _MOST_OPEN = 64
-"""Decisions, and elements left out in them, that are told again with whatever is new;
-then they are closed.
+"""Most decisions, and elements left out in them, that are resent with new decisions;
+above it they are closed.
 """
 
 
 class _Run:
-    """Numbers that one operation has decided, one after the other, and nobody has been
-    told of.
+    """Consecutive numbers that an operation has decided, and that are not yet
+    reported.
     """
 
     def __init__(self, place: str, first: int) -> None:
@@ -45,7 +45,7 @@ class _Run:
 
 
 class _Known:
-    """What was decided before at one place."""
+    """Decisions of earlier attempts at a place."""
 
     def __init__(self) -> None:
         self.left_out: set[int] = set()
@@ -54,12 +54,12 @@ class _Known:
 
     @property
     def stop(self) -> int:
-        """Nothing is known of this number and those above it."""
+        """First number that has no decision, nor has any number above it."""
         return self._stops[-1] if self._stops else 0
 
     def add(self, decision: Decision) -> None:
-        """Takes one more; they come in order, but for those that say again what is
-        known.
+        """Add a decision. Decisions come in order, except those that repeat known
+        facts.
         """
         self.left_out.update(decision.left_out)
         if self._stops and decision.first <= self._stops[-1]:
@@ -69,19 +69,21 @@ class _Known:
             self._stops.append(decision.stop)
 
     def was_kept(self, number: int) -> bool:
-        """Whether an element was there."""
+        """Return True if an element was delivered."""
         at = bisect_right(self._firsts, number) - 1
         return at >= 0 and number < self._stops[at] and number not in self.left_out
 
 
 def is_over(place: str, at: str) -> bool:
-    """Whether a place was left for good by the time that another was come to: an
-    earlier repetition, or outer element.
+    """Return True if the pipeline has left a place for good on reaching another: in an
+    earlier repetition, or for an earlier outer element.
 
-    >>> is_over("/0[7]/1", "/0[8]/1"), is_over("/0[7]/1", "/0[7]/1"), is_over("/0[7]/1", "/1[8]/1")
-    (True, False, False)
-    >>> is_over("/0", "/0 in repetition 2"), is_over("/0[3]/ in repetition 2", "/0[3]/ in repetition 1")
+    >>> is_over("/0[7]/1", "/0[8]/1"), is_over("/0[7]/1", "/0[7]/1")
     (True, False)
+    >>> is_over("/0[7]/1", "/1[8]/1"), is_over("/0", "/0 in repetition 2")
+    (False, True)
+    >>> is_over("/0[3]/ in repetition 2", "/0[3]/ in repetition 1")
+    False
     """
     for (path, *turns), (other, *now) in zip(_levels(place), _levels(at), strict=False):
         if path != other:
@@ -92,8 +94,8 @@ def is_over(place: str, at: str) -> bool:
 
 
 def _levels(place: str) -> list[tuple[str, int, int]]:
-    """Of each dataset in the other: the place of the node, its repetition, and its
-    element that is gone into.
+    """Split a place into its nested datasets: for each, the place of the node, its
+    repetition, and the number of the element being read.
     """
     return [
         (path, int(turn or 0), int(inside or -1)) for path, turn, inside in _LEVEL.findall(place)
@@ -101,37 +103,40 @@ def _levels(place: str) -> list[tuple[str, int, int]]:
 
 
 def loss(text: str) -> DataLossError:
-    """What is raised where an element that was there before can not be made now. It
-    ends the task.
+    """Return the error for an element that was produced before and cannot be produced
+    now. It ends the task.
     """
     error = DataLossError(text)
     error.final = True
-    error.is_decided = True  # type: ignore[attr-defined]  # by which operations in between know it
+    error.is_decided = True  # type: ignore[attr-defined]  # operations in between recognize it
     return error
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether this is such an error.
+    """Return True if an error was made by ``loss``.
 
-    >>> is_loss(loss("element 3 fails now")), is_loss(DataLossError("a record is damaged"))
-    (True, False)
+    >>> is_loss(loss("element 3 fails now"))
+    True
+    >>> is_loss(DataLossError("a record is damaged"))
+    False
     """
     return getattr(error, "is_decided", False) is True
 
 
 class Deciding:
-    """What the operations of one attempt of a task decide.
+    """Decisions of the operations in an attempt of a task.
 
-    Any thread may decide. ``news``, ``seal`` and ``learn`` are called by one at a time.
+    Any thread may decide. ``news`` and ``seal`` must not be called concurrently.
 
     Args:
-        first: the number of the first decision in ``past``; nobody needs those before.
-        past: what earlier attempts have decided.
-        pause: waits for so many seconds, unless the attempt is not wanted any more.
+        first: number of the first decision in ``past``; earlier decisions are not
+            needed.
+        past: decisions of earlier attempts.
+        pause: waits for a number of seconds, unless the attempt was cancelled.
 
     Attributes:
-        learns: whether the pipeline will be made anew within this attempt, and has to
-            follow what it decides itself.
+        learns: True if the pipeline will be recreated within this attempt, and then
+            follows the decisions of this attempt as well.
     """
 
     def __init__(
@@ -140,37 +145,37 @@ class Deciding:
         self.pause = pause
         self._sealed = first + len(past)
         self._open: list[Decision] = []
-        self._newest: dict[str, int] = {}  # by place, where its last one is among the open ones
+        # index among the open decisions of the last decision of each place
+        self._newest: dict[str, int] = {}
         self._runs: list[_Run] = []
         self._known: dict[str, _Known] = {}
-        self._ahead: dict[
-            str, list[int]
-        ] = {}  # by place, the numbers of past decisions that it has not come through
+        # By place, the numbers of the past decisions that it has not passed yet.
+        self._ahead: dict[str, list[int]] = {}
         self.learns = True
         for number, decision in enumerate(past, first):
             self._learn(decision)
             self._ahead.setdefault(decision.place, []).append(number)
 
     def known(self, place: str) -> _Known | None:
-        """What was decided at a place before; None where nothing was."""
+        """Return the earlier decisions at a place; None if the place has none."""
         return self._known.get(place)
 
     def begin(self, place: str, number: int) -> _Run:
-        """Begins to write down what is decided at a place, from this number on."""
+        """Begin to record the decisions at a place, from ``number`` on."""
         run = _Run(place, number)
         self._runs.append(run)
         return run
 
     def mark(self) -> list[Any]:
-        """What a state says by which the decisions behind it are found."""
+        """Return the mark that a state uses to find the decisions that it needs."""
         return [
             DECIDED,
             min([self._sealed, *[numbers[0] for numbers in list(self._ahead.values())]]),
         ]
 
     def leap(self, first: int) -> None:
-        """The pipeline goes on from a state that needs the decisions from this number
-        on.
+        """Resume the pipeline from a state that needs the decisions from number
+        ``first`` on.
         """
         behind = {
             place: [one for one in numbers if one >= first]
@@ -179,25 +184,25 @@ class Deciding:
         self._ahead = {place: numbers for place, numbers in behind.items() if numbers}
 
     def come_to(self, place: str) -> None:
-        """The pipeline begins at a place."""
+        """Note that the pipeline begins at a place."""
         for other in list(self._ahead):
             if is_over(other, place):
                 self._ahead.pop(other, None)
 
     def come_through(self, place: str) -> None:
-        """All that was decided at a place before was decided again."""
+        """Note that a place has passed all of its earlier decisions."""
         self._ahead.pop(place, None)
 
     def news(self) -> tuple[int, tuple[Decision, ...]] | None:
-        """The number of the first decision that has grown or is new, and those from it
-        on; None when there is none.
+        """Return the number of the first new or changed decision, and all decisions
+        from it on; None without changes.
 
-        To be told before anything leaves that was made since.
+        Report them before any element leaves that was produced since.
         """
         changed = False
         runs, living = list(self._runs), []
         for run in runs:
-            closed, stop = run.closed, run.stop  # in this order: it does not grow once it is closed
+            closed, stop = run.closed, run.stop  # read in this order: a closed run does not grow
             if stop > run.first:
                 left_out = []
                 while run.left_out and run.left_out[0] < stop:
@@ -207,7 +212,7 @@ class Deciding:
                 changed = True
             if not closed:
                 living.append(run)
-        # Others may have begun meanwhile, behind those that were looked at.
+        # Another thread may have appended runs behind those inspected.
         self._runs[: len(runs)] = living
         if not changed:
             return None
@@ -228,9 +233,7 @@ class Deciding:
         self._open.append(new)
 
     def seal(self) -> None:
-        """No decision so far grows any more: a state that is taken now needs none of
-        them.
-        """
+        """Close all decisions so far: a state taken from now on needs none of them."""
         self._sealed += len(self._open)
         self._open, self._newest = [], {}
 
@@ -239,12 +242,12 @@ class Deciding:
 
 
 class Decider:
-    """Decides for one operation, and writes it down.
+    """Makes and records the decisions of an operation.
 
     Args:
-        label: what errors call the operation.
-        place: its own, as ``Context.place`` has it.
-        deciding: of the attempt.
+        label: name of the operation in errors.
+        place: place of the operation, as ``Context.place`` returns it.
+        deciding: decisions of the attempt.
     """
 
     def __init__(self, label: str, place: str, deciding: Deciding) -> None:
@@ -261,11 +264,13 @@ class Decider:
             self._run.closed = True
 
     def is_left_out(self, number: int) -> bool:
-        """Whether an element was left out before, and so must be."""
+        """Return True if an element was left out before, and so must be now."""
         return number < self._known_stop and number in self._known.left_out
 
     def first_left_out(self, first: int, stop: int) -> int | None:
-        """The first of these numbers that was left out before."""
+        """Return the first number from ``first`` to ``stop`` (exclusive) that was left
+        out before, or None.
+        """
         if first >= self._known_stop:
             return None
         return next(
@@ -273,11 +278,11 @@ class Decider:
         )
 
     def was_kept(self, number: int) -> bool:
-        """Whether an element was there before, and so must come."""
+        """Return True if an element was delivered before, and so must be now."""
         return number < self._known_stop and self._known.was_kept(number)
 
     def keep(self, number: int) -> None:
-        """Element ``number`` comes. Numbers are decided one after the other."""
+        """Record that element ``number`` is delivered. Numbers are decided in order."""
         if number >= self._known_stop:
             run = self._run or self._begin(number)
             run.stop = number + 1
@@ -285,7 +290,7 @@ class Decider:
             self._deciding.come_through(self._place)
 
     def leave_out(self, number: int) -> None:
-        """Element ``number`` does not come."""
+        """Record that element ``number`` is left out."""
         if number >= self._known_stop:
             run = self._run or self._begin(number)
             run.left_out.append(number)
@@ -294,8 +299,8 @@ class Decider:
             self._deciding.come_through(self._place)
 
     def leave_out_by_itself(self, number: int) -> None:
-        """The same where elements come in any order, of which nothing is known but that
-        this one did not come.
+        """Record that element ``number`` is left out, where elements come in any order
+        and the other numbers remain undecided.
         """
         if not self.is_left_out(number):
             run = self._deciding.begin(self._place, number)
@@ -303,15 +308,15 @@ class Decider:
             run.stop, run.closed = number + 1, True
 
     def follow(self, number: int, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function makes of element ``number``, or raises: as it was decided
-        before, or is decided now.
+        """Return the result of a function for element ``number``, or raise its error,
+        as decided before or now.
 
         Raises:
-            PipelineError: it has failed before.
-            DataLossError: it did not fail before.
+            PipelineError: the element failed before.
+            DataLossError: the element did not fail before.
         """
         if self.is_left_out(number):
-            raise PipelineError("it failed when this task was made before")
+            raise PipelineError("it failed in an earlier attempt of this task")
         for pause in (*PAUSES, None):
             try:
                 made = function(*arguments)
@@ -333,13 +338,12 @@ class Decider:
         return self._run
 
     def loss(self, number: int, error: BaseException | None) -> DataLossError:
-        """What to raise for an element that was there before and can not be made now.
-        It ends the task.
+        """Return the error for an element that was produced before and cannot be
+        produced now. It ends the task.
         """
         return loss(
-            f"element {number} that came to {self._label} could be made the first time and fails "
-            "now: "
-            f"{str(error) or 'nothing more comes'}. What comes behind it has been numbered with "
-            "it, so it can not be "
-            "left out now. Begin anew once it can be made, or from an older state"
+            f"Element {number} that came to {self._label} was produced in an earlier attempt and "
+            f"fails now: {str(error) or 'nothing more comes'}. Later elements were numbered after "
+            "it, so it cannot be left out now. Begin anew once it can be produced, or restore an "
+            "older state"
         )

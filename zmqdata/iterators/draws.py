@@ -6,12 +6,12 @@ import numpy as np
 
 from zmqdata.iterators.base import Context, mixed_seed
 
-_DRAWS = 1024  # made at a time
+_DRAWS = 1024  # numbers made at a time
 
 
 class Draws:
-    """Uniform floats from 0 to below 1, each known by its number. They stay the same in
-    all versions of numpy.
+    """Uniform floats in [0, 1), identified by their number. They are the same in all
+    versions of numpy.
 
     >>> Draws(7).at(2000) == Draws(7).at(2000), 0 <= Draws(7).at(5) < 1
     (True, True)
@@ -23,7 +23,7 @@ class Draws:
         self._values: list[float] = []
 
     def at(self, number: int) -> float:
-        """Draw ``number``."""
+        """Return draw ``number``."""
         group, index = divmod(number, _DRAWS)
         if group != self._group:
             raw = np.random.PCG64([self._seed, group]).random_raw(_DRAWS)
@@ -33,8 +33,8 @@ class Draws:
 
 
 def drawing_seed(seed: int | None, varies: bool, context: Context) -> int:
-    """What draws follow from: the user's seed or the context's, and the repetition if
-    the draws vary with it.
+    """Return the seed of a node's draws: from the user's seed or the context's, and
+    from the repetition if the draws vary with it.
     """
     turn = (context.turn,) if varies else ()
     if seed is not None:

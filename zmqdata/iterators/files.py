@@ -1,5 +1,5 @@
-"""Iterators over files: their names, the lines in them, and the base of those that read
-other records.
+"""Iterators over files: file names, text lines, and the base of iterators over other
+records.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _BUFFER = 1 << 16
 
 @make_iterator.register(nodes.ListFiles)
 class ListFilesIterator(IndexedIterator):
-    """Yields names: those that its provider hands out, or those that match now, in the
-    order of this repetition.
+    """Yields file names: those from its provider, or those that match now, in the order
+    of this repetition.
     """
 
     def __init__(self, node: nodes.ListFiles, context: Context) -> None:
@@ -45,10 +45,10 @@ class ListFilesIterator(IndexedIterator):
 
 
 class FilesIterator(PartsIterator):
-    """Base of the iterators that read one file after the other; splits are files,
-    states hold the place in the file.
+    """Base of the iterators that read files in order; splits are files, and states hold
+    the position in the file.
 
-    A file that cannot be opened is the failure of one element.
+    A file that cannot be opened is the failure of a single element.
     """
 
     _is_within = True
@@ -60,7 +60,9 @@ class FilesIterator(PartsIterator):
         self._offset = 0
 
     def _open(self) -> BinaryIO:
-        """The next file. While it is open ``_next`` is its index."""
+        """Open the next file and return it. While it is open, ``_next`` is its
+        index.
+        """
         self._begin_part()
         node = self._node
         try:
@@ -99,10 +101,10 @@ class FilesIterator(PartsIterator):
 
 @make_iterator.register(nodes.TextLines)
 class TextLinesIterator(FilesIterator):
-    """Yields lines without their ends, decoded from UTF-8.
+    """Yields lines without their line ends, decoded from UTF-8.
 
-    A file that cannot be opened and a line that is no UTF-8 are failures of that one
-    element.
+    A file that cannot be opened, and a line that is not UTF-8, are each the failure of
+    a single element.
     """
 
     def __next__(self) -> str:
@@ -126,12 +128,12 @@ class TextLinesIterator(FilesIterator):
 def open_binary(
     filename: str, compression_type: str = "", buffer_size: int | None = None
 ) -> BinaryIO:
-    """Open a file for reading, seen through its compression: ``""``, ``"GZIP"`` or
-    ``"ZLIB"``.
+    """Open a file for reading, decompressed as ``compression_type`` says: ``""``,
+    ``"GZIP"`` or ``"ZLIB"``.
 
     ``buffer_size`` is in bytes; None or 0: 64 KiB.
     """
-    size = max(buffer_size or _BUFFER, 2)  # 1 would mean lines
+    size = max(buffer_size or _BUFFER, 2)  # a size of 1 would select line buffering
     if compression_type == "GZIP":
         return io.BufferedReader(gzip.GzipFile(filename, "rb"), size)
     if compression_type == "ZLIB":
@@ -140,7 +142,7 @@ def open_binary(
 
 
 class _ZlibFile(io.RawIOBase):
-    """A zlib stream as a file that can be read, and sought forward by reading."""
+    """zlib stream as a readable file; it seeks forward by reading."""
 
     def __init__(self, filename: str) -> None:
         self._file = open(filename, "rb")  # noqa: SIM115 - closed by close()
@@ -170,7 +172,7 @@ class _ZlibFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence != io.SEEK_SET or offset < self._position:
-            raise io.UnsupportedOperation("a zlib stream is read forward only")
+            raise io.UnsupportedOperation("A zlib stream can only be read forward")
         while self._position < offset and self.read(min(1 << 16, offset - self._position)):
             pass
         return self._position

@@ -20,12 +20,12 @@ from zmqdata.iterators.transforms import UnaryIterator
 
 @make_iterator.register(nodes.Scan)
 class ScanIterator(UnaryIterator):
-    """Hands out the second results of a function; the first is its state for the next
-    element.
+    """Calls a function with its running state and each element; returns the second
+    result, and keeps the first as the next state.
 
-    The user's state is a part of the iterator's state if it consists of arrays, numbers
-    and texts in dicts and tuples. With anything else in it, restoring runs the function
-    again from the first element on.
+    The user's state is part of the iterator's state if it consists of arrays, numbers
+    and texts in dicts and tuples. If it contains anything else, restoring runs the
+    function again from the first element on.
     """
 
     def __init__(self, node: nodes.Scan, context: Context) -> None:
@@ -44,15 +44,13 @@ class ScanIterator(UnaryIterator):
             if not isinstance(result, (tuple, list)) or len(result) != 2:
                 raise TypeError(
                     "scan_func must return a tuple of the new state and an element, it returned "
-                    f"{result!r} of type "
-                    f"{type(result).__name__}"
+                    f"{result!r} of type {type(result).__name__}"
                 )
             state, output = as_element(result[0]), as_element(result[1])
             if _structure(state) != self._structure:
                 raise TypeError(
                     "scan_func must return a state nested like initial_state, which is "
-                    f"{self._structure}; it returned "
-                    f"{_structure(state)}"
+                    f"{self._structure}; it returned {_structure(state)}"
                 )
         except Exception as error:
             raise failure(self._node, error) from error
@@ -76,7 +74,7 @@ class ScanIterator(UnaryIterator):
                 next(self)
             except StopIteration:
                 break
-            except Exception:  # noqa: S112 - it was raised before the state was taken
+            except Exception:  # noqa: S112 - the error was raised before the state was taken
                 continue
 
 
@@ -88,12 +86,12 @@ def _structure(value: Any) -> Any:
 
 @make_iterator.register(nodes.GroupByReducer)
 class GroupByReducerIterator(UnaryIterator):
-    """Folds its whole input before the first result; then hands out the results by
-    rising keys.
+    """Folds its whole input before the first result, then returns the results in
+    ascending order of keys.
 
-    The users' states of all keys are a part of the iterator's state if they consist of
-    arrays, numbers and texts in dicts and tuples. With anything else in them, restoring
-    folds again from the first element on.
+    The user's states of all keys are part of the iterator's state if they consist of
+    arrays, numbers and texts in dicts and tuples. If they contain anything else,
+    restoring folds again from the first element on.
     """
 
     def __init__(self, node: nodes.GroupByReducer, context: Context) -> None:
@@ -104,7 +102,7 @@ class GroupByReducerIterator(UnaryIterator):
         self._origin = self._input.state()
         self._pulled = 0
         self._ended = False
-        # All results' states in their order, made once the input has ended.
+        # Plain states of all results, in order; set once the input has ended.
         self._carried: list[Any] | None = None
 
     def __next__(self) -> Any:
@@ -136,7 +134,7 @@ class GroupByReducerIterator(UnaryIterator):
             raise failure(self._node, error) from error
 
     def current_split(self) -> None:
-        """Results are made of elements of all splits."""
+        """Return None: results combine elements of all splits."""
 
     def _end(self) -> None:
         self._ended = True
@@ -161,7 +159,8 @@ class GroupByReducerIterator(UnaryIterator):
             return
         pulled, left = again
         while self._pulled < pulled and not self._ended:
-            with contextlib.suppress(Exception):  # it was raised before the state was taken
+            with contextlib.suppress(Exception):
+                # The error was raised before the state was taken.
                 self._fold()
         while len(self._states) > left:
             del self._states[next(iter(self._states))]

@@ -1,7 +1,8 @@
-"""What becomes of threads when the program forks: the child does not have them, and may
+"""Treatment of threads when the program forks: the child lacks the threads, and may
 find their locks held.
 
-What is told of it lives with the threads, in ``crew`` and ``prefetch``.
+The owners of the threads, in ``crew`` and ``prefetch``, report the loss to their
+consumers.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from weakref import WeakSet
 
 
 class Disownable(Protocol):
-    """Has threads that a child of the process will not have."""
+    """Owner of threads that a forked child does not have."""
 
     def disown(self) -> None:
-        """In the child: take new locks, as nobody will give the old ones back, and let
-        nothing wait for a thread.
+        """Replace all locks in the child, since their holders are gone, and let no call
+        wait for a thread.
         """
 
 
@@ -24,8 +25,8 @@ _with_threads: WeakSet[Disownable] = WeakSet()
 
 
 def lost_in_forks(owner: Disownable) -> None:
-    """Have ``disown`` called in each child that is forked while the owner of some
-    threads is there.
+    """Register the owner of some threads: its ``disown`` runs in each child that is
+    forked while the owner is alive.
 
     >>> class Owner:
     ...     def disown(self) -> None:

@@ -1,8 +1,8 @@
-"""Iterators that put elements together in datasets: window and group_by_window.
+"""Iterators that group elements into datasets: window and group_by_window.
 
-What they hold is not kept in their states, but numbers: the elements are pulled again.
-How far back is the age of the oldest element held, which for group_by_window is that of
-the rarest key.
+Their states hold the numbers of elements instead of the elements; restoring pulls the
+elements again. The distance is the age of the oldest element held, which for
+group_by_window is an element of the rarest key.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ _MARK_EVERY = 32
 
 @make_iterator.register(nodes.Elements)
 class ElementsIterator(IndexedIterator):
-    """Yields what it was given, as copies: what is handed out belongs to the
-    receiver.
-    """
+    """Yields copies of given elements: a delivered element belongs to its receiver."""
 
     def __init__(self, node: nodes.Elements, context: Context) -> None:
         super().__init__(context, len(node.elements))
@@ -51,9 +49,7 @@ class _Failed:
 
 
 class _CatchingIterator(UnaryIterator):
-    """Yields failures as elements, so that those who hold elements can hold them,
-    too.
-    """
+    """Yields failures as elements, so that an operation can hold them like elements."""
 
     def __next__(self) -> Any:
         try:
@@ -66,8 +62,8 @@ class _CatchingIterator(UnaryIterator):
 
 @make_iterator.register(nodes.Window)
 class WindowIterator(ElementIterator):
-    """Keeps the elements that a window spans. A failing element fails every window that
-    it is in.
+    """Holds the elements that a window spans. A failed element fails every window that
+    contains it.
     """
 
     def __init__(self, node: nodes.Window, context: Context) -> None:
@@ -116,7 +112,7 @@ class WindowIterator(ElementIterator):
             self._ended = True
 
     def _datasets(self, elements: list[Any]) -> Any:
-        """A dataset for each leaf, in the nesting of the elements."""
+        """Return a dataset for each leaf, in the nesting of the elements."""
         structure = optree.tree_structure(elements[0], is_leaf=is_list, none_is_leaf=True)
         columns = zip(*[structure.flatten_up_to(element) for element in elements], strict=True)
         made = [
@@ -140,26 +136,32 @@ class WindowIterator(ElementIterator):
 
 @dataclass
 class _Group:
-    """The elements of a key, and the numbers under which the trail knows them."""
+    """Elements of a key that wait for their group to be full."""
 
     size: int
+    """Number of elements of a full group."""
     numbers: list[int] = field(default_factory=list)
+    """Numbers of the elements in the trail."""
     elements: list[Any] = field(default_factory=list)
+    """The elements, in the order of ``numbers``."""
 
 
 @dataclass
 class _Opened:
-    """The dataset made of a group, being read."""
+    """Dataset made from a group, while it is read."""
 
     key: int
+    """Key of the group."""
     numbers: list[int]
+    """Numbers of the group's elements in the trail."""
     iterator: ElementIterator
+    """Iterator over the dataset."""
 
 
 @make_iterator.register(nodes.GroupByWindow)
 class GroupByWindowIterator(ElementIterator):
-    """Collects elements by key; a full group becomes a dataset, which is read before
-    the next element is pulled.
+    """Collects elements by key; makes a dataset of each full group, and reads it before
+    it pulls the next element.
     """
 
     def __init__(self, node: nodes.GroupByWindow, context: Context) -> None:
@@ -170,11 +172,11 @@ class GroupByWindowIterator(ElementIterator):
         )
         self._groups: dict[int, _Group] = {}
         self._opened: _Opened | None = None
-        self._windows = 0  # opened so far
+        self._windows = 0  # datasets opened so far
         self._ended = False
 
     def _oldest(self) -> int:
-        # Until the end, groups lie in the order of their first elements.
+        # Until the end, groups are in the order of their first elements.
         groups = islice(self._groups.values(), None if self._ended else 1)
         held = [group.numbers[0] for group in groups]
         if self._opened is not None:
@@ -222,7 +224,8 @@ class GroupByWindowIterator(ElementIterator):
         size = as_index(self._node.window_size_function(np.int64(key)), "window_size_func")
         if size < 1:
             raise ValueError(
-                f"window_size_func must give a size of at least 1, it gave {size} for the key {key}"
+                f"window_size_func must return a size of at least 1, it returned {size} for "
+                f"the key {key}"
             )
         return size
 

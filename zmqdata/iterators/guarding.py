@@ -1,7 +1,7 @@
-"""Calling a user's function that may fail: again, or leaving the element out, with a
-list of what was left out.
+"""Calls of user functions that may fail: retries, and skipped elements, which are
+listed in the quarantine.
 
-Threads belong to ``crew``; which elements are called for, to the executors.
+Threads belong to ``crew``; the executors choose the elements to call for.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from zmqdata.iterators.transforms import UnaryIterator
 from zmqdata.iterators.watching import LeftOut
 
 Outcome = tuple[Any, "BaseException | None"]
-"""What a call came to: an element, or an exception; a ``LeftOut`` instead of an element
-was skipped.
+"""Result of a call: an element, or an exception. A ``LeftOut`` in place of the element
+means that the element was skipped.
 """
 
 
 def skips(node: nodes.Node) -> bool:
-    """Whether a node leaves out what fails."""
+    """Return True if a node leaves out elements that fail."""
     return getattr(node, "on_error", "raise") == "skip"
 
 
 def guarded_call(
     node: nodes.Map, invoke: Callable[[int, Any], Any] | None = None
 ) -> Callable[[int, Any], Outcome]:
-    """A function from the number of an element and the element to what the map makes of
-    it. It raises nothing.
+    """Return a function from an element's number and the element to the outcome of the
+    map. It never raises.
 
     Args:
         node: the map.
@@ -69,7 +69,7 @@ def guarded_call(
             except Exception as error:
                 failed = error
             except BaseException as error:
-                # It ends the pipeline, whatever the map says about errors.
+                # Such an error ends the pipeline, whatever ``on_error`` says.
                 return None, error
         assert failed is not None
         raised = failure(node, failed)
@@ -83,7 +83,7 @@ def guarded_call(
 
 
 class Budget:
-    """Counts the elements left out, and notes them in the context's quarantine."""
+    """Counts the elements left out, and adds them to the context's quarantine."""
 
     def __init__(self, node: nodes.Node, context: Context) -> None:
         self._most: int | None = getattr(node, "max_errors", None)
@@ -91,32 +91,33 @@ class Budget:
         self.spent = 0
 
     def leave_out(self, left_out: LeftOut, raised: BaseException) -> None:
-        """Note an element as left out.
+        """Record an element as left out.
 
         Raises:
-            PipelineError: one more than may be.
+            PipelineError: the number exceeds ``max_errors``.
         """
         self._quarantine.append(left_out)
         if self._most is not None and self.spent >= self._most:
             raise PipelineError(
                 f"{raised}\n{self._most} elements were left out before, and max_errors allows no "
-                "more: see "
-                "iterator.quarantine for what failed",
+                "more: see iterator.quarantine for the failures",
                 node=left_out.node,
             ) from raised.__cause__
         self.spent += 1
 
 
 class _Placed(NamedTuple):
-    """An element, and the split that it came from."""
+    """Element with its split."""
 
     element: Any
+    """The element."""
     split: tuple[int, int] | None
+    """Split that the element came from, if known."""
 
 
 class _PlacingInput(MarkedInput):
-    """Puts to each element where it came from, as whoever calls for it may be late to
-    ask.
+    """Input that attaches to each element its split, since a thread may ask for it too
+    late.
     """
 
     def __next__(self) -> Any:
@@ -138,8 +139,8 @@ Guarded = tuple[ElementIterator, Callable[[int, Any], Outcome], "Decider | None"
 def guarded_source(
     node: nodes.Map, context: Context, invoke: Callable[[int, Any], Any] | None = None
 ) -> Guarded:
-    """What threads pull from, what they call with it, and who decides. Elements that
-    are left out know their split.
+    """Return the input that threads pull from, the function that they call, and the
+    decider. Elements that are left out know their split.
     """
     run = watched(node, context, guarded_call(node, invoke))
     decider = _decider(node, context)
@@ -157,15 +158,15 @@ def guarded_source(
 
 
 def _decider(node: nodes.Node, context: Context) -> Decider | None:
-    """Who decides for a node that leaves out what fails, or behind which that is
-    done.
+    """Return the decider of a node that leaves out failures, or whose failures a later
+    node leaves out; else None.
     """
     return decider_for(node, context) if skips(node) else fault_decider(node, context)
 
 
 def _poisoned(context: Context) -> Collection[int]:
-    """The numbers of the elements that are left out of a node because they have killed
-    their process.
+    """Return the numbers of the elements that are left out of a node because they
+    killed their process.
     """
     return () if context.watch is None else context.watch.poisoned.get(context.place, ())
 
@@ -176,15 +177,15 @@ def following(
     decider: Decider,
     poisoned: Collection[int] = (),
 ) -> Callable[[int, Any], Outcome]:
-    """The same function; what failed before is not called for, and what came before may
-    not fail.
+    """Wrap ``run`` to follow earlier decisions: an element that failed is not called
+    for, and an element that was delivered must not fail.
 
     Args:
         node: the operation.
-        run: makes an outcome of the number of an element and the element.
-        decider: knows what failed.
-        poisoned: the numbers that ``run`` leaves out: they did not fail, whatever the
-            node does with what fails.
+        run: makes an outcome from an element's number and the element.
+        decider: knows which elements failed.
+        poisoned: numbers that ``run`` leaves out: they count as not failed, whatever
+            the node does with failures.
     """
     skipping = skips(node)
 
@@ -196,7 +197,7 @@ def following(
 
     def follow(number: int, element: Any) -> Outcome:
         if decider.is_left_out(number) and (skipping or number not in poisoned):
-            text = "it was left out when this task was made before"
+            text = "it was left out in an earlier attempt of this task"
             left_out = LeftOut(number, node.label, text, "") if skipping else None
             return left_out, PipelineError(f"{node.label}: {text}", node=node.label)
         outcome = run(number, element)
@@ -215,8 +216,8 @@ def following(
 
 @make_iterator.register(nodes.GuardedMap)
 class GuardedMapIterator(UnaryIterator):
-    """A map in the consumer's thread that may leave elements out. Its state has two
-    counters beside its input's.
+    """Map in the consumer's thread that may leave elements out. Its state has two
+    counters besides its input's state.
     """
 
     def __init__(
@@ -242,9 +243,9 @@ class GuardedMapIterator(UnaryIterator):
             try:
                 element = next(self._input)
             except Exception as error:
-                if not is_end(
-                    error
-                ):  # it comes, as a failure: what came behind it keeps its number
+                if not is_end(error):
+                    # The failure is delivered in place of the element, so the elements
+                    # behind it keep their numbers.
                     self._number = number + 1
                     if decider is not None:
                         decider.keep(number)

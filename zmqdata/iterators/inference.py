@@ -1,7 +1,7 @@
-"""The spec of a pipeline: by the rules of its nodes, and where a function decides, by
-running one element.
+"""Inference of a pipeline's spec: by the rules of its nodes, and by running an element
+where a function decides.
 
-Rules belong to the nodes themselves.
+The rules belong to the nodes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ __all__ = ["first_element", "infer_spec", "known_spec", "nested_node"]
 
 
 def infer_spec(node: nodes.Node) -> Any:
-    """The spec of a node's elements.
+    """Return the spec of a node's elements.
 
     Raises:
-        InvalidArgumentError: a function decides, and there is no element to run it on.
+        InvalidArgumentError: a function decides, and the node has no element to run it
+            on.
         PipelineError: the function failed.
 
     >>> infer_spec(nodes.Batch(inputs=(nodes.Range(start=0, stop=3),), batch_size=2))
@@ -58,11 +59,11 @@ def _spec_by_running(node: nodes.Node) -> Any:
 
 
 def first_element(node: nodes.Node) -> Any:
-    """One element of a node, found without filling buffers or caches or starting
+    """Return the first element of a node, without filling buffers or caches or starting
     threads.
 
     Raises:
-        InvalidArgumentError: it has none.
+        InvalidArgumentError: the node has no element.
     """
     iterator = make_iterator(_without_buffers(node), Context())
     try:
@@ -71,15 +72,15 @@ def first_element(node: nodes.Node) -> Any:
     finally:
         iterator.close()
     raise InvalidArgumentError(
-        f"the element_spec of {node.label} is found by running one element, and there is none: "
-        "give it as "
-        "map(..., output_spec=) or from_generator(..., output_signature=)"
+        f"The element_spec of {node.label} is inferred by running an element, and the pipeline "
+        "yields none: pass the spec as map(..., output_spec=) or from_generator(..., "
+        "output_signature=)"
     )
 
 
 def _without_buffers(node: nodes.Node) -> nodes.Node:
     holding = (nodes.Cache, nodes.Prefetch, nodes.Shuffle, nodes.Snapshot, nodes.WithOptions)
-    # A hinted shard is one that only the service can run.
+    # Only the service can run a hinted shard.
     while isinstance(node, holding) or (isinstance(node, nodes.Shard) and node.is_hint):
         node = node.inputs[0]
     if not node.inputs:
@@ -88,16 +89,17 @@ def _without_buffers(node: nodes.Node) -> nodes.Node:
 
 
 def nested_node(result: Any, node: nodes.Node) -> nodes.Node:
-    """The node of the dataset that a function of flat_map or interleave returned.
+    """Return the node of the dataset that a function of flat_map or interleave
+    returned.
 
     Raises:
-        TypeError: it returned something else.
+        TypeError: the function returned something else.
     """
     inner = getattr(result, "node", None)
     if isinstance(inner, nodes.Node):
         return inner
     raise TypeError(
-        f"the function of {node.operation} must return a Dataset, it returned a "
-        f"{type(result).__name__}: wrap it, for "
-        "example with Dataset.from_tensor_slices(...), or use map()"
+        f"The function of {node.operation} must return a Dataset, it returned a "
+        f"{type(result).__name__}: wrap the result, for example with "
+        "Dataset.from_tensor_slices(...), or use map()"
     )

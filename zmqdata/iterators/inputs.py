@@ -1,10 +1,10 @@
-"""The inputs of operations: plain, or such that the same fails when a task is made
-again (``deciding``).
+"""Inputs of operations: plain, or marked so that a replay of the task fails where the
+first run failed (``deciding``).
 
-An operation that decides has a marked input: its state says which decisions lie behind
-it. Below ``ignore_errors`` all inputs are marked, as everything that fails there is
-decided where it fails: what operations in between make of a fault would be other
-elements if it did not come again.
+The input of an operation that decides is marked: its state names the first decision
+that a replay from it needs. Below ``ignore_errors`` every input is marked, because each
+failure there is decided where it occurs. An operation in between turns a fault into
+other elements, so a fault that did not recur would change what follows.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from zmqdata.nodes import Node
 
 
 def decider_for(node: Node, context: Context) -> Decider | None:
-    """Who decides for a node that may pass over elements; None where nobody makes them
-    again.
+    """Return the decider of a node that may leave out elements; None if the task is
+    never replayed.
     """
     return (
         None if context.deciding is None else Decider(node.label, context.place, context.deciding)
@@ -29,18 +29,18 @@ def decider_for(node: Node, context: Context) -> Decider | None:
 
 
 def fault_decider(node: Node, context: Context) -> Decider | None:
-    """Who decides for a node that raises what is left out further on; None where
-    nothing is, or nobody follows.
+    """Return the decider of a node whose failures a later node skips; None if no later
+    node skips, or the task is never replayed.
     """
     return decider_for(node, context) if context.forgives else None
 
 
 class MarkedInput(ElementIterator):
-    """An input whose state says besides which decisions lie behind it. Whatever holds
-    back what came, has such a state.
+    """Input whose state also names the decisions needed to replay from it. Every
+    operation that holds elements back has such a state.
 
     Attributes:
-        number: how many came so far. One that fails counts, too.
+        number: elements pulled so far, failed elements included.
     """
 
     def __init__(self, source: ElementIterator, deciding: Deciding) -> None:
@@ -58,8 +58,8 @@ class MarkedInput(ElementIterator):
         return element
 
     def state(self) -> Any:
-        # In this order: what is decided in between lies behind the state, or is needed
-        # for nothing.
+        # Take the mark first: a decision made in between then lies behind the state, or
+        # the state does not need it.
         return [self._deciding.mark(), self.number, self._input.state()]
 
     def restore(self, state: Any) -> None:
@@ -74,18 +74,18 @@ class MarkedInput(ElementIterator):
 
 
 SLOTS = 16
-"""Of the numbers under which it is decided on each element of a source."""
+"""Numbers reserved for the decisions on each element of a source."""
 FAR_AHEAD, ALONE, KEPT = SLOTS - 3, SLOTS - 2, SLOTS - 1
 
 
 class FollowedSource(ElementIterator):
-    """A source that fails where it failed before, and nowhere else: a fault of a disk
-    need not come again.
+    """Source that replays the failures of an earlier attempt: it fails where that
+    attempt failed, and nowhere else.
 
-    How element ``n`` failed is told by the number from ``SLOTS * n`` on: the first ones
-    stand for a part (a file) that ended with it, and how many parts ahead that was
-    begun; then come those that were too far ahead to be told, an element that failed
-    alone, and one that came.
+    A disk fault may not recur, so the numbers from ``SLOTS * n`` on record how element
+    ``n`` failed. The first numbers mean that a part (a file) ended with the failure,
+    and give the offset of that part. The last three mean: the offset was too large to
+    record, the element failed alone, the element was delivered.
     """
 
     def __init__(self, source: ElementIterator, decider: Decider) -> None:
@@ -132,9 +132,13 @@ class FollowedSource(ElementIterator):
             if how != ALONE or not self._source.in_part:
                 raise self._decider.loss(number, error) from error
         if how != ALONE:
-            raise self._decider.loss(number, PipelineError("it failed, and now comes"))
+            raise self._decider.loss(
+                number, PipelineError("it failed in an earlier attempt and succeeds now")
+            )
         self._number = number + 1
-        raise PipelineError(f"element {number} could not be read when this task was made before")
+        raise PipelineError(
+            f"Element {number} could not be read in an earlier attempt of this task"
+        )
 
     def state(self) -> Any:
         return [self._number, self._source.state()]
@@ -143,7 +147,8 @@ class FollowedSource(ElementIterator):
         self._number, inner = state
         try:
             self._source.restore(inner)
-        except PipelineError as error:  # of one that runs again up to its place
+        except PipelineError as error:
+            # Raised by a source that is run again up to its position.
             raise self._decider.loss(self._number, error) from error
 
     def current_split(self) -> tuple[int, int] | None:
@@ -154,8 +159,8 @@ class FollowedSource(ElementIterator):
 
 
 def dataset_iterator(node: Node, context: Context) -> ElementIterator:
-    """An iterator over a node from which somebody reads: an input, or a dataset that a
-    function made of an element.
+    """Return an iterator over a node that another iterator reads: an input, or a
+    dataset that a function made of an element.
     """
     iterator = make_iterator(node, context)
     if not context.forgives:
@@ -167,15 +172,15 @@ def dataset_iterator(node: Node, context: Context) -> ElementIterator:
 
 
 def input_iterator(node: Node, context: Context, index: int = 0) -> ElementIterator:
-    """An iterator over one input of a node."""
+    """Return an iterator over an input of a node."""
     return dataset_iterator(node.inputs[index], context.into(node, index))
 
 
 def marked_input(node: Node, context: Context) -> ElementIterator:
-    """The input of an operation that decides, or of whose elements datasets are made in
-    which others do.
+    """Return the input of an operation that decides, or whose elements become datasets
+    with operations that decide.
 
-    It is marked where somebody may make its elements again.
+    The input is marked if the task may be replayed.
     """
     source, deciding = input_iterator(node, context), context.deciding
     return (
@@ -186,21 +191,21 @@ def marked_input(node: Node, context: Context) -> ElementIterator:
 
 
 def forgiving_input(node: Node, context: Context) -> ElementIterator:
-    """The input of an operation that leaves out what fails in front of it."""
+    """Return the input of an operation that leaves out elements that fail before it."""
     return marked_input(node, replace(context, forgiving=True))
 
 
 def followed(
     node: Node, context: Context, source: ElementIterator, function: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """A function that is called with what has just come from an input: it fails for
-    what it failed for before.
+    """Return a function that fails for exactly the elements that it failed for in an
+    earlier attempt.
 
     Args:
-        node: whose function it is.
-        context: that of the node.
-        source: its input.
-        function: called once for each element at most.
+        node: the node that the function belongs to.
+        context: context of the node.
+        source: input of the node; the function is called with its latest element.
+        function: the function to wrap; called at most once for each element.
     """
     decider = fault_decider(node, context)
     if decider is None:

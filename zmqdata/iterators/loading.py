@@ -1,5 +1,5 @@
-"""Iterators over what ``save`` and ``distributed_save`` wrote: all of it, the chunks of
-a task, or as it grows.
+"""Iterators over the output of ``save`` and ``distributed_save``: all of it, the chunks
+of a task, or a save in progress.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _manifest_of(node: nodes.Load) -> Manifest:
 
 
 def opened(node: nodes.Load) -> ChunkReader:
-    """A reader of what was saved, at its beginning.
+    """Return a reader of a save, at its beginning.
 
     Raises:
         FailedPreconditionError: something else was saved there since.
@@ -56,7 +56,7 @@ def opened(node: nodes.Load) -> ChunkReader:
 
 @make_iterator.register(nodes.Load)
 def make_load_iterator(node: nodes.Load, context: Context) -> ElementIterator:
-    """An iterator over all chunks, or over those that a task is given."""
+    """Return an iterator over all chunks, or over the chunks assigned to a task."""
     return (
         LoadIterator(node, context)
         if context.providers is None
@@ -65,7 +65,7 @@ def make_load_iterator(node: nodes.Load, context: Context) -> ElementIterator:
 
 
 class LoadIterator(ElementIterator):
-    """Reads what was saved. Its state is a place in a file."""
+    """Reads a save. Its state is a position in a file."""
 
     def __init__(self, node: nodes.Load, context: Context) -> None:
         self._node = node
@@ -91,7 +91,7 @@ class LoadIterator(ElementIterator):
 
 
 class LoadPartIterator(IndexedIterator):
-    """Reads the chunks that its provider hands out; splits are numbers of chunks."""
+    """Reads the chunks that its provider assigns; splits are chunk numbers."""
 
     _is_within = True
 
@@ -111,7 +111,9 @@ class LoadPartIterator(IndexedIterator):
                 self._next += self._stride
 
     def _open(self) -> ChunkReader:
-        """The next chunk. While it is open ``_next`` is its number."""
+        """Open the next chunk and return its reader. While it is open, ``_next`` is its
+        number.
+        """
         while self._next >= self._stop:
             self._advance()
         if self._manifest is None:
@@ -126,8 +128,8 @@ class LoadPartIterator(IndexedIterator):
         position, place = state
         super().restore(position)
         if place is not None:
-            # At the beginning of a range its number alone does not tell that it was
-            # entered.
+            # At the beginning of a range, the offset alone does not show that the range
+            # was entered.
             self._open().restore(place)
 
     def close(self) -> None:
@@ -138,11 +140,11 @@ class LoadPartIterator(IndexedIterator):
 
 @make_iterator.register(nodes.LoadGrowing)
 class LoadGrowingIterator(ElementIterator):
-    """Reads chunks of a distributed save as they come to count, and waits for more
-    until it has ended.
+    """Reads the chunks of a distributed save as they are committed, and waits for more
+    until the save ends.
 
-    Its state holds the names of the chunks that it has begun: the order is that in
-    which they were seen.
+    Its state holds the names of the chunks that it has begun: their order is that of
+    discovery.
     """
 
     def __init__(self, node: nodes.LoadGrowing, context: Context) -> None:
@@ -162,8 +164,9 @@ class LoadGrowingIterator(ElementIterator):
                 wait.pause("another chunk of the save")
 
     def _find_more(self) -> bool:
-        """Looks for chunks that were not read; False when there is nothing new."""
-        # In this order: what is there after the marker was is all there will ever be.
+        """Look for unread chunks; return False if nothing is new."""
+        # Read the marker before the chunks: the chunks listed after it are all that the
+        # save will have.
         self._ended = is_done(self._node.path)
         error = read_save_error(self._node.path)
         if error is not None:
@@ -186,8 +189,8 @@ class LoadGrowingIterator(ElementIterator):
         description = read_save(self._node.path)
         if description is None or description.run != self._node.run:
             raise FailedPreconditionError(
-                f"{self._node.label}: something else was saved there since load() was called. Call "
-                "it again"
+                f"{self._node.label}: something else was saved there since load() was called. "
+                "Call it again"
             )
 
     def _check_complete(self) -> None:
@@ -214,18 +217,18 @@ class LoadGrowingIterator(ElementIterator):
 
 
 def raised(error: SaveError) -> Exception:
-    """The error that keeps a save from being read, as whoever waits for its elements
-    gets it.
+    """Return the error that prevents a save from being read, in the form that its
+    readers raise.
     """
     return decode_failure(bytes.fromhex(error.failure)) if error.failure else error_of(error)
 
 
 class SaveWait:
-    """Waits longer each time, and says so after a while.
+    """Waits longer each time, and logs a warning after a while.
 
     Args:
-        path: of what is waited for.
-        sleep: how to wait.
+        path: path of the save.
+        sleep: function that waits.
     """
 
     def __init__(self, path: str, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -233,7 +236,7 @@ class SaveWait:
         self._pause, self._waited, self._said = FIRST_PAUSE, 0.0, SAY_SO_AFTER
 
     def pause(self, what: str) -> None:
-        """Waits once."""
+        """Wait once for ``what``."""
         if self._waited >= self._said:
             self._said *= 2
             log.warning(

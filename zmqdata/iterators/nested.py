@@ -1,8 +1,8 @@
-"""Iterators over datasets that a user's function makes of each element: flat_map and
+"""Iterators over datasets that a user's function makes from each element: flat_map and
 interleave.
 
-What the function made is not kept in states: the outer element is pulled again and the
-function called again.
+States do not hold the nested datasets: restoring pulls the outer element again and
+calls the function again.
 """
 
 from __future__ import annotations
@@ -20,29 +20,33 @@ from zmqdata.iterators.trail import Trail
 
 _MARK_EVERY = 16
 NOTHING = nodes.Range(start=0, stop=0)
-"""In place of a dataset whose element is left out."""
+"""Replaces a dataset whose element is left out."""
 
 
 @dataclass
 class Opened:
-    """The dataset made of outer element ``number``, being read."""
+    """Dataset made from an outer element, while it is read."""
 
     number: int
+    """Number of the outer element."""
     iterator: ElementIterator
+    """Iterator over the dataset."""
     node: nodes.Node
+    """Node of the dataset."""
 
 
 def open_nested(
     node: nodes.FlatMap, context: Context, number: int, element: Any, decider: Decider | None = None
 ) -> Opened:
-    """Call the user's function and begin to read what it returned.
+    """Call the user's function and begin to read the dataset that it returned.
 
     Args:
         node: the operation.
-        context: its own.
-        number: of the element.
-        element: what the function is called with.
-        decider: decides whether the function fails; None: it does or does not.
+        context: context of the operation.
+        number: number of the element.
+        element: argument of the function.
+        decider: follows earlier decisions on failures of the function; None: the task
+            is never replayed, or ``following`` decides.
 
     Raises:
         PipelineError: the function failed or returned no dataset.
@@ -64,7 +68,7 @@ def open_nested(
 
 @make_iterator.register(nodes.FlatMap)
 class FlatMapIterator(ElementIterator):
-    """Reads one nested dataset after the other."""
+    """Reads the nested datasets in order."""
 
     def __init__(self, node: nodes.FlatMap, context: Context) -> None:
         self._node, self._context = node, context
@@ -115,8 +119,8 @@ class FlatMapIterator(ElementIterator):
 
 @make_iterator.register(nodes.Interleave)
 class InterleaveIterator(ElementIterator):
-    """Reads several nested datasets in turn. A place whose dataset ended gets a new one
-    when its turn comes again.
+    """Reads several nested datasets in turn. A slot whose dataset ended gets a new
+    dataset when its turn comes again.
     """
 
     def __init__(self, node: nodes.Interleave, context: Context) -> None:
@@ -125,13 +129,13 @@ class InterleaveIterator(ElementIterator):
         self._trail = Trail(self._make_source(), max(_MARK_EVERY, node.cycle_length), self._oldest)
         self._places: list[Opened | None] = [None] * node.cycle_length
         self._turn = 0
-        self._taken = 0  # elements, from the place whose turn it is
+        self._taken = 0  # elements taken from the slot whose turn it is
         self._input_ended = False
 
     _any_order = False
 
     def _choose_turn(self) -> None:
-        """Give the turn to any place, where the order may be any."""
+        """Give the turn to any slot, if the order is free."""
 
     def _make_source(self) -> ElementIterator:
         return marked_input(self._node, self._context)
@@ -171,8 +175,8 @@ class InterleaveIterator(ElementIterator):
             return element
 
     def _fill(self) -> None:
-        """Open a dataset in the place whose turn it is; without any left, go to the
-        next place that has one.
+        """Open a dataset in the slot whose turn it is; if the input has ended, go to
+        the next slot that has a dataset.
         """
         if self._input_ended:
             if not any(self._places):

@@ -1,4 +1,4 @@
-"""The iterators of padded_batch and bucket_by_sequence_length, and the padding of
+"""Iterators of padded_batch and bucket_by_sequence_length, and the padding of
 leaves.
 """
 
@@ -24,13 +24,13 @@ from zmqdata.nodes import Padding, known_spec, padding_plan
 
 @make_iterator.register(nodes.PaddedBatch)
 class PaddedBatchIterator(BatchIterator):
-    """Stacks consecutive elements, padded. A batch that fails is given up, and the next
-    one begins after it.
+    """Stacks consecutive elements, padded. A batch that fails is dropped, and the next
+    batch begins after it.
     """
 
     def __init__(self, node: nodes.PaddedBatch, context: Context) -> None:
         super().__init__(node, context)
-        self._stackable = None  # rows of one shape, which may have to grow
+        self._stackable = None  # stacked rows have one shape, which may have to grow
         self._shapes, self._values = node.padded_shapes, node.padding_values
 
     def _join(self, elements: list[Any]) -> Any:
@@ -44,13 +44,13 @@ def pad_stack(
 
     Args:
         elements: at least one, of equal nesting, dtypes and numbers of axes.
-        padded_shapes: for each leaf a shape to pad to, None for axes as long as the
-            longest; None: all axes so.
-        padding_values: for each leaf what to pad with, or one for all; None: 0, or the
-            empty text.
+        padded_shapes: for each leaf a shape to pad to, with None for an axis as long as
+            the longest; None: every axis is as long as the longest.
+        padding_values: for each leaf the value to pad with, or a single value for all;
+            None: 0, or the empty text.
 
     Raises:
-        InvalidArgumentError: they do not fit together, or not into the shapes.
+        InvalidArgumentError: the elements do not fit together, or exceed the shapes.
 
     >>> pad_stack([np.array([1, 2]), np.array([3])], padding_values=-1)
     array([[ 1,  2],
@@ -62,7 +62,7 @@ def pad_stack(
 
 
 def pad_leaves(elements: Sequence[Any], place: str, padding: Padding | None) -> Any:
-    """One array of the values of one leaf, padded.
+    """Stack the values of a leaf into a padded array.
 
     Raises:
         InvalidArgumentError: a value has another number of axes, another dtype, or is
@@ -79,7 +79,7 @@ def pad_leaves(elements: Sequence[Any], place: str, padding: Padding | None) -> 
             place,
             "a RaggedTensor",
             "an array",
-            "batch() stacks ragged tensors, to_tensor() pads them",
+            "Use batch(), which stacks ragged tensors, or to_tensor(), which pads them",
         )
     if wanted is not None and len(wanted) != getattr(first, "ndim", 0):
         _refuse_rank(first, place, wanted)
@@ -95,10 +95,8 @@ def pad_leaves(elements: Sequence[Any], place: str, padding: Padding | None) -> 
 def _refuse_rank(first: Any, place: str, wanted: Shape) -> NoReturn:
     raise InvalidArgumentError(
         "All elements in a batch must have the same rank as the padded shape: element 0 of the "
-        "batch"
-        f"{f' at {place}' if place else ''} has shape {getattr(first, 'shape', ())}, its padded "
-        f"shape is {wanted}. "
-        "Give one length, or None, for each axis in padded_shapes"
+        f"batch{f' at {place}' if place else ''} has shape {getattr(first, 'shape', ())}, its "
+        f"padded shape is {wanted}. Give a length, or None, for each axis in padded_shapes"
     )
 
 
@@ -113,10 +111,9 @@ def _shape_for_all(arrays: Sequence[Any], place: str, wanted: Shape | None) -> t
         if any(have > want for have, want in zip(array.shape, shape, strict=True)):
             raise InvalidArgumentError(
                 f"Attempted to pad to a smaller size than the input element: element {index} of "
-                "the batch"
-                f"{f' at {place}' if place else ''} has shape {array.shape}, its padded shape is "
-                f"{wanted}. Cut it in a "
-                "map(), filter() it out, or give a larger length, or None, in padded_shapes"
+                f"the batch{f' at {place}' if place else ''} has shape {array.shape}, its padded "
+                f"shape is {wanted}. Cut the element in a map(), filter() it out, or give a "
+                "larger length, or None, in padded_shapes"
             )
     return shape
 
@@ -124,7 +121,8 @@ def _shape_for_all(arrays: Sequence[Any], place: str, wanted: Shape | None) -> t
 def _padded(arrays: Sequence[Any], shape: tuple[int, ...], value: Any, place: str) -> Any:
     dtype = arrays[0].dtype
     filler = None if value is None else filler_of(value, dtype, place)
-    if dtype.kind in "US":  # wide enough for all of them
+    if dtype.kind in "US":
+        # The dtype must be wide enough for all texts.
         dtype = np.result_type(
             *[array.dtype for array in arrays], *([] if filler is None else [filler.dtype])
         )
@@ -141,10 +139,10 @@ def _padded(arrays: Sequence[Any], shape: tuple[int, ...], value: Any, place: st
 
 
 def filler_of(value: Any, dtype: Any, place: str = "") -> Any:
-    """The padding value in the dtype of the leaf, if it can be had without changing it.
+    """Convert the padding value to the dtype of the leaf, if that does not change it.
 
     Raises:
-        InvalidArgumentError: it cannot, or is no single value.
+        InvalidArgumentError: the value would change, or is not a single value.
 
     >>> filler_of(-1, np.dtype("int8")).dtype
     dtype('int8')
@@ -152,28 +150,28 @@ def filler_of(value: Any, dtype: Any, place: str = "") -> Any:
     given = np.asarray(value)
     if given.shape == () and (given.dtype.kind == dtype.kind if dtype.kind in "US" else True):
         try:
-            with np.errstate(invalid="ignore"):  # what a cast loses is seen below
+            with np.errstate(invalid="ignore"):
+                # A lossy cast is detected by the comparison below.
                 filler = given if dtype.kind in "US" else given.astype(dtype)
             if dtype.kind in "USO" or filler == given or (filler != filler and given != given):
                 return filler
         except (TypeError, ValueError, OverflowError):
             pass
     raise InvalidArgumentError(
-        f"padding value {value!r} is none of dtype {dtype_name(dtype)}"
-        f"{f', which the leaf at {place} has' if place else ''}: padding_values take one value for "
-        "each leaf, or one "
-        "that fits all"
+        f"padding value {value!r} cannot be represented in dtype "
+        f"{dtype_name(dtype)}{f', which the leaf at {place} has' if place else ''}: give "
+        "padding_values a value for each leaf, or a value that fits all leaves"
     )
 
 
 @make_iterator.register(nodes.BucketBySequenceLength)
 class BucketIterator(ElementIterator):
-    """Collects elements by their length. At the end, batches that are not full come in
-    the order of the buckets.
+    """Collects elements by their length. At the end, incomplete batches come in the
+    order of the buckets.
 
     The state holds the numbers of the elements in the buckets, not the elements.
-    Restoring pulls them again, from the oldest one on: an element of a rare length
-    makes that long.
+    Restoring pulls them again from the oldest on, which takes long if an element of a
+    rare length waits.
     """
 
     def __init__(self, node: nodes.BucketBySequenceLength, context: Context) -> None:
@@ -224,9 +222,8 @@ class BucketIterator(ElementIterator):
             if bucket == len(self._boundaries) and self._node.pad_to_bucket_boundary:
                 raise InvalidArgumentError(
                     "When pad_to_bucket_boundary=True, elements must have length < "
-                    "max(bucket_boundaries), which is "
-                    f"{self._node.boundaries[-1]}; got one of length {length}. Add a boundary, or "
-                    "filter() it out"
+                    f"max(bucket_boundaries), which is {self._node.boundaries[-1]}; got an "
+                    f"element of length {length}. Add a boundary, or filter() it out"
                 )
             return bucket
         except Exception as error:
@@ -247,7 +244,7 @@ class BucketIterator(ElementIterator):
             raise failure(node, error) from error
 
     def _shapes_within(self, element: Any, length: int) -> Any:
-        """The shapes to pad to, with the length of the bucket for the axes that
+        """Return the shapes to pad to, with the length of the bucket for the axes that
         vary.
         """
 
@@ -256,7 +253,8 @@ class BucketIterator(ElementIterator):
                 shape: Any = padding.shape
             elif spec is not None and spec.shape is not None:
                 shape = spec.shape
-            else:  # nothing is known of the axes, and it is the first that sequences are long in
+            else:
+                # The spec is unknown; sequences vary along the first axis.
                 return (length, *(None,) * (leaf.ndim - 1)) if getattr(leaf, "ndim", 0) else ()
             return tuple(length if axis is None else axis for axis in shape)
 
@@ -293,10 +291,10 @@ class BucketIterator(ElementIterator):
 
 
 def as_length(value: Any) -> int:
-    """What an element_length_func returned, as an int.
+    """Return the result of an element_length_func as an int.
 
     Raises:
-        TypeError: it is no single integer.
+        TypeError: the result is not a single integer.
 
     >>> as_length(np.array(3))
     3
@@ -310,5 +308,5 @@ def as_length(value: Any) -> int:
         else repr(value)
     )
     raise TypeError(
-        f"element_length_func returns one integer, this one returned {came}: use len() or .shape[0]"
+        f"element_length_func must return one integer, it returned {came}: use len() or .shape[0]"
     )

@@ -1,5 +1,5 @@
-"""Iterators that call a user's function on several threads: map. What it shares with
-interleave is here, too.
+"""Iterators that call a user's function on several threads: map, and the base that
+interleave shares.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from zmqdata.iterators.guarding import Budget, Outcome, guarded_source, skips
 from zmqdata.iterators.tuning import RAM_BUDGET, Tuner, byte_size
 from zmqdata.iterators.watching import LeftOut
 
-_LOOK_EVERY = 16  # elements after which the size of one is looked at
+_LOOK_EVERY = 16  # elements after which the size of an element is measured again
 
 
 class ParallelIterator(ElementIterator):
-    """Takes what a crew of threads made of a source. The threads start with the first
-    element asked for.
+    """Returns the results of a crew of threads. The threads start with the first
+    request.
 
-    Its state is a state of the input from before the oldest element not handed out, and
-    the numbers of those that have been since. Restoring pulls at most some 32 elements
-    for nothing, and calls again for what was under way. Nothing waits when the state is
-    taken.
+    Its state is a state of the input from before the oldest element not yet returned,
+    and the numbers of the elements returned since. Restoring pulls at most about 32
+    elements that it drops, and repeats the calls that were in flight. Taking the state
+    never waits.
     """
 
     def __init__(
@@ -52,10 +52,11 @@ class ParallelIterator(ElementIterator):
             self._calls = within_pool(self._calls, context)
         self._most_bytes = tuning.ram_budget or RAM_BUDGET
         self._budget = Budget(node, context)
+        # Number of the first element to pull, and the input's state before it.
         self._begin: list[Any] = [
             0,
             None,
-        ]  # the number of the first element to pull, and the state before it
+        ]
         self._low = 0
         self._done: list[int] = []
         self._crew: Crew | None = None
@@ -106,7 +107,8 @@ class ParallelIterator(ElementIterator):
             self._source, self._call, self._ordered, self._begin[0], self._low, self._done
         )
         weakref.finalize(self, self._crew.stop)
-        if self._ended:  # close() came in between, and may not have seen the crew
+        if self._ended:
+            # close() ran meanwhile, and may not have seen the crew.
             self._crew.stop()
         if self._calls == AUTOTUNE:
             self._tuner = Tuner(self._cores)
@@ -134,7 +136,9 @@ class ParallelIterator(ElementIterator):
     def restore(self, state: Any) -> None:
         number, inner, self._low, self._done, self._budget.spent, self._ended = state
         if not 0 <= number <= self._low:
-            raise ValueError(f"element {self._low} is not behind element {number}")
+            raise ValueError(
+                f"The state is invalid: element {self._low} is not behind element {number}"
+            )
         self._source.restore(inner)
         self._begin = [number, inner]
 
@@ -149,7 +153,7 @@ class ParallelIterator(ElementIterator):
 
 @make_iterator.register(nodes.ParallelMap)
 class ParallelMapIterator(ParallelIterator):
-    """A map whose function is called on several threads. State and restoring as for
+    """Map whose function is called on several threads. State and restoring are as for
     ``ParallelIterator``.
     """
 
@@ -159,17 +163,18 @@ class ParallelMapIterator(ParallelIterator):
 
 
 def cores_for(context: Context) -> int:
-    """How many threads an AUTOTUNE may have: the options' cpu_budget, or as many as
-    there are cores.
+    """Return the number of threads that AUTOTUNE may use: the options' cpu_budget, or
+    the number of cores.
     """
     return within_pool(context.options.autotune.cpu_budget or os.cpu_count() or 1, context)
 
 
 def within_pool(calls: int, context: Context) -> int:
-    """As many calls at a time as an operation was told to make and the options'
-    private_threadpool_size allows.
+    """Return the number of concurrent calls, limited by the options'
+    private_threadpool_size.
 
-    >>> within_pool(8, Context(options=nodes.Options([("threading.private_threadpool_size", 3)])))
+    >>> options = nodes.Options([("threading.private_threadpool_size", 3)])
+    >>> within_pool(8, Context(options=options))
     3
     """
     size = context.options.threading.private_threadpool_size
@@ -177,6 +182,8 @@ def within_pool(calls: int, context: Context) -> int:
 
 
 def keeps_order(node: nodes.ParallelMap | nodes.ParallelInterleave, context: Context) -> bool:
-    """What the operation was told, or the options of the pipeline, or True."""
+    """Return True if an operation keeps the order: as its own argument says, else the
+    options of the pipeline, else True.
+    """
     told = context.options.deterministic if node.deterministic is None else node.deterministic
     return told is not False

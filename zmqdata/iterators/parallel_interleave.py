@@ -1,4 +1,4 @@
-"""The iterator of an interleave whose datasets are opened and read ahead on threads."""
+"""Iterator of an interleave whose datasets are opened and read ahead on threads."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from zmqdata.iterators.nested import InterleaveIterator, Opened, open_nested
 from zmqdata.iterators.parallel import ParallelIterator, cores_for, keeps_order, within_pool
 from zmqdata.iterators.prefetch import PrefetchIterator
 
-_AHEAD = 8  # elements of a dataset that may be read before they are asked for, or a block
-_LOOK_AGAIN = 0.001  # seconds after which a consumer that takes from anywhere looks for elements
+# Elements of a dataset, or a block if that is more, that may be read before they are
+# requested.
+_AHEAD = 8
+_LOOK_AGAIN = 0.001  # seconds between two checks for elements, if the order is free
 
 
 class _Gated(ElementIterator):
-    """Lets only so many iterators be asked at a time."""
+    """Limits how many iterators pull at the same time."""
 
     def __init__(self, source: ElementIterator, gate: threading.Semaphore) -> None:
         self._source, self._gate = source, gate
@@ -38,7 +40,7 @@ class _Gated(ElementIterator):
         self._source.restore(state)
 
     def disown(self) -> None:
-        """After a fork, in the child, where whoever was asked will not answer."""
+        """Replace the semaphore in the child of a fork, where its holders are gone."""
         self._gate = threading.Semaphore()
 
     def close(self) -> None:
@@ -46,7 +48,7 @@ class _Gated(ElementIterator):
 
 
 class _Opening(ParallelIterator):
-    """Datasets being read, made of the input's elements, in order and ahead."""
+    """Nested datasets, opened ahead, in the order of the input."""
 
     def close(self) -> None:
         super().close()
@@ -56,13 +58,13 @@ class _Opening(ParallelIterator):
                     opened.iterator.close()
 
     def start(self) -> None:
-        """Let the threads begin before a dataset is asked for."""
+        """Start the threads before a dataset is requested."""
         if self._crew is None and not self._ended:
             self._start()
 
     @property
     def is_ready(self) -> bool:
-        """Whether a dataset is opened already."""
+        """True if a dataset is open already."""
         return self._crew is not None and self._crew.is_ready
 
 
@@ -72,11 +74,11 @@ def _opener(
     gate: threading.Semaphore,
     restoring: threading.Event,
 ) -> Callable[..., Outcome]:
-    """Opens a dataset and begins to read it. Knows nothing of the iterator, which may
-    be forgotten.
+    """Return a function that opens a dataset and begins to read it. It holds no
+    reference to the iterator, which may be abandoned.
 
-    It is not read while ``restoring`` is set: it may be one that is opened anew at its
-    place, and what is decided in it is decided once.
+    While ``restoring`` is set the dataset is not read: it may be reopened at its
+    position, and each decision in it must be made once.
     """
 
     def open_ahead(number: int, element: Any) -> Outcome:
@@ -100,12 +102,12 @@ def _ahead(
 
 @make_iterator.register(nodes.ParallelInterleave)
 class ParallelInterleaveIterator(InterleaveIterator):
-    """Reads several nested datasets in turn, each of which runs ahead on a thread of
-    its own.
+    """Reads several nested datasets in turn; each runs ahead on its own thread.
 
-    The order is that of ``InterleaveIterator``; if it may be any, whichever dataset has
-    an element is taken. Its state is as there, plus what each dataset has handed out
-    since a state of its own; datasets opened ahead are not in it.
+    The order is that of ``InterleaveIterator``; if the order is free, any dataset with
+    a ready element is taken. Its state is that of ``InterleaveIterator``, and for each
+    dataset the number of elements returned since its own state was noted. Datasets
+    opened ahead are not in the state.
     """
 
     _node: nodes.ParallelInterleave
@@ -150,8 +152,8 @@ class ParallelInterleaveIterator(InterleaveIterator):
         return Opened(number, again, element.node)
 
     def _choose_turn(self) -> None:
-        """Give the turn to a place that has an element, or that can be filled; wait
-        until there is one.
+        """Wait for a slot that has an element or can be filled, and give it the
+        turn.
         """
         self._opening.start()
         pause = threading.Event()
@@ -174,7 +176,8 @@ class ParallelInterleaveIterator(InterleaveIterator):
             pause.wait(_LOOK_AGAIN)
 
     def close(self) -> None:
-        for place in self._places:  # all at once, before waiting for one after the other
+        for place in self._places:
+            # Stop all threads first, then wait for each.
             if place is not None:
                 place.iterator.stop()  # type: ignore[attr-defined]  # made by _open
         super().close()

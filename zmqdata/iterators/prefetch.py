@@ -1,4 +1,4 @@
-"""The iterator of prefetch, and the thread behind it."""
+"""Iterator of prefetch, and the thread that fills its buffer."""
 
 from __future__ import annotations
 
@@ -18,54 +18,57 @@ from zmqdata.iterators.tuning import RAM_BUDGET, BufferSize, TunedSize
 from zmqdata.threads import Background
 
 UNTUNED_SIZE = 8
-"""What AUTOTUNE is where the options turn tuning off."""
+"""Buffer size for AUTOTUNE if the options disable tuning."""
 
 _MARK_EVERY = 32
-_LOOK_AFTER = 1.0  # seconds after which a waiting consumer looks whether the thread still lives
-_WORTH = 5e-6  # seconds that a pull must take on average for the thread to be woken: changing threads costs as much
-_PULLS = 256  # over which the average is taken
-_JOIN_WITHIN = 2.0  # seconds that close() waits for a user's function that is running in the thread
+_LOOK_AFTER = 1.0  # seconds after which a waiting consumer checks that the thread is alive
+# Least average duration of a pull, in seconds, for which the thread is woken: a thread
+# switch costs as much.
+_WORTH = 5e-6
+_PULLS = 256  # pulls over which the average is taken
+_JOIN_WITHIN = 2.0  # seconds that close() waits for a user function in progress
 
 
 Entry = tuple[Any, "BaseException | None", Any]
-"""An element, or the exception in its place; and the input's state from before it, for
-every 32nd one, else None.
+"""An element, or the exception in its place; and for every 32nd entry the input's state
+before it, else None.
 """
 
 
 class _Pump:
-    """A thread that pulls from an iterator into a bounded buffer. It knows nothing of
-    the iterator that empties it.
+    """Thread that pulls from an iterator into a bounded buffer. It holds no reference
+    to the iterator that empties it.
 
-    Where pulls are so quick that changing threads costs more, it is left to rest, and
-    the consumer pulls for itself.
+    If pulls are so fast that a thread switch costs more, the thread rests and the
+    consumer pulls itself.
 
     Attributes:
-        mark: the input's state from before an element that was handed out, or will be
+        mark: the input's state before an element that was returned, or will be returned
             next.
-        since: how many elements were handed out since.
+        since: number of elements returned since ``mark``.
     """
 
     def __init__(self, source: ElementIterator, size: BufferSize) -> None:
         self._source = source
-        self._next = source.__next__  # called as it is, which is quicker than next(source)
+        self._next = source.__next__  # bound once, which is faster than next(source)
         self._size = size
         self._buffer: deque[Entry] = deque()
         self._changed = threading.Condition()
-        self._turn = threading.Lock()  # whoever has it pulls
-        # A state of the input is due before the element of that number.
+        self._turn = threading.Lock()  # held by the thread that pulls
+        # A state of the input is due before the element with number ``_due``.
         self._pulled = self._due = 0
+        # Time of the last such state, and number of the element behind it.
         self._noted = (
             perf_counter(),
             0,
-        )  # when the last such state was noted, and before which element
-        self._timing = True  # each pull
-        self._weighed, self._seconds = 0, 0.0  # pulls, and what they took
-        self._worth = True  # that the thread works
-        self._asked = False  # that it fills the buffer even so
-        self._over = False  # nothing is left to be pulled
-        self._resting = False  # the thread, until there is room and work for it
-        self._empty = False  # the consumer waits for an element
+        )
+        self._timing = True  # True while each pull is timed
+        self._weighed, self._seconds = 0, 0.0  # timed pulls, and their total time
+        self._worth = True  # True while the thread pays off
+        self._asked = False  # True to fill the buffer even so
+        self._over = False  # True once the input has ended
+        self._resting = False  # True while the thread waits for room and work
+        self._empty = False  # True while the consumer waits for an element
         self._stopped = False
         self._started = False
         self._starting = threading.Lock()
@@ -75,7 +78,7 @@ class _Pump:
         lost_in_forks(self)
 
     def start(self) -> None:
-        """Let the thread begin, unless it was told to stop before."""
+        """Start the thread, unless it was stopped before."""
         with self._starting:
             if not self._stopped:
                 self._thread.start()
@@ -84,8 +87,8 @@ class _Pump:
         self._source.close()
 
     def get(self) -> Any:
-        """The next element; waits for it, and raises what failed in its place, or
-        StopIteration.
+        """Wait for the next element and return it; raise its failure, or StopIteration
+        at the end.
         """
         buffer = self._buffer
         while not buffer:
@@ -125,7 +128,9 @@ class _Pump:
 
     @property
     def is_ready(self) -> bool:
-        """Whether ``get`` would not wait. If it would, the thread is set to work."""
+        """True if ``get`` would not wait. If it would wait, the thread is set to
+        work.
+        """
         if not self._buffer and self._resting:
             self._asked = True
             self._wake()
@@ -133,9 +138,8 @@ class _Pump:
 
     def _await_entry(self) -> None:
         arrived = False
-        if self._changed.acquire(
-            timeout=_LOOK_AFTER
-        ):  # a thread may have had it that was lost in a fork
+        if self._changed.acquire(timeout=_LOOK_AFTER):
+            # A thread that a fork lost may hold the lock, hence the timeout.
             try:
                 self._empty = True
                 arrived = self._changed.wait_for(
@@ -146,15 +150,14 @@ class _Pump:
                 self._changed.release()
         if not self._buffer and (self._stopped or not (arrived or self._thread.is_alive())):
             raise FailedPreconditionError(
-                "the thread of this prefetch is gone: the iterator was closed, or the program "
-                "forked after it was "
-                "made. Make a new iterator, after the fork"
+                "The thread of this prefetch is gone: the iterator was closed, or the program "
+                "forked after it was made. Make a new iterator after the fork"
             )
 
-    # --- pulling, by whoever has the turn
+    # --- pulling, by the thread or the consumer, whichever holds ``_turn``
 
     def _pull_ahead(self) -> Entry:
-        """The next element as an entry of the buffer."""
+        """Pull the next element and return it as an entry of the buffer."""
         mark = None
         try:
             if self._pulled >= self._due:
@@ -164,7 +167,8 @@ class _Pump:
         except StopIteration as error:
             self._end()
             return None, error, mark
-        except BaseException as error:  # it belongs to whoever takes the element
+        except BaseException as error:
+            # The error belongs to the consumer that takes the element.
             return None, error, mark
 
     def _timed_pull(self) -> Any:
@@ -175,11 +179,11 @@ class _Pump:
             self._seconds += perf_counter() - begin
 
     def _note(self) -> Any:
-        """The input's state before the next element; it is looked at what pulling
-        takes, too.
+        """Return the input's state before the next element, and update the measured
+        cost of pulls.
 
-        As long as pulls and all that happens between them take no longer than pulls
-        may, they are not timed one by one.
+        Single pulls are not timed while the total time since the last note, work
+        between pulls included, stays below the threshold.
         """
         now, before = (perf_counter(), self._pulled), self._noted
         spent, pulls, self._noted = now[0] - before[0], now[1] - before[1], now
@@ -210,7 +214,7 @@ class _Pump:
             self._source.close()
 
     def _fill(self) -> bool:
-        """Pull one; whether to go on."""
+        """Pull an element; return False if nothing is left to pull."""
         with self._turn:
             if self._stopped or self._over:
                 return False
@@ -236,18 +240,18 @@ class _Pump:
         return (self._worth or self._asked) and len(self._buffer) < self._size.most
 
     def disown(self) -> None:
-        """After a fork, in the child, where the thread is not, and may have had these
-        locks.
+        """Replace the locks in the child of a fork, which lacks the thread that may
+        hold them.
         """
         self._changed, self._starting = threading.Condition(), threading.Lock()
 
     def stop(self) -> None:
-        """Let the thread end after the element that it is at."""
+        """Let the thread end after its current element."""
         self._stopped = True
         self._wake()
 
     def join(self) -> None:
-        """Wait for the thread, but not for ever: it ends by itself when the user's
+        """Wait for the thread, up to a limit: it ends by itself when the user's
         function returns.
         """
         with self._starting:
@@ -258,7 +262,7 @@ class _Pump:
 
 @make_iterator.register(nodes.Prefetch)
 def make_prefetch_iterator(node: nodes.Prefetch, context: Context) -> ElementIterator:
-    """An iterator with a thread, or with a buffer of no size the input itself."""
+    """Return an iterator with a thread; for a buffer size of 0, the input itself."""
     source = input_iterator(node, context)
     if node.buffer_size == 0:
         return source
@@ -271,11 +275,11 @@ def make_prefetch_iterator(node: nodes.Prefetch, context: Context) -> ElementIte
 
 
 class PrefetchIterator(ElementIterator):
-    """Takes from a buffer that a thread fills. The thread starts with the first element
-    asked for.
+    """Takes from a buffer that a thread fills. The thread starts with the first
+    request.
 
-    Its state is a state of the input from before the last element handed out, and how
-    many have been since.
+    Its state is a state of the input from before the last element returned, and the
+    number of elements returned since.
     """
 
     def __init__(self, source: ElementIterator, size: int | BufferSize) -> None:
@@ -296,13 +300,14 @@ class PrefetchIterator(ElementIterator):
     def _start(self) -> _Pump:
         self._pump = pump = _Pump(self._source, self._size)
         weakref.finalize(self, pump.stop)
-        if self._ended:  # close() came in between, and may not have seen the pump
+        if self._ended:
+            # close() ran meanwhile, and may not have seen the pump.
             pump.stop()
         pump.start()
         return pump
 
     def start(self) -> None:
-        """Let the thread begin before an element is asked for."""
+        """Start the thread before an element is requested."""
         if self._pump is None and not self._ended:
             self._start()
 
@@ -314,7 +319,7 @@ class PrefetchIterator(ElementIterator):
 
     @property
     def is_ready(self) -> bool:
-        """Whether ``next`` would not wait."""
+        """True if ``next`` would not wait."""
         return self._ended or (self._pump is not None and self._pump.is_ready)
 
     def state(self) -> Any:
@@ -330,14 +335,17 @@ class PrefetchIterator(ElementIterator):
                 break
 
     def _drop(self) -> bool:
-        """Leaves the next element out; False where there is none."""
+        """Pull and drop the next element; return False at the end."""
         try:
             next(self._source)
         except StopIteration:
             return False
-        except Exception as error:  # it was handed out already, before the state was taken
+        except Exception as error:
+            # The error was raised to the consumer before the state was taken.
             if isinstance(error, DataServiceError) and error.final:
-                raise  # such as why a job could not go on: nothing comes behind it
+                # For example, the reason why a job could not continue: nothing follows
+                # it.
+                raise
         return True
 
     def close(self) -> None:

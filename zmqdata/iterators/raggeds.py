@@ -1,4 +1,4 @@
-"""The iterator of ragged_batch."""
+"""Iterator of ragged_batch."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from zmqdata.nodes import known_spec, ragged_axes
 
 @make_iterator.register(nodes.RaggedBatch)
 class RaggedBatchIterator(BatchIterator):
-    """Stacks consecutive elements; the arrays whose shape may vary become ragged
-    tensors.
+    """Stacks consecutive elements; arrays whose shape may vary become ragged tensors.
 
-    Which ones follows from the spec of its input, where that is known without running
-    anything; else it is all arrays, with all of their axes.
+    The spec of the input determines which arrays vary, if it is known without running
+    anything. Otherwise all arrays become ragged, in all of their axes.
     """
 
     def __init__(self, node: nodes.RaggedBatch, context: Context) -> None:

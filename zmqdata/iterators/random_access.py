@@ -1,5 +1,5 @@
-"""One element by its number, where the operations of a pipeline allow it without
-running all before it.
+"""Random access: an element by its number, for pipelines whose operations can compute
+it without all elements before it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from zmqdata.matching import matching_files
 
 @singledispatch
 def element_at(node: nodes.Node, index: int) -> Any:
-    """Element ``index`` of a node.
+    """Return element ``index`` of a node.
 
-    A node is made accessible from anywhere with ``@element_at.register`` on a function
-    of ``(node, index)``, whose index is one that the node has, by its cardinality.
+    Any module can make a node accessible: apply ``@element_at.register`` to a function
+    of ``(node, index)``. The index is valid for the node's cardinality.
 
     Raises:
-        UnimplementedError: the operation cannot.
+        UnimplementedError: the operation does not support random access.
 
     >>> element_at(nodes.Range(start=5, stop=9), 2)
     np.int64(7)
@@ -43,13 +43,15 @@ def element_at(node: nodes.Node, index: int) -> Any:
 
 
 def _refusal(node: nodes.Node, index: int, reason: str = "") -> UnimplementedError:
-    text = f"Random access is not supported for dataset of type {type(node).__name__}: {node.label} does not know "
+    text = (
+        f"Random access is not supported for dataset of type {type(node).__name__}: {node.label} "
+        "cannot compute "
+    )
     if reason:
         return UnimplementedError(f"{text}element {index}{reason}")
     return UnimplementedError(
-        f"{text}element {index} without running all before it. Call at() before it in the "
-        "pipeline, or iterate, with "
-        f"skip({index})"
+        f"{text}element {index} without running all elements before it. Call at() earlier in the "
+        f"pipeline, or iterate with skip({index})"
     )
 
 
@@ -76,7 +78,7 @@ def _(node: nodes.TensorSlices, index: int) -> Any:
 @element_at.register
 def _(node: nodes.FromSource, index: int) -> Any:
     if node.shuffle and (node.seed is None or node.reshuffle_each_iteration):
-        raise _refusal(node, index, ", as each iteration has an order of its own: give it a seed and "
+        raise _refusal(node, index, ", as each iteration has its own order: give it a seed and "
                        "reshuffle_each_iteration=False")  # fmt: skip
     return _from_place(node, index)
 
@@ -87,13 +89,13 @@ def _(node: nodes.Random, index: int) -> Any:
         raise _refusal(
             node,
             index,
-            ", as each iteration draws anew: give it a seed and no rerandomize_each_iteration",
+            ", as each iteration draws anew: give it a seed, and rerandomize_each_iteration=False",
         )
     return _from_place(node, index)
 
 
 def _from_place(node: nodes.Node, index: int) -> Any:
-    """The next element of a source whose state is a place."""
+    """Return element ``index`` of a source whose state is an index."""
     iterator = make_iterator(node, Context())
     iterator.restore(index)
     return next(iterator)
@@ -105,7 +107,7 @@ def _(node: nodes.ListFiles, index: int) -> Any:
         raise _refusal(
             node,
             index,
-            ", as each repetition has an order of its own: list_files(..., shuffle=False)",
+            ", as each repetition has its own order: call list_files(..., shuffle=False)",
         )
     return matching_files(node.patterns)[index]
 
@@ -176,16 +178,17 @@ def _refuse_new_draws(node: nodes.RandomMap | GuardedRandomNode, index: int) -> 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Fetched(nodes.Elements):
-    """Some elements of another node, in its place."""
+    """Source of some elements of another node, in place of that node."""
 
     original: nodes.Node
+    """Node that the elements came from."""
 
     def spec(self, infer: nodes.Infer) -> Any:
         return infer(self.original)
 
 
 def _run_on(node: nodes.Unary, elements: list[Any], state: Any = None, number: int = 0) -> Any:
-    """What a node makes of elements of its input, from ``state`` on: result
+    """Run a node on elements of its input, from ``state`` on, and return result
     ``number``.
     """
     source = _Fetched(elements=tuple(elements), original=node.input, site=node.site)
@@ -196,7 +199,7 @@ def _run_on(node: nodes.Unary, elements: list[Any], state: Any = None, number: i
 
 
 def _rows_at(node: nodes.Batch, index: int) -> list[Any]:
-    """The elements that batch ``index`` is made of."""
+    """Return the elements of batch ``index``."""
     start, count = index * node.batch_size, node.input.cardinality
     stop = start + node.batch_size if count < 0 else min(start + node.batch_size, count)
     return [element_at(node.input, number) for number in range(start, stop)]
@@ -246,8 +249,8 @@ def _(node: nodes.AssertCardinality, index: int) -> Any:
     count = node.input.cardinality
     if 0 <= count <= index:
         raise FailedPreconditionError(
-            f"{node.label} promises element {index}, and its input has {count} elements: state the "
-            "right number"
+            f"{node.label} promises element {index}, and its input has {count} elements: state "
+            "the correct number"
         )
     return element_at(node.input, index)
 

@@ -1,4 +1,4 @@
-"""The iterators of random_map."""
+"""Iterators of random_map."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ GuardedRandomNode = nodes.GuardedRandomMap | nodes.ParallelRandomMap
 
 
 class _Stream:
-    """One generator, put to another place of one counter-based stream for each element.
+    """Generator that is repositioned in a counter-based stream for each element.
 
-    Making a generator for each would cost twenty times as much. Word 2 of the counter
-    is the number of the element; an element may draw 2**128 times.
+    Creating a generator for each element would cost twenty times as much. Word 2 of the
+    counter is the number of the element; an element may draw 2**128 times.
     """
 
     def __init__(self, seed: int) -> None:
         self._bits = np.random.Philox(key=seed)
         self._generator = np.random.Generator(self._bits)
-        # Lists, as numpy reads the state item by item, which takes three times as long
-        # from arrays.
+        # Lists, because numpy reads the state item by item, which takes three times as
+        # long from arrays.
         key = self._bits.state["state"]["key"].tolist()
         self._counter = [0, 0, 0, 0]
         self._place: Any = {
@@ -39,7 +39,7 @@ class _Stream:
         }
 
     def at(self, number: int) -> np.random.Generator:
-        """The generator for element ``number``; valid until the next call."""
+        """Return the generator for element ``number``; valid until the next call."""
         self._counter[2] = number
         self._bits.state = self._place
         return self._generator
@@ -48,7 +48,7 @@ class _Stream:
 @make_iterator.register(nodes.RandomMap)
 class RandomMapIterator(CountingIterator):
     """Calls a function with each element and a generator. Its state is the number of
-    the next element.
+    the next element, and the input's state.
     """
 
     def __init__(self, node: nodes.RandomMap, context: Context) -> None:
@@ -88,7 +88,7 @@ class RandomMapIterator(CountingIterator):
 
 @make_iterator.register(nodes.GuardedRandomMap)
 class GuardedRandomMapIterator(GuardedMapIterator):
-    """The same, with elements that may be left out or called for again. State as for
+    """Random map whose elements may be left out or retried. State as for
     ``GuardedMapIterator``.
     """
 
@@ -98,7 +98,9 @@ class GuardedRandomMapIterator(GuardedMapIterator):
 
 @make_iterator.register(nodes.ParallelRandomMap)
 class ParallelRandomMapIterator(ParallelIterator):
-    """The same on several threads. State and restoring as for ``ParallelIterator``."""
+    """Random map on several threads. State and restoring as for
+    ``ParallelIterator``.
+    """
 
     def __init__(self, node: nodes.ParallelRandomMap, context: Context) -> None:
         source, call, decider = guarded_source(
@@ -108,16 +110,15 @@ class ParallelRandomMapIterator(ParallelIterator):
 
 
 def drawing_call(node: GuardedRandomNode, seed: int) -> Callable[[int, Any], Any]:
-    """A function from the number of an element and the element to what the user's
-    function returns.
+    """Return a function from an element's number and the element to the result of the
+    user's function.
 
-    Called again for the same element, it draws the same. Any number of threads may call
-    it at the same time.
+    A second call for the same element draws the same numbers. Thread-safe.
     """
     function = node.function
-    idle: list[
-        _Stream
-    ] = []  # one for each call under way; taken and put back at once, which needs no lock
+    # A stream for each call in flight. Popping and appending are atomic, so no lock is
+    # needed.
+    idle: list[_Stream] = []
 
     def call_user(number: int, element: Any) -> Any:
         try:
@@ -134,8 +135,8 @@ def drawing_call(node: GuardedRandomNode, seed: int) -> Callable[[int, Any], Any
 
 
 def map_seed(node: nodes.RandomMap | GuardedRandomNode, context: Context) -> int:
-    """What the draws follow from beside the number: the user's seed or the context's,
-    and the repetition.
+    """Return the seed of the draws, which with the element's number determines them:
+    from the user's seed or the context's, and the repetition.
     """
     turn = (context.turn,) if node.rerandomize_each_iteration else ()
     if node.seed is not None:

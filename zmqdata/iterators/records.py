@@ -1,5 +1,5 @@
-"""Iterators over files of records that are no lines: TFRecord files, and records of
-fixed length.
+"""Iterators over files of binary records: TFRecord files, and records of fixed
+length.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zmqdata.iterators.base import Context, failure, make_iterator
 from zmqdata.iterators.files import FilesIterator
 from zmqdata.storage.records import read_record
 
-_FRAME = 16  # bytes that the format puts around a record
+_FRAME = 16  # bytes that the format adds to each record
 
 
 def _damaged(node: nodes.Files, filename: str, offset: int, reason: object) -> DataLossError:
@@ -23,8 +23,8 @@ def _damaged(node: nodes.Files, filename: str, offset: int, reason: object) -> D
 
 @make_iterator.register(nodes.TFRecords)
 class TFRecordsIterator(FilesIterator):
-    """Yields the bytes of records. A damaged one is one failure, and the rest of its
-    file is left out.
+    """Yields the bytes of records. A damaged record is a single failure, and the rest
+    of its file is skipped.
     """
 
     def __next__(self) -> bytes:
@@ -44,17 +44,18 @@ class TFRecordsIterator(FilesIterator):
 
 @make_iterator.register(nodes.FixedLengthRecords)
 class FixedLengthRecordsIterator(FilesIterator):
-    """Yields pieces of a file. Where the footer of a compressed file begins is known by
-    reading ahead.
+    """Yields records of a fixed length. It reads ahead to find the footer of a
+    compressed file.
     """
 
     def __init__(self, node: nodes.FixedLengthRecords, context: Context) -> None:
         super().__init__(node, context)
         self._size = node.record_bytes
         self._footer = node.footer_bytes
-        # Of a compressed file: what comes next and may be footer; begins at _offset.
+        # In a compressed file: bytes that were read ahead and may belong to the footer;
+        # they begin at ``_offset``.
         self._ahead = b""
-        self._end = 0  # of a plain file: where its footer begins
+        self._end = 0  # in a plain file: offset of its footer
 
     def __next__(self) -> bytes:
         while True:
@@ -99,9 +100,8 @@ class FixedLengthRecordsIterator(FilesIterator):
         self._end_part()
         raise DataLossError(
             f"{node.label}: Excess bytes of {name}: {between} bytes lie between header "
-            f"({node.header_bytes}) and "
-            f"footer ({node.footer_bytes}), which are no whole number of records of {self._size} "
-            "bytes"
+            f"({node.header_bytes}) and footer ({node.footer_bytes}), which is not a multiple of "
+            f"the record length of {self._size} bytes"
         )
 
     def _read_plain(self, file: BinaryIO) -> bytes | None:
@@ -119,8 +119,8 @@ class FixedLengthRecordsIterator(FilesIterator):
             return None
         if len(self._ahead) < wanted:
             raise DataLossError(
-                f"Excess bytes: {len(self._ahead)} are left for a record of {self._size} and a "
-                f"footer of {self._footer}"
+                f"Excess bytes: {len(self._ahead)} bytes remain for a record of {self._size} and "
+                f"a footer of {self._footer}"
             )
         record, self._ahead = self._ahead[: self._size], self._ahead[self._size :]
         return record

@@ -1,4 +1,4 @@
-"""The iterator of repeat, and what it does to split providers."""
+"""Iterator of repeat, and its effect on split providers."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from zmqdata.iterators.inputs import input_iterator
 from zmqdata.splits import Split, SplitProvider
 
 _ENDLESS = 1 << 16
-"""For how many repetitions each one around an endless repeat has room: further on two
-of them have one number.
+"""Repetitions reserved for each repetition of an outer, endless repeat: beyond it two
+repetitions share a number.
 """
 
 
 class ResetCounter:
-    """A split provider whose state also tells how often it was reset since it was last
-    asked for a split.
+    """Split provider whose state also counts the resets since the last request for a
+    split.
 
-    A provider's own state counts the entries of its ledger, in which a reset leaves no
+    A provider's own state counts the entries of its ledger, where a reset leaves no
     trace before the next split.
 
     Attributes:
-        origins: for the caches that began with this provider, by their path: the
-            identity of the context of their first run, and the state of their input
-            then. Later repetitions need it, and the providers have moved on by then.
+        origins: for each cache that began with this provider, by its path: the identity
+            of the context of its first run, and the state of its input then. Later
+            repetitions need both, and the providers have advanced by then.
     """
 
     def __init__(self, provider: SplitProvider) -> None:
@@ -68,9 +68,10 @@ def _refills(node: nodes.Node) -> bool:
 class RepeatIterator(ElementIterator):
     """Runs its input again and again, each time for another repetition.
 
-    With providers it asks them for the splits of the next repetition, and goes on when
-    it got none: others did. So it does over a job of the service, which others may have
-    read. Else an input that yielded nothing in a whole pass ends the matter.
+    With providers, it asks them for the splits of the next repetition. A repetition
+    without splits does not end it, because other tasks may have taken them. The same
+    holds over a job of the service, whose elements other clients may have read.
+    Otherwise a complete pass without elements ends the iteration.
     """
 
     def __init__(self, node: nodes.Repeat, context: Context) -> None:
@@ -105,7 +106,7 @@ class RepeatIterator(ElementIterator):
         self._input.close()
         self._done += 1
         if not self._found and not self._goes_on_empty:
-            self._done = self._node.count  # nothing will ever come
+            self._done = self._node.count  # the input will never yield an element
         if self._done == self._node.count:
             return
         self._found = False
@@ -116,7 +117,7 @@ class RepeatIterator(ElementIterator):
     def state(self) -> Any:
         if self._done == self._node.count:
             return [self._done, self._found, None, None]
-        # Inputs that have ended or not begun say nothing of their providers, which are
+        # An input that has ended or not begun does not report its providers, which are
         # in this repetition all the same.
         providers = [
             [one.state(), [[list(path), origin] for path, origin in one.origins.items()]]
@@ -129,7 +130,8 @@ class RepeatIterator(ElementIterator):
         if self._done != self._node.count:
             for provider, (_, origins) in zip(self._providers, states, strict=True):
                 provider.origins.update((tuple(path), origin) for path, origin in origins)
-            # Made before the providers move: a cache notes where its input begins.
+            # Created before the providers are restored: a cache notes where its input
+            # begins.
             self._input = self._make_input()
             for provider, (entries, _) in zip(self._providers, states, strict=True):
                 provider.restore(entries)

@@ -1,4 +1,4 @@
-"""Iterators that pass elements on or not, one by one: shard, take_while, unique,
+"""Iterators that pass on or drop single elements: shard, take_while, unique,
 ignore_errors, assert_cardinality.
 """
 
@@ -25,33 +25,31 @@ from zmqdata.iterators.inputs import decider_for, followed, forgiving_input, inp
 from zmqdata.iterators.transforms import UnaryIterator, as_bool
 
 _log = logging.getLogger("zmqdata")
-_CHUNK = 4096  # bytes of digests that are put together, so that states share them
+_CHUNK = 4096  # bytes of digests in a chunk; chunks are shared between states
 
 
 def unfilled_hint(node: nodes.Shard) -> FailedPreconditionError:
-    """What reading a shard comes to whose number and index nobody has filled in."""
+    """Return the error for reading a shard whose number and index are still hints."""
     return FailedPreconditionError(
         f"{node.label} is filled in by the service in ShardingPolicy.HINT processing mode only: "
-        "distribute the "
-        "dataset with that policy, or give shard() the number of shards and the index of this one"
+        "distribute the dataset with that policy, or give shard() the number of shards and the "
+        "index of this shard"
     )
 
 
 def too_few_files(node: nodes.Node, count: int, num_shards: int) -> InvalidArgumentError:
-    """What sharding by file comes to when there are fewer files than shards."""
+    """Return the error for sharding by file with fewer files than shards."""
     return InvalidArgumentError(
         f"{node.label} has {count} file{'s' * (count != 1)}, not enough for the required "
-        f"{num_shards} shards/workers. "
-        "Divide what is in them among more files, use fewer workers, or distribute the dataset "
-        "with "
-        "ShardingPolicy.DATA or DYNAMIC"
+        f"{num_shards} shards/workers. Divide the data among more files, use fewer workers, or "
+        "distribute the dataset with ShardingPolicy.DATA or DYNAMIC"
     )
 
 
 @make_iterator.register(nodes.Shard)
 class ShardIterator(UnaryIterator):
-    """Counts the positions of its input; one that fails has a position, too, so that
-    all shards count alike.
+    """Selects every n-th position of its input. A failed element also has a position,
+    so that all shards count alike.
     """
 
     def __init__(self, node: nodes.Shard, context: Context) -> None:
@@ -78,13 +76,13 @@ class ShardIterator(UnaryIterator):
 
 @make_iterator.register(nodes.StaticShard)
 class StaticShardIterator(ShardIterator):
-    """One worker's shard. Of names of files it pulls one for each shard before it hands
-    out its own, to count them.
+    """Selects the shard of a worker. To count file names, it pulls one for each shard
+    before it yields its own.
     """
 
     def __init__(self, node: nodes.StaticShard, context: Context) -> None:
-        # What lies under the shards is run by all workers alike, or they would not be
-        # parts of one whole.
+        # All workers run the operations below the shards with the same seed; otherwise
+        # the shards would not be parts of the same whole.
         same = (
             context if node.seed is None else replace(context, seed=node.seed, fixed_seed=node.seed)
         )
@@ -108,12 +106,15 @@ class StaticShardIterator(ShardIterator):
         return super().__next__()
 
     def _count(self) -> Any:
-        """The next of the first ``num_shards`` elements. One that fails counts, too."""
+        """Return the next of the first ``num_shards`` elements. A failed element also
+        counts.
+        """
         try:
             element = next(self._input)
         except StopIteration:
             self._ended = True
-            if self._counted:  # with no file at all nobody misses anything, as in tf.data
+            if self._counted:
+                # Without any file no shard is short of files, as in tf.data.
                 raise too_few_files(self._node.input, self._counted, self._num_shards) from None
             raise
         except Exception:
@@ -124,9 +125,8 @@ class StaticShardIterator(ShardIterator):
 
     def _count_others(self) -> None:
         while self._counted < self._num_shards:
-            with contextlib.suppress(
-                DataLossError, PipelineError
-            ):  # raised in the shard that it belongs to
+            with contextlib.suppress(DataLossError, PipelineError):
+                # The error is raised in the shard that the element belongs to.
                 self._count()
 
     def state(self) -> Any:
@@ -152,7 +152,7 @@ class EndingIterator(UnaryIterator):
 
 @make_iterator.register(nodes.TakeWhile)
 class TakeWhileIterator(EndingIterator):
-    """Ends for good with the first element for which the predicate is false."""
+    """Ends for good at the first element for which the predicate is false."""
 
     def __init__(self, node: nodes.TakeWhile, context: Context) -> None:
         super().__init__(node, context)
@@ -176,10 +176,10 @@ class TakeWhileIterator(EndingIterator):
 
 @make_iterator.register(nodes.Unique)
 class UniqueIterator(UnaryIterator):
-    """Remembers what came.
+    """Drops elements that came before.
 
-    Its state holds 16 bytes for each distinct element, the number itself or a digest:
-    nothing smaller would do.
+    Its state holds 16 bytes for each distinct element: the number itself, or a digest.
+    Fewer bytes would not distinguish all elements.
     """
 
     def __init__(self, node: nodes.Unique, context: Context) -> None:
@@ -219,10 +219,10 @@ class UniqueIterator(UnaryIterator):
 
 
 def identity(element: Any) -> bytes:
-    """16 bytes that are the same for equal elements.
+    """Return 16 bytes that are the same for equal elements.
 
     Raises:
-        TypeError: it is not one array or scalar of integers, bools or text.
+        TypeError: the element is not an array or scalar of integers, bools or text.
 
     >>> identity(np.int64(5)) == identity(5), identity("a") == identity(b"a")
     (True, False)
@@ -248,18 +248,17 @@ def identity(element: Any) -> bytes:
         else f"a {type(element).__name__}"
     )
     raise TypeError(
-        "unique() tells integers and texts apart, in elements that are one array or scalar; it "
-        f"got {kind}. Make such "
-        "an element with map(), for example a key, or a float in text"
+        "unique() compares integers and texts, in elements that are one array or scalar; it got "
+        f"{kind}. Make such an element with map(), for example a key, or a float as text"
     )
 
 
 @make_iterator.register(nodes.IgnoreErrors)
 class IgnoreErrorsIterator(UnaryIterator):
-    """Passes over elements that a user's function or damage to a file made fail; other
-    errors concern all elements.
+    """Skips elements that failed in a user's function or through damage to a file;
+    other errors concern all elements.
 
-    Its state has their number beside that of its input.
+    Its state holds the number of the next element and the input's state.
     """
 
     def __init__(self, node: nodes.IgnoreErrors, context: Context) -> None:
@@ -305,7 +304,9 @@ class IgnoreErrorsIterator(UnaryIterator):
 
 @make_iterator.register(nodes.AssertCardinality)
 class AssertCardinalityIterator(EndingIterator):
-    """Counts, fails once if the number was wrong, and has ended then."""
+    """Counts its input; if the number differs from the expected one, it fails once and
+    ends.
+    """
 
     def __init__(self, node: nodes.AssertCardinality, context: Context) -> None:
         super().__init__(node, context)
@@ -331,8 +332,7 @@ class AssertCardinalityIterator(EndingIterator):
     def _refusal(self, came: str) -> FailedPreconditionError:
         return FailedPreconditionError(
             f"Input dataset was expected to contain {_elements(self._expected)} but contained "
-            f"{came}: "
-            f"{self._node.label}. Where the dataset is split, each worker sees a part of it only"
+            f"{came}: {self._node.label}. In a split dataset, each worker sees only a part"
         )
 
     def state(self) -> Any:
@@ -351,5 +351,7 @@ def _elements(count: int) -> str:
 
 @make_iterator.register(nodes.WithOptions)
 def make_with_options_iterator(node: nodes.WithOptions, context: Context) -> ElementIterator:
-    """Its input: who runs a pipeline puts the options of all of it in the context."""
+    """Return the iterator of the input: the caller that runs a pipeline puts all of its
+    options in the context.
+    """
     return input_iterator(node, context)

@@ -1,5 +1,5 @@
 """Iterators over Python objects with a length, over iterables, and over random numbers;
-and the permutation.
+and a permutation.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from zmqdata.iterators.base import Context, as_element, failure, make_iterator, 
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.sources import GeneratorIterator, IndexedIterator
 
-# Numbers made at a time; which ones is a function of the seed and the number of the
-# group.
+# Numbers made at a time; they depend only on the seed and the number of the group.
 _GROUP = 1024
 _ROUNDS = 8
 
 
 @make_iterator.register(nodes.Random)
 class RandomIterator(IndexedIterator):
-    """Number ``i`` is a function of the seed and ``i``, so that its state is a place
-    and splits are places.
+    """Yields random integers. Number ``i`` depends only on the seed and ``i``, so
+    states and splits are indices.
     """
 
     def __init__(self, node: nodes.Random, context: Context) -> None:
@@ -49,14 +48,14 @@ class RandomIterator(IndexedIterator):
 
 
 def shared_seed(seed: int | None, varies: bool, context: Context) -> int:
-    """What the draws follow from of a source whose splits are places in them: all tasks
-    of an iteration draw the same.
+    """Return the seed of a source whose splits are indices into its draws: all tasks of
+    an iteration draw the same numbers.
 
     Args:
-        seed: the user's, which counts alone; else the context's and the node's place
-            do.
-        varies: whether each repetition draws anew.
-        context: that of the source.
+        seed: seed of the user, which has precedence; None: the seed of the context and
+            the node's path.
+        varies: True if each repetition draws anew.
+        context: context of the source.
     """
     turn = (context.turn,) if varies else ()
     if seed is not None:
@@ -69,11 +68,11 @@ def shared_seed(seed: int | None, varies: bool, context: Context) -> int:
 
 @make_iterator.register(nodes.FromSource)
 class SequenceIterator(IndexedIterator):
-    """Yields ``sequence[i]``, arrays in it as copies: the sequence may keep them.
-    Splits are ranges of places.
+    """Yields ``sequence[i]``, with arrays copied, because the sequence may keep them.
+    Splits are ranges of indices.
 
-    With shuffle, what is at a place follows from a permutation, which is the same for
-    all who read parts of it.
+    With shuffle, a permutation maps positions to indices. It is the same for all tasks
+    that read parts of the sequence.
     """
 
     def __init__(self, node: nodes.FromSource, context: Context) -> None:
@@ -96,8 +95,8 @@ class SequenceIterator(IndexedIterator):
         before = self._repetition
         super()._advance()
         if self._node.shuffle and (self._permutation is None or self._repetition != before):
-            # Not this context's repetition: under zip and repeat, tasks may count
-            # theirs differently.
+            # Use the split's repetition, not the context's: under zip and repeat, tasks
+            # may count their own differently.
             self._permutation = self._permuted(self._context.repeated(self._repetition))
 
     def __next__(self) -> Any:
@@ -119,14 +118,14 @@ class SequenceIterator(IndexedIterator):
                 self._sequence[index if self._permutation is None else self._permutation[index]]
             )
         except Exception as error:
-            # IndexError and StopIteration included: the length promised an element.
+            # Includes IndexError and StopIteration: the length promised an element.
             raise failure(self._node, error) from error
 
 
 @make_iterator.register(nodes.FromIterable)
 class IterableIterator(GeneratorIterator):
-    """Runs an iterable once, as one split; arrays come as copies. Restoring runs it
-    again up to its place.
+    """Runs an iterable once, as one split, with arrays copied. Restoring runs it again
+    up to its position.
     """
 
     def __next__(self) -> Any:
@@ -138,7 +137,8 @@ class IterableIterator(GeneratorIterator):
 
 
 def owned(value: Any) -> Any:
-    """An element that shares no array with ``value``; tensors and lists become arrays.
+    """Return an element that shares no array with ``value``; tensors and lists become
+    arrays.
 
     >>> owned(([1, 2], 3))
     (array([1, 2]), 3)
@@ -155,16 +155,15 @@ def _owned_leaf(leaf: Any) -> Any:
         return leaf.copy()
     if isinstance(leaf, np.generic) or not hasattr(leaf, "__array__"):
         return leaf
-    return (
-        np.array(leaf) if isinstance(leaf, np.ndarray) else np.array(leaf)[()]
-    )  # a tensor of another library
+    # Any other type with ``__array__`` is a tensor of another library.
+    return np.array(leaf) if isinstance(leaf, np.ndarray) else np.array(leaf)[()]
 
 
 class Permutation:
-    """A permutation of ``range(count)`` that follows from a seed, in constant memory.
+    """Permutation of ``range(count)`` that follows from a seed, in constant memory.
 
-    A Feistel network permutes the smallest square that holds them all; whoever lands
-    outside of the range goes through it again until he is inside.
+    A Feistel network permutes the smallest square that holds the range. A number that
+    falls outside of the range goes through the network again until it falls inside.
 
     >>> order = Permutation(5, seed=1)
     >>> sorted(order[place] for place in range(5))
@@ -208,7 +207,8 @@ class Permutation:
             mixed ^= mixed >> half
             mixed *= np.uint64(0xD6E8FEB86659FD93)
             mixed >>= half
-            left += mixed * side >> half  # a number below the side, as the side is below 2**32
+            # the added number is below ``side``, because ``side`` < 2**32
+            left += mixed * side >> half
             left -= side * (left >= side)
             left, right = right, left
         return left * side + right

@@ -1,8 +1,8 @@
-"""Static sharding: the pipeline that one of n workers runs, as a rewritten tree of
+"""Static sharding: the pipeline that each of n workers runs, as a rewritten tree of
 nodes (tf.data's auto-shard rules).
 
-``shard_statically`` is all there is to call. Reading the shards belongs to
-``iterators.selections``, which worker has which index to
+``shard_statically`` is the only entry point. Reading the shards belongs to
+``iterators.selections``, the assignment of indices to workers to
 ``core.dispatcher.worker_addresses``, splits of DYNAMIC iterations to ``core.ledger``.
 """
 
@@ -42,53 +42,55 @@ _PASSED = (
     nodes.WithOptions,
     nodes.Zip,
 )
-"""The operations that FILE looks through on its way to the readers: tf.data's, and ours
-that are like them.
+"""Operations that FILE passes through on its way to the readers: those of tf.data, and
+similar operations of zmqdata.
 """
-_BUFFER = 10_000  # names, where all are to be shuffled, and there is no end of them
+# file names in the shuffle buffer, if all must be shuffled and their number is unknown
+_BUFFER = 10_000
 
 
 def shard_statically(
     node: nodes.Node, policy: str, num_workers: int, index: int, seed: int | None = None
 ) -> nodes.Node:
-    """The pipeline that worker ``index`` of ``num_workers`` runs under a sharding
-    policy.
+    """Return the pipeline that worker ``index`` of ``num_workers`` runs under a
+    sharding policy.
 
     Args:
         node: the whole pipeline.
-        policy: the name of a ``ShardingPolicy``. OFF and DYNAMIC change nothing.
-        num_workers: how many workers share the pipeline, from 1.
-        index: which of them this one is, from 0.
-        seed: one for all workers. What lies under a shard runs with it, so that random
-            orders there are the same for all of them and shards are parts of one whole;
-            None: with that of the task, which must be equal then.
+        policy: name of a ``ShardingPolicy``. OFF and DYNAMIC change nothing.
+        num_workers: number of workers that share the pipeline, from 1.
+        index: index of this worker, from 0.
+        seed: seed shared by all workers. The operations below a shard run with it, so
+            that random orders there agree and the shards are parts of the same whole;
+            None: the seed of the task, which must then be equal for all.
 
     Returns:
-        The rewritten pipeline. Run by each of the workers, its elements are, taken
-        together, those of the whole.
+        The rewritten pipeline. Run by each of the workers, the pipelines together yield
+            the elements of the whole.
 
     Raises:
-        NotFoundError: FILE finds no files to share: a source that is none of files, or
-            an operation that it cannot look through.
-        InvalidArgumentError: there are fewer files than workers, or no such worker.
-            Where the names of the files are not known yet, reading them raises it.
-        FailedPreconditionError: there is a ``SHARD_HINT``, and the policy is not HINT.
+        NotFoundError: FILE finds no files to share: the source does not read files, or
+            an operation hides it.
+        InvalidArgumentError: the pipeline has fewer files than workers, or ``index`` is
+            out of range. If the file names are not known yet, reading them raises it.
+        FailedPreconditionError: the pipeline has a ``SHARD_HINT``, and the policy is
+            not HINT.
         PipelineError: the function of a flat_map or interleave fails for its first
             element, see below.
 
-    Whether FILE shards the input of a flat_map or interleave depends on whether its
-    function opens files. As functions are plain Python, it is called with the first
-    element, once more than for reading it, and the dataset that it returns is looked
-    at.
+    FILE shards the input of a flat_map or interleave only if the function opens files.
+    Functions are plain Python, so FILE calls the function with the first element, once
+    more than reading does, and inspects the returned dataset.
 
     >>> lines = nodes.TextLines(filenames=("a.txt", "b.txt", "c.txt"))
     >>> shard_statically(lines, "FILE", num_workers=2, index=0).argument
     "'a.txt', ..."
-    >>> shard_statically(nodes.Range(start=0, stop=9), "DATA", num_workers=2, index=1).label
+    >>> numbers = nodes.Range(start=0, stop=9)
+    >>> shard_statically(numbers, "DATA", num_workers=2, index=1).label
     'shard(2, 1)'
 
-    The rules are tf.data's (``ShardingPolicy`` of its service); what differs is on the
-    page of differences.
+    The rules are tf.data's (``ShardingPolicy`` of its service); the page of differences
+    lists the deviations.
     """
     if policy not in _UNSHARDED and policy not in _REWRITES:
         known = ", ".join((*_UNSHARDED, *_REWRITES))
@@ -113,14 +115,14 @@ def _refuse_hints(node: nodes.Node) -> None:
 
 
 def _below(node: nodes.Node) -> tuple[nodes.Node, ...]:
-    """The nodes that it takes elements from; its choices, too, which are no input as
-    they are never split.
+    """Return the nodes that a node takes elements from, including its choices, which
+    are not an input because they are never split.
     """
     return (*node.inputs, node.choices) if isinstance(node, nodes.Choose) else node.inputs
 
 
 def _tree(node: nodes.Node) -> Iterator[nodes.Node]:
-    """A node and all below it, each once."""
+    """Yield a node and all nodes below it, each once."""
     seen: set[int] = set()
     pending = [node]
     while pending:
@@ -132,8 +134,8 @@ def _tree(node: nodes.Node) -> Iterator[nodes.Node]:
 
 
 def _rebuilt(node: nodes.Node, change: Callable[[nodes.Node], nodes.Node]) -> nodes.Node:
-    """The tree with a change made to each of its nodes, sources first; what is reached
-    on two paths stays one node.
+    """Apply a change to every node of a tree, sources first; a node reached on two
+    paths stays a single node.
     """
     made: dict[int, nodes.Node] = {}
 
@@ -146,7 +148,9 @@ def _rebuilt(node: nodes.Node, change: Callable[[nodes.Node], nodes.Node]) -> no
 
 
 def _over(node: nodes.Node, below: tuple[nodes.Node, ...]) -> nodes.Node:
-    """The node with others below it; itself if they are none."""
+    """Return the node with other nodes below it; the node itself if they are
+    unchanged.
+    """
     if all(new is old for new, old in zip(below, _below(node), strict=True)):
         return node
     if isinstance(node, nodes.Choose):
@@ -156,14 +160,17 @@ def _over(node: nodes.Node, below: tuple[nodes.Node, ...]) -> nodes.Node:
 
 @dataclass(frozen=True)
 class _Part:
-    """The part of one worker, and how nodes express it."""
+    """Part of a worker, and its expression in nodes."""
 
     num_workers: int
+    """Number of workers."""
     index: int
+    """Index of the worker."""
     seed: int | None
+    """Seed of the operations below the shards; None: that of the task."""
 
     def of(self, node: nodes.Node, of_files: bool = False) -> nodes.StaticShard:
-        """A shard of a node's elements."""
+        """Return a shard of a node's elements."""
         ordered = _rebuilt(node, _in_order)
         return nodes.StaticShard(
             inputs=(ordered,),
@@ -175,7 +182,9 @@ class _Part:
         )
 
     def of_names(self, names: nodes.Node) -> nodes.Node:
-        """A shard of the names of files. What shuffled them shuffles the shard."""
+        """Return a shard of file names. A shuffle of the names becomes a shuffle of the
+        shard.
+        """
         shuffles: list[nodes.Shuffle] = []
 
         def unshuffled(node: nodes.Node) -> nodes.Node:
@@ -196,8 +205,8 @@ class _Part:
         return _shuffled_as(shuffles[0], shard) if shuffles else shard
 
     def over(self, node: nodes.Node, below: tuple[nodes.Node, ...]) -> nodes.Node:
-        """The node above what has become a part. What it keeps in files is a part, too,
-        and has its own place.
+        """Return the node above an input that has become a part. If it stores elements
+        in files, they are a part too, and get their own path.
         """
         above = _over(node, below)
         place = f"{self.index}-of-{self.num_workers}"
@@ -211,8 +220,8 @@ class _Part:
 
 
 def _in_order(node: nodes.Node) -> nodes.Node:
-    """The node without the freedom to hand out elements as they get ready: all workers
-    must count the same ones.
+    """Return the node with a deterministic order: all workers must count the same
+    elements.
     """
     if (
         isinstance(node, (nodes.ParallelMap, nodes.ParallelInterleave))
@@ -223,8 +232,8 @@ def _in_order(node: nodes.Node) -> nodes.Node:
 
 
 def _shuffled_as(shuffle: nodes.Shuffle, shard: nodes.StaticShard) -> nodes.Shuffle:
-    """A shard, shuffled as the names were. Where they repeat for ever, a buffer for all
-    holds as many as there are.
+    """Return a shard, shuffled as the names were. If the names repeat without end, an
+    unlimited buffer becomes as large as their number.
     """
     size = shuffle.buffer_size
     if size is None and any(
@@ -236,8 +245,8 @@ def _shuffled_as(shuffle: nodes.Shuffle, shard: nodes.StaticShard) -> nodes.Shuf
 
 
 def _by_data(node: nodes.Node, part: _Part) -> nodes.Node:
-    """A shard of whole elements, at the very end. A prefetch that ends the pipeline
-    prefetches the shard.
+    """Return a shard of whole elements, at the end of the pipeline. A prefetch that
+    ends the pipeline prefetches the shard.
     """
     if isinstance(node, (nodes.Prefetch, nodes.WithOptions)):
         return part.over(node, (_by_data(node.input, part),))
@@ -246,14 +255,15 @@ def _by_data(node: nodes.Node, part: _Part) -> nodes.Node:
 
 def _by_file(node: nodes.Node, part: _Part) -> nodes.Node:
     if part.num_workers == 1:
-        return node  # as in tf.data: nothing has to be shared, so a source of something else does no harm
+        # As in tf.data: a single worker shares nothing, so a source without files is
+        # acceptable.
+        return node
     try:
         return _ByFile(part).rewritten(node)
     except _Unshardable as reason:
         raise NotFoundError(
             f"{reason}. Distribute the dataset with ShardingPolicy.DATA, FILE_OR_DATA or DYNAMIC, "
-            "or let it begin with "
-            "files, as in list_files(...).interleave(TFRecordDataset)"
+            "or begin it with files, as in list_files(...).interleave(TFRecordDataset)"
         ) from None
 
 
@@ -265,12 +275,12 @@ def _by_file_or_data(node: nodes.Node, part: _Part) -> nodes.Node:
 
 
 class _Unshardable(Exception):
-    """No files were found to share; the text says where the search ended."""
+    """The search found no files to share; the text says where it ended."""
 
 
 class _ByFile:
-    """Goes from the end of a pipeline up to its readers, and gives each a part of its
-    files.
+    """Walks from the end of a pipeline to its readers, and gives each reader a part of
+    its files.
     """
 
     def __init__(self, part: _Part) -> None:
@@ -279,8 +289,8 @@ class _ByFile:
         self._short: InvalidArgumentError | None = None
 
     def rewritten(self, node: nodes.Node) -> nodes.Node:
-        """The whole pipeline for one worker. That a reader is short of files counts
-        only if all sources are readers.
+        """Return the whole pipeline for a worker. A reader with too few files is an
+        error only if all sources are readers.
         """
         made = self(node)
         if self._short is not None:
@@ -294,13 +304,13 @@ class _ByFile:
 
     def _rewrite(self, node: nodes.Node) -> nodes.Node:
         if isinstance(node, nodes.AssertCardinality):
-            return self(node.input)  # it counts all elements, of which a part is here
+            return self(node.input)  # it expects all elements, and each worker has a part
         if isinstance(node, _READERS):
             return self._reader(node)
         if not node.inputs:
             raise _Unshardable(
-                f"Found an unshardable source dataset: {node.label} reads no files that could be "
-                "shared"
+                f"Found an unshardable source dataset: {node.label} reads no files that workers "
+                "could share"
             )
         if isinstance(node, nodes.FlatMap) and _opens_files(node):
             return self._part.over(node, (self._part.of_names(node.input),))
@@ -319,7 +329,7 @@ class _ByFile:
 
 
 class _ByHint:
-    """Fills in the shards that the user put where the parts are to begin."""
+    """Fills in the hinted shards, which the user placed where the parts begin."""
 
     def __init__(self, part: _Part) -> None:
         self._part = part
@@ -332,8 +342,8 @@ class _ByHint:
         return self._made[key]
 
     def _fill(self, node: nodes.Node, opener: nodes.FlatMap | None) -> nodes.Node:
-        """``opener``: the nearest node above that makes datasets of what comes from
-        here, maybe of files.
+        """Rewrite a node. ``opener`` is the nearest node above that makes datasets,
+        perhaps of files, from the elements here.
         """
         nearest = node if isinstance(node, nodes.FlatMap) else opener
         filled = self._part.over(node, tuple(self(below, nearest) for below in _below(node)))
@@ -344,10 +354,10 @@ class _ByHint:
 
 
 def _opens_files(node: nodes.FlatMap) -> bool:
-    """Whether the datasets that its function makes read files, as far as the first one
-    shows.
+    """Return True if the datasets that a node's function makes read files, judging by
+    the first dataset.
 
-    Without a first one it is so, too: a part of nothing is nothing.
+    Also True without a first dataset: a part of an empty input is empty.
     """
     made = _first_dataset(node)
     return made is None or _reads_files(made)
@@ -364,8 +374,8 @@ def _reads_files(node: nodes.Node) -> bool:
 
 
 def _first_dataset(node: nodes.FlatMap) -> nodes.Node | None:
-    """The first of the datasets that its function makes, not read; None if there is
-    none.
+    """Return the first dataset that a node's function makes, unread; None without
+    elements.
     """
     try:
         element = first_element(node.input)

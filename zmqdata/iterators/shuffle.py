@@ -1,4 +1,4 @@
-"""The iterator of shuffle."""
+"""Iterator of shuffle."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterat
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.trail import Trail
 
-_DRAWS = 1024  # random numbers made at a time; which ones is a function of the seed and the number of the draw
-_OLDEST = 4  # buffers that may go past an element before it is handed out
-_FEW = 200  # places of a small buffer
-_MARK_EVERY = 32  # pulls at least between two noted states of the input
-_PART = 4096  # numbers looked at together, so that looking takes no memory to speak of
+# Random numbers made at a time; they depend only on the seed and the number of the
+# draw.
+_DRAWS = 1024
+_OLDEST = 4  # buffers of elements that may pass an element before it is returned
+_FEW = 200  # slots below which a buffer is small
+_MARK_EVERY = 32  # least number of pulls between two noted states of the input
+_PART = 4096  # numbers inspected together, to bound the memory for it
 _LARGEST = 2**32 - 1
 
 _Numbers = np.ndarray[Any, np.dtype[np.uint32]]
@@ -29,13 +31,13 @@ class ShuffleIterator(ElementIterator):
     """Keeps a buffer full and draws from it.
 
     The state holds the numbers of the elements in the buffer (4 bytes each), not the
-    elements. So that those can be pulled again at a bounded cost, none becomes older
-    than about 5 buffers: a hand goes round over the places, one step per draw, and what
-    it finds older than 4 buffers is handed out instead of what was drawn.
+    elements. To bound the cost of pulling them again, no element becomes older than
+    about 5 buffers. A hand moves over the slots, one step per draw; an element that it
+    finds older than 4 buffers is returned instead of the drawn one.
 
-    Between two draws one place of the buffer is free, the last: the element that is
-    pulled first belongs there. The places of up to 1024 draws are planned at once, and
-    it is noted at once which numbers the buffer has after them.
+    Between two draws the last slot of the buffer is free, for the element that is
+    pulled next. The slots of up to 1024 draws are planned together; the numbers in the
+    buffer after them are then computed together as well.
     """
 
     def __init__(self, node: nodes.Shuffle, context: Context) -> None:
@@ -45,13 +47,13 @@ class ShuffleIterator(ElementIterator):
         )
         self._seed = order_seed(node, context)
         self._buffer: list[Any] = []
-        self._numbers = array(
-            "I"
-        )  # of the elements in the buffer before the first draw of the plan, modulo 2**32
-        self._first = 0  # the number of the element that is pulled for that draw
-        self._drawn = 0  # the number of that draw
+        # Numbers of the elements in the buffer before the first draw of the plan,
+        # modulo 2**32.
+        self._numbers = array("I")
+        self._first = 0  # number of the element that is pulled for that draw
+        self._drawn = 0  # number of that draw
         self._plan: list[int] = []
-        self._step = 0  # draws of the plan that were made
+        self._step = 0  # draws of the plan made so far
         self._random = np.empty(0, np.uint64)
         self._random_of = -1
         self._ended = False
@@ -75,7 +77,8 @@ class ShuffleIterator(ElementIterator):
             self._ended = True
             return next(self)
         except BaseException:
-            self._drop_plan()  # what failed has a number, too, which the plan did not foresee
+            # A failed element has a number too, which the plan did not expect.
+            self._drop_plan()
             raise
         self._step += 1
         if place == len(buffer):
@@ -87,9 +90,7 @@ class ShuffleIterator(ElementIterator):
     # --- planning
 
     def _make_plan(self) -> int:
-        """Decide on the next draws, for which the buffer is filled. Returns the place
-        of the first.
-        """
+        """Fill the buffer, plan the next draws, and return the slot of the first."""
         self._drop_plan()
         if not self._ended:
             self._fill()
@@ -97,8 +98,8 @@ class ShuffleIterator(ElementIterator):
             raise StopIteration
         group, begin = divmod(self._drawn, _DRAWS)
         if group != self._random_of:
-            # Raw output of the bit generator: numpy promises that it stays the same in
-            # all of its versions.
+            # Use the raw output of the bit generator: numpy guarantees that it is the
+            # same in all versions.
             self._random = np.random.PCG64([self._seed, group]).random_raw(_DRAWS)
             self._random_of = group
         plan = (
@@ -127,15 +128,15 @@ class ShuffleIterator(ElementIterator):
         self._first = trail.pulled
 
     def _note_filled(self, stop: int) -> None:
-        """Note the numbers, which are below ``stop``, of the elements that came into
-        the buffer one after the other.
+        """Record the numbers of the elements appended to the buffer; they are
+        consecutive, and end below ``stop``.
         """
         new = np.arange(stop - len(self._buffer) + len(self._numbers), stop)
         self._numbers.frombytes(new.astype(np.uint32).tobytes())
 
     def _places(self, begin: int) -> _Places:
-        """Where the elements of the next draws lie. What comes in during a plan does
-        not become old in it.
+        """Return the slots of the next draws. An element pulled during a plan does not
+        become old within it.
         """
         size, old = self._size, _OLDEST * self._size
         places = self._random[begin : begin + old] % np.uint64(size)
@@ -154,8 +155,8 @@ class ShuffleIterator(ElementIterator):
         return places
 
     def _few_places(self, begin: int) -> _Places:
-        """The same for a buffer so small that looking at each of its elements takes
-        less time.
+        """Return the slots of the next draws for a buffer so small that inspecting each
+        of its elements is faster.
         """
         size, old, pulled, hand = (
             self._size,
@@ -177,7 +178,9 @@ class ShuffleIterator(ElementIterator):
         return np.array(places, np.uint64)
 
     def _rest_of_places(self, begin: int) -> _Places:
-        """The same with a buffer from which each draw takes one element away."""
+        """Return the slots of the next draws after the end of the input, when each draw
+        removes an element.
+        """
         random = self._random[begin : begin + len(self._buffer)]
         return random % (len(self._buffer) - np.arange(len(random))).astype(np.uint64)
 
@@ -186,7 +189,9 @@ class ShuffleIterator(ElementIterator):
         self._plan = []
 
     def _note_numbers(self) -> None:
-        """Begin the plan behind the draws that were made."""
+        """Remove the completed draws from the plan, and update the numbers of the
+        elements in the buffer.
+        """
         step = self._step
         if not step:
             return
@@ -202,9 +207,8 @@ class ShuffleIterator(ElementIterator):
         places = np.array(made)
         came = (self._first + np.arange(step)).astype(np.uint32)
         kept = places < len(numbers)
-        np.frombuffer(numbers, np.uint32)[places[kept]] = came[
-            kept
-        ]  # of several at a place, the last stays
+        # Of several elements at a slot, the last stays.
+        np.frombuffer(numbers, np.uint32)[places[kept]] = came[kept]
         self._first += step
 
     # --- states
@@ -234,13 +238,13 @@ class ShuffleIterator(ElementIterator):
 
 
 def _ages(numbers: _Numbers, pulled: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """How many were pulled since each of some elements, itself included."""
+    """Return the number of pulls since each of some elements, its own pull included."""
     return (pulled - numbers.astype(np.int64)) & _LARGEST
 
 
 def order_seed(node: nodes.Shuffle, context: Context) -> int:
-    """What the order follows from: the user's seed or the context's, and the repetition
-    if each has its own.
+    """Return the seed of the order: from the user's seed or the context's, and from the
+    repetition if each has its own order.
     """
     turn = (context.turn,) if node.reshuffle_each_iteration else ()
     if node.seed is not None:

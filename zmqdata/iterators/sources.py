@@ -1,6 +1,4 @@
-"""Iterators over sources that lie in memory, and over generators. Files are in
-``files``.
-"""
+"""Iterators over sources in memory, and over generators. Files are in ``files``."""
 
 from __future__ import annotations
 
@@ -27,17 +25,17 @@ from zmqdata.iterators.callsites import call_site
 
 
 def place(state: Any) -> int:
-    """How many indices come before, as a state says.
+    """Return the index that a state of a source holds: the number of elements before
+    it.
 
     Raises:
-        TypeError, ValueError: it says nothing of the kind.
+        TypeError, ValueError: the state is not such an index.
 
-    Example:
-        >>> place(3)
-        3
+    >>> place(3)
+    3
     """
     if (number := operator.index(state)) < 0:
-        raise ValueError(f"a place in a source is no negative number, got {number}")
+        raise ValueError(f"The state of a source must not be negative, got {number}")
     return number
 
 
@@ -47,13 +45,13 @@ AHEAD = 256
 
 class IndexedIterator(ElementIterator):
     """Base of the sources whose splits are indices: all of them, or the ranges that a
-    provider hands out.
+    provider assigns.
 
-    A subclass reads ``_next`` while it is below ``_stop``, and calls ``_advance`` when
-    it is not. From one index to the next it goes by ``_stride``.
+    A subclass reads ``_next`` while it is below ``_stop``, and otherwise calls
+    ``_advance``. Consecutive indices differ by ``_stride``.
     """
 
-    _is_within = False  # whether ``_next`` is what it is reading, rather than what comes next
+    _is_within = False  # True if ``_next`` is being read, False if it comes next
 
     def __init__(self, context: Context, count: int) -> None:
         self._provider = context.provider()
@@ -67,7 +65,7 @@ class IndexedIterator(ElementIterator):
 
     def _advance(self) -> None:
         """Go to the next range of indices, or raise StopIteration. Only a provider has
-        more than one.
+        more than one range.
         """
         if self._provider is None:
             raise StopIteration
@@ -88,7 +86,8 @@ class IndexedIterator(ElementIterator):
 
     def restore(self, state: Any) -> None:
         if self._provider is None:
-            # Here, as what fails at an element may be passed over, each time.
+            # Validate here, since an operation above may skip every failure of an
+            # element.
             self._next = place(state)
             return
         ledger, offset = state
@@ -97,7 +96,8 @@ class IndexedIterator(ElementIterator):
         if offset:
             self._advance()
             while offset > (size := len(range(self._next, self._stop, self._stride))):
-                offset -= size  # ranges may come in other pieces than before
+                # Ranges may arrive in other pieces than before.
+                offset -= size
                 self._advance()
             self._next += offset * self._stride
 
@@ -110,7 +110,7 @@ class IndexedIterator(ElementIterator):
         return last, last + 1
 
     def _next_range(self, count: int) -> range:
-        """Up to ``count`` of the next indices, which count as read."""
+        """Return up to ``count`` of the next indices, and mark them as read."""
         while self._next >= self._stop:
             self._advance()
         indices = range(self._next, self._stop, self._stride)[:count]
@@ -119,22 +119,22 @@ class IndexedIterator(ElementIterator):
 
 
 class PartsIterator(IndexedIterator):
-    """Base of the sources that read one part after the other, as files. What fails may
-    end a part.
+    """Base of the sources that read parts, such as files, in order. A failure may end a
+    part.
 
-    A subclass calls ``_begin_part`` when it goes on to the next one.
+    A subclass calls ``_begin_part`` when it goes on to the next part.
     """
 
-    _passed_over = -1  # the part that is not to be read
+    _passed_over = -1  # the part to skip
 
     @property
     @abstractmethod
     def in_part(self) -> bool:
-        """Whether the part that was begun last goes on."""
+        """True if the part that was begun last is not finished."""
 
     @abstractmethod
     def _end_part(self) -> None:
-        """Goes to the end of the part, wherever it was."""
+        """Go to the end of the part, from any position in it."""
 
     def _begin_part(self) -> None:
         while self._next >= self._stop:
@@ -154,13 +154,13 @@ class PartsIterator(IndexedIterator):
 
 @make_iterator.register(nodes.Range)
 class RangeIterator(IndexedIterator, Stackable):
-    """Counts. Numbers are made some at a time, which takes half as long; those in
-    ``_ready`` do not count as read.
+    """Yields the integers of a range. It makes many at a time, which takes half as
+    long; the integers in ``_ready`` do not count as read.
     """
 
     def __init__(self, node: nodes.Range, context: Context) -> None:
         self._ready: Iterator[Any] = iter(())
-        self._behind = 0  # the index behind those in ``_ready``
+        self._behind = 0  # index behind the last integer in ``_ready``
         super().__init__(context, node.cardinality)
         self._start, self._step = node.start, node.step
         self._kind = np.dtype(node.dtype).type
@@ -188,7 +188,7 @@ class RangeIterator(IndexedIterator, Stackable):
 
 @make_iterator.register(nodes.Tensors)
 class TensorsIterator(IndexedIterator):
-    """Yields one structure once, as a copy: what is handed out belongs to the
+    """Yields a structure once, as a copy: a delivered element belongs to its
     receiver.
     """
 
@@ -207,7 +207,7 @@ def _own(leaf: Any) -> Any:
 
 @make_iterator.register(nodes.TensorSlices)
 class TensorSlicesIterator(IndexedIterator, Stackable):
-    """Yields rows, as copies."""
+    """Yields copies of rows."""
 
     def __init__(self, node: nodes.TensorSlices, context: Context) -> None:
         super().__init__(context, node.cardinality)
@@ -229,8 +229,8 @@ class TensorSlicesIterator(IndexedIterator, Stackable):
 
 
 def _row_getter(tensors: Any) -> Callable[[int], Any]:
-    """A function from a row number to that row of each array, in the nesting of the
-    structure.
+    """Return a function from a row number to that row of each array, in the nesting of
+    the structure.
     """
     if isinstance(tensors, np.ndarray):
         if tensors.ndim == 1 and tensors.dtype.names is None:
@@ -250,8 +250,8 @@ def _row_getter(tensors: Any) -> Callable[[int], Any]:
 
 @make_iterator.register(nodes.FromGenerator)
 class GeneratorIterator(PartsIterator):
-    """Runs a generator once, as one split. Its state is a count: restoring runs it
-    again up to there.
+    """Runs a generator once, as one split. Its state is a count: restoring runs the
+    generator again up to it.
     """
 
     def __init__(self, node: nodes.FromGenerator, context: Context) -> None:
@@ -265,8 +265,8 @@ class GeneratorIterator(PartsIterator):
         value = self._pull()
         try:
             element = conform(value, self._node.output_signature)
-            # A generator may fill the same array again and again: what it yielded
-            # before must not change with it.
+            # Copy, since a generator may refill the same array, and elements already
+            # yielded must not change.
             return (
                 element
                 if isinstance(element, (int, float, str, np.generic))
@@ -281,9 +281,8 @@ class GeneratorIterator(PartsIterator):
             made: Any = self._node.generator(*self._node.args)
             if not isinstance(made, Iterable) and not hasattr(made, "__getitem__"):
                 raise TypeError(
-                    f"it must return an iterable, it returned {made!r} of type "
-                    f"{type(made).__name__}: yield the "
-                    "elements, or return a list of them"
+                    f"the generator function must return an iterable, it returned {made!r} of "
+                    f"type {type(made).__name__}: yield the elements, or return a list of them"
                 )
             self._values = iter(made)
         except Exception as error:
@@ -335,11 +334,11 @@ class GeneratorIterator(PartsIterator):
 
 
 def conform(value: Any, signature: Any) -> Any:
-    """A yielded value as the element that the signature promises, lists and Python
-    numbers converted.
+    """Convert a yielded value to the element that the signature promises; lists and
+    Python numbers become arrays.
 
     Raises:
-        TypeError: it differs in nesting, shape or dtype; the text shows both.
+        TypeError: the value differs in nesting, shape or dtype; the text shows both.
     """
     if signature is None:
         return as_element(value)
@@ -348,15 +347,14 @@ def conform(value: Any, signature: Any) -> Any:
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"yielded {value!r}, but output_signature is {signature}: {error}. Change the "
-            "signature (None for a length "
-            "that varies) or convert the value in the generator"
+            "signature (None for a length that varies) or convert the value in the generator"
         ) from None
 
 
 def _conform_leaf(spec: Any, leaf: Any) -> Any:
     if isinstance(spec, RaggedTensorSpec):
         if not isinstance(leaf, RaggedTensor) or not spec.admits(leaf):
-            raise TypeError(f"came {leaf!r}, expected {spec}")
+            raise TypeError(f"got {leaf!r}, expected {spec}")
         return leaf
     if spec.dtype.kind in "OUS" and not isinstance(leaf, (list, np.ndarray)):
         return leaf
@@ -367,6 +365,6 @@ def _conform_leaf(spec: Any, leaf: Any) -> Any:
     )
     if not spec.admits(array.shape, array.dtype):
         raise TypeError(
-            f"came an array of shape {array.shape} and dtype {array.dtype}, expected {spec}"
+            f"got an array of shape {array.shape} and dtype {array.dtype}, expected {spec}"
         )
     return array[()] if array.ndim == 0 else array

@@ -1,8 +1,8 @@
-"""Which iterator a cache has, and the file cache of a pipeline that is split: a folder
-that goes with its task.
+"""Choice of a cache's iterator, and the file cache of a split pipeline: a folder that
+is removed with its task.
 
-The writing and reading is that of ``stored``, whose files belong to everybody who reads
-the dataset.
+Writing and reading are inherited from ``stored``, whose files are shared by all readers
+of the dataset.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _HELD = "held"
 
 
 class TaskFolder:
-    """A folder below that of the cache, for as long as its owner lives.
+    """Folder below that of the cache, which exists for as long as its owner lives.
 
     Args:
-        parent: the folder of the cache.
-        owner: what lives as long as the task: the folder is removed when nobody has it
-            any more.
+        parent: folder of the cache.
+        owner: object that lives as long as the task; the folder is removed when the
+            object is collected.
 
     Attributes:
-        path: of the folder; until it is claimed one that never exists.
+        path: path of the folder; before ``claim``, a path that never exists.
     """
 
     def __init__(self, parent: str, owner: object) -> None:
@@ -46,7 +46,7 @@ class TaskFolder:
         finalize(owner, _remove, self._held)
 
     def claim(self) -> None:
-        """Makes the folder, and removes those of tasks that were killed."""
+        """Create the folder, and remove the folders of tasks that were killed."""
         if self._held:
             return
         os.makedirs(self._parent, exist_ok=True)
@@ -68,7 +68,8 @@ class TaskFolder:
         with (
             suppress(OSError),
             _open_lock(folder) as lock,
-        ):  # held, or removed by its own task at this moment
+        ):
+            # Suppressed: the folder is locked, or its own task is removing it.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -87,11 +88,11 @@ _folders: MutableMapping[object, dict[tuple[int, ...], TaskFolder]] = WeakKeyDic
 
 
 class SplitCacheIterator(FileCacheIterator):
-    """Plays what its own task saw, as a memory cache does: the files of other tasks
-    hold other elements.
+    """Plays the elements that its own task saw, as a memory cache does: the files of
+    other tasks hold other elements.
 
-    Its folder is not there after the task, nor where another worker goes on with it;
-    that one pulls again what was in it, from the splits that were pulled then.
+    Its folder is removed after the task, and is absent on another worker that continues
+    the task. That worker pulls the same elements again, from the same splits.
     """
 
     def __init__(self, node: nodes.Cache, context: Context) -> None:
@@ -122,8 +123,8 @@ class SplitCacheIterator(FileCacheIterator):
 
 @make_iterator.register(nodes.Cache)
 def make_cache_iterator(node: nodes.Cache, context: Context) -> ElementIterator:
-    """An iterator over a cache in memory or in files; over its input where a task has
-    nobody to replay it for.
+    """Return an iterator over a cache in memory or in files; over the input if a task
+    never reads its cache again.
     """
     if context.providers and origins_of(context) is None:
         return input_iterator(node, context)

@@ -1,4 +1,4 @@
-"""The iterator over the rows of a query."""
+"""Iterator over the rows of a query."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _KINDS: dict[str, Any] = {"U": (str,), "S": (bytes, str), "f": (float, int)}
 @make_iterator.register(nodes.Sql)
 class SqlIterator(IndexedIterator):
     """Yields rows as tuples. Its state is a count: restoring runs the query again and
-    leaves out as many rows.
+    skips that many rows.
 
-    Whether that gives the same rows again is up to the query: give it an ORDER BY.
+    The query must return its rows in the same order each time: give it an ORDER BY.
     """
 
     def __init__(self, node: nodes.Sql, context: Context) -> None:
@@ -59,20 +59,19 @@ class SqlIterator(IndexedIterator):
 
     def _open(self) -> sqlite3.Cursor:
         address = f"{Path(self._node.data_source_name).absolute().as_uri()}?mode=ro"
-        # A prefetch may pull in a thread of its own, one at a time.
+        # A prefetch may pull on its own thread, never concurrently.
         try:
             self._connection = sqlite3.connect(address, uri=True, check_same_thread=False)
         except sqlite3.OperationalError as error:
             raise NotFoundError(
-                f"{self._node.data_source_name}: {error}. Check the path of the data base"
+                f"{self._node.data_source_name}: {error}. Check the path of the database"
             ) from error
         self._rows = self._connection.execute(self._node.query)
         columns = len(self._rows.description or ())
         if columns != len(self._converts):
             raise InvalidArgumentError(
                 f"The number of columns in query ({columns}) must match the number of columns in "
-                "output_types "
-                f"({len(self._converts)})"
+                f"output_types ({len(self._converts)})"
             )
         return self._rows
 
@@ -92,9 +91,8 @@ class SqlIterator(IndexedIterator):
                 self._pull()
             except StopIteration:
                 raise FailedPreconditionError(
-                    f"{self._node.label} gives {done} rows now and gave {count} or more when the "
-                    "state was taken: "
-                    "restore on the same data base only"
+                    f"{self._node.label} returns {done} rows now and returned {count} or more "
+                    "when the state was taken: restore on the same database only"
                 ) from None
 
     def close(self) -> None:
@@ -104,8 +102,8 @@ class SqlIterator(IndexedIterator):
 
 
 def converter(dtype: np.dtype[Any], place: int = 0) -> Callable[[Any], Any]:
-    """A function from what sqlite gives to the value of a column; NULL becomes 0 or an
-    empty text.
+    """Return a function from a value of sqlite to the value of a column; NULL becomes 0
+    or an empty text.
 
     >>> converter(np.dtype("int32"))(None), converter(np.dtype(str))("a")
     (np.int32(0), 'a')
@@ -122,9 +120,8 @@ def converter(dtype: np.dtype[Any], place: int = 0) -> Callable[[Any], Any]:
             limits is None or limits.min <= value <= limits.max
         ):
             raise InvalidArgumentError(
-                f"column {place} came as {value!r} of type {type(value).__name__}, expected "
-                f"{dtype}: change "
-                "output_types, or CAST in the query"
+                f"column {place} has the value {value!r} of type {type(value).__name__}, expected "
+                f"{dtype}: change output_types, or CAST in the query"
             )
         return make(value)
 

@@ -36,11 +36,11 @@ LOCK = "lockfile"
 
 
 def lock_folder(folder: str) -> TextIO | None:
-    """Make a folder, and hold it for writing until the file is closed or this process
-    ends; None if another does.
+    """Create a folder, and lock it for writing until the returned file is closed or
+    this process ends; None if another writer holds it.
     """
     os.makedirs(folder, exist_ok=True)
-    file = open(os.path.join(folder, LOCK), "a+", encoding="utf-8")  # noqa: SIM115 - open for as long as it is held
+    file = open(os.path.join(folder, LOCK), "a+", encoding="utf-8")  # noqa: SIM115 - held open
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -53,13 +53,15 @@ def lock_folder(folder: str) -> TextIO | None:
 
 
 class _Recorder:
-    """Writes what an input yields into a folder, and makes it the folder's content at
-    the end.
+    """Writes the elements of an input into a folder, and commits them as the folder's
+    content at the end.
 
     Args:
-        lock: what holds the folder.
-        run: tells this run from others; the name of the chunk.
-        at: where to go on in a chunk of this run: ``(elements, bytes)``.
+        folder: folder to write into.
+        lock: lock on the folder.
+        run: identifies this run; name of the chunk.
+        compression: compression of the chunk, or None.
+        at: position to continue at in a chunk of this run: ``(elements, bytes)``.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class _Recorder:
         self.writer.add(copied(element))
 
     def finish(self) -> None:
-        """What was written becomes the content of the folder."""
+        """Commit the written elements as the content of the folder."""
         chunk = self.writer.finish()
         write_manifest(self._folder, Manifest(self._run, self._compression, None, (chunk,)))
         self._lock.close()
@@ -89,19 +91,21 @@ def chunk_name(run: str) -> str:
 
 
 class FileCacheIterator(ElementIterator):
-    """Writes its input's elements into a folder while it hands them out, or reads them
-    if they are complete there.
+    """Writes its input's elements into a folder while it returns them, or reads them if
+    the folder is complete.
 
-    A state while it writes holds a state of the input from before the block that is
-    being collected: restored, it goes on with the file as it was then, on the same
-    machine also after a crash. Where the file is gone, or is being written by somebody
-    else, it runs its input again; a complete one of another run is left alone. The
-    state holds no elements. An element that cannot be stored fails, and ends the
-    writing: those after it are handed out as they come.
+    While it writes, its state holds a state of the input from before the block being
+    collected. A restored iterator continues the file from that block, on the same
+    machine also after a crash. If the file is gone, or another iterator writes it, the
+    restored iterator runs its input again. It leaves the complete file of another run
+    unchanged. The state holds no elements.
+
+    An element that cannot be stored fails, and ends the writing; later elements are
+    returned without being stored.
     """
 
     compression: str | None = None
-    shares = False  # whether to go on without writing when somebody else writes
+    shares = False  # True to go on without writing while another iterator writes
 
     def __init__(self, node: nodes.Cache | nodes.Snapshot, context: Context) -> None:
         self._node, self._context = node, context
@@ -111,8 +115,8 @@ class FileCacheIterator(ElementIterator):
         self._reader: ChunkReader | None = None
         self._input: ElementIterator | None = None
         self._recorder: _Recorder | None = None
-        self._mark: list[Any] = []  # elements and bytes in the file, state of the input then
-        self._since = 0  # elements and failures that came from the input since
+        self._mark: list[Any] = []  # elements and bytes in the file, and the input's state then
+        self._since = 0  # elements and failures from the input since then
         self._started = self._ended = False
 
     @property
@@ -135,7 +139,7 @@ class FileCacheIterator(ElementIterator):
     def _start(self) -> None:
         manifest = self._complete()
         if manifest is None:
-            self.close()  # of a start that failed
+            self.close()  # closes the input of a start that failed
             self._begin_input(None)
             self._begin_recording((0, 0))
         else:
@@ -143,7 +147,7 @@ class FileCacheIterator(ElementIterator):
         self._started = True
 
     def _complete(self) -> Manifest | None:
-        """What is complete in the folder."""
+        """Return the manifest of the folder if it is complete, else None."""
         try:
             manifest = read_manifest(self._folder)
         except NotFoundError:
@@ -166,11 +170,9 @@ class FileCacheIterator(ElementIterator):
             path = os.path.join(self._folder, LOCK)
             raise AlreadyExistsError(
                 f"{self._node.label}: There appears to be a concurrent caching iterator running: "
-                f"{path!r} is held by "
-                f"{_content(path)}. Let it end, or close() it, or give each reader a file name of "
-                "its own; in the "
-                "service, run one worker on each machine, or let cache() keep the elements in "
-                "memory"
+                f"{path!r} is held by {_content(path)}. Let it end, or close() it, or give each "
+                "reader its own file name; in the service, run one worker on each machine, or "
+                "let cache() keep the elements in memory"
             )
 
     def _record(self) -> Any:
@@ -189,7 +191,7 @@ class FileCacheIterator(ElementIterator):
             try:
                 recorder.add(element)
             except TypeError as error:
-                recorder.close()  # what lacks an element must never count as complete
+                recorder.close()  # a cache that lacks an element must never count as complete
                 self._recorder = None
                 raise failure(self._node, error) from error
             if recorder.writer.pending == 0:
@@ -238,7 +240,9 @@ class FileCacheIterator(ElementIterator):
             self._run_again(manifest is None)
 
     def _go_on(self, place: Any, may_write: bool) -> None:
-        """Pull again from the mark on, and write on behind what the file had then."""
+        """Pull again from the mark on, and continue the file from its position at the
+        mark.
+        """
         elements, size, inner, since = place
         path = os.path.join(self._folder, chunk_name(self._run))
         if not may_write or (size and not (os.path.exists(path) and os.path.getsize(path) >= size)):
@@ -250,7 +254,7 @@ class FileCacheIterator(ElementIterator):
             self._repeat()
 
     def _run_again(self, may_write: bool) -> None:
-        """Pull all again from the beginning."""
+        """Pull everything again from the beginning."""
         self._begin_input(None)
         if may_write:
             self._begin_recording((0, 0))
@@ -259,14 +263,15 @@ class FileCacheIterator(ElementIterator):
             self._position += self._repeat()
 
     def _repeat(self) -> int:
-        """Pull one that was handed out already; 1 if it was an element."""
+        """Pull an entry that was returned before; return 1 for an element, 0 for a
+        failure.
+        """
         try:
             self._record()
         except StopIteration:
             raise FailedPreconditionError(
-                f"the input of {self._node.label} has fewer elements than when the state was "
-                "taken: restore on the "
-                "same input only"
+                f"The input of {self._node.label} has fewer elements than when the state was "
+                "taken: restore on the same input only"
             ) from None
         except DataServiceError as error:
             if error.final:
@@ -286,8 +291,8 @@ def _content(path: str) -> str:
 
 
 def kept_element(node: nodes.Cache, index: int) -> tuple[Any] | None:
-    """Element ``index`` as a cache plays it in this process or has it in its folder;
-    None where it has not yet.
+    """Return element ``index`` of a cache, from its tape in this process or from its
+    folder; None if it is not cached.
     """
     if not node.filename:
         return played(node, index)
@@ -307,8 +312,8 @@ def kept_element(node: nodes.Cache, index: int) -> tuple[Any] | None:
 
 @make_iterator.register(nodes.Snapshot)
 class SnapshotIterator(FileCacheIterator):
-    """As a cache in files; while somebody else writes the snapshot, it hands its
-    input's elements on.
+    """File cache that returns its input's elements unstored while another iterator
+    writes the snapshot.
     """
 
     shares = True
@@ -321,17 +326,17 @@ class SnapshotIterator(FileCacheIterator):
 def save_elements(
     elements: Iterator[Any], folder: str, run: str, compression: str | None, spec: Any
 ) -> None:
-    """Write all elements into a folder, in place of what was saved there.
+    """Write all elements into a folder, replacing an earlier save.
 
     Raises:
-        AlreadyExistsError: somebody else is writing there.
-        TypeError: an element holds something that cannot be stored, or elements differ
+        AlreadyExistsError: another writer holds the folder.
+        TypeError: an element contains a value that cannot be stored, or elements differ
             in nesting or dtype.
     """
     lock = lock_folder(folder)
     if lock is None:
         raise AlreadyExistsError(
-            f"somebody else is saving into {folder!r}: let him end, or choose another path"
+            f"Another writer is saving into {folder!r}: wait until it ends, or choose another path"
         )
     with lock:
         chunks: list[Chunk] = []
@@ -347,8 +352,8 @@ def save_elements(
 def _write_chunks(
     elements: Iterator[Any], prefix: str, compression: str | None, spec: Any, chunks: list[Chunk]
 ) -> Any:
-    """Write all elements and list the chunks. Returns the spec that admits all of
-    them.
+    """Write all elements, append the chunks to ``chunks``, and return the spec that
+    admits all elements.
     """
     writer: ChunkWriter | None = None
     try:

@@ -1,8 +1,8 @@
-"""map and filter where somebody watches: as in ``transforms``, with the number of each
-element noted during its call.
+"""Iterators of map and filter in a watched pipeline: like those of ``transforms``, and
+they record the number of each element during its call.
 
-They are apart so that what nobody watches costs nothing more. Their state has the
-number beside the input's.
+They are separate so that an unwatched pipeline pays no overhead. Their state holds the
+number and the input's state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from zmqdata.iterators.watching import IDLE, Watch
 
 
 class WatchedIterator(CountingIterator):
-    """Base of both. ``_count`` is the number of the next element of the input."""
+    """Base of both iterators. ``_count`` is the number of the next element of the
+    input.
+    """
 
     def __init__(self, node: nodes.Unary, context: Context, watch: Watch) -> None:
         super().__init__(node, context, 0)
@@ -28,7 +30,9 @@ class WatchedIterator(CountingIterator):
 
 
 class WatchedMapIterator(WatchedIterator):
-    """Calls a function with each element; a plain tuple becomes its arguments."""
+    """Calls a function with each element; a plain tuple is passed as separate
+    arguments.
+    """
 
     def __init__(self, node: nodes.Map, context: Context, watch: Watch) -> None:
         super().__init__(node, context, watch)
@@ -40,7 +44,7 @@ class WatchedMapIterator(WatchedIterator):
         self._count = number + 1
         if number in self._special:
             return self._next_special(number, element)
-        # As in ``_call``, without the time for calls of our own.
+        # A copy of ``_call``, inlined to save the time of a call.
         self._cells[self._at] = number
         try:
             value = self._function(*element) if type(element) is tuple else self._function(element)
@@ -51,8 +55,8 @@ class WatchedMapIterator(WatchedIterator):
             self._cells[self._at] = IDLE
 
     def _next_special(self, number: int, element: Any) -> Any:
-        """What comes of an element that killed its process, or may have, or of the next
-        one if it is left out.
+        """Return the result for an element that killed its process, or may have; if it
+        is left out, the result for the next element.
         """
         while number in self._special:
             if not self._site.leaves_out(number, self._input.current_split()):
@@ -76,7 +80,7 @@ class WatchedMapIterator(WatchedIterator):
 
 
 class WatchedFilterIterator(WatchedIterator):
-    """Passes the elements on for which a predicate is true."""
+    """Passes on the elements for which a predicate is true."""
 
     def __init__(self, node: nodes.Filter, context: Context, watch: Watch) -> None:
         super().__init__(node, context, watch)

@@ -1,8 +1,7 @@
-"""Where to pull again from: states of an input from before the elements that an
-iterator still holds.
+"""Trail of states of an input, from before the elements that an iterator still holds.
 
-For the iterators that hold elements or what they made of them (shuffle, flat_map,
-interleave). Their own states keep numbers only; restoring pulls the elements again.
+It serves the iterators that hold elements or results made from them (shuffle, flat_map,
+interleave). Their own states hold only numbers; restoring pulls the elements again.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ _MOST_MARKS = 64
 
 
 class Again(dict[int, Any]):
-    """Elements that were pulled again, by their numbers. One that is asked for and
-    failed could be made before.
+    """Elements that were pulled again, by number. Access to an element that failed
+    raises: it was produced before.
     """
 
     def __init__(self) -> None:
@@ -30,28 +29,27 @@ class Again(dict[int, Any]):
     def __missing__(self, number: int) -> Any:
         error = self.failed.get(number)
         raise FailedPreconditionError(
-            f"element {number} of the input could be made when the state was taken, and fails now: "
-            f"{error}. Restore on "
-            "the same input only"
+            f"Element {number} of the input was produced before the state was taken, and fails "
+            f"now: {error}. Restore on the same input only"
         ) from error
 
 
 class Trail:
-    """Pulls from an input, numbers what comes, and notes the input's state every now
-    and then.
+    """Pulls from an input, numbers the elements, and notes the input's state at
+    intervals.
 
     Args:
-        source: the input; nothing else may pull from it.
-        every: how many pulls lie between two noted states. Fewer make states costlier
-            to take, more to restore.
-        oldest: the number of the oldest element still held; asked when a state is
-            noted. A method is referred to weakly: its object holds the trail, and what
-            both hold (files, locks) must go with their last user.
+        source: the input; only the trail may pull from it.
+        every: number of pulls between two noted states. A smaller number makes taking
+            states costlier, a larger number restoring.
+        oldest: returns the number of the oldest element still held; called when a state
+            is noted. A method is referenced weakly: its object holds the trail, and
+            their resources (files, locks) must be released with their last user.
     """
 
     def __init__(self, source: ElementIterator, every: int, oldest: Callable[[], int]) -> None:
         self.source = source
-        self._next = source.__next__  # called as it is, which is quicker than next(source)
+        self._next = source.__next__  # bound once, which is faster than next(source)
         self.pulled = 0
         self._every = every
         self._oldest_reference = (
@@ -59,7 +57,8 @@ class Trail:
         )
         self._due = 0
         self._marks: list[tuple[int, Any]] = []
-        # While what is held is pulled again, which nobody else knows of yet.
+        # Number of the oldest element while held elements are pulled again; the owner
+        # does not know them yet.
         self._restored: int | None = None
 
     def _oldest(self) -> int:
@@ -69,8 +68,8 @@ class Trail:
         return oldest() if oldest is not None else self.pulled
 
     def pull(self) -> Any:
-        """The next element, which gets the number that ``pulled`` was. A failing
-        element counts, too, the end not.
+        """Return the next element, and give it the number ``pulled``. A failed element
+        also counts, the end does not.
         """
         number = self.pulled
         if number >= self._due:
@@ -85,7 +84,8 @@ class Trail:
 
     def _mark(self, number: int) -> None:
         self._forget(min(self._oldest(), number))
-        if len(self._marks) >= _MOST_MARKS:  # something old is held for long: fewer marks will do
+        if len(self._marks) >= _MOST_MARKS:
+            # An old element is held for long: fewer marks suffice.
             del self._marks[1::2]
         self._marks.append((number, self.source.state()))
         self._due = number + self._every
@@ -95,7 +95,7 @@ class Trail:
             del self._marks[0]
 
     def state(self) -> list[Any]:
-        """From where to pull everything that is held again:
+        """Return the position from which to pull all held elements again:
         ``[number, state before it, pulled]``.
         """
         oldest = self._oldest()
@@ -105,8 +105,8 @@ class Trail:
         return [*self._marks[0], self.pulled]
 
     def restore(self, saved: list[Any], wanted: Collection[int]) -> dict[int, Any]:
-        """Go where ``state`` was taken. Returns the elements with the wanted numbers,
-        pulled again.
+        """Return to the position where ``state`` was taken, and return the wanted
+        elements, pulled again, by number.
         """
         first, inner, pulled = saved
         self.source.restore(inner)
@@ -125,15 +125,16 @@ class Trail:
                 element = self.pull()
             except StopIteration:
                 raise FailedPreconditionError(
-                    f"the input has {number} elements now and had {pulled} or more when the state "
-                    "was taken: restore "
-                    "on the same input only"
+                    f"The input has {number} elements now and had {pulled} or more when the state "
+                    "was taken: restore on the same input only"
                 ) from None
             except Exception as error:
                 if is_end(error):
-                    raise  # such as why a job could not go on: nothing comes behind it
+                    # for example, the reason why a job could not continue: nothing
+                    # follows it
+                    raise
                 found.failed[number] = error
-                continue  # it was raised where it belonged, before the state was taken
+                continue  # the error was raised to the consumer before the state was taken
             if number in wanted:
                 found[number] = element
         return found

@@ -1,7 +1,6 @@
-"""Iterators with one input that need nothing but a counter: map, filter, take, skip,
-enumerate.
+"""Iterators with an input and at most a counter: map, filter, take, skip, enumerate.
 
-Map and filter are registered in ``traced``, which has the ones for workers.
+Map and filter are registered in ``traced``, which has their variants for workers.
 """
 
 from __future__ import annotations
@@ -43,7 +42,9 @@ class UnaryIterator(ElementIterator):
 
 
 class MapIterator(UnaryIterator):
-    """Calls a function with each element; a plain tuple becomes its arguments."""
+    """Calls a function with each element; a plain tuple is passed as separate
+    arguments.
+    """
 
     def __init__(self, node: nodes.Map, context: Context) -> None:
         super().__init__(node, context)
@@ -59,7 +60,7 @@ class MapIterator(UnaryIterator):
 
 
 class FilterIterator(UnaryIterator):
-    """Passes the elements on for which a predicate is true."""
+    """Passes on the elements for which a predicate is true."""
 
     def __init__(self, node: nodes.Filter, context: Context) -> None:
         super().__init__(node, context)
@@ -83,10 +84,10 @@ class FilterIterator(UnaryIterator):
 
 
 def as_bool(value: Any) -> bool:
-    """What a predicate returned, as a bool.
+    """Return the result of a predicate as a bool.
 
     Raises:
-        TypeError: it is no single bool.
+        TypeError: the result is not a single bool.
 
     >>> as_bool(np.array(True))
     True
@@ -101,8 +102,8 @@ def as_bool(value: Any) -> bool:
         else repr(value)
     )
     raise TypeError(
-        f"a predicate returns one bool, this one returned {came}: compare it with something, or "
-        "use .all() or .any()"
+        f"a predicate must return one bool, it returned {came}: compare the value with something, "
+        "or use .all() or .any()"
     )
 
 
@@ -123,7 +124,9 @@ class CountingIterator(UnaryIterator):
 
 @make_iterator.register(nodes.Take)
 class TakeIterator(CountingIterator):
-    """Counts down; below zero it never ends on its own."""
+    """Yields the first elements and counts them down; a negative count never ends
+    it.
+    """
 
     def __init__(self, node: nodes.Take, context: Context) -> None:
         super().__init__(node, context, node.count)
@@ -138,8 +141,8 @@ class TakeIterator(CountingIterator):
 
 @make_iterator.register(nodes.Skip)
 class SkipIterator(CountingIterator):
-    """Counts down the elements still to be skipped; below zero it is empty, and reads
-    nothing.
+    """Skips the first elements and counts them down; with a negative count it is empty,
+    and reads nothing.
     """
 
     def __init__(self, node: nodes.Skip, context: Context) -> None:

@@ -1,5 +1,5 @@
-"""How many threads and elements ahead an AUTOTUNE gets: measured while running. The
-time is handed in.
+"""Measurement at run time of the thread counts and buffer sizes of AUTOTUNE. The caller
+passes the time in.
 
 The threads themselves belong to ``crew`` and ``prefetch``.
 """
@@ -11,25 +11,27 @@ from typing import Any
 import optree
 
 RAM_BUDGET = 1 << 29
-"""Bytes that an AUTOTUNE may hold in elements that are made and not handed out."""
+"""Bytes that an operation with AUTOTUNE may hold in elements that are ready and not yet
+returned.
+"""
 
 _PERIOD = 0.2  # seconds over which a rate is measured
-_LEAST = 16  # elements in such a period
-_WORTH = 1.05  # what a further thread must bring
-_CHANGED = 0.3  # how much the rate may differ before it is measured anew
-_PATIENCE = 3  # periods for which it must
+_LEAST = 16  # least number of elements in such a period
+_WORTH = 1.05  # least factor that another thread must gain
+_CHANGED = 0.3  # relative change of the rate that starts a new measurement
+_PATIENCE = 3  # periods that the change must last
 
-_FIRST = 4  # elements that a buffer holds at first
-_LARGEST = 4096  # elements that it holds at most
-_LOOK_EVERY = 16  # elements after which the size of one is looked at
+_FIRST = 4  # initial size of a buffer, in elements
+_LARGEST = 4096  # largest size of a buffer, in elements
+_LOOK_EVERY = 16  # elements after which the size of an element is measured again
 
 
 class Tuner:
-    """Climbs: takes more threads for as long as elements come faster, then stays;
-    begins again when the load changes.
+    """Hill climber for a number of threads: adds threads while the rate rises, then
+    stays; begins again when the load changes.
 
     Args:
-        most: the largest number of threads.
+        most: largest number of threads.
 
     >>> tuner = Tuner(4)
     >>> tuner.size
@@ -46,7 +48,7 @@ class Tuner:
         self._strange = 0
 
     def note(self, now: float) -> bool:
-        """An element was handed out. Whether ``size`` changed."""
+        """Record that an element was returned; return True if ``size`` changed."""
         self._elements += 1
         if self._since is None:
             self._since = now
@@ -81,11 +83,11 @@ class Tuner:
 
 
 class BufferSize:
-    """How many elements a prefetch holds: a number that was given.
+    """Fixed size of a prefetch buffer, in elements.
 
     Attributes:
-        most: when so many are there, pulling pauses.
-        low: when no more than these are left, it goes on.
+        most: number of buffered elements at which pulling pauses.
+        low: number of buffered elements at or below which pulling resumes.
     """
 
     def __init__(self, most: int) -> None:
@@ -93,24 +95,24 @@ class BufferSize:
         self.low = most // 2
 
     def note(self, element: Any) -> None:
-        """An element was put into the buffer."""
+        """Record that an element was put into the buffer."""
 
     def found_full(self) -> None:
-        """Pulling pauses."""
+        """Record that pulling pauses."""
 
     def found_empty(self) -> None:
-        """The consumer waits."""
+        """Record that the consumer waits."""
 
 
 class TunedSize(BufferSize):
-    """A number that doubles when the consumer finds nothing in a buffer that was full
+    """Buffer size that doubles when the consumer finds a buffer empty that was full
     before.
 
-    A buffer that never was full would not be fuller if it were larger, and one that
-    never is empty is large enough.
+    A buffer that was never full would not be fuller if it were larger. A buffer that is
+    never empty is large enough.
 
     Args:
-        most_bytes: what the elements may take.
+        most_bytes: largest size of the buffered elements, in bytes.
 
     >>> size = TunedSize(most_bytes=1000)
     >>> size.found_full(); size.found_empty(); size.most
@@ -125,7 +127,7 @@ class TunedSize(BufferSize):
         self._wanted = _FIRST
         self._was_full = False
         self._noted = 0
-        self._bytes = 1  # of one element
+        self._bytes = 1  # size of an element
 
     def note(self, element: Any) -> None:
         self._noted += 1
@@ -148,7 +150,7 @@ class TunedSize(BufferSize):
 
 
 def byte_size(element: Any) -> int:
-    """About how many bytes an element takes.
+    """Estimate the size of an element in bytes.
 
     >>> import numpy as np
     >>> byte_size({"x": np.zeros(10), "y": "abc"})

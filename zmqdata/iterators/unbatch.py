@@ -1,5 +1,5 @@
-"""The iterators that take batches apart: unbatch, rebatch and map_batches; and the rows
-of a batch.
+"""Iterators that take batches apart: unbatch, rebatch and map_batches; and the rows of
+a batch.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from zmqdata.iterators.trail import Trail
 
 _MARK_EVERY = 16
 COPY_BELOW = 16 * 1024
-"""Rows of fewer bytes are copied out of their batch, so that keeping one does not keep
-the batch.
+"""Rows of fewer bytes are copied out of their batch, so that a row does not keep its
+batch alive.
 """
 
 
 def row_count(batch: Any) -> int:
-    """How many rows the arrays of a batch have.
+    """Return the number of rows of the arrays of a batch.
 
     Raises:
-        InvalidArgumentError: a leaf has none, or their numbers differ.
+        InvalidArgumentError: a leaf has no rows, or the numbers differ.
 
     >>> row_count({"x": np.zeros((2, 3)), "y": np.zeros(2)})
     2
@@ -54,12 +54,12 @@ def row_count(batch: Any) -> int:
         return found.pop()
     if not counts:
         raise InvalidArgumentError(
-            f"cannot take {batch!r} apart: there is no array in it. Make one in a map()"
+            f"Cannot take {batch!r} apart: it contains no array. Make an array in a map()"
         )
     came = ", ".join(f"the array at {place} has {count}" for place, count in counts.items())
     raise InvalidArgumentError(
-        f"cannot take a batch apart whose arrays have different numbers of rows: {came}. Make them "
-        "equal in a map()"
+        f"Cannot take a batch apart whose arrays have different numbers of rows: {came}. Make "
+        "them equal in a map()"
     )
 
 
@@ -74,16 +74,15 @@ def _collect_counts(part: Any, place: str, counts: dict[str, int]) -> None:
         counts[place or "element"] = len(part)
     else:
         raise InvalidArgumentError(
-            f"cannot take a batch apart in which {place or 'the element'} has no axis: came a "
-            f"{type(part).__name__} "
-            f"{part!r}, expected an array of one axis or more. Leave it out, or give it rows, in a "
-            "map()"
+            f"Cannot take a batch apart in which {place or 'the element'} has no axis: got a "
+            f"{type(part).__name__} {part!r}, expected an array of one axis or more. Leave it "
+            "out, or give it rows, in a map()"
         )
 
 
 def rows(batch: Any, start: int = 0) -> Iterator[Any]:
-    """The rows of a batch from one on, in the nesting of the batch. They belong to
-    whoever takes them.
+    """Return an iterator over the rows of a batch from ``start`` on, in the nesting of
+    the batch. The rows belong to the caller.
 
     >>> list(rows((np.array([1, 2]), {"y": np.array([3, 4])}), 1))
     [(np.int64(2), {'y': np.int64(4)})]
@@ -112,7 +111,7 @@ def _array_rows(array: Any) -> Iterator[Any]:
 
 
 def cut(batch: Any, start: int, stop: int) -> Any:
-    """Some consecutive rows of a batch, as a batch.
+    """Return some consecutive rows of a batch, as a batch.
 
     >>> cut((np.arange(5),), 1, 3)
     (array([1, 2]),)
@@ -121,10 +120,10 @@ def cut(batch: Any, start: int, stop: int) -> Any:
 
 
 def joined(parts: Sequence[Any]) -> Any:
-    """Batches one behind the other.
+    """Concatenate batches.
 
     Raises:
-        InvalidArgumentError: they differ in nesting, dtypes or shapes.
+        InvalidArgumentError: the batches differ in nesting, dtypes or shapes.
 
     >>> joined([np.arange(2), np.arange(1)])
     array([0, 1, 0])
@@ -135,9 +134,8 @@ def joined(parts: Sequence[Any]) -> Any:
         return map_structure(_joined_leaves, *parts)
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            "Cannot batch tensors with different shapes, dtypes or structures: batches that "
-            "follow each other differ "
-            f"({error}). Make them equal in a map()"
+            "Cannot batch tensors with different shapes, dtypes or structures: consecutive "
+            f"batches differ ({error}). Make them equal in a map()"
         ) from None
 
 
@@ -149,8 +147,8 @@ def _joined_leaves(*leaves: Any) -> Any:
 
 
 class RowsIterator(ElementIterator):
-    """Base of the iterators that hold one batch of their input, and how many of its
-    rows were taken.
+    """Base of the iterators that hold a batch of their input and the number of its rows
+    taken.
 
     The state holds the number of that batch; restoring pulls up to 16 batches again.
     """
@@ -159,19 +157,19 @@ class RowsIterator(ElementIterator):
         self._node = node
         self._trail = Trail(source, _MARK_EVERY, self._oldest)
         self._batch: Any = None
-        self._number = 0  # of the batch
-        self._count = 0  # rows of the batch
+        self._number = 0  # number of the batch
+        self._count = 0  # rows in the batch
         self._taken = 0
 
     def _oldest(self) -> int:
         return self._number if self._holds() else self._trail.pulled
 
     def _holds(self) -> bool:
-        """Whether the batch is still needed."""
+        """Return True if the batch is still needed."""
         return self._taken < self._count
 
     def _open(self) -> None:
-        """Go to the next batch; StopIteration without any."""
+        """Go to the next batch; raise StopIteration at the end."""
         number = self._trail.pulled
         batch = self._trail.pull()
         self._batch, self._count, self._taken = None, 0, 0
@@ -205,7 +203,7 @@ class RowsIterator(ElementIterator):
 @make_iterator.register(nodes.Unbatch)
 class UnbatchIterator(RowsIterator):
     """Yields the rows of each element. An element that cannot be taken apart fails
-    once, and the next one follows.
+    once, and the next element follows.
     """
 
     def __init__(
@@ -229,8 +227,8 @@ class UnbatchIterator(RowsIterator):
 
 @make_iterator.register(nodes.Rebatch)
 class RebatchIterator(RowsIterator):
-    """Cuts and joins batches. When its input fails, the batch in the making is given
-    up, as in batch.
+    """Splits and joins batches. If its input fails, the incomplete batch is dropped, as
+    in batch.
     """
 
     def __init__(self, node: nodes.Rebatch, context: Context) -> None:
@@ -240,9 +238,8 @@ class RebatchIterator(RowsIterator):
         self._ended = False
 
     def _holds(self) -> bool:
-        return super()._holds() or (
-            0 in self._sizes and self._batch is not None
-        )  # of which an empty batch is cut
+        # A batch size of 0 still needs the batch, to take an empty batch from it.
+        return super()._holds() or (0 in self._sizes and self._batch is not None)
 
     def __next__(self) -> Any:
         if self._ended:
@@ -260,7 +257,9 @@ class RebatchIterator(RowsIterator):
             raise failure(self._node, error) from error
 
     def _collect(self, missing: int) -> tuple[int, list[Any]]:
-        """Cuts of up to so many rows, and how many there were too few."""
+        """Collect slices of up to ``missing`` rows; return the number still missing,
+        and the slices.
+        """
         parts: list[Any] = []
         while missing or not parts:
             if self._batch is None or (missing and self._taken == self._count):
@@ -289,7 +288,7 @@ class RebatchIterator(RowsIterator):
 
 
 class _MappedBatches(BatchIterator):
-    """What the function of map_batches makes of each batch."""
+    """Yields the result of the function of map_batches for each batch."""
 
     def __init__(self, node: nodes.MapBatches, context: Context) -> None:
         super().__init__(node, context)
@@ -303,9 +302,9 @@ class _MappedBatches(BatchIterator):
             found = row_count(result)
             if found != count:
                 raise InvalidArgumentError(
-                    f"the function of map_batches returned {found} rows for a batch of {count}: "
-                    "return one row for "
-                    "each, or use batch().map().unbatch(), where their number may change"
+                    f"The function of map_batches returned {found} rows for a batch of {count}: "
+                    "return a row for each row of the batch, or use batch().map().unbatch(), "
+                    "where the number may change"
                 )
             return result
         except Exception as error:
@@ -314,10 +313,10 @@ class _MappedBatches(BatchIterator):
 
 @make_iterator.register(nodes.MapBatches)
 class MapBatchesIterator(UnbatchIterator):
-    """Yields the rows of what a function makes of each batch.
+    """Yields the rows of a function's result for each batch.
 
     The state holds no results: restoring calls the function again, for up to 16
-    batches. When it fails, its whole batch is given up.
+    batches. If the function fails, its whole batch is dropped.
     """
 
     def __init__(self, node: nodes.MapBatches, context: Context) -> None:

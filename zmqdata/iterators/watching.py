@@ -1,8 +1,8 @@
-"""What a pipeline that is watched has: slots to note the number of the element at which
-a user's function is.
+"""Interface of a watched pipeline: slots that record the number of the element that a
+user's function is processing.
 
-A process that dies leaves the notes behind. Where they are kept is the watch's affair,
-noting that of ``callsites``.
+The records outlive a process that dies. The watch decides where to keep them;
+``callsites`` writes them.
 """
 
 from __future__ import annotations
@@ -13,64 +13,71 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 IDLE = -1
-"""In place of an element's number: no call."""
+"""Stands for "no call" in place of an element's number."""
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An element that an operation left out, in ``iterator.quarantine``.
-
-    Attributes:
-        number: of the element among those that came to this operation, from 0.
-        node: the operation, and the place in the user's code that made it.
-        error: the exception's class and text, or that it killed its process.
-        traceback: as Python prints it; empty where there was no exception.
-        split: first and last index (exclusive) of the split that it came from, where a
-            service hands out splits; of a batch, that of its last row. None behind
-            operations that hold elements back or run ahead (shuffle, interleave,
-            prefetch, a parallel map, windows and groups, a cache) or read several
-            sources at a time.
-    """
+    """Element that an operation left out, in ``iterator.quarantine``."""
 
     number: int
+    """Number of the element among the elements that came to this operation, from 0."""
     node: str
+    """The operation, and the line of the user's code that made it."""
     error: str
+    """Class and text of the exception, or the statement that the element killed its
+    process.
+    """
     traceback: str
+    """Traceback as Python prints it; empty without an exception."""
     split: tuple[int, int] | None = None
+    """First and last index (exclusive) of the split that the element came from, where a
+    service assigns splits; of a batch, the split of its last row.
+
+    None behind operations that hold elements back or run ahead (shuffle, interleave,
+    prefetch, a parallel map, windows and groups, a cache) or read several sources at a
+    time.
+    """
 
 
 class WatchSlot(NamedTuple):
-    """Where one thread notes the number of the element that it is at: ``cells[at]``."""
+    """Cell where a thread records the number of the element that it is processing:
+    ``cells[at]``.
+    """
 
     cells: MutableSequence[int] | memoryview
+    """Cells shared by several slots."""
     at: int
+    """Index of the slot's cell."""
 
 
 class Watch(Protocol):
-    """What keeps the notes of a task's pipeline."""
+    """Keeps the records of a task's pipeline."""
 
     @property
     def poisoned(self) -> Mapping[str, Collection[int]]:
-        """The numbers of elements that killed their process, by the place of the node
-        that they came to.
+        """Numbers of the elements that killed their process, by the place of their
+        node.
         """
 
     @property
     def suspects(self) -> Mapping[str, Collection[int]]:
-        """Those at which a process died, and which may be to blame."""
+        """Numbers of the elements being processed when a process died, any of which may
+        be the cause, by the place of their node.
+        """
 
     def open(self, place: str, label: str, skippable: bool) -> WatchSlot:
-        """A slot for one thread at one node."""
+        """Return a slot for a thread at a node."""
 
     def close(self, slot: WatchSlot) -> None:
-        """The slot may be used for something else."""
+        """Release a slot for other uses."""
 
     def alone(self) -> AbstractContextManager[object]:
-        """Held while a suspect is called for, so that no two are called for at a
-        time.
+        """Return a context manager to hold during the call for a suspect, so that no
+        two suspects run at the same time.
         """
 
     def failed(self, error: BaseException) -> None:
-        """Hears what a call has raised, while its element is noted. It may end the
-        process for a lack of memory.
+        """Record the error that a call raised, while its element is recorded. It may
+        end the process if memory ran out.
         """

@@ -1,7 +1,7 @@
-"""What all nodes have: inputs, the user's line of code, a label, cardinality, splits
-and spec.
+"""Base of all nodes: inputs, the user's line of code, a label, cardinality, splits and
+spec.
 
-The operations themselves are in ``sources``, ``transforms`` and ``combinations``.
+The operations themselves are in the other modules of this package.
 """
 
 from __future__ import annotations
@@ -16,141 +16,145 @@ from zmqdata.splits import SplitSource
 
 
 class ByIdentity:
-    """Put before ``Node`` where arrays and the like have no single answer to whether
-    they are equal.
+    """Base to put before ``Node`` if the node holds arrays or other values without a
+    single answer to ``==``.
 
-    Each such node is equal to itself only.
+    Such a node is equal to itself only.
     """
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
 
-AT_ITS_PLACE = "goes on at its place"
-NOTHING_AGAIN = "does nothing again"
-"""What restoring costs where it costs nothing: of a source, and of what has an input.
+AT_ITS_PLACE = "continues at its position"
+NOTHING_AGAIN = "repeats no work"
+"""Values of ``Node.restoring`` for a source, and for an operation with an input, that
+repeat no work.
 """
 
-FILE_AGAIN = "opens its file again; a compressed one is unpacked up to the place"
-"""What restoring costs where a file is read."""
+FILE_AGAIN = "reopens its file; a compressed file is decompressed up to the position"
+"""Value of ``Node.restoring`` for a source that reads files."""
 
 Infer = Callable[["Node"], Any]
-"""Gives the spec of a node, by running a part of the pipeline if it must."""
+"""Returns the spec of a node, by running a part of the pipeline if necessary."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """One operation of a pipeline.
-
-    Attributes:
-        inputs: the nodes whose elements it takes, left to right; none for a source.
-        site: ``"train.py:12"``, the place in the user's code that made it, or "". Not
-            part of what it is.
-    """
+    """Operation of a pipeline."""
 
     inputs: tuple[Node, ...] = ()
+    """Nodes whose elements it takes, left to right; empty for a source."""
     site: str = field(default="", compare=False, repr=False)
+    """Line of the user's code that made the node, as ``"train.py:12"``, or "". Ignored
+    in comparisons.
+    """
 
     operation: ClassVar[str] = ""
-    """What the method of ``Dataset`` is called."""
+    """Name of the method of ``Dataset``."""
     restoring: ClassVar[str] = ""
-    """What an iterator does when it is restored, for ``describe``: a verb and what it
-    costs. "" is not stated.
+    """Work and cost of restoring an iterator, for ``describe``: a phrase that begins
+    with a verb; "" if it is not stated.
     """
     own_state: ClassVar[int] = 8
-    """About how many bytes it adds to the state of an iterator, where ``state_bytes``
-    does not say more.
+    """Approximate bytes that the node adds to the state of an iterator, unless
+    ``state_bytes`` is more precise.
     """
     state_growth: ClassVar[str] = ""
-    """What its state grows with beyond ``state_bytes``, such as "16 bytes for each
+    """What the state grows with beyond ``state_bytes``, such as "16 bytes for each
     distinct element".
     """
 
     characteristics: ClassVar[Any] = None
-    """By name, what tells it from a node for which a state does not fit; None: all of
-    its parameters.
+    """Values, by name, that distinguish the node from a node whose state does not fit;
+    None: all of its parameters.
     """
 
     is_source: ClassVar[bool] = False
-    """Whether it counts as one source for splitting, although it has inputs."""
+    """True if it counts as a single source for splitting, although it has inputs."""
 
     refills: ClassVar[bool] = False
-    """Whether a pass that gave nothing says nothing about the next one, because others
-    take from it too.
+    """True if a pass without elements does not predict the next pass, because other
+    clients also take from the source.
     """
 
     @property
     def label(self) -> str:
-        """What errors call it: ``"map(parse) at train.py:12"``."""
+        """Name in errors: ``"map(parse) at train.py:12"``."""
         text = f"{self.operation or type(self).__name__}({self.argument})"
         return f"{text} at {self.site}" if self.site else text
 
     @property
     def argument(self) -> str:
-        """The argument that tells it from its neighbours, for the label."""
+        """Argument that distinguishes the node from its neighbours, for the label."""
         return ""
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether the order of its elements follows from seeds and inputs."""
+        """True if the order of its elements follows from seeds and inputs."""
         return True
 
     @property
     def state_bytes(self) -> int:
-        """About how many bytes it adds to the state of an iterator."""
+        """Approximate bytes that the node adds to the state of an iterator."""
         return self.own_state
 
     @property
     def apart(self) -> tuple[Node, ...]:
-        """Nodes that it runs beside its inputs. They are not split: each worker runs
+        """Nodes that it runs besides its inputs. They are never split: each worker runs
         all of them.
         """
         return ()
 
     @property
     def cardinality(self) -> int:
-        """The number of elements, INFINITE_CARDINALITY or UNKNOWN_CARDINALITY."""
+        """Number of elements, INFINITE_CARDINALITY or UNKNOWN_CARDINALITY."""
         return UNKNOWN_CARDINALITY
 
     @property
     def split_source(self) -> SplitSource:
-        """How the splits of this source are described to the dispatcher.
+        """Description of this source's splits for the dispatcher.
 
         Raises:
             UnimplementedError: the source cannot be split.
         """
         raise UnimplementedError(
             f"Cannot create split providers for dataset of type {type(self).__name__}: "
-            f"{self.label} must be read as a "
-            "whole. Distribute it with ShardingPolicy.OFF, where each worker reads all of it"
+            f"{self.label} must be read as a whole. Distribute it with ShardingPolicy.OFF, where "
+            "each worker reads all of it"
         )
 
     def spec(self, infer: Infer) -> Any:
-        """The spec of its elements, or None where only running one element can tell."""
+        """Return the spec of its elements, or None if only running an element can
+        tell.
+        """
         return None
 
 
 def split_sources(node: Node) -> list[SplitSource]:
-    """The sources that need a split provider, left to right.
+    """Return the sources that need a split provider, left to right.
 
     Nested datasets (made by the functions of flat_map and interleave) and the indices
-    of enumerate need none.
+    of enumerate need no provider.
 
     Raises:
-        UnimplementedError: one of the sources cannot be split.
+        UnimplementedError: a source cannot be split.
 
     >>> from zmqdata.nodes import Range, Zip
-    >>> split_sources(Zip(inputs=(Range(start=0, stop=3), Range(start=0, stop=5)), template=(0, 1)))
+    >>> ranges = Range(start=0, stop=3), Range(start=0, stop=5)
+    >>> split_sources(Zip(inputs=ranges, template=(0, 1)))
     [IndexSplits(count=3), IndexSplits(count=5)]
     """
     return [source.split_source for source in source_nodes(node)]
 
 
 def every_node(node: Node) -> list[Node]:
-    """This node and those that it runs, its inputs and what stands apart, each once.
+    """Return a node and all nodes that it runs, through inputs and ``apart``, each
+    once.
 
     >>> from zmqdata.nodes import Range, Take
-    >>> [inner.label for inner in every_node(Take(inputs=(Range(start=0, stop=3),), count=2))]
+    >>> node = Take(inputs=(Range(start=0, stop=3),), count=2)
+    >>> [inner.label for inner in every_node(node)]
     ['take(2)', 'range(3)']
     """
     found: dict[int, Node] = {}
@@ -164,7 +168,9 @@ def every_node(node: Node) -> list[Node]:
 
 
 def source_nodes(node: Node) -> list[Node]:
-    """The sources that feed this node, left to right, as often as they are read."""
+    """Return the sources that feed a node, left to right, repeated as often as they are
+    read.
+    """
     found, pending = [], [node]
     while pending:
         current = pending.pop()
@@ -176,11 +182,11 @@ def source_nodes(node: Node) -> list[Node]:
 
 
 class _Unknown(Exception):
-    """A function decides."""
+    """Signals that a function determines the spec."""
 
 
 class _Missing(Exception):
-    """The spec of another node is needed first."""
+    """Signals that the spec of another node is needed first."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
@@ -188,7 +194,8 @@ class _Missing(Exception):
 
 
 def known_spec(node: Node) -> Any:
-    """The spec of a node's elements if it follows without running anything, else None.
+    """Return the spec of a node's elements if it follows without running anything, else
+    None.
 
     >>> from zmqdata.nodes import Map, Range
     >>> known_spec(Map(inputs=(Range(start=0, stop=3),), function=str)) is None
@@ -203,7 +210,7 @@ def known_spec(node: Node) -> Any:
             raise _Unknown
         return known[id(inner)]
 
-    waiting = [node]  # without recursion, as a pipeline may be thousands of operations long
+    waiting = [node]  # not recursive, because a pipeline may have thousands of operations
     while waiting:
         try:
             known[id(waiting[-1])] = waiting[-1].spec(infer)
@@ -217,5 +224,5 @@ def known_spec(node: Node) -> Any:
 
 
 def function_name(function: Any) -> str:
-    """What a label calls a function of the user."""
+    """Return the name of a user's function for a label."""
     return str(getattr(function, "__name__", None) or type(function).__name__)

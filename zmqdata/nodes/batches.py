@@ -1,7 +1,7 @@
-"""The nodes that make batches with padding or ragged leaves, and those that take
-batches apart.
+"""Nodes that make batches with padding or ragged leaves, and nodes that take batches
+apart.
 
-``Batch`` itself is in ``transforms``. Running all of them belongs to ``iterators``.
+``Batch`` itself is in ``transforms``. Running belongs to ``iterators``.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ from zmqdata.nodes.transforms import Batch, Unary
 
 
 class Padding(NamedTuple):
-    """What becomes of one leaf: the shape to pad to (None: the longest in the batch),
-    and with what (None: zeros).
-    """
+    """Padding of a leaf."""
 
     shape: Shape | None = None
+    """Shape to pad to; None: the longest in the batch."""
     value: Any = None
+    """Value to pad with; None: zeros."""
 
 
 def padding_plan(structure: Any, padded_shapes: Any, padding_values: Any) -> Any:
-    """A ``Padding`` for each leaf of an element or spec.
+    """Return a ``Padding`` for each leaf of an element or spec.
 
     Args:
         structure: an element, or its spec.
-        padded_shapes: a shape for each leaf, in the same nesting; None: none is given.
-        padding_values: a value for each leaf, or one for all, or None.
+        padded_shapes: a shape for each leaf, in the same nesting; None: no shape is
+            given.
+        padding_values: a value for each leaf, or a single value for all, or None.
 
     Raises:
         InvalidArgumentError: the nesting differs.
@@ -67,8 +68,7 @@ def _for_each_leaf(name: str, structure: Any, given: Any) -> Any:
         nesting = map_structure(lambda _: "*", structure)
         raise InvalidArgumentError(
             f"{name} must have the nesting of the elements, which is {nesting}; got {given!r} "
-            f"({error}). Give one for "
-            "each leaf"
+            f"({error}). Give a value for each leaf"
         ) from None
 
 
@@ -77,19 +77,19 @@ def _shape(given: Any) -> Shape | None:
         return None
     axes = [given] if isinstance(given, (int, np.integer)) else given
     if isinstance(axes, str) or not isinstance(axes, Iterable):
-        raise TypeError(f"a shape is a list with a length or None for each axis, not {given!r}")
+        raise TypeError(f"a shape is a list with a length or None for each axis, got {given!r}")
     return checked_shape([None if length is None or length == -1 else length for length in axes])
 
 
 def padded_spec(spec: Any, known: Any, padded_shapes: Any, length: int | None) -> Any:
-    """The spec of padded batches of ``length`` elements.
+    """Return the spec of padded batches of ``length`` elements.
 
     Args:
-        spec: of the elements.
-        known: the same if it follows by rule, else None; then all lengths are those of
-            one element.
-        padded_shapes: as given by the user.
-        length: None where it varies.
+        spec: spec of the elements.
+        known: the same spec if it follows by rule; None: it was found by running an
+            element, so its lengths may vary.
+        padded_shapes: shapes given by the user.
+        length: length of the batches; None if it varies.
 
     >>> padded_spec(TensorSpec((3, 2)), None, None, 4)
     TensorSpec(shape=(4, None, None), dtype=float32)
@@ -106,10 +106,12 @@ def padded_spec(spec: Any, known: Any, padded_shapes: Any, length: int | None) -
 
 @dataclass(frozen=True, kw_only=True)
 class PaddedBatch(Batch):
-    """Stacks consecutive elements whose arrays are padded to one shape."""
+    """Stacks consecutive elements whose arrays are padded to the same shape."""
 
     padded_shapes: Any = None
+    """Shape for each leaf; None: the longest of each batch."""
     padding_values: Any = None
+    """Value for each leaf, or a single value for all; None: zeros."""
     operation: ClassVar[str] = "padded_batch"
 
     def spec(self, infer: Infer) -> Any:
@@ -119,9 +121,12 @@ class PaddedBatch(Batch):
 
 @dataclass(frozen=True, kw_only=True)
 class RaggedBatch(Batch):
-    """Stacks consecutive elements; arrays whose shape may vary make ragged tensors."""
+    """Stacks consecutive elements; arrays whose shape may vary become ragged
+    tensors.
+    """
 
     row_splits_dtype: str = "int64"
+    """Dtype of the row splits."""
     operation: ClassVar[str] = "ragged_batch"
 
     def spec(self, infer: Infer) -> Any:
@@ -139,10 +144,11 @@ class RaggedBatch(Batch):
 
 
 def ragged_axes(spec: Any, by_rule: bool) -> int:
-    """How many axes of a leaf become ragged: through the last that may vary; without a
-    rule each of them may.
+    """Return the number of axes of a leaf that become ragged: through the last axis
+    that may vary. Without a rule, every axis may vary.
 
-    >>> [ragged_axes(TensorSpec(shape), True) for shape in ((None, 3), (5, 3), (5, None))]
+    >>> shapes = (None, 3), (5, 3), (5, None)
+    >>> [ragged_axes(TensorSpec(shape), True) for shape in shapes]
     [1, 0, 2]
     """
     if isinstance(spec, RaggedTensorSpec) or spec.shape is None:
@@ -153,7 +159,7 @@ def ragged_axes(spec: Any, by_rule: bool) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Unbatch(Unary):
-    """The rows of its elements."""
+    """Yields the rows of its elements."""
 
     operation: ClassVar[str] = "unbatch"
     restoring: ClassVar[str] = "pulls up to 16 batches again"
@@ -168,11 +174,12 @@ class Unbatch(Unary):
 
 
 def row_count(node: Node) -> int:
-    """How many rows all elements of a node have together, or UNKNOWN_CARDINALITY or
-    INFINITE_CARDINALITY.
+    """Return the number of rows of all elements of a node together, UNKNOWN_CARDINALITY
+    or INFINITE_CARDINALITY.
 
     >>> from zmqdata.nodes import Range
-    >>> row_count(Batch(inputs=(Range(start=0, stop=7),), batch_size=2, drop_remainder=True))
+    >>> numbers = Range(start=0, stop=7)
+    >>> row_count(Batch(inputs=(numbers,), batch_size=2, drop_remainder=True))
     6
     """
     count = node.cardinality
@@ -185,10 +192,12 @@ def row_count(node: Node) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Rebatch(Unary):
-    """The rows of its elements in batches of other sizes, which are taken in turn."""
+    """Yields the rows of its elements in batches of other sizes, used in turn."""
 
     batch_sizes: tuple[int, ...]
+    """Sizes of the batches, repeated."""
     drop_remainder: bool = False
+    """True to drop an incomplete last batch."""
     operation: ClassVar[str] = "rebatch"
     restoring: ClassVar[str] = "pulls up to 16 batches again"
     own_state: ClassVar[int] = 24
@@ -221,25 +230,31 @@ class Rebatch(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class BucketBySequenceLength(Unary):
-    """Batches of elements of about the same length.
-
-    Attributes:
-        boundaries: bucket ``i`` holds lengths below ``boundaries[i]``, the last one all
-            others.
-        batch_sizes: one for each bucket.
-    """
+    """Batches elements of similar length."""
 
     length_function: Callable[..., Any]
+    """Returns the length of an element."""
     boundaries: tuple[int, ...]
+    """Bucket ``i`` holds lengths below ``boundaries[i]`` that no lower bucket holds;
+    the last bucket holds all others.
+    """
     batch_sizes: tuple[int, ...]
+    """Batch size of each bucket."""
     padded_shapes: Any = None
+    """Shape for each leaf; None: see ``pad_to_bucket_boundary``."""
     padding_values: Any = None
+    """Value for each leaf, or a single value for all; None: zeros."""
     pad_to_bucket_boundary: bool = False
+    """True to pad to the greatest length of the bucket, False to the longest element of
+    the batch.
+    """
     no_padding: bool = False
+    """True to stack without padding."""
     drop_remainder: bool = False
+    """True to drop incomplete batches at the end."""
     operation: ClassVar[str] = "bucket_by_sequence_length"
     restoring: ClassVar[str] = (
-        "pulls again from the oldest element that waits, which a rare length makes long ago"
+        "pulls again from the oldest waiting element, which may be far back for a rare length"
     )
 
     @property
@@ -265,12 +280,14 @@ class BucketBySequenceLength(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class MapBatches(Batch):
-    """The rows of what a function makes of batches of ``batch_size`` elements; as many
-    as went in.
+    """Yields the rows that a function returns for batches of ``batch_size`` elements; a
+    batch keeps its number of rows.
     """
 
     function: Callable[..., Any]
+    """Takes a batch and returns a batch."""
     output_spec: Any = None
+    """Spec of the rows; None: inferred."""
     operation: ClassVar[str] = "map_batches"
     restoring: ClassVar[str] = "calls the function again for up to 16 batches"
     own_state: ClassVar[int] = 16

@@ -1,5 +1,5 @@
-"""The nodes that take from several inputs by choice, and the endless sources. Running
-them belongs to ``iterators``.
+"""Nodes that take from several inputs by choice, and endless sources. Running belongs
+to ``iterators``.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from zmqdata.splits import IndexSplits, SplitSource
 
 @dataclass(frozen=True, kw_only=True)
 class Counter(Node):
-    """``start``, ``start + step`` and so on, without end; each iterator counts for
-    itself.
+    """Yields ``start``, ``start + step`` and so on, without end; each iterator counts
+    for itself.
     """
 
     start: Any = 0
+    """First number."""
     step: Any = 1
+    """Difference between consecutive numbers."""
     dtype: str = "int64"
+    """Dtype of the numbers."""
     operation: ClassVar[str] = "counter"
     restoring: ClassVar[str] = AT_ITS_PLACE
 
@@ -51,11 +54,14 @@ class Counter(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomChoices(Node):
-    """Numbers from 0 on, drawn for ever with these weights."""
+    """Draws numbers from 0 on, without end, with fixed weights."""
 
     weights: tuple[float, ...]
+    """Weight of each number."""
     seed: int | None = None
+    """Seed of the user; None: that of the context."""
     rerandomize: bool = False
+    """True to draw anew in each repetition."""
     operation: ClassVar[str] = "choices"
     restoring: ClassVar[str] = AT_ITS_PLACE
 
@@ -69,13 +75,16 @@ class RandomChoices(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedChoices(Unary):
-    """A number from 0 on for each element of its input, which holds the weights for
-    this draw.
+    """Draws a number from 0 on for each element of its input, which holds the weights
+    for this draw.
     """
 
     count: int
+    """Number of weights."""
     seed: int | None = None
+    """Seed of the user; None: that of the context."""
     rerandomize: bool = False
+    """True to draw anew in each repetition."""
     operation: ClassVar[str] = "choices"
     restoring: ClassVar[str] = NOTHING_AGAIN
 
@@ -85,19 +94,16 @@ class WeightedChoices(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class Choose(Node):
-    """From its inputs, one element at a time, the one that ``choices`` names.
-
-    Attributes:
-        choices: yields the number of an input. It is no input of its own: it is not
-            split, each worker runs all of it.
-        stop_on_empty: ends when the chosen input has ended; else that choice is passed
-            over.
-        name: the operation in the user's code.
-    """
+    """Takes the next element from the input that ``choices`` names."""
 
     choices: Node
+    """Yields the number of an input. It is not an input itself: it is never split, and
+    each worker runs all of it.
+    """
     stop_on_empty: bool
+    """True to end when the chosen input has ended; False to skip that choice."""
     name: str
+    """Name of the operation in the user's code."""
     operation: ClassVar[str] = "choose_from_datasets"
     restoring: ClassVar[str] = NOTHING_AGAIN
 

@@ -1,4 +1,4 @@
-"""The nodes with several inputs. Running them belongs to ``iterators``."""
+"""Nodes with several inputs. Running belongs to ``iterators``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ from zmqdata.nodes.base import NOTHING_AGAIN, Infer, Node
 
 @dataclass(frozen=True, kw_only=True)
 class Zip(Node):
-    """One element of each input, joined; ends with the shortest.
-
-    Attributes:
-        template: the nesting of the result, with the number of an input at each leaf.
-    """
+    """Joins an element of each input; ends with the shortest input."""
 
     template: Any
+    """Nesting of the result, with the number of an input at each leaf."""
     operation: ClassVar[str] = "zip"
     restoring: ClassVar[str] = NOTHING_AGAIN
 
@@ -37,7 +34,7 @@ class Zip(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Concatenate(Node):
-    """The elements of its first input, then those of its second."""
+    """Yields the elements of its first input, then the elements of its second."""
 
     operation: ClassVar[str] = "concatenate"
     restoring: ClassVar[str] = NOTHING_AGAIN

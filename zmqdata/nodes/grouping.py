@@ -1,5 +1,5 @@
-"""The nodes that put elements together in datasets or running states. Running them
-belongs to ``iterators``.
+"""Nodes that group elements into datasets or running states. Running belongs to
+``iterators``.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from zmqdata.nodes.base import AT_ITS_PLACE, Infer, Node, function_name
 from zmqdata.nodes.transforms import Unary
 
 Wrap = Callable[[Node], Any]
-"""Makes the dataset that a user's function sees out of a node."""
+"""Makes, from a node, the dataset that a user's function receives."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Elements(Node):
-    """Elements that an iterator holds: the source of the datasets that window and
-    group_by_window make.
+    """Source of the datasets that window and group_by_window make: elements held by an
+    iterator.
     """
 
     elements: tuple[Any, ...] = field(repr=False)
+    """The elements."""
     operation: ClassVar[str] = "elements"
     restoring: ClassVar[str] = AT_ITS_PLACE
 
-    # Arrays have no single answer to whether they are equal: each node is equal to
-    # itself only.
+    # Comparing arrays gives no single bool, so each node is equal to itself only.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -52,15 +52,20 @@ class Elements(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Window(Unary):
-    """Datasets of ``size`` elements that lie ``stride`` apart, each beginning ``shift``
-    after the one before.
+    """Yields datasets of ``size`` elements that are ``stride`` apart, each beginning
+    ``shift`` elements after the previous.
     """
 
     size: int
+    """Number of elements in a window."""
     shift: int
+    """Distance between the beginnings of consecutive windows."""
     stride: int = 1
+    """Distance between consecutive elements of a window."""
     drop_remainder: bool = False
+    """True to drop incomplete windows at the end."""
     wrap: Wrap = field(repr=False)
+    """Makes a dataset from a node."""
     operation: ClassVar[str] = "window"
     restoring: ClassVar[str] = "pulls the elements of a window again, and up to 32 more"
     own_state: ClassVar[int] = 16
@@ -71,7 +76,7 @@ class Window(Unary):
 
     @property
     def reach(self) -> int:
-        """How many elements of the input a window spans."""
+        """Number of elements of the input that a window spans."""
         return (self.size - 1) * self.stride + 1
 
     @property
@@ -88,21 +93,27 @@ class Window(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupByWindow(Unary):
-    """The elements of the datasets that a function makes of each full group of elements
-    of the same key.
-
-    Attributes:
-        window_size: when a group is full; None: ``window_size_function(key)`` tells.
+    """Yields the elements of the datasets that a function makes from each full group of
+    elements with the same key.
     """
 
     key_function: Callable[..., Any]
+    """Returns the key of an element."""
     function: Callable[[Any, Any], Any]
+    """Makes a dataset from a key and the dataset of a group."""
     window_size: int | None = None
+    """Number of elements in a full group; None: ``window_size_function(key)`` returns
+    it.
+    """
     window_size_function: Callable[[Any], Any] | None = None
+    """Returns the number of elements in a full group of a key, or None if
+    ``window_size`` is set.
+    """
     wrap: Wrap = field(repr=False)
+    """Makes a dataset from a node."""
     operation: ClassVar[str] = "group_by_window"
     restoring: ClassVar[str] = (
-        "pulls again from the oldest element that waits, which a rare key makes long ago"
+        "pulls again from the oldest waiting element, which may be far back for a rare key"
     )
     own_state: ClassVar[int] = 24
     state_growth: ClassVar[str] = "16 bytes for each key and 4 for each element that waits"
@@ -121,22 +132,21 @@ class GroupByWindow(Unary):
 
 @dataclass(frozen=True)
 class Reducer:
-    """How ``group_by_reducer`` folds the elements of a key.
+    """Functions with which ``group_by_reducer`` folds the elements of a key.
 
-    Args:
-        init_func: from a key to the first state.
-        reduce_func: from a state and an element to the next state.
-        finalize_func: from the last state to what is handed out.
-
-    >>> Reducer(lambda key: 0, lambda count, element: count + 1, lambda count: count).init_func(7)
+    >>> counter = Reducer(lambda key: 0, lambda count, element: count + 1, int)
+    >>> counter.init_func(7)
     0
 
     As ``tf.data.experimental.Reducer``.
     """
 
     init_func: Callable[[Any], Any]
+    """Makes the first state from a key."""
     reduce_func: Callable[[Any, Any], Any]
+    """Makes the next state from a state and an element."""
     finalize_func: Callable[[Any], Any]
+    """Makes the result from the last state."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -148,16 +158,21 @@ class Reducer:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupByReducer(Unary):
-    """One result for each key, by rising keys: all elements of that key, folded."""
+    """Yields a result for each key, in ascending order: the fold of all elements of
+    that key.
+    """
 
     key_function: Callable[..., Any]
+    """Returns the key of an element."""
     reducer: Reducer
+    """Folds the elements of a key."""
     operation: ClassVar[str] = "group_by_reducer"
     restoring: ClassVar[str] = (
-        "does nothing again, but folds all again if states are no arrays, numbers and texts"
+        "repeats no work if states consist of arrays, numbers and texts; otherwise folds "
+        "everything again"
     )
     own_state: ClassVar[int] = 8
-    state_growth: ClassVar[str] = "what is carried for each key"
+    state_growth: ClassVar[str] = "the state of each key"
 
     @property
     def argument(self) -> str:

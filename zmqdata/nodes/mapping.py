@@ -1,4 +1,4 @@
-"""The kinds of map beside the plain one. Running them belongs to ``iterators``."""
+"""Variants of map. Running belongs to ``iterators``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from zmqdata.nodes.transforms import Interleave, Map, Unary
 
 @dataclass(frozen=True, kw_only=True)
 class RandomMap(Unary):
-    """A function of each element and a random generator that follows from seed,
-    repetition and number.
+    """Calls a function with each element and a random generator that depends on seed,
+    repetition and the element's number.
     """
 
     function: Callable[..., Any]
+    """Takes an element and a generator."""
     seed: int | None = None
+    """Seed of the user; None: that of the context."""
     rerandomize_each_iteration: bool = True
+    """True to draw anew in each repetition."""
     output_spec: Any = None
+    """Spec of the results; None: inferred."""
     operation: ClassVar[str] = "random_map"
     restoring: ClassVar[str] = NOTHING_AGAIN
 
@@ -34,17 +38,14 @@ class RandomMap(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class GuardedMap(Map):
-    """A map that calls again, or leaves elements out, when its function fails.
-
-    Attributes:
-        on_error: ``"raise"``, ``"skip"`` or ``"retry"``.
-        retries: how often the function is called again for an element.
-        max_errors: how many elements may be left out; None is any number.
-    """
+    """Map that retries, or leaves elements out, when its function fails."""
 
     on_error: str = "raise"
+    """``"raise"``, ``"skip"`` or ``"retry"``."""
     retries: int = 0
+    """Most retries for an element."""
     max_errors: int | None = None
+    """Most elements that may be left out; None: any number."""
     own_state: ClassVar[int] = 8
 
     @property
@@ -57,8 +58,8 @@ class GuardedMap(Map):
 
 @dataclass(frozen=True, kw_only=True)
 class GuardedRandomMap(GuardedMap):
-    """A random map that calls again, with the same draws, or leaves elements out;
-    attributes as both have them.
+    """Random map that retries with the same draws, or leaves elements out. Fields as in
+    ``RandomMap`` and ``GuardedMap``.
     """
 
     seed: int | None = None
@@ -68,17 +69,15 @@ class GuardedRandomMap(GuardedMap):
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelMap(GuardedMap):
-    """A map on several threads.
-
-    Attributes:
-        num_parallel_calls: how many; AUTOTUNE leaves it to zmqdata.
-        deterministic: in the order of the input; False: as the calls return. None: what
-            the options say.
-    """
+    """Map on several threads."""
 
     num_parallel_calls: int
+    """Number of concurrent calls; AUTOTUNE lets zmqdata decide."""
     deterministic: bool | None = None
-    restoring: ClassVar[str] = "pulls up to 32 elements again, and calls again for those under way"
+    """True to yield in the order of the input, False in the order of completion; None:
+    as the options say.
+    """
+    restoring: ClassVar[str] = "pulls up to 32 elements again, and repeats the calls in flight"
     own_state: ClassVar[int] = 32
 
     @property
@@ -88,9 +87,7 @@ class ParallelMap(GuardedMap):
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelRandomMap(ParallelMap):
-    """A random map on several threads; attributes as ``RandomMap`` and
-    ``ParallelMap``.
-    """
+    """Random map on several threads. Fields as in ``RandomMap`` and ``ParallelMap``."""
 
     seed: int | None = None
     rerandomize_each_iteration: bool = True
@@ -99,14 +96,14 @@ class ParallelRandomMap(ParallelMap):
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelInterleave(Interleave):
-    """An interleave whose datasets are read ahead on several threads; attributes as
-    ``ParallelMap``.
+    """Interleave whose datasets are read ahead on several threads. Fields as in
+    ``Interleave`` and ``ParallelMap``.
     """
 
     num_parallel_calls: int
     deterministic: bool | None = None
     restoring: ClassVar[str] = (
-        "opens up to 32 datasets again, and pulls up to 32 elements of each again"
+        "reopens up to 32 datasets, and pulls up to 32 elements of each again"
     )
 
     @property

@@ -1,5 +1,5 @@
-"""``Options`` of a pipeline, and the node that sets them. Who follows an option is said
-at the option.
+"""``Options`` of a pipeline, and the node that sets them. Each option states which
+operations follow it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from zmqdata.nodes.base import NOTHING_AGAIN, Node
 from zmqdata.nodes.transforms import Unary
 
 Settings = tuple[tuple[str, Any], ...]
-"""Options that were set, as pairs of a dotted name and a value, sorted."""
+"""Options that are set: pairs of a dotted name and a value, sorted."""
 
 
 class ExternalStatePolicy(enum.Enum):
-    """What to do about state outside of a pipeline when it is shipped. As in
+    """Policy for state outside of a pipeline when the pipeline is serialized. As in
     tf.data.
     """
 
@@ -28,7 +28,9 @@ class ExternalStatePolicy(enum.Enum):
 
 
 class AutoShardPolicy(enum.IntEnum):
-    """How a pipeline is divided among the machines of a training. As in tf.data."""
+    """Policy for dividing a pipeline among the machines of a training. As in
+    tf.data.
+    """
 
     OFF = -1
     AUTO = 0
@@ -71,8 +73,8 @@ _GROUPS = frozenset(name.partition(".")[0] for name in _KNOWN if "." in name)
 
 
 class OptionGroup:
-    """The options under one name, as ``options.autotune`` has: read and set as
-    attributes; None is not set.
+    """Options with a common prefix, such as ``options.autotune``: read and set as
+    attributes; None means not set.
     """
 
     def __init__(self, settings: dict[str, Any], prefix: str = "") -> None:
@@ -83,7 +85,8 @@ class OptionGroup:
     _prefix: str
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # copying and pickling ask for what is not there
+        if name.startswith("__"):
+            # Copying and pickling look up special methods that do not exist.
             raise AttributeError(name)
         full = self._prefix + name
         if full in _GROUPS:
@@ -107,32 +110,31 @@ class OptionGroup:
     def _known(self, full: str) -> tuple[str, Callable[[Any], bool]]:
         if full not in _KNOWN:
             raise AttributeError(
-                f"there is no option {full}. The options that have an effect here are "
-                f"{', '.join(_KNOWN)}; leave out "
-                "the others of tf.data, they concern TensorFlow's runtime"
+                f"There is no option {full}. The options with an effect in zmqdata are "
+                f"{', '.join(_KNOWN)}; leave out the other options of tf.data, which concern "
+                "TensorFlow's runtime"
             )
         return _KNOWN[full]
 
 
 class Options(OptionGroup):
-    """What holds for a pipeline as a whole; given to it by ``with_options``. What is
-    None is not set.
+    """Options of a pipeline as a whole, set with ``with_options``. None means not set.
 
     Attributes:
-        deterministic: whether parallel operations that were not told otherwise keep the
-            order; not set: they do.
-        autotune.enabled: whether AUTOTUNE changes numbers while running; not set: it
-            does.
+        deterministic: True if parallel operations without an own setting keep the
+            order; not set: True.
+        autotune.enabled: True if AUTOTUNE adapts numbers at run time; not set: True.
         autotune.ram_budget: bytes that each operation with AUTOTUNE may hold in
             elements ahead; not set: 512 MiB.
-        autotune.cpu_budget: threads that AUTOTUNE may use.
-        threading.private_threadpool_size: how many calls each parallel map and
-            interleave may make at a time, however many it was told to; 0: as many as
-            there are cores.
-        dataset_name: a name for whoever watches.
-        experimental_external_state_policy: an ``ExternalStatePolicy``, kept as it is.
-        experimental_distribute.auto_shard_policy: an ``AutoShardPolicy``, kept as it
-            is.
+        autotune.cpu_budget: number of threads that AUTOTUNE may use; not set: the
+            number of cores.
+        threading.private_threadpool_size: most concurrent calls of each parallel map
+            and interleave, whatever their own setting; 0: the number of cores.
+        dataset_name: name for monitoring.
+        experimental_external_state_policy: an ``ExternalStatePolicy``, stored without
+            effect.
+        experimental_distribute.auto_shard_policy: an ``AutoShardPolicy``, stored
+            without effect.
 
     >>> options = Options()
     >>> options.deterministic = False
@@ -140,8 +142,8 @@ class Options(OptionGroup):
     >>> options
     Options(autotune.ram_budget=1073741824, deterministic=False)
 
-    As ``tf.data.Options``. Setting an option of tf.data that has no meaning here is an
-    AttributeError.
+    As ``tf.data.Options``. Setting an option of tf.data that has no meaning in zmqdata
+    raises an AttributeError.
     """
 
     def __init__(self, settings: Iterable[tuple[str, Any]] = ()) -> None:
@@ -149,14 +151,14 @@ class Options(OptionGroup):
 
     @property
     def settings(self) -> Settings:
-        """What is set, as a plain tuple."""
+        """The options that are set, as a plain tuple."""
         return tuple(sorted(self._settings.items()))
 
     def merge(self, later: Options) -> Options:
-        """These options, changed by those that were set later; a conflict is a warning.
+        """Return these options, overridden by options set later; warn of each conflict.
 
-        >>> one, two = Options([("deterministic", True)]), Options([("dataset_name", "a")])
-        >>> one.merge(two)
+        >>> first = Options([("deterministic", True)])
+        >>> first.merge(Options([("dataset_name", "a")]))
         Options(dataset_name='a', deterministic=True)
         """
         for name, value in later.settings:
@@ -183,9 +185,10 @@ class Options(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class WithOptions(Unary):
-    """Its input, with options set for the whole pipeline."""
+    """Yields its input, and sets options for the whole pipeline."""
 
     settings: Settings
+    """The options to set."""
     operation: ClassVar[str] = "with_options"
     restoring: ClassVar[str] = NOTHING_AGAIN
     own_state: ClassVar[int] = 0
@@ -196,21 +199,23 @@ class WithOptions(Unary):
 
 
 def options_of(node: Node) -> Options:
-    """The options of a pipeline: those of all its parts, later ones win.
+    """Return the options of a pipeline, merged from all its parts; later options win.
 
     >>> from zmqdata.nodes import Range
-    >>> options_of(WithOptions(inputs=(Range(start=0, stop=3),), settings=(("deterministic", False),)))
+    >>> numbers = Range(start=0, stop=3)
+    >>> options_of(WithOptions(inputs=(numbers,), settings=(("deterministic", False),)))
     Options(deterministic=False)
     """
     options, seen = Options(), set[int]()
-    waiting = [
-        (node, False)
-    ]  # a node, and whether its inputs are done; without recursion, as pipelines may be long
+    # Pairs of a node, and True if its inputs are done. Not recursive, because pipelines
+    # may be long.
+    waiting = [(node, False)]
     while waiting:
         current, is_ready = waiting.pop()
         if is_ready:
             if isinstance(current, WithOptions):
-                with warnings.catch_warnings():  # it was said when they were set
+                with warnings.catch_warnings():
+                    # The user was warned when the options were set.
                     warnings.simplefilter("ignore")
                     options = options.merge(Options(current.settings))
         elif id(current) not in seen:

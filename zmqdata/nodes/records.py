@@ -1,4 +1,4 @@
-"""The sources that read records from files and data bases. Reading them belongs to
+"""Sources that read records from files and databases. Reading belongs to
 ``iterators``.
 """
 
@@ -17,11 +17,14 @@ from zmqdata.splits import IndexSplits, SplitSource
 
 @dataclass(frozen=True, kw_only=True)
 class Files(Node):
-    """Base of the sources that read one file after the other; a split is a file."""
+    """Base of the sources that read files in order; a split is a file."""
 
     filenames: tuple[str, ...]
+    """Paths of the files."""
     compression_type: str = ""
+    """``""``, ``"GZIP"`` or ``"ZLIB"``."""
     buffer_size: int | None = None
+    """Size of the read buffer in bytes; None: 64 KiB."""
 
     @property
     def argument(self) -> str:
@@ -39,7 +42,7 @@ class Files(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class TFRecords(Files):
-    """The records of TFRecord files."""
+    """Yields the records of TFRecord files."""
 
     operation: ClassVar[str] = "TFRecordDataset"
     restoring: ClassVar[str] = FILE_AGAIN
@@ -48,57 +51,63 @@ class TFRecords(Files):
 
 @dataclass(frozen=True, kw_only=True)
 class FixedLengthRecords(Files):
-    """Pieces of equal length, between what each file has at its beginning and end."""
+    """Yields records of equal length, which lie between the header and the footer of
+    each file.
+    """
 
     record_bytes: int
+    """Length of a record in bytes."""
     header_bytes: int = 0
+    """Length of the header in bytes."""
     footer_bytes: int = 0
+    """Length of the footer in bytes."""
     operation: ClassVar[str] = "FixedLengthRecordDataset"
     restoring: ClassVar[str] = FILE_AGAIN
     own_state: ClassVar[int] = 16
 
 
 def whole_only(node: Node, kind: str) -> UnimplementedError:
-    """What asking for the splits of a source comes to that has none; ``kind`` is what
-    tf.data calls it.
+    """Return the error for requesting the splits of a source that has none; ``kind`` is
+    its name in tf.data.
     """
     return UnimplementedError(
-        f"Cannot create split providers for dataset of type {kind}: {node.label} must be read as a "
-        "whole. Distribute "
-        "it with ShardingPolicy.OFF, where each worker reads all of it"
+        f"Cannot create split providers for dataset of type {kind}: {node.label} must be read as "
+        "a whole. Distribute it with ShardingPolicy.OFF, where each worker reads all of it"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CsvColumn:
-    """One column that is read: its number in the file, what it becomes, and what stands
-    in for a missing value.
-
-    Attributes:
-        required: whether a missing value is an error; ``default`` is not used then.
-    """
+    """Column that is read from CSV files."""
 
     number: int
+    """Number of the column in the file, from 0."""
     dtype: np.dtype[Any]
+    """Dtype of the values."""
     default: Any = None
+    """Value that replaces a missing field."""
     required: bool = False
+    """True if a missing field is an error; ``default`` is unused then."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Csv(Files):
-    """The rows of CSV files, as tuples of the columns.
-
-    Attributes:
-        width: how many columns each row has; None: at least as many as are read.
-    """
+    """Yields the rows of CSV files, as tuples of the columns."""
 
     columns: tuple[CsvColumn, ...]
+    """Columns to read."""
     width: int | None
+    """Number of columns in each row; None: at least as many as are read."""
     excluded: frozenset[int] = frozenset()
+    """Numbers of the columns to remove before the others are counted."""
     header: bool = False
+    """True if each file begins with a header line."""
     field_delim: str = ","
+    """Text between two fields."""
     use_quote_delim: bool = True
+    """True if fields may be quoted."""
     na_value: str = ""
+    """Text of a field that counts as missing."""
     operation: ClassVar[str] = "CsvDataset"
     restoring: ClassVar[str] = FILE_AGAIN
     own_state: ClassVar[int] = 16
@@ -113,14 +122,18 @@ class Csv(Files):
 
 @dataclass(frozen=True, kw_only=True)
 class Sql(Node):
-    """The rows of a query, as tuples."""
+    """Yields the rows of a query, as tuples."""
 
     driver_name: str
+    """Database driver."""
     data_source_name: str
+    """Path of the database."""
     query: str
+    """The query."""
     output_types: tuple[np.dtype[Any], ...] = field(default=())
+    """Dtype of each column."""
     operation: ClassVar[str] = "SqlDataset"
-    restoring: ClassVar[str] = "queries again, and reads up to the place"
+    restoring: ClassVar[str] = "runs the query again, and reads up to the position"
     own_state: ClassVar[int] = 16
 
     @property

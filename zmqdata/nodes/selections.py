@@ -1,5 +1,5 @@
-"""The nodes with one input that pass elements on or not, one by one. Running them
-belongs to ``iterators``.
+"""Nodes with an input that pass on or drop single elements. Running belongs to
+``iterators``.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from zmqdata.nodes.base import NOTHING_AGAIN, Infer, function_name
 from zmqdata.nodes.transforms import Unary
 
 SHARD_HINT = -1
-"""In the place of both arguments of ``shard``: the number of workers and the index of
-this one, where the service says so.
+"""Value for both arguments of ``shard``: the service replaces it by the number of
+workers and the index of the worker.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard(Unary):
-    """Every ``num_shards``-th element, from number ``index`` on; ``SHARD_HINT`` for
-    both leaves it to the service.
-    """
+    """Yields every ``num_shards``-th element, from number ``index`` on."""
 
     num_shards: int
+    """Number of shards, or ``SHARD_HINT``."""
     index: int
+    """Index of the shard, or ``SHARD_HINT``."""
     operation: ClassVar[str] = "shard"
     restoring: ClassVar[str] = NOTHING_AGAIN
 
@@ -51,25 +51,24 @@ class Shard(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class StaticShard(Shard):
-    """The shard of one worker, which the service puts into a pipeline under a static
+    """Shard of a worker, inserted into a pipeline by the service under a static
     sharding policy.
-
-    Attributes:
-        of_files: whether its elements are names of files, of which each shard must get
-            one at least.
-        seed: of all that lies under it, so that random orders there are the same for
-            all shards; None: the task's.
     """
 
     of_files: bool = False
+    """True if its elements are file names, of which each shard needs at least one."""
     seed: int | None = None
+    """Seed of all operations below it, so that random orders there are the same for all
+    shards; None: the seed of the task.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class TakeWhile(Unary):
-    """The elements before the first one for which a predicate is false."""
+    """Yields the elements before the first element for which a predicate is false."""
 
     predicate: Callable[..., Any]
+    """Takes an element and returns a bool."""
     operation: ClassVar[str] = "take_while"
     restoring: ClassVar[str] = NOTHING_AGAIN
 
@@ -84,7 +83,7 @@ class TakeWhile(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class Unique(Unary):
-    """The elements that did not come before."""
+    """Yields the elements that did not come before."""
 
     operation: ClassVar[str] = "unique"
     restoring: ClassVar[str] = NOTHING_AGAIN
@@ -98,19 +97,21 @@ class Unique(Unary):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scan(Unary):
-    """The second results of a function of a running state and the element; the first is
-    the next state.
+    """Yields the second result of a function of a running state and the element; the
+    first result is the next state.
     """
 
     initial_state: Any = field(repr=False)
+    """State for the first element."""
     function: Callable[..., Any]
+    """Takes a state and an element; returns the next state and a result."""
     operation: ClassVar[str] = "scan"
     restoring: ClassVar[str] = (
-        "does nothing again, but runs all again if its state is no arrays, numbers and texts"
+        "repeats no work if its state consists of arrays, numbers and texts; otherwise runs "
+        "everything again"
     )
 
-    # Arrays have no single answer to whether they are equal: each node is equal to
-    # itself only.
+    # Comparing arrays gives no single bool, so each node is equal to itself only.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -129,9 +130,10 @@ class Scan(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class IgnoreErrors(Unary):
-    """The elements that do not fail."""
+    """Yields the elements that do not fail."""
 
     log_warning: bool = False
+    """True to log each element that is left out."""
     operation: ClassVar[str] = "ignore_errors"
     restoring: ClassVar[str] = NOTHING_AGAIN
     own_state: ClassVar[int] = 0
@@ -144,9 +146,10 @@ class IgnoreErrors(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class AssertCardinality(Unary):
-    """Its input, which fails if it has not this many elements."""
+    """Yields its input, and fails unless it has ``expected`` elements."""
 
     expected: int
+    """Expected number of elements."""
     operation: ClassVar[str] = "assert_cardinality"
     restoring: ClassVar[str] = NOTHING_AGAIN
 
@@ -161,19 +164,18 @@ class AssertCardinality(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class RejectionResample(Unary):
-    """Pairs of class and element, of which as many are left out as it takes to get the
+    """Yields pairs of class and element, and drops elements until the classes have the
     target distribution.
-
-    Attributes:
-        target: the wanted probability of each class.
-        initial: the probability of each class in the input; None: estimated while
-            running.
     """
 
     function: Callable[..., Any]
+    """Returns the class of an element."""
     target: tuple[float, ...]
+    """Wanted probability of each class."""
     initial: tuple[float, ...] | None = None
+    """Probability of each class in the input; None: estimated at run time."""
     seed: int | None = None
+    """Seed of the user; None: that of the context."""
     operation: ClassVar[str] = "rejection_resample"
     restoring: ClassVar[str] = NOTHING_AGAIN
 
@@ -194,7 +196,9 @@ class RejectionResample(Unary):
 
     @property
     def keeps_all(self) -> bool:
-        """Whether the classes come as they are wanted, so that nothing is left out."""
+        """True if the input has the target distribution, so that no element is
+        dropped.
+        """
         return self.initial == self.target and all(self.target)
 
     def spec(self, infer: Infer) -> Any:

@@ -1,4 +1,4 @@
-"""The sources made of Python objects and of random numbers. Reading them belongs to
+"""Sources made of Python objects and of random numbers. Reading belongs to
 ``iterators``.
 """
 
@@ -18,12 +18,14 @@ from zmqdata.splits import IndexSplits, SplitSource
 
 @dataclass(frozen=True, kw_only=True)
 class Random(Node):
-    """Random integers below 2**32, without end. A split is an index: no two workers
-    draw the same number.
+    """Yields random integers below 2**32, without end. A split is an index, so no two
+    workers draw the same number.
     """
 
     seed: int | None = None
+    """Seed of the user; None: that of the context."""
     rerandomize_each_iteration: bool = False
+    """True to draw anew in each repetition."""
     operation: ClassVar[str] = "random"
     restoring: ClassVar[str] = AT_ITS_PLACE
 
@@ -45,12 +47,18 @@ class Random(Node):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FromSource(ByIdentity, Node):
-    """``sequence[i]`` for each i below its length, in order or in a permutation."""
+    """Yields ``sequence[i]`` for each i below its length, in order or in a
+    permutation.
+    """
 
     sequence: Any = field(repr=False)
+    """Object with a length, indexed by integers."""
     shuffle: bool = False
+    """True to yield in a permutation."""
     seed: int | None = None
+    """Seed of the permutation; None: that of the context."""
     reshuffle_each_iteration: bool = True
+    """True to permute anew in each repetition."""
     operation: ClassVar[str] = "from_source"
     restoring: ClassVar[str] = AT_ITS_PLACE
 
@@ -69,9 +77,10 @@ class FromSource(ByIdentity, Node):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FromList(FromSource):
-    """The elements of a list, whose spec was found when it was checked."""
+    """Yields the elements of a list."""
 
     elements_spec: Any
+    """Spec of the elements, found when the list was checked."""
     operation: ClassVar[str] = "from_list"
 
     @property
@@ -84,9 +93,10 @@ class FromList(FromSource):
 
 @dataclass(frozen=True)
 class Reiterated:
-    """A function that begins anew with an iterable each time it is called."""
+    """Callable that begins anew with an iterable on each call."""
 
     iterable: Iterable[Any]
+    """The iterable."""
 
     def __call__(self) -> Iterable[Any]:
         return iter(self.iterable)
@@ -98,9 +108,10 @@ class Reiterated:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FromIterable(ByIdentity, FromGenerator):
-    """What an iterable yields, each time from its beginning."""
+    """Yields the elements of an iterable, each time from its beginning."""
 
     generator: Callable[..., Iterable[Any]]
+    """Returns the iterable."""
     operation: ClassVar[str] = "from_iterable"
 
     @property

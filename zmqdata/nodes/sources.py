@@ -1,6 +1,4 @@
-"""The nodes without inputs: where elements come from. Reading them belongs to
-``iterators``.
-"""
+"""Nodes without inputs: the sources of elements. Reading belongs to ``iterators``."""
 
 from __future__ import annotations
 
@@ -19,12 +17,16 @@ from zmqdata.splits import FileSplits, IndexSplits, SplitSource
 
 @dataclass(frozen=True, kw_only=True)
 class Range(Node):
-    """The integers from ``start`` to ``stop``, exclusive, by ``step``."""
+    """Yields the integers from ``start`` to ``stop``, exclusive, by ``step``."""
 
     start: int
+    """First integer."""
     stop: int
+    """End, exclusive."""
     step: int = 1
+    """Difference between consecutive integers."""
     dtype: str = "int64"
+    """Dtype of the elements."""
     operation: ClassVar[str] = "range"
     restoring: ClassVar[str] = AT_ITS_PLACE
 
@@ -50,9 +52,10 @@ class Range(Node):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tensors(ByIdentity, Node):
-    """One element: the structure itself."""
+    """Yields a single element: the structure itself."""
 
     tensors: Any = field(repr=False)
+    """The structure."""
     operation: ClassVar[str] = "from_tensors"
     restoring: ClassVar[str] = AT_ITS_PLACE
 
@@ -70,9 +73,10 @@ class Tensors(ByIdentity, Node):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TensorSlices(ByIdentity, Node):
-    """The rows of a structure of arrays that all have the same first length."""
+    """Yields the rows of a structure of arrays that all have the same first length."""
 
     tensors: Any = field(repr=False)
+    """The structure of arrays."""
     operation: ClassVar[str] = "from_tensor_slices"
     restoring: ClassVar[str] = AT_ITS_PLACE
 
@@ -90,13 +94,16 @@ class TensorSlices(ByIdentity, Node):
 
 @dataclass(frozen=True, kw_only=True)
 class FromGenerator(Node):
-    """What ``generator(*args)`` yields."""
+    """Yields the elements of ``generator(*args)``."""
 
     generator: Callable[..., Iterable[Any]]
+    """Returns an iterable."""
     args: tuple[Any, ...] = ()
+    """Arguments of ``generator``."""
     output_signature: Any = None
+    """Spec of the elements; None: unchecked."""
     operation: ClassVar[str] = "from_generator"
-    restoring: ClassVar[str] = "runs the generator again up to where it was"
+    restoring: ClassVar[str] = "runs the generator again up to its position"
     own_state: ClassVar[int] = 16
 
     @property
@@ -113,13 +120,16 @@ class FromGenerator(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class ListFiles(Node):
-    """The names of the files that match absolute patterns, listed anew for each
+    """Yields the names of the files that match absolute patterns, listed anew in each
     repetition.
     """
 
     patterns: tuple[str, ...]
+    """Absolute glob patterns."""
     shuffle: bool
+    """True to shuffle the names."""
     seed: int | None = None
+    """Seed of the order; None: that of the context."""
     operation: ClassVar[str] = "list_files"
     restoring: ClassVar[str] = "lists the files again"
 
@@ -141,11 +151,14 @@ class ListFiles(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class TextLines(Node):
-    """The lines of text files, one file after the other."""
+    """Yields the lines of text files, in order of the files."""
 
     filenames: tuple[str, ...]
+    """Paths of the files."""
     compression_type: str = ""
+    """``""``, ``"GZIP"`` or ``"ZLIB"``."""
     buffer_size: int | None = None
+    """Size of the read buffer in bytes; None: 64 KiB."""
     operation: ClassVar[str] = "TextLineDataset"
     restoring: ClassVar[str] = FILE_AGAIN
     own_state: ClassVar[int] = 16

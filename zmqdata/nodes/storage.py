@@ -1,4 +1,4 @@
-"""The operations that keep elements, in memory or in files. Running them belongs to
+"""Operations that store elements, in memory or in files. Running belongs to
 ``iterators``.
 """
 
@@ -18,11 +18,12 @@ from zmqdata.splits import IndexSplits, SplitSource
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cache(ByIdentity, Unary):
-    """The elements of its input, which runs once: in memory, or with a file name in the
-    folder of that name.
+    """Yields the elements of its input, which runs once; stores them in memory, or in a
+    folder.
     """
 
     filename: str = ""
+    """Path of the folder; "" stores in memory."""
     operation: ClassVar[str] = "cache"
     restoring: ClassVar[str] = (
         "pulls up to a 32nd of the elements again; all of them if its file is gone"
@@ -35,21 +36,24 @@ class Cache(ByIdentity, Unary):
 
     @property
     def folder(self) -> str:
-        """Where the elements are kept."""
+        """Folder of the elements."""
         return self.filename
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Snapshot(ByIdentity, Unary):
-    """As a cache in files, one for each pipeline whose fingerprint differs. It is read
-    as a whole.
+    """Cache in files, with a folder for each pipeline fingerprint. It is read as a
+    whole.
     """
 
     path: str
+    """Folder of all snapshots."""
     pipeline: str
+    """Fingerprint of the pipeline; name of its folder."""
     compression: str | None = "AUTO"
+    """Compression of the files; None: uncompressed."""
     operation: ClassVar[str] = "snapshot"
-    restoring: ClassVar[str] = "reads on in its files; pulls again what was not in them"
+    restoring: ClassVar[str] = "continues in its files; pulls elements again that are not in them"
     own_state: ClassVar[int] = 64
     is_source: ClassVar[bool] = True
 
@@ -59,36 +63,35 @@ class Snapshot(ByIdentity, Unary):
 
     @property
     def folder(self) -> str:
-        """Where the elements of this pipeline are kept."""
+        """Folder of the elements of this pipeline."""
         return os.path.join(self.path, self.pipeline)
 
     @property
     def split_source(self) -> SplitSource:
         raise UnimplementedError(
             f"Splitting is not implemented for snapshot datasets: {self.label} must be read as a "
-            "whole. Distribute it "
-            "with ShardingPolicy.OFF, or take the snapshot away"
+            "whole. Distribute it with ShardingPolicy.OFF, or remove the snapshot"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load(Node):
-    """The elements that ``save`` or ``distributed_save`` wrote.
-
-    Attributes:
-        run: tells whether something else was saved there since.
-        elements_spec: None where it is not known.
-        chunks: the number of chunks that several tasks may share; None: only one may
-            read them.
-    """
+    """Yields the elements written by ``save`` or ``distributed_save``."""
 
     path: str
+    """Folder of the save."""
     run: str
+    """Identifies the save, to detect that it was replaced."""
     count: int
+    """Number of elements."""
     elements_spec: Any
+    """Spec of the elements; None if it is unknown."""
     chunks: int | None = None
+    """Number of chunks that several tasks may share; None: a single task must read them
+    all.
+    """
     operation: ClassVar[str] = "load"
-    restoring: ClassVar[str] = "opens its file at the place"
+    restoring: ClassVar[str] = "opens its file at the position"
     own_state: ClassVar[int] = 32
 
     @property
@@ -111,18 +114,18 @@ class Load(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadGrowing(Node):
-    """The elements that ``distributed_save`` is writing now, those to come included.
-
-    Attributes:
-        run: tells whether something else was saved there since.
-        elements_spec: None where it is not known.
+    """Yields the elements of a ``distributed_save`` in progress, including elements yet
+    to be written.
     """
 
     path: str
+    """Folder of the save."""
     run: str
+    """Identifies the save, to detect that it was replaced."""
     elements_spec: Any
+    """Spec of the elements; None if it is unknown."""
     operation: ClassVar[str] = "load"
-    restoring: ClassVar[str] = "opens its file at the place"
+    restoring: ClassVar[str] = "opens its file at the position"
     own_state: ClassVar[int] = 32
     state_growth: ClassVar[str] = "16 bytes for each chunk that was begun"
 
@@ -138,9 +141,8 @@ class LoadGrowing(Node):
     def split_source(self) -> SplitSource:
         raise UnimplementedError(
             f"Splitting is not implemented for a save that is still being written: {self.label} "
-            "must be read as a "
-            "whole. Distribute it with ShardingPolicy.OFF, or call load() again once the save is "
-            "done"
+            "must be read as a whole. Distribute it with ShardingPolicy.OFF, or call load() "
+            "again once the save is complete"
         )
 
     def spec(self, infer: Infer) -> Any:

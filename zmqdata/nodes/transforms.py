@@ -1,4 +1,4 @@
-"""The nodes with one input. Running them belongs to ``iterators``."""
+"""Nodes with an input. Running belongs to ``iterators``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from zmqdata.nodes.base import NOTHING_AGAIN, Infer, Node, function_name
 
 @dataclass(frozen=True, kw_only=True)
 class Unary(Node):
-    """An operation with one input whose elements and number it keeps, unless a subclass
-    says otherwise.
+    """Operation with an input that preserves its spec and cardinality, unless a
+    subclass overrides them.
     """
 
     @property
@@ -37,10 +37,12 @@ class Unary(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Map(Unary):
-    """A function of each element."""
+    """Calls a function with each element."""
 
     function: Callable[..., Any]
+    """Takes an element and returns an element."""
     output_spec: Any = None
+    """Spec of the results; None: inferred."""
     operation: ClassVar[str] = "map"
     restoring: ClassVar[str] = NOTHING_AGAIN
     own_state: ClassVar[int] = 0
@@ -55,9 +57,10 @@ class Map(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class Filter(Unary):
-    """The elements for which a predicate is true."""
+    """Yields the elements for which a predicate is true."""
 
     predicate: Callable[..., Any]
+    """Takes an element and returns a bool."""
     operation: ClassVar[str] = "filter"
     restoring: ClassVar[str] = NOTHING_AGAIN
     own_state: ClassVar[int] = 0
@@ -73,16 +76,17 @@ class Filter(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class FlatMap(Unary):
-    """The elements of the datasets that a function makes of each element, one dataset
-    after the other.
+    """Yields the elements of the datasets that a function makes from each element, one
+    dataset after the other.
     """
 
     function: Callable[..., Any]
+    """Takes an element and returns a dataset."""
     operation: ClassVar[str] = "flat_map"
     own_state: ClassVar[int] = 16
-    state_growth: ClassVar[str] = "that of the dataset being read"
+    state_growth: ClassVar[str] = "the state of the dataset being read"
     restoring: ClassVar[str] = (
-        "pulls up to 16 elements again, and calls the function for those being read"
+        "pulls up to 16 elements again, and calls the function for the elements being read"
     )
 
     @property
@@ -99,14 +103,16 @@ class FlatMap(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class Interleave(FlatMap):
-    """As FlatMap, from ``cycle_length`` datasets in turn, ``block_length`` elements at
-    a time.
+    """FlatMap that reads ``cycle_length`` datasets in turn, ``block_length`` elements
+    at a time.
     """
 
     cycle_length: int
+    """Number of datasets read in turn."""
     block_length: int = 1
+    """Number of consecutive elements from a dataset."""
     operation: ClassVar[str] = "interleave"
-    state_growth: ClassVar[str] = "those of the datasets being read"
+    state_growth: ClassVar[str] = "the states of the datasets being read"
 
     @property
     def state_bytes(self) -> int:
@@ -118,7 +124,9 @@ class Batch(Unary):
     """Stacks consecutive elements."""
 
     batch_size: int
+    """Number of elements in a batch."""
     drop_remainder: bool = False
+    """True to drop an incomplete last batch."""
     operation: ClassVar[str] = "batch"
     restoring: ClassVar[str] = NOTHING_AGAIN
     own_state: ClassVar[int] = 0
@@ -142,11 +150,14 @@ class Batch(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffle(Unary):
-    """Draws from a buffer of ``buffer_size`` elements; None holds all of them."""
+    """Draws from a buffer of elements."""
 
     buffer_size: int | None
+    """Number of elements in the buffer; None holds all."""
     seed: int | None = None
+    """Seed of the order; None: that of the context."""
     reshuffle_each_iteration: bool = True
+    """True to shuffle anew in each repetition."""
     operation: ClassVar[str] = "shuffle"
     restoring: ClassVar[str] = "pulls up to 6 buffers of elements again"
 
@@ -161,9 +172,10 @@ class Shuffle(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat(Unary):
-    """Its input ``count`` times; -1 is for ever."""
+    """Yields its input several times."""
 
     count: int
+    """Number of passes; -1 repeats without end."""
     operation: ClassVar[str] = "repeat"
     restoring: ClassVar[str] = NOTHING_AGAIN
 
@@ -183,9 +195,10 @@ class Repeat(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class Take(Unary):
-    """At most the first ``count`` elements; -1 is all."""
+    """Yields the first elements."""
 
     count: int
+    """Most elements to yield; -1 yields all."""
     operation: ClassVar[str] = "take"
     restoring: ClassVar[str] = NOTHING_AGAIN
 
@@ -203,9 +216,10 @@ class Take(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class Skip(Unary):
-    """All but the first ``count`` elements; -1 leaves nothing."""
+    """Drops the first elements."""
 
     count: int
+    """Number of elements to drop; -1 drops all."""
     operation: ClassVar[str] = "skip"
     restoring: ClassVar[str] = NOTHING_AGAIN
 
@@ -223,9 +237,10 @@ class Skip(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class Enumerate(Unary):
-    """Pairs of a running number and the element."""
+    """Yields pairs of a running number and the element."""
 
     start: int = 0
+    """First number."""
     operation: ClassVar[str] = "enumerate"
     restoring: ClassVar[str] = NOTHING_AGAIN
 
@@ -239,11 +254,10 @@ class Enumerate(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class Prefetch(Unary):
-    """Prepares up to ``buffer_size`` elements ahead, in a thread; AUTOTUNE leaves the
-    number to zmqdata.
-    """
+    """Prepares elements ahead, on a thread."""
 
     buffer_size: int
+    """Most elements ahead; AUTOTUNE lets zmqdata decide, 0 disables prefetching."""
     operation: ClassVar[str] = "prefetch"
     restoring: ClassVar[str] = "pulls up to 32 elements again"
 
