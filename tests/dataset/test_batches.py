@@ -52,12 +52,12 @@ def rags() -> Dataset:
         (
             lambda: varying(None).padded_batch(2, None, (1, 2)),
             InvalidArgumentError,
-            r"padding value \(1, 2\) is none",
+            r"padding value \(1, 2\) cannot be represented",
         ),
         (
             lambda: varying(None).padded_batch(2, None, "x"),
             InvalidArgumentError,
-            "none of dtype float64",
+            "cannot be represented in dtype float64",
         ),
         (
             lambda: varying(None).padded_batch(2, None, {"x": 1}),

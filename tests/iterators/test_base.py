@@ -144,7 +144,8 @@ def test_seeds_are_the_same_on_every_machine() -> None:
 def test_a_node_without_an_iterator_says_what_to_do() -> None:
     """The error names the kind of node, and how to make it runnable."""
     with pytest.raises(
-        TypeError, match=r"no iterator for a Node: register one with make_iterator\.register"
+        TypeError,
+        match=r"registered for a Node: register an iterator with make_iterator\.register",
     ):
         make_iterator(Node(), Context())
 
@@ -200,7 +201,7 @@ def test_a_function_of_other_arguments_is_told_what_it_gets(function: Any) -> No
     pairs = nodes.TensorSlices(tensors=(np.arange(2), np.arange(2)))
     mapped = nodes.Map(inputs=(pairs,), function=function)
     with pytest.raises(
-        PipelineError, match=r"positional argument.* plain tuple comes as separate arguments"
+        PipelineError, match=r"positional argument.* plain tuple is passed as separate arguments"
     ):
         next(make_iterator(mapped, Context()))
     inside = nodes.Map(inputs=(pairs,), function=lambda x, y: function())
@@ -277,7 +278,7 @@ def test_rows_of_different_length_are_no_array() -> None:
     tensors.
     """
     with pytest.raises(
-        ValueError, match=r"differ in shape makes no array .*RaggedTensor.from_rows"
+        ValueError, match=r"differ in shape cannot become an array .*RaggedTensor.from_rows"
     ):
         as_element({"x": [[1], [2, 3]]})
     ragged = RaggedTensor([1], [0, 1])

@@ -149,10 +149,10 @@ def test_mixed_elements_are_an_error_that_teaches(odd: Any, first: Any, came: st
     ("odd", "first", "remedy"),
     [
         (np.zeros(2), np.zeros(3), "padded_batch() pads"),
-        (np.zeros((2, 2)), np.zeros(2), "one number of axes, by reshape()"),
-        (np.zeros(2), 1.5, "scalars for all elements"),
-        (None, 1.5, "filter() out what is missing"),
-        (1, 1.5, "one dtype for all elements, by np.float32(x)"),
+        (np.zeros((2, 2)), np.zeros(2), "Use one number of axes, with reshape()"),
+        (np.zeros(2), 1.5, "Return scalars for all elements"),
+        (None, 1.5, "Remove missing values with filter()"),
+        (1, 1.5, "Convert all elements to one dtype, with np.float32(x)"),
         ({"y": 1}, {"x": 1}, "one structure"),
     ],
 )

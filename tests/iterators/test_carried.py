@@ -80,5 +80,5 @@ def test_integers_of_all_kinds_are_indices(value: Any) -> None:
 @pytest.mark.parametrize("value", [True, np.bool_(True), 1.0, "1", None, np.array([1, 2])])
 def test_nothing_else_is_an_index(value: Any) -> None:
     """The refusal names the function that gave it, what it gave and what to do."""
-    with pytest.raises(TypeError, match=r"key_func must give one integer, it gave .*int\(\)"):
+    with pytest.raises(TypeError, match=r"key_func must return one integer, it returned .*int\(\)"):
         as_index(value, "key_func")

@@ -69,7 +69,7 @@ def test_choosing_ends_when_nothing_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "text"), [(2, "expected numbers from 0 to 1"), (-1, "yielded -1"), (1.5, "integer")]
+    ("choice", "text"), [(2, "expected a number from 0 to 1"), (-1, "yielded -1"), (1.5, "integer")]
 )
 def test_other_choices_fail_one_element(choice: Any, text: str) -> None:
     """A choice that names no input is a failure; the next one is followed."""
@@ -193,7 +193,7 @@ def test_resampling_goes_on_after_failures() -> None:
         resampled([1.0], [1.0], source, lambda x: 1 // int(x != 1) and (7 if x == 2 else 0))
     )
     assert [outcome[0] for outcome in read] == ["tuple", "raised", "raised", "tuple"]
-    with pytest.raises(PipelineError, match="expected one from 0 to 0"):
+    with pytest.raises(PipelineError, match="expected a class from 0 to 0"):
         next(make_iterator(resampled([1.0], [1.0], source, lambda x: 7), Context()))
 
 

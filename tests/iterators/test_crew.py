@@ -188,7 +188,7 @@ def test_what_is_no_exception_ends_the_crew() -> None:
     source = Source(100, {1: error})
     crew = started(source)
     assert [crew.take(), crew.take()] == [(0, (0, None)), (1, (None, error))]
-    with pytest.raises(FailedPreconditionError, match="the threads of this operation are gone"):
+    with pytest.raises(FailedPreconditionError, match="The threads of this operation are gone"):
         crew.take()
     assert source.number == 2
     wait_until(lambda: source.closed == 1)
@@ -405,7 +405,7 @@ def test_join_from_a_thread_of_the_crew_returns() -> None:
 @pytest.mark.timeout(20)
 def test_a_crew_without_threads_does_not_spin() -> None:
     """take() where nobody was hired is an error instead of a loop without end."""
-    with pytest.raises(FailedPreconditionError, match="the threads of this operation are gone"):
+    with pytest.raises(FailedPreconditionError, match="The threads of this operation are gone"):
         Crew(Source(3), echo, True).take()
 
 

@@ -154,7 +154,7 @@ def test_groups_may_have_sizes_of_their_own() -> None:
     )
     assert [outcome[3] for outcome in read] == [[0], [2], [1, 3], [4], [5]]
     bad = check_restore(grouped(count(2), batched, size=lambda key: 0))
-    assert "at least 1, it gave 0 for the key 1" in bad[1][2]
+    assert "at least 1, it returned 0 for the key 1" in bad[1][2]
 
 
 def test_groups_can_be_anything() -> None:
@@ -187,7 +187,7 @@ def test_groups_go_on_after_failures() -> None:
 @pytest.mark.parametrize("key", [lambda x: "a", lambda x: 1.5, lambda x: True])
 def test_keys_are_integers(key: Any) -> None:
     """Another key says what came and what to do."""
-    with pytest.raises(PipelineError, match="key_func must give one integer"):
+    with pytest.raises(PipelineError, match="key_func must return one integer"):
         next(make_iterator(grouped(count(1), batched, key=key), Context()))
 
 

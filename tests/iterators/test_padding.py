@@ -135,15 +135,20 @@ def test_each_leaf_has_its_own_shape_and_value() -> None:
             [np.zeros(1, int), np.zeros(2, int)],
             None,
             1.5,
-            "padding value 1.5 is none of dtype int64",
+            "padding value 1.5 cannot be represented in dtype int64",
         ),
-        ([np.zeros(1), np.zeros(2)], None, "x", "padding value 'x' is none of dtype float64"),
+        (
+            [np.zeros(1), np.zeros(2)],
+            None,
+            "x",
+            "padding value 'x' cannot be represented in dtype float64",
+        ),
         ([np.zeros(1), np.zeros(2)], None, [1.0], r"padding value \[1.0\]"),
         (
             [(np.array(["a"]),), (np.array(["b", "c"]),)],
             None,
             1,
-            r"padding value 1 is none of dtype str, .*\[0\]",
+            r"padding value 1 cannot be represented in dtype str, .*\[0\]",
         ),
         ([RaggedTensor([1], [0, 1])], None, None, "a RaggedTensor, expected an array.*batch"),
         ([{"x": 1}, {"y": 1}], None, None, "keys"),
@@ -218,7 +223,7 @@ def test_too_long_for_the_last_boundary() -> None:
     node = bucketed(arrays([1, 9, 2]), (2, 2, 1), pad_to_bucket_boundary=True)
     failed, batch = check_restore(node)
     assert (
-        "elements must have length < max(bucket_boundaries), which is 6; got one of length 9"
+        "elements must have length < max(bucket_boundaries), which is 6; got an element of length 9"
         in failed[2]
     )
     assert batch[2] == (2, 2)
@@ -254,5 +259,5 @@ def test_a_rare_length_is_found_again() -> None:
 @pytest.mark.parametrize("value", [1.5, "x", np.array([1]), None, True])
 def test_lengths_are_single_integers(value: Any) -> None:
     """The text shows what came instead."""
-    with pytest.raises(TypeError, match="returns one integer, this one returned"):
+    with pytest.raises(TypeError, match="must return one integer, it returned"):
         as_length(value)

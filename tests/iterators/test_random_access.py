@@ -140,7 +140,7 @@ def test_failures_name_their_node() -> None:
     with pytest.raises(PipelineError, match=r"map\(<lambda>\)"):
         TEN.map(lambda x: 1 // int(x)).at(0)
 
-    with pytest.raises(PipelineError, match="class_func gave the class 5"):
+    with pytest.raises(PipelineError, match="class_func returned the class 5"):
         TEN.rejection_resample(int, [0.5, 0.5], [0.5, 0.5]).at(5)
     with pytest.raises(PipelineError, match="from_source"):
         Dataset.from_source(_Broken()).at(0)

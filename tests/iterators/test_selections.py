@@ -17,7 +17,7 @@ from zmqdata.iterators.selections import identity
 from zmqdata.nodes import SHARD_HINT, Node, Range
 
 ADVICE = (
-    "Divide what is in them among more files, use fewer workers, or distribute the dataset with "
+    "Divide the data among more files, use fewer workers, or distribute the dataset with "
     "ShardingPolicy.DATA or "
     "DYNAMIC"
 )
@@ -154,7 +154,7 @@ def test_take_while_goes_on_after_failures() -> None:
         len(check_restore(nodes.TakeWhile(inputs=(pairs,), predicate=lambda i, x: np.bool_(x < 2))))
         == 2
     )
-    with pytest.raises(PipelineError, match="returns one bool"):
+    with pytest.raises(PipelineError, match="must return one bool"):
         next(
             make_iterator(nodes.TakeWhile(inputs=(count(1),), predicate=lambda x: None), Context())
         )

@@ -54,7 +54,7 @@ def test_a_row_of_other_types_fails_alone(tmp_path: Path) -> None:
     rows = [("x", "one", 0, b"", 1), ("x", 200, 0, b"", 1), ("x", 1, 0, b"", 1)]
     outcomes = check_restore(sql_node(tmp_path, rows))
     assert [outcome[0] for outcome in outcomes] == ["raised", "raised", "tuple"]
-    assert "column 1 came as 'one' of type str, expected int8" in outcomes[0][2]
+    assert "column 1 has the value 'one' of type str, expected int8" in outcomes[0][2]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_restoring_on_another_data_base_is_refused(tmp_path: Path) -> None:
         base.execute("DELETE FROM t")
         base.commit()
     restored = make_iterator(node, Context())
-    with pytest.raises(FailedPreconditionError, match="gives 0 rows now and gave 1"):
+    with pytest.raises(FailedPreconditionError, match="returns 0 rows now and returned 1"):
         restored.restore(iterator.state())
     iterator.close()
 

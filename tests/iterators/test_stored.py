@@ -101,7 +101,7 @@ def test_only_one_saves_at_a_time(tmp_path: Path) -> None:
     """While the folder is held by somebody, saving is refused."""
     lock = lock_folder(str(tmp_path))
     assert lock is not None
-    with lock, pytest.raises(AlreadyExistsError, match="somebody else is saving"):
+    with lock, pytest.raises(AlreadyExistsError, match="Another writer is saving"):
         saved(tmp_path)
     assert run(saved(tmp_path)) == NINE
 

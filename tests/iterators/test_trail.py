@@ -288,7 +288,7 @@ def test_an_element_that_fails_now_is_told() -> None:
     again = Held(failing=frozenset({1, 2})).trail.restore(held.trail.state(), {0, 1, 2})
     assert again == {0: "e0"}
     with pytest.raises(
-        FailedPreconditionError, match="element 2 of the input could be made"
+        FailedPreconditionError, match="Element 2 of the input was produced before"
     ) as told:
         again[2]
     assert isinstance(told.value.__cause__, ValueError)

@@ -137,7 +137,7 @@ def test_predicates_return_one_bool(kind: Any) -> None:
 def test_other_predicates_are_refused(result: Any) -> None:
     """A number, a text or an array with axes is a failure that names the remedy."""
     node = nodes.Filter(inputs=(count(1),), predicate=lambda x: result)
-    with pytest.raises(PipelineError, match=r"returns one bool.*\.all\(\)"):
+    with pytest.raises(PipelineError, match=r"must return one bool.*\.all\(\)"):
         values(node)
 
 

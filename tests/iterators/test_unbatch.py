@@ -115,14 +115,14 @@ def test_rows_belong_to_their_receiver() -> None:
 @pytest.mark.parametrize(
     ("batch", "text"),
     [
-        (5, "the element has no axis: came a int 5"),
+        (5, "the element has no axis: got a int 5"),
         (
             {"x": np.zeros(2), "y": (np.zeros(3),)},
             r"different numbers of rows: the array at \['x'\] has 2, the array at \['y'\]\[0\] has 3",
         ),
-        ({"x": np.array(1.5)}, r"\['x'\] has no axis: came a ndarray"),
-        ((), "there is no array in it"),
-        ((None,), r"\[0\] has no axis: came a NoneType"),
+        ({"x": np.array(1.5)}, r"\['x'\] has no axis: got a ndarray"),
+        ((), "it contains no array"),
+        ((None,), r"\[0\] has no axis: got a NoneType"),
     ],
 )
 def test_what_has_no_rows_is_an_error_that_teaches(batch: Any, text: str) -> None:
@@ -212,9 +212,9 @@ def test_batches_that_do_not_join_are_an_error_that_teaches() -> None:
     """Other dtypes, shapes or keys in the next batch are a failure of rebatch."""
     node = rebatch(batches([2, 1], lambda x: x if len(x) == 2 else x.astype(float)), 3)
     assert "dtypes float64 and int64" in check_restore(node)[0][2]
-    with pytest.raises(InvalidArgumentError, match="follow each other differ"):
+    with pytest.raises(InvalidArgumentError, match="consecutive batches differ"):
         joined([np.zeros((1, 2)), np.zeros((1, 3))])
-    with pytest.raises(InvalidArgumentError, match="follow each other differ"):
+    with pytest.raises(InvalidArgumentError, match="consecutive batches differ"):
         joined([{"a": np.zeros(1)}, {"b": np.zeros(1)}])
 
 

@@ -64,5 +64,5 @@ def test_what_was_saved_in_chunks_is_split_by_chunk() -> None:
         -2,
         INT,
     )
-    with pytest.raises(UnimplementedError, match=r"call load\(\) again once the save is done"):
+    with pytest.raises(UnimplementedError, match=r"call load\(\) again once the save is complete"):
         _ = growing.split_source

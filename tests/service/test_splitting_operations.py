@@ -176,7 +176,7 @@ def test_folds_are_of_each_worker(service: Service) -> None:
 
 def test_cardinality_is_of_each_worker(service: Service) -> None:
     """assert_cardinality sees the part of its worker only, and its error says so."""
-    told = r"expected to contain 200 elements .*each worker sees a part of it only"
+    told = r"expected to contain 200 elements .*each worker sees only a part"
     with pytest.raises(FailedPreconditionError, match=told):
         list(service.read(numbers().assert_cardinality(COUNT)))
 

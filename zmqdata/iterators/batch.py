@@ -344,7 +344,7 @@ def _same_keys(elements: Sequence[Any], place: str) -> list[Any]:
                 else f"a {type(element).__name__}"
             )
             raise mixed(
-                index, place, came, f"the keys {list(keys)}", "one structure, made in a map()"
+                index, place, came, f"the keys {list(keys)}", "Make one structure in a map()"
             )
     return list(keys)
 
@@ -361,7 +361,7 @@ def _same_columns(elements: Sequence[Any], place: str) -> list[Any]:
                 place,
                 came,
                 f"a {kind.__name__} of {length}",
-                "one structure, made in a map()",
+                "Make one structure in a map()",
             )
     return list(zip(*elements, strict=True))
 

@@ -115,7 +115,7 @@ def _ends_quoted(line: bytes, delimiter: bytes) -> bool:
     at = 0
     while True:
         if line.startswith(b'"', at):
-            at = _CLOSING.match(line, at + 1).end()  # type: ignore[union-attr]  # it matches nothing at the least
+            at = _CLOSING.match(line, at + 1).end()  # type: ignore[union-attr]  # it also matches an empty text
             if at == len(line):
                 return True
             at += 1

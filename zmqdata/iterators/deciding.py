@@ -343,7 +343,7 @@ class Decider:
         """
         return loss(
             f"Element {number} that came to {self._label} was produced in an earlier attempt and "
-            f"fails now: {str(error) or 'nothing more comes'}. Later elements were numbered after "
+            f"fails now: {str(error) or 'the input has ended'}. Later elements were numbered after "
             "it, so it cannot be left out now. Begin anew once it can be produced, or restore an "
             "older state"
         )

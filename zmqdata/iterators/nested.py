@@ -45,8 +45,8 @@ def open_nested(
         context: context of the operation.
         number: number of the element.
         element: argument of the function.
-        decider: follows earlier decisions on failures of the function; None: the task
-            is never replayed, or ``following`` decides.
+        decider: follows earlier decisions on failures of the function; None: failures
+            are not decided here.
 
     Raises:
         PipelineError: the function failed or returned no dataset.

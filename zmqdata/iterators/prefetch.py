@@ -204,7 +204,7 @@ class _Pump:
         self._over = True
         self._wake()
 
-    # --- the thread
+    # --- called by the thread
 
     def _run(self) -> None:
         try:

@@ -25,8 +25,7 @@ from zmqdata.iterators.callsites import call_site
 
 
 def place(state: Any) -> int:
-    """Return the index that a state of a source holds: the number of elements before
-    it.
+    """Return the index that a state of a source holds: the number of indices before it.
 
     Raises:
         TypeError, ValueError: the state is not such an index.

@@ -103,8 +103,8 @@ class FlatMap(Unary):
 
 @dataclass(frozen=True, kw_only=True)
 class Interleave(FlatMap):
-    """FlatMap that reads ``cycle_length`` datasets in turn, ``block_length`` elements
-    at a time.
+    """``FlatMap`` that reads ``cycle_length`` datasets in turn, ``block_length``
+    elements at a time.
     """
 
     cycle_length: int
