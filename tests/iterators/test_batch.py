@@ -153,7 +153,7 @@ def test_mixed_elements_are_an_error_that_teaches(odd: Any, first: Any, came: st
         (np.zeros(2), 1.5, "Return scalars for all elements"),
         (None, 1.5, "Remove missing values with filter()"),
         (1, 1.5, "Convert all elements to one dtype, with np.float32(x)"),
-        ({"y": 1}, {"x": 1}, "one structure"),
+        ({"y": 1}, {"x": 1}, "Make one structure"),
     ],
 )
 def test_the_remedy_is_one_for_the_fault(odd: Any, first: Any, remedy: str) -> None:

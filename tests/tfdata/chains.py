@@ -229,7 +229,7 @@ def _is_known_refusal(built: Built) -> bool:
     """pad_to_cardinality() needs a spec at once, and behind a function an empty dataset
     has none.
     """
-    return built.names[-1].startswith("pad_to_cardinality") and "there is none" in str(
+    return built.names[-1].startswith("pad_to_cardinality") and "the pipeline yields none" in str(
         built.refusal
     )
 
