@@ -223,7 +223,7 @@ def test_what_came_before_and_fails_for_good_ends_the_task(monkeypatch: pytest.M
     error = decode_failure(failed.failure)
     assert isinstance(error, DataLossError)
     assert "Element 3 that came to map(function) at test_runner.py" in str(error)
-    assert not second.of(c.Exhausted)
+    assert not second.of(e.Exhausted)
 
 
 def test_states_lie_between_rounds() -> None:
