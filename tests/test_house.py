@@ -53,6 +53,23 @@ LONGEST = {"module": 420, "class": 370, "function": 75}
 """In lines of code, of 100 columns."""
 
 
+SMALLEST = 80
+# Small modules with a single importer, each with the reason why it stands alone.
+SMALL = {
+    "zmqdata.blocks.raggeds": "a kind of element, as each module beside it",
+    "zmqdata.client.repetitions": "repeat() behind distribute() is a feature of its own",
+    "zmqdata.core.dispatcher.detours": "a feature, under its name in every wing",
+    "zmqdata.core.dispatcher.heartbeats": "a feature, under its name in every wing",
+    "zmqdata.iterators.draws": "draws that choices and tests share",
+    "zmqdata.iterators.raggeds": "a family of operations, as each module beside it",
+    "zmqdata.nodes.combinations": "a family of operations, as each module beside it",
+    "zmqdata.testing.forks": "public: tests of users import it",
+    "zmqdata.testing.transcript": "public: tests of users import it",
+    "zmqdata.transport.clocks": "the only code that reads the clock that counts sleep",
+    "zmqdata.worker.processes.keylending": "the only code that hands a key to a child",
+    "zmqdata.worker.tasks.events": "the order of a runner's events is a subject of its own",
+    "zmqdata.worker.tasks.pipeline": "the only code of a worker that opens a pipeline",
+}
 # Siblings whose names are alike and mean different things, each with its reason.
 ALIKE: set[str] = set()
 NO_CODE = {
@@ -232,6 +249,25 @@ def test_word_stems() -> None:
     assert word_stem("splits") == word_stem("splitting") == word_stem("split")
     assert word_stem("lease") == word_stem("leases")
     assert word_stem("links") != word_stem("lineage")
+
+
+def test_a_small_module_has_several_importers() -> None:
+    """A module of less than 80 lines that a single module imports is part of that module,
+    unless `SMALL` gives the reason why it stands alone.
+    """
+    importers: dict[str, set[Path]] = {}
+    for path, node in nodes(PACKAGE, ast.ImportFrom):
+        assert isinstance(node, ast.ImportFrom)
+        for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+            importers.setdefault(str(name), set()).add(path)
+    alone = []
+    for path in PACKAGE:
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        length = len(path.read_text(encoding="utf-8").splitlines())
+        is_small = not path.name.startswith("__") and length < SMALLEST
+        if is_small and len(importers.get(name, ())) < 2 and name not in SMALL:
+            alone.append(f"{name}: {length} lines")
+    assert alone == []
 
 
 def test_names_keep_to_the_vocabulary() -> None:
