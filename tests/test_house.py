@@ -65,7 +65,7 @@ SMALL = {
     "zmqdata.nodes.combinations": "a family of operations, as each module beside it",
     "zmqdata.testing.forks": "public: tests of users import it",
     "zmqdata.testing.transcript": "public: tests of users import it",
-    "zmqdata.transport.clocks": "the only code that reads the clock that counts sleep",
+    "zmqdata.transport.clocks": "the only code that reads the clock of a suspended machine",
     "zmqdata.worker.processes.keylending": "the only code that hands a key to a child",
     "zmqdata.worker.tasks.events": "the order of a runner's events is a subject of its own",
     "zmqdata.worker.tasks.pipeline": "the only code of a worker that opens a pipeline",
