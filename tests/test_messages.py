@@ -89,9 +89,9 @@ def test_who_sends_a_message_is_said_where_it_is_defined() -> None:
     it.
     """
     told = {kind: (kind.__doc__ or "").lower() for kind in KINDS}
-    assert all("from a" in told[kind] for kind in UNIONS["dispatcher"][1])
-    assert not [kind for kind in UNIONS["client"][1] if told[kind].startswith("from a client")]
-    assert not [kind for kind in UNIONS["worker"][1] if told[kind].startswith("from a worker")]
+    assert all("sent by a" in told[kind] for kind in UNIONS["dispatcher"][1])
+    assert not [kind for kind in UNIONS["client"][1] if told[kind].startswith("sent by a client")]
+    assert not [kind for kind in UNIONS["worker"][1] if told[kind].startswith("sent by a worker")]
 
 
 def test_every_message_is_handled() -> None:

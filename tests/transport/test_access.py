@@ -165,7 +165,9 @@ def test_a_line_that_is_deleted_revokes_its_key(
             await_condition(lambda: len(door.heard) == 1, 10, "the first word")
             with caplog.at_level(logging.ERROR):
                 path.write_text("damaged")
-                await_condition(lambda: "what it said before counts" in caplog.text, 10, "an error")
+                await_condition(
+                    lambda: "the keys read before stay in force" in caplog.text, 10, "an error"
+                )
             dealer.send(b"still")
             await_condition(lambda: len(door.heard) == 2, 10, "the second word")
             text = keys.render(ROLES["dispatcher"]).splitlines(keepends=True)
@@ -229,7 +231,7 @@ def test_what_a_file_that_is_open_to_others_lacks_is_revoked(
     keyring.look()
     assert keyring.holder(ROLES["client"].public) is None
     assert keyring.holder(ROLES["worker"].public) is not None
-    assert "before counts, but for 1 keys that it does not have any more" in caplog.text
+    assert "before stay in force, except for 1 that the file no longer lists" in caplog.text
     assert f"chmod 600 {path}" in caplog.text
     path.write_text(whole)
     keyring.look()

@@ -275,7 +275,7 @@ def test_a_port_that_somebody_else_has_is_waited_for(
         house.entrance._tries = TELL_EVERY - 1
 
     house.call(steal)
-    await_condition(lambda: "trying on" in caplog.text, what="a word of it")
+    await_condition(lambda: "still trying" in caplog.text, what="a word of it")
     thief.close()
     house.says(honest, b"here again")
 

@@ -76,7 +76,9 @@ def test_a_folder_that_cannot_be_written_is_named(
     """With the two ways to name another file."""
     (tmp_path / "zmqdata").write_text("a file")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    with pytest.raises(OSError, match=r"cannot make the key file .*--key-file or ZMQDATA_KEY_FILE"):
+    with pytest.raises(
+        OSError, match=r"cannot create the key file .*--key-file or ZMQDATA_KEY_FILE"
+    ):
         keychoice.own_key()
 
 

@@ -120,12 +120,12 @@ def test_a_group_may_read_it(tmp_path: Path, mode: int) -> None:
         (TEXT.replace("cluster ", "#"), "`cluster` is missing"),
         (TEXT.replace(KEY.secret, KEY.secret[:-1]), "line 5 cannot be read"),
         (TEXT.replace(KEY.secret, keys.new_key().secret), "do not belong together"),
-        (HEAD + f"cluster {KEY.cluster}\n", "line 8 says a second time"),
+        (HEAD + f"cluster {KEY.cluster}\n", "line 8 repeats"),
         (HEAD + "known nobody " + KEY.public, "line 8 cannot be read"),
         (HEAD + "known client", "line 8 cannot be read"),
         (HEAD + f"known client {KEY.public} two names", "line 8 cannot be read"),
         (HEAD + "known client short", "line 8 cannot be read"),
-        (TEXT + f"known client {KEY.public}", "line 9 is behind `end`"),
+        (TEXT + f"known client {KEY.public}", "line 9 comes after `end`"),
         (HEAD, "its last line, `end`, is missing"),
         (TEXT.replace(KEY.secret, "%" * 40), "line 5 cannot be read|do not belong together"),
     ],
@@ -210,7 +210,7 @@ def test_each_role_finds_and_lets_in_the_others() -> None:
     assert [role for role in keys.ROLES if holder.may_be(role)] == ["client"]
     assert len({key.cluster for key in made.values()}) == 1
     with pytest.raises(
-        PermissionDeniedError, match=r"cannot tell who a client is.*file of its own role"
+        PermissionDeniedError, match=r"cannot identify a client.*file of its own role"
     ):
         made["client"].server("client")
 
@@ -221,7 +221,7 @@ def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"no key file .*k; that is a link to .*gone\."):
         keys.load(tmp_path / "k")
     with pytest.raises(
-        AlreadyExistsError, match=r"k is a link to .*gone, and there is no such file"
+        AlreadyExistsError, match=r"k is a link to .*gone, but that file does not exist"
     ):
         keys.save(tmp_path / "k", KEY)
 
@@ -234,7 +234,7 @@ def test_what_is_no_file_is_refused_at_once(
     make(tmp_path / "k", 0o600)
     with pytest.raises(
         FailedPreconditionError,
-        match=r"k is no file, and so no key file. `zmqdata keygen` makes one",
+        match=r"k is not a regular file, and so no key file. `zmqdata keygen` makes one",
     ):
         keys.load(tmp_path / "k")
 
@@ -284,6 +284,6 @@ def test_a_dispatcher_refuses_the_file_of_another_role(roles: tuple[str, ...], s
     """The error says whose file it seems to be, and which one to name."""
     with pytest.raises(
         PermissionDeniedError,
-        match=rf"^Key file some.key {seems}.*name dispatcher.key by --key-file",
+        match=rf"^Key file some.key {seems}.*name dispatcher.key with --key-file",
     ):
         knowing(*roles).check_dispatcher()

@@ -56,7 +56,7 @@ def test_a_fault_is_heard_and_survived(caplog: pytest.LogCaptureFixture) -> None
         loop.stop()
         assert loop.join(10)
     assert heard == [("no room", 0)]
-    assert "unexpected error; going on" in caplog.text
+    assert "unexpected error in a callback; the loop continues" in caplog.text
 
 
 def test_what_takes_long_to_hear_keeps_nobody_waiting(clock: Moved) -> None:

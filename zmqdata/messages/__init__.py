@@ -1,16 +1,18 @@
-"""Every message that travels between processes, as a frozen struct. Descriptions only:
-no behaviour lives here.
+"""All messages between processes, as frozen structs. These are descriptions only: no
+behaviour lives here.
 
-``clients`` and ``workers`` hold the talk with the dispatcher, ``links`` that of clients
-with workers, ``parts`` what several messages carry, ``checkpoints`` what a client keeps
-to open an iteration again. Each docstring says who sends the message, when, and what
-the receiver must do. Asks are verb + noun (``RequestSplits``), reports noun +
-participle (``SplitsAssigned``). ``docs/protocol.md`` says the same for other
-implementers. Every ask may be repeated: a receiver answers a repeated ask the same way.
+``clients`` and ``workers`` hold the messages to and from the dispatcher, ``links``
+those between clients and workers. ``parts`` holds the structs that several messages
+carry, ``checkpoints`` what a client keeps to open an iteration again.
 
-Names: a worker and a client name themselves with a random id that is never used again;
-datasets, jobs, iterations and tasks are numbered by the dispatcher. Ranges of elements
-are half-open pairs ``(first, stop)``.
+Each docstring says which process sends the message, when, and what the receiver must
+do. Requests are verb + noun (``RequestSplits``), reports noun + participle
+(``SplitsAssigned``). ``docs/protocol.md`` describes the same for other implementations.
+Every request may be repeated: a receiver answers a repeated request the same way.
+
+Workers and clients identify themselves by a random id that is never used again. The
+dispatcher numbers datasets, jobs, iterations and tasks. Ranges of elements are
+half-open pairs ``(first, stop)``.
 """
 
 from __future__ import annotations
@@ -193,15 +195,15 @@ SAYS: dict[str, Any] = {
     "worker": FromWorker,
     "dispatcher": (),
 }
-"""What the holder of a role's key may say to a server. Dispatchers connect to nobody.
+"""The messages that the holder of a role's key may send to a server. Dispatchers
+connect to no server.
 """
 OnLink = Block | EndOfTask | Lineage
 
 
 def request_of(message: Message) -> str:
-    """The name under which whoever sent an ask waits for its answer; "" where it waits
-    for none.
-
+    """Return the id under which the sender of a request waits for its answer; "" if it
+    waits for none.
     >>> request_of(RequestStatus("request")), request_of(Probe())
     ('request', '')
     """

@@ -1,8 +1,8 @@
-"""What a client knows of an iteration that it reads, as a value that outlives the job:
-enough to open it again.
+"""A client's view of an iteration as a value that outlives the job: enough to open the
+iteration again.
 
 An encoded ``Checkpoint`` is the state of an iterator over a distributed dataset. It
-travels back in ``OpenIteration``.
+returns to the dispatcher in ``OpenIteration``.
 """
 
 from __future__ import annotations
@@ -20,80 +20,98 @@ from zmqdata.messages.parts import JobParameters, Ranges, Reader, TaskState, Vie
 from zmqdata.splits import Split
 
 CHECKPOINT_VERSION = 2
-"""Of the form below. A change of what it says raises it."""
+"""Version of the form below. It is raised when the meaning changes."""
 _CHECKSUM_BYTES = 4
 
 
 class TaskPart(Discreet, frozen=True, array_like=True):
-    """What a client knows of one task.
-
-    ``bases``: per source, how many entries at the beginning of its ledger are not here
-    any more. ``ledger``: per source, the entries behind these that the task has
-    started, the last one cut where it has got to: nothing that may be taken back.
-    ``states``: where the task can be continued. ``delivered``: the elements that
-    training loops have had as far as this client knows, its own and those that were
-    reported before it came; of a job with numbered consumers nothing, as
-    ``Checkpoint.step`` says it, but everything of a task that no view has any more.
-    ``decisions``: which elements its operations have left out and which not, from
-    number ``first_decision`` on; ``poisoned``: what they leave out as it has killed its
-    process.
-    """
+    """A client's view of a task."""
 
     index: int
+    """Number of the task within its iteration."""
     seed: int
+    """Seed of the task."""
     shard: int | None
+    """Number of its static shard; None without shards."""
     bases: tuple[int, ...]
+    """Per source, the number of leading ledger entries that were dropped."""
     ledger: tuple[tuple[Split, ...], ...]
+    """Per source, the following entries that the task has started, the last cut at its
+    present position, so that none of them can be taken back.
+    """
     states: tuple[TaskState, ...]
+    """Positions from which the task can be continued."""
     delivered: Ranges
+    """Elements that training loops had as far as this client knows: its own, and those
+    reported before it joined. With numbered consumers it is empty, since
+    ``Checkpoint.step`` says it, but complete for a task that is in no view any longer.
+    """
     total: int | None
+    """Number of elements; None until known."""
     first_decision: int = 0
+    """Number of the first entry in ``decisions``."""
     decisions: tuple[Decision, ...] = ()
+    """Decisions of operations to skip an element or not."""
     poisoned: tuple[Place, ...] = ()
+    """Elements that operations skip because they have killed their process."""
 
 
 class SourcePart(Discreet, frozen=True, array_like=True):
     """The splits of a source's repetition that were used up: no task has them in its
-    ledger, nor needs them again.
+    ledger or needs them again.
 
-    There may be one for each repetition of a ``source``, as a task may be in the next
-    one while another has splits of this one that it has not started. Where each task
-    has every so many-th split (``num_tasks``), they have only the last split that each
-    has used up.
+    A source may have several repetitions here: a task may be in the next repetition
+    while another has unstarted splits of this. With ``num_tasks``, each task has every
+    ``num_tasks``-th split, so only the last split that each task has used up is listed.
     """
 
     repetition: int
+    """Repetition of the source."""
     gone: Ranges
+    """The splits that were used up."""
     source: int = 0
+    """Number of the source."""
 
 
 class Checkpoint(Discreet, frozen=True):
-    """Where a client stands in an iteration. Several that were taken together say where
-    a job of several clients does.
+    """A client's position in an iteration. The checkpoints of all clients, taken
+    together, are the position of their job.
 
-    ``part`` is the client's id and ``parts`` those of all clients of the iteration
-    then; empty where consumers are numbered, as the job says how many there are. Splits
-    that are in no ledger and not ``gone`` were not started. ``step`` and ``views``: for
-    numbered consumers. The tasks in ``views`` are numbered by their ``index``.
-    ``order``: runs of elements (index of the task, first, stop) that were handed out
-    behind this place, and in this order they must come again: an operation behind has
-    them.
+    Splits that are in no ledger and not in a ``SourcePart`` were not started.
     """
 
     version: int
+    """Version of the form."""
     job: JobParameters
+    """Definition of the job."""
     fingerprint: str
+    """Fingerprint of the dataset."""
     repetition: int
+    """Repetition of the job."""
     seed: int
+    """Seed of the iteration."""
     num_shards: int
+    """Number of static shards."""
     reader: Reader
+    """Identity under which the client reads."""
     part: str
+    """Id of the client."""
     parts: tuple[str, ...]
+    """Ids of all clients of the iteration at that time. Empty with numbered consumers,
+    whose number is in ``job``.
+    """
     sources: tuple[SourcePart, ...]
+    """Splits that were used up."""
     tasks: tuple[TaskPart, ...]
+    """The tasks of the iteration."""
     step: int = 0
+    """Step of a numbered consumer."""
     views: tuple[View, ...] = ()
+    """Views of a numbered consumer; they refer to tasks by their ``index``."""
     order: tuple[tuple[int, int, int], ...] = ()
+    """Runs of elements (task's index, first, stop) handed out after this position. They
+    must come again in this order, since a later operation has them.
+    """
 
 
 class _Head(Struct):
@@ -106,36 +124,35 @@ _decoder = msgspec.msgpack.Decoder(Checkpoint)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """A checkpoint as bytes, which ``decode_checkpoint`` takes: MessagePack, and the
-    CRC-32 of it behind.
+    """Encode a checkpoint for ``decode_checkpoint``: MessagePack, followed by its
+    CRC-32.
 
-    States lie on disks for weeks, and one changed number in them could still be a
-    checkpoint: of other elements.
+    States stay on disks for weeks. A changed number could still decode as a checkpoint,
+    but of other elements.
     """
     content = _encoder.encode(checkpoint)
     return content + zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "big")
 
 
 def decode_checkpoint(content: bytes) -> Checkpoint:
-    """The checkpoint that was encoded.
+    """Decode a checkpoint.
 
     Raises:
-        DataLossError: these bytes are not what was encoded.
-        InvalidArgumentError: they are of a newer version, or never were a checkpoint.
+        DataLossError: the bytes were changed since they were encoded.
+        InvalidArgumentError: they have a newer version, or never were a checkpoint.
     """
     encoded, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
     if zlib.crc32(encoded).to_bytes(_CHECKSUM_BYTES, "big") != checksum:
         raise DataLossError(
-            "The state of the distributed dataset is damaged: its checksum does not fit. Load an "
-            "older one."
+            "The state of the distributed dataset is damaged: its checksum does not match. Load an "
+            "older state."
         )
     try:
         version = _head_decoder.decode(encoded).version
         if version > CHECKPOINT_VERSION:
             raise InvalidArgumentError(
                 f"The state of the distributed dataset has version {version}; this zmqdata reads "
-                "up to "
-                f"{CHECKPOINT_VERSION}. Update zmqdata here."
+                f"up to {CHECKPOINT_VERSION}. Update zmqdata here."
             )
         return _decoder.decode(encoded)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

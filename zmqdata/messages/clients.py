@@ -1,4 +1,4 @@
-"""What clients and the dispatcher say to each other."""
+"""Messages between clients and the dispatcher."""
 
 from __future__ import annotations
 
@@ -19,354 +19,460 @@ from zmqdata.messages.parts import (
 )
 
 # --- client -> dispatcher
-# -----------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------
 
 
 class RegisterDataset(Message, frozen=True):
-    """From a client before its first read. The dispatcher stores the pipeline and
-    answers ``DatasetRegistered``, or ``RequestPart`` while it lacks a part; the client
-    sends that and then registers again.
+    """Sent by a client before its first read. The dispatcher stores the pipeline and
+    answers ``DatasetRegistered``, or ``RequestPart`` if it lacks a part. The client
+    then sends the part and registers again.
 
-    ``dataset_id=None`` lets the dispatcher choose. Repeating it with the same digest
-    yields the same id. A dataset without a chosen id is removed when no job has read it
-    for long, unless somebody has asked to ``keep`` it. ``pipeline`` is empty where it
-    is one of the description's parts.
+    Repeating it with the same digest yields the same id. A dataset without a chosen id
+    is removed when no job has read it for long.
     """
 
     request: str
+    """Id of the request."""
     dataset_id: str | None
+    """The chosen id; None lets the dispatcher choose."""
     description: DatasetDescription
+    """Description of the dataset."""
     pipeline: bytes
+    """The packed pipeline; empty if it is a part of the description."""
     keep: bool = False
+    """True to keep the dataset even if no job reads it."""
 
 
 class StorePiece(Message, frozen=True):
-    """From a client that was asked for a part: its bytes from ``offset`` on, answered
-    ``PieceStored``.
+    """Sent by a client that was asked for a part. The dispatcher appends the bytes and
+    answers ``PieceStored``.
 
-    A few pieces may be on their way at a time. When no answer comes, the client
-    registers again.
+    A few pieces may be in flight at a time. If no answer comes, the client registers
+    again.
     """
 
     request: str
+    """Id of the request."""
     digest: str
+    """Digest of the part."""
     size: int
+    """Size of the whole part."""
     offset: int
+    """Offset of these bytes within the part."""
     content: bytes
+    """The bytes."""
 
 
 class DescribeDataset(Message, frozen=True):
-    """From a client that knows only a dataset id. The dispatcher answers
-    ``DatasetDescribed``.
+    """Sent by a client that knows only a dataset id. The dispatcher answers
+    ``DatasetDescribed``, or ``RequestRefused`` if it does not know the id.
     """
 
     request: str
+    """Id of the request."""
     dataset_id: str
+    """Id of the dataset."""
 
 
 class OpenIteration(Message, frozen=True):
-    """From a client that starts to read a repetition of a job, repeated until
-    ``IterationOpened`` or refused.
-
-    ``local_workers``: the addresses of workers in its own process. ``iteration``: from
-    one that was given up and joins again, under another name; refused when it is not
-    this iteration any more. ``resume``: an encoded ``Checkpoint``, from which the
-    iteration is to begin, never one that runs already; ``ResumeAwaited`` is the answer
-    until it has. ``step``: of a numbered consumer that joins again; its training loop
-    has what there is in all steps below. ``former``: the name that it had; it is
-    refused if somebody else has read as this consumer since.
+    """Sent by a client that starts to read a repetition of a job. It repeats this until
+    the dispatcher answers ``IterationOpened`` or ``RequestRefused``.
     """
 
     client: str
+    """Id of the client."""
     job: JobParameters
+    """Definition of the job."""
     repetition: Number
+    """Repetition of the job."""
     reader: Reader = Reader()
+    """Identity under which the client reads."""
     local_workers: tuple[str, ...] = ()
+    """Addresses of workers in the client's process."""
     iteration: int | None = None
+    """Iteration that the client joins again, under another id, after it was given up.
+    The dispatcher refuses if this is no longer the iteration.
+    """
     resume: bytes = b""
+    """An encoded ``Checkpoint`` from which the iteration is to begin; never for an
+    iteration that runs already. Until the iteration has begun, the dispatcher answers
+    ``ResumeAwaited``.
+    """
     step: Number = 0
+    """Step at which a numbered consumer joins again; its training loop has all steps
+    below.
+    """
     former: str = ""
+    """The client's former id, if it joins again. The dispatcher refuses if another
+    client has read as this consumer since.
+    """
 
 
 class ClientHeartbeat(Message, frozen=True):
-    """From a client every second, and at once when it has something to say; answered
-    ``ClientHeartbeatAnswered``.
-
-    ``delivered``: ranges per task handed to the training loop, each sent again until
-    its ``report`` number is acknowledged. ``task_version`` is the last task list seen.
-    A numbered consumer reports ``steps`` instead: its training loop has taken what
-    there is in all steps below. ``near``: the horizon that it will reach soon. ``beat``
-    numbers heartbeats. ``alone``: it believes that nobody else reads (``Lease``).
-    ``repeats``: so many elements have come to it again, and were dropped.
-    ``unreached``: the addresses of workers from which nothing has come for long.
-    ``done``: it has handed out all that came and knows of nothing that will come to it,
-    but elements are still owed to somebody; it ends when none are, or with ``MayEnd``.
+    """Sent by a client every second, and at once when it has news. The dispatcher
+    answers ``ClientHeartbeatAnswered``.
     """
 
     client: str
+    """Id of the client."""
     task_version: int
+    """Version of the last task list seen."""
     report: Number
+    """Number of this report."""
     delivered: dict[int, Ranges]
+    """Per task, ranges handed to the training loop; sent again until their report is
+    acknowledged.
+    """
     steps: Number = 0
+    """Reported instead by a numbered consumer: its training loop has taken all steps
+    below.
+    """
     near: Number = 0
+    """The horizon that the client will soon reach."""
     beat: Number = 0
+    """Number of this heartbeat."""
     alone: bool = False
+    """True if the client believes that no other client reads (``Lease``)."""
     repeats: Number = 0
+    """Number of elements that came again and were dropped."""
     unreached: tuple[str, ...] = ()
+    """Addresses of workers from which nothing has come for long."""
     done: bool = False
+    """True if the client has handed out everything it received and expects no more,
+    while other clients still owe elements. It ends when they owe none, or with
+    ``MayEnd``.
+    """
 
 
 class HoldingsReported(Message, frozen=True):
-    """From a client, answering ``RequestHoldings``: every element of the task it has
-    received, handed out or not.
+    """Sent by a client, answering ``RequestHoldings``. The dispatcher waits for it
+    before it gives the task a new host.
     """
 
     client: str
+    """Id of the client."""
     task: int
+    """Id of the task."""
     attempt: int
+    """The attempt that ``RequestHoldings`` named."""
     ranges: Ranges
+    """All elements of the task that the client has received, handed out or not."""
 
 
 class CloseIteration(Message, frozen=True):
-    """From a client that stops reading, with its last report. What it holds unreported
-    goes to other clients.
+    """Sent by a client that stops reading, with its last report. The dispatcher counts
+    the report, gives what the client holds unreported to other clients, and answers
+    ``IterationClosed``.
     """
 
     client: str
+    """Id of the client."""
     report: Number
+    """Number of this report."""
     delivered: dict[int, Ranges]
+    """Per task, the ranges handed to the training loop that are not yet
+    acknowledged.
+    """
     steps: Number = 0
+    """The steps that a numbered consumer has taken."""
     repeats: Number = 0
+    """Number of elements that came again and were dropped."""
 
 
 class StartSave(Message, frozen=True):
-    """From a client that wants workers to write a registered dataset to files; answered
-    ``SaveStarted`` or refused.
-
-    ``run`` tells this save from every other: repeating the ask with the same one does
-    not begin a second. ``on_poison`` and ``task_timeout`` are as in ``JobParameters``.
+    """Sent by a client that wants workers to write a registered dataset to files. The
+    dispatcher answers ``SaveStarted`` or ``RequestRefused``.
     """
 
     request: str
+    """Id of the request."""
     dataset_id: str
+    """Id of the dataset."""
     path: str
+    """Path of the saved dataset."""
     run: str
+    """Id of this save. Repeating the request with the same id starts no second save."""
     compression: str | None = "AUTO"
+    """Compression of the files."""
     on_poison: str = "fail"
+    """As in ``JobParameters``."""
     task_timeout: float | None = None
+    """As in ``JobParameters``."""
 
 
 class DrainWorker(Message, frozen=True):
-    """From anybody who wants a worker to leave in good order; answered
-    ``DrainStarted``, or refused if there is none.
-
-    ``worker`` is its name or its address, or a host: then all workers there are meant.
+    """Sent by a client or an operator, to make a worker leave gracefully. The
+    dispatcher answers ``DrainStarted``, or ``RequestRefused`` if it has no such worker.
     """
 
     request: str
+    """Id of the request."""
     worker: str
+    """The worker's id or address, or a host, which means all workers there."""
 
 
 class RequestAudit(Message, frozen=True):
-    """From anybody who wants to know what became of a job's elements; answered
-    ``AuditReported`` or refused.
+    """Sent by a client or an operator, to learn what became of a job's elements. The
+    dispatcher answers ``AuditReported`` or ``RequestRefused``.
     """
 
     request: str
+    """Id of the request."""
     job: str
+    """Name of the job."""
 
 
 class RequestStatus(Message, frozen=True):
-    """From anybody who wants to know how things stand at a dispatcher or a worker;
-    answered ``StatusReported``.
+    """Sent by a client or an operator, to learn the status of a dispatcher or a worker.
+    The receiver answers ``StatusReported``.
     """
 
     request: str
+    """Id of the request."""
 
 
 # --- dispatcher -> client
-# -----------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------
 
 
 class DatasetRegistered(Message, frozen=True):
-    """The dataset is stored under this id."""
+    """Sent by the dispatcher, answering ``RegisterDataset``: the dataset is stored. The
+    client reads it by this id.
+    """
 
     request: str
+    """Id of the request."""
     dataset_id: str
+    """Id of the dataset."""
 
 
 class SaveStarted(Message, frozen=True):
-    """The save has begun, durably: it goes on without the client, to the marker that
-    ends it.
+    """Sent by the dispatcher, answering ``StartSave``: the save has begun, durably. It
+    runs to its end without the client, which may watch for the marker that ends it.
     """
 
     request: str
+    """Id of the request."""
 
 
 class RequestPart(Message, frozen=True):
-    """The dispatcher needs a part before it can register the dataset, from byte
-    ``have`` on.
-
-    Larger pieces than ``piece_bytes`` are not taken.
+    """Sent by the dispatcher if it lacks a part of a dataset being registered. The
+    client sends the part from byte ``have`` on by ``StorePiece``.
     """
 
     request: str
+    """Id of the request."""
     digest: str
+    """Digest of the part."""
     have: int
+    """Number of bytes that the dispatcher already has."""
     piece_bytes: int = PIECE_BYTES
+    """Size limit of a piece."""
 
 
 class PieceStored(Message, frozen=True):
-    """So many bytes of the part are kept; all of them once the whole part has proved to
-    be what its digest says.
-
-    Fewer than before: it has not, and begins anew.
+    """Sent by the dispatcher, answering ``StorePiece``. The client sends what follows
+    byte ``have``.
     """
 
     request: str
+    """Id of the request."""
     digest: str
+    """Digest of the part."""
     have: int
+    """Number of bytes stored; it reaches the size only if the whole part matches its
+    digest. Fewer than before: the part did not match, and the client starts again.
+    """
 
 
 class DatasetDescribed(Message, frozen=True):
-    """The description of a registered dataset."""
+    """Sent by the dispatcher, answering ``DescribeDataset``. The client builds its
+    dataset from it.
+    """
 
     request: str
+    """Id of the request."""
     dataset_id: str
+    """Id of the dataset."""
     description: DatasetDescription
+    """Description of the dataset."""
 
 
 class RequestRefused(Message, frozen=True):
-    """An ask can not be granted, now or ever. ``request`` is the ask's request, client
-    or worker id.
-
-    ``error`` names a class of ``zmqdata.errors``; the receiver raises it at the user's
-    call. Where a pipeline is at fault, ``failure`` has all that is known, in the form
-    of ``Block.failure``, and is raised instead. ``given_up``: what the client held was
-    given to others; while its ``iteration`` goes on it may join that again.
+    """Sent by the dispatcher or a worker, if it cannot grant a request, now or ever.
+    The receiver raises the error at the user's call.
     """
 
     request: str
+    """The request's id, or the id of the client or worker that sent it."""
     error: str
+    """Name of a class of ``zmqdata.errors``."""
     text: str
+    """Text of the error."""
     failure: bytes = b""
+    """Failure of a pipeline, in the form of ``Block.failure``; if set, it is raised
+    instead.
+    """
     given_up: bool = False
+    """True if what the client held was given to other clients."""
     iteration: int | None = None
+    """The iteration that a client that was given up may join again, while it runs."""
 
 
 class IterationOpened(Message, frozen=True):
-    """The client is part of the iteration and may open links to its workers.
+    """Sent by the dispatcher, answering ``OpenIteration``: the client now takes part in
+    the iteration. It opens links to the workers of its tasks.
 
-    ``delivered``: so many elements training loops have taken already; ``finished``:
-    these were all; ``shared``: other clients read it too. ``step``: where a numbered
-    consumer begins. ``lease``: None where it needs none. For a checkpoint of it: the
-    ``seed`` and ``num_shards`` of the iteration, the ``fingerprint`` of its dataset,
-    the splits that no task needs any more per source, what was ``delivered_before`` of
-    each task that is not settled, and the ``totals`` of those that are. ``over`` says
-    what these were where each has a static part, as no source tells of it. Repeated to
-    a client that asks again, as others have left whose elements it must know.
+    The dispatcher repeats it to a client that asks again, since clients may have left
+    whose elements the client must know.
     """
 
     client: str
+    """Id of the client."""
     iteration: int
+    """Id of the iteration."""
     task_list: TaskList
+    """The tasks of the iteration."""
     delivered: int = 0
+    """Number of elements that training loops have taken so far."""
     finished: bool = False
+    """True if the iteration has no more elements."""
     shared: bool = False
+    """True if other clients read the iteration, too."""
     step: int = 0
+    """Step at which a numbered consumer begins."""
     lease: Lease | None = None
+    """The client's first lease; None if it needs none."""
     seed: int = 0
+    """Seed of the iteration, for checkpoints."""
     num_shards: int = 0
+    """Number of static shards, for checkpoints."""
     fingerprint: str = ""
+    """Fingerprint of the dataset, for checkpoints."""
     sources: tuple[SourcePart, ...] = ()
+    """Per source, the splits that no task needs any longer, for checkpoints."""
     delivered_before: dict[int, Ranges] = field(default_factory=dict)
+    """Elements delivered so far of each unsettled task, for checkpoints."""
     totals: dict[int, int] = field(default_factory=dict)
+    """Number of elements of each settled task, for checkpoints."""
     over: dict[int, Origin] = field(default_factory=dict)
+    """Origins of the settled tasks, if tasks have static parts, since no source records
+    them then.
+    """
 
 
 class ResumeAwaited(Message, frozen=True):
-    """An iteration that is to begin from a checkpoint waits for ``missing``; the client
-    asks on, and tells its user.
+    """Sent by the dispatcher, answering ``OpenIteration`` while an iteration cannot yet
+    begin from a checkpoint. The client keeps asking, and tells its user what is
+    missing.
     """
 
     client: str
+    """Id of the client."""
     missing: str
+    """Description of what is missing."""
 
 
 class ClientHeartbeatAnswered(Message, frozen=True):
-    """Acknowledges reports up to ``report``; carries the task list when the client's is
-    out of date.
-
-    ``lease`` counts from the sending of heartbeat ``beat``; None: the client may hand
-    out what it has at any time.
+    """Sent by the dispatcher, answering ``ClientHeartbeat``. The client drops the
+    acknowledged reports and adopts the task list.
     """
 
     client: str
+    """Id of the client."""
     report: int
+    """Reports up to this number are acknowledged."""
     task_list: TaskList | None
+    """The current task list, if the client's is out of date."""
     beat: int = 0
+    """Number of the heartbeat that is answered."""
     lease: Lease | None = None
+    """A lease that counts from the sending of that heartbeat; None: the client may hand
+    out what it holds at any time.
+    """
 
 
 class MayEnd(Message, frozen=True):
-    """To a client that said in heartbeat ``beat`` that it is ``done``: another one
-    reads on, and is there for the rest.
+    """Sent by the dispatcher to a client whose heartbeat ``beat`` said that it is
+    ``done``: another client still reads, and will get what remains. The client ends its
+    iteration.
 
-    What others hold and do not hand out, as they die, is then given to that one.
+    If clients die before they hand out what they hold, the dispatcher gives it to that
+    other client.
     """
 
     client: str
+    """Id of the client."""
     beat: int
+    """Number of the heartbeat."""
 
 
 class TasksChanged(Message, frozen=True):
-    """Pushed when tasks come, move or go. Lost ones are made up for by the next
-    heartbeat.
+    """Sent by the dispatcher when tasks are added, move or end. The client adopts the
+    list; the next heartbeat makes up for a lost message.
     """
 
     client: str
+    """Id of the client."""
     task_list: TaskList
+    """The current task list."""
 
 
 class RequestHoldings(Message, frozen=True):
-    """A task lost its host. From now on the client drops blocks of older attempts and
-    says what it has.
+    """Sent by the dispatcher when a task has lost its host. The client drops blocks of
+    older attempts from now on, and answers ``HoldingsReported``.
 
-    Repeated until ``HoldingsReported`` arrives; the task gets a new host when every
-    live client has answered.
+    It is repeated until the answer arrives. The task gets a new host when every live
+    client has answered.
     """
 
     client: str
+    """Id of the client."""
     task: int
+    """Id of the task."""
     attempt: int
+    """The next attempt of the task."""
 
 
 class IterationClosed(Message, frozen=True):
-    """The client is forgotten; its last report has been counted."""
+    """Sent by the dispatcher, answering ``CloseIteration``: it has counted the last
+    report and forgotten the client. The client need not repeat the request.
+    """
 
     client: str
+    """Id of the client."""
 
 
 class DrainStarted(Message, frozen=True):
-    """These workers, by address, get no more tasks and will leave. Whether they have
-    says the dispatcher's status.
+    """Sent by the dispatcher, answering ``DrainWorker``: these workers get no more
+    tasks and will leave. The status of the dispatcher shows when they have left.
     """
 
     request: str
+    """Id of the request."""
     workers: tuple[str, ...]
+    """Addresses of the workers."""
 
 
 class AuditReported(Message, frozen=True):
-    """What became of splits and elements, in a JSON array with an object for each
-    repetition of the job.
+    """Sent by the dispatcher, answering ``RequestAudit``. The receiver decodes and
+    shows it.
     """
 
     request: str
+    """Id of the request."""
     audit: bytes
+    """Accounts of splits and elements, as a JSON array with an object for each
+    repetition.
+    """
 
 
 class StatusReported(Message, frozen=True):
-    """How things stand, as a JSON document (``docs/protocol.md``)."""
+    """Sent by a dispatcher or a worker, answering ``RequestStatus``. The receiver
+    decodes and shows it.
+    """
 
     request: str
+    """Id of the request."""
     status: bytes
+    """The status as a JSON document (``docs/protocol.md``)."""

@@ -1,5 +1,5 @@
-"""How a worker's process ended, and what it was at then: what a successor tells the
-dispatcher of it.
+"""The end of a worker's process, and the work that it was doing; its successor reports
+it to the dispatcher.
 """
 
 from __future__ import annotations
@@ -7,49 +7,53 @@ from __future__ import annotations
 from zmqdata.messages.discreet import Discreet
 
 Place = tuple[str, int]
-"""A node of a pipeline, by its place there, and the number of an element that came to
-it.
+"""An input element of a node: the node's place in the pipeline, and the element's
+number there.
 """
 
 OPENING = -2
-"""In place of an element's number: the pipeline was being opened."""
+"""Stands for an element's number while the pipeline is being opened."""
 
 
 class Crumb(Discreet, frozen=True):
-    """What a task was at: a call of a user's function, or, without a ``node``, the
-    making of its next element.
-
-    ``number`` counts what came to the node, from 0, or is that of the task's element.
-    ``node`` is the place of the node in the pipeline, ``label`` what errors call it.
-    ``skippable``: the node can leave the element out. ``split``: the last one that the
-    task had begun.
+    """The work that a task was doing: a call of a user's function, or, without a
+    ``node``, the making of its next element.
     """
 
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt of the task."""
     number: int
+    """Number of the node's input element, from 0, or of the task's element."""
     node: str = ""
+    """Place of the node in the pipeline."""
     label: str = ""
+    """Name of the node in errors."""
     skippable: bool = False
+    """True if the node can skip the element."""
     split: tuple[int, int] | None = None
+    """The last split that the task had begun."""
 
     @property
     def place(self) -> Place:
-        """What a death at this element is counted under."""
+        """The place under which a death at this element is counted."""
         return self.node, self.number
 
 
 class Death(Discreet, frozen=True):
-    """How the process of a worker ended: ``how`` in words, and what each of the tasks
-    that it ran was at, if anything.
-
-    ``tasks`` are the number and attempt of those. ``killed``: by SIGKILL, which the
-    system sends to who takes too much memory, and a person to whom they like; or it
-    came to its own limit of memory, which others may have used up.
-    """
+    """The end of a worker's process."""
 
     worker: str
+    """Id of the worker."""
     how: str
+    """Description of how it ended."""
     killed: bool = False
+    """True if it was killed by SIGKILL, which the kernel sends when memory runs out and
+    a person may send to any process, or if it reached its own memory limit, which other
+    tasks may have used up.
+    """
     tasks: tuple[tuple[int, int], ...] = ()
+    """Id and attempt of each task that it ran."""
     crumbs: tuple[Crumb, ...] = ()
+    """The work that each of them was doing, if any."""

@@ -1,5 +1,5 @@
-"""How messages look to whoever prints them: without secrets, and without the content of
-pipelines and elements.
+"""The ``repr`` of messages: without secrets, and without the content of pipelines and
+elements.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from msgspec import Struct
 
 _SECRETS = {"ticket", "secret", "process", "token"}
 _NAMES = {"client", "clients", "former", "link", "replaces"}
-"""Of clients, and what begins with these: the names of links do."""
+"""Ids of clients, and ids of links, which begin with them."""
 
 
 class Discreet(Struct, frozen=True):
-    """A struct whose ``repr`` may stand in a log or in an error.
+    """A struct whose ``repr`` is safe to print in logs and errors.
 
     Example:
         >>> class Greeting(Discreet, frozen=True):
@@ -44,7 +44,8 @@ def _shown(name: str, value: Any) -> str:
 
 
 def shown_name(client: str) -> str:
-    """What others may know of a client: whoever knows its name can speak for it.
+    """Return the form of a client's id that is safe to show: a process that knows the
+    id can act as the client.
 
     >>> shown_name("secret")
     '0ffde1ae45a58146'

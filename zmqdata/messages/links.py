@@ -1,4 +1,4 @@
-"""What clients and workers say to each other, and what travels on a link."""
+"""Messages between clients and workers, and the messages on a link."""
 
 from __future__ import annotations
 
@@ -9,132 +9,169 @@ from zmqdata.messages.parts import Message, Number, Reader, StreamGrant, TaskSta
 from zmqdata.splits import Split
 
 # --- client -> worker
-# ---------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------
 
 
 class Memory(Discreet, frozen=True, array_like=True):
-    """The memory that a worker shares with the client of a link: a memfd of ``size``
-    bytes that begins with ``token``.
-
-    It is open in ``process`` as ``descriptor``, and has the number ``inode``.
+    """A memory that a worker shares with the client of a link: a memfd that begins with
+    a token.
     """
 
     process: int
+    """Id of the process that has it open."""
     descriptor: int
+    """File descriptor in that process."""
     inode: int
+    """Inode of the memfd."""
     size: int
+    """Size in bytes."""
     token: bytes
+    """Token at its beginning."""
 
 
 class Slot(Discreet, frozen=True, array_like=True):
-    """Where frames of a block lie in the link's shared memory: from ``start`` on,
-    behind its head.
+    """The place of a block's frames in the shared memory of a link.
 
-    ``sizes``: for each frame of the block its bytes; -1: it follows in the message.
-    They lie one behind the other, each at the next multiple of 64. The client writes
-    ``turn`` to place ``number`` of the memory's table when it needs none of them any
-    more.
+    Frames lie in order, each at the next multiple of 64. When the client needs none of
+    them any longer, it writes ``turn`` to entry ``number`` of the memory's table.
     """
 
     number: int
+    """Number of the slot."""
     turn: int
+    """Number of this use of the slot."""
     start: int
+    """Offset of the first frame behind the memory's head."""
     sizes: tuple[int, ...]
+    """Size in bytes of each frame of the block; -1 if the frame follows in the
+    message.
+    """
 
 
 class OpenLink(Message, frozen=True):
-    """From a client that wants blocks. The worker binds a PUSH for it and answers
-    ``LinkOpened``; repeated until then.
-
-    ``replaces``: the link before this one, broken after message ``have_through``: what
-    followed is sent again. ``host`` is equal on both sides when they share kernel,
-    network and files. ``transports`` in order of preference. ``reader`` is the same for
-    all links of a client. ``process`` is a secret of the client's process: a worker
-    that knows it too hands over the elements themselves. ``ticket``: that of the
-    ``TaskList``; a worker gives elements of a task only to those who know it.
+    """Sent by a client that wants blocks. The worker binds a PUSH for it and answers
+    ``LinkOpened``; the client repeats this until then.
     """
 
     client: str
+    """Id of the client."""
     link: str
+    """Id of the link."""
     replaces: str
+    """Id of the broken link before this; empty for the first link."""
     have_through: Number
+    """Last message received on the broken link; the worker sends what followed
+    again.
+    """
     host: str
+    """Token of the client's host; equal tokens mean a shared kernel, network and
+    files.
+    """
     transports: tuple[str, ...]
+    """Transports in order of preference."""
     reader: Reader = Reader()
+    """Identity under which the client reads; the same for all its links."""
     process: str = ""
+    """Secret of the client's process. A worker that knows it, too, hands over the
+    elements themselves.
+    """
     ticket: int = 0
+    """Ticket of the ``TaskList``. A worker sends elements of a task only to clients
+    that know it.
+    """
 
 
 class Grant(Message, frozen=True):
-    """From a client whenever it consumed, and every second. ``seen``: last message
-    number of the link.
+    """Sent by a client whenever it has consumed, and every second. The worker sends as
+    far as the grant permits, drops what was handed out, and may answer
+    ``LinkReported``.
 
-    Grants are absolute, so a repeated, lost or late one does no harm: the highest
-    counts. ``links``: over so many the client reads, and decompresses what comes over
-    them with one thread; the worker takes that into account. ``shares``: the client has
-    mapped the link's memory, so that blocks may lie in it from now on. ``asks``: how
-    often it has seen others leave, or missed something; the worker tells it by
-    ``Lineage`` what can have been theirs. ``sent``: when, in seconds by its own clock,
-    if the worker shall tell the dispatcher that it hears the client; 0 if others shall.
+    Grants are absolute, so repeated, lost and late grants are harmless: the highest
+    counts.
     """
 
     link: str
+    """Id of the link."""
     seen: Number
+    """Number of the last message seen on the link."""
     streams: tuple[StreamGrant, ...]
+    """Permissions on the streams."""
     links: Number = 1
+    """Number of links that the client reads. A single thread decompresses what comes
+    over all of them; the worker takes that into account.
+    """
     shares: bool = False
+    """True if the client has mapped the link's memory, so that blocks may lie in it."""
     asks: Number = 0
+    """Number of times that the client has seen clients leave, or has missed something.
+    The worker then sends by ``Lineage`` what may have been theirs.
+    """
     sent: float = 0.0
+    """Time of sending by the client's clock, if the worker is to vouch for the client
+    to the dispatcher; else 0.
+    """
 
 
 class CloseLink(Message, frozen=True):
-    """From a client that stops reading from this worker. Its streams end; nothing is
-    answered.
+    """Sent by a client that stops reading from this worker. The worker ends its streams
+    and does not answer.
     """
 
     link: str
+    """Id of the link."""
 
 
 # --- worker -> client (control)
-# -----------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------
 
 
 class LinkOpened(Message, frozen=True):
-    """The client connects a PULL to ``address`` with this one-time user name and
-    secret.
+    """Sent by a worker, answering ``OpenLink``. The client connects a PULL to the
+    address with this user name and secret, which are valid once.
 
-    ``memory``: it may map this, and say so with its grants.
+    If it maps the shared memory, it says so in its grants.
     """
 
     link: str
+    """Id of the link, and the user name."""
     address: str
+    """Address of the worker's PUSH."""
     secret: str
+    """Password, or a secret CURVE key."""
     memory: Memory | None = None
+    """Shared memory that the client may map."""
 
 
 class LinkRefused(Message, frozen=True):
-    """The worker has no such link, or cannot bind one. The client opens another after a
-    while.
+    """Sent by a worker that has no such link, or cannot bind a socket for it. The
+    client opens another link after a while.
     """
 
     link: str
+    """Id of the link."""
     error: str
+    """Name of a class of ``zmqdata.errors``."""
     text: str
+    """Text of the error."""
 
 
 class LinkReported(Message, frozen=True):
-    """Answers a ``Grant``, unless one was answered lately: messages sent so far.
-
-    A client that stays behind it has lost some: it opens anew. ``skipped``: elements
-    that those with the client's trainer id were too slow for; it warns its user.
-    ``heard``: what the grant says as ``sent``; a client that reads alone knows by it
-    that the dispatcher will hear of it.
+    """Sent by a worker, answering a ``Grant`` unless it answered another lately. A
+    client that has received fewer messages has lost some, and opens the link anew.
     """
 
     link: str
+    """Id of the link."""
     sent: int
+    """Number of messages sent so far."""
     skipped: int = 0
+    """Number of elements that the readers with the client's trainer id were too slow
+    for; the client warns its user.
+    """
     heard: float = 0.0
+    """The ``sent`` of the grant. A client that reads alone knows by it that the worker
+    will vouch for it.
+    """
 
 
 # --- worker -> client (data)
@@ -142,83 +179,104 @@ class LinkReported(Message, frozen=True):
 
 
 class Block(Message, frozen=True):
-    """Header of a block: elements ``first ... first + count - 1`` of a task; their
-    frames follow it.
-
-    ``number`` counts the messages of the link from 1. ``skip`` leading elements were
-    handed out before by somebody else. ``size`` is what the credit is charged.
-    ``failure`` stands in place of one element that could not be made. ``slot``: frames
-    of it lie there, and do not follow.
+    """Sent by a worker as far as grants permit: the header of a block, followed by its
+    frames. The client decodes elements ``first ... first + count - 1`` of the task.
     """
 
     number: int
+    """Number of the message on the link, from 1."""
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt of the task."""
     first: int
+    """Number of the first element."""
     count: int
+    """Number of elements."""
     skip: int
+    """Number of leading elements that another client has handed out already."""
     size: int
+    """Bytes charged to the credit."""
     meta: bytes = b""
+    """Description of the frames."""
     failure: bytes = b""
+    """Failure that replaces a single element that could not be made."""
     slot: Slot | None = None
+    """Place of frames in shared memory; those do not follow in the message."""
 
 
 class EndOfTask(Message, frozen=True):
-    """Every element of the task has been given to somebody. Blocks may follow when
-    their receiver dies.
-
-    ``left_out``: elements that could not be made, and were left out as the pipeline
-    wants it; the client tells its user.
+    """Sent by a worker when every element of a task has been sent to some client. The
+    client counts the task as ended; blocks may still follow if their receiver dies.
     """
 
     number: int
+    """Number of the message on the link."""
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt of the task."""
     total: int
+    """Number of elements of the task."""
     left_out: int = 0
+    """Number of elements that failed and that the pipeline skipped; the client tells
+    its user.
+    """
 
 
 class Origin(Discreet, frozen=True):
-    """What a stream begins with: the ``index`` of a task among those of its iteration,
-    its seed, and its static part.
-
-    ``iteration_seed`` and ``num_shards`` are the iteration's. ``shard`` is None where
-    there are none. When this attempt began, so many elements from the first one on were
-    ``delivered``: to somebody, maybe long ago. ``poisoned``: what its operations leave
-    out, as it has killed its process.
-    """
+    """The fixed properties of a task, with which its stream begins."""
 
     index: int
+    """Number of the task within its iteration."""
     seed: int
+    """Seed of the task."""
     shard: int | None
+    """Number of its static shard; None if the iteration has none."""
     iteration_seed: int
+    """Seed of the iteration."""
     num_shards: int
+    """Number of static shards of the iteration."""
     delivered: int = 0
+    """Number of leading elements that were delivered, to any client, when this attempt
+    began.
+    """
     poisoned: tuple[Place, ...] = ()
+    """Elements that operations skip because they have killed their process."""
 
 
 class Lineage(Message, frozen=True):
-    """What the messages behind it on this link depend on: the client keeps it, so that
-    a state of it is complete.
-
-    ``ledger``: per source, the entries from number ``bases`` on that the task has
-    started, the last of them cut where it has got to. They take the place of what the
-    client has from there on, unless it has more. ``states``: new places at which the
-    task can be continued. ``decisions``: which elements its operations have left out
-    and which not, from number ``first_decision`` on; they take the place of what the
-    client has. ``origin`` comes with the first one of a stream, which has everything.
-    ``asks``: of the last ``Grant``. With it, this is all that elements below number
-    ``upto`` depend on, whoever has them.
+    """Sent by a worker before the messages that depend on it. The client keeps it, so
+    that its checkpoints are complete.
     """
 
     number: int
+    """Number of the message on the link."""
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt of the task."""
     bases: tuple[int, ...] = ()
+    """Per source, the number of the first entry in ``ledger``."""
     ledger: tuple[tuple[Split, ...], ...] = ()
+    """Per source, the entries that the task has started, the last cut at its present
+    position. They replace what the client has from there on, unless it has more.
+    """
     states: tuple[TaskState, ...] = ()
+    """New positions from which the task can be continued."""
     origin: Origin | None = None
+    """Fixed properties of the task, in the first message of a stream, which is
+    complete.
+    """
     first_decision: int = 0
+    """Number of the first entry in ``decisions``."""
     decisions: tuple[Decision, ...] = ()
+    """Decisions of operations to skip an element or not; they replace what the client
+    has from there on.
+    """
     asks: int = 0
+    """The ``asks`` of the last ``Grant``."""
     upto: int = 0
+    """With this message the client has all that elements below this number depend on,
+    whichever client holds them.
+    """

@@ -1,4 +1,4 @@
-"""What messages are made of: their base, and the structs that several of them carry."""
+"""The base of all messages, and the structs that several messages carry."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from zmqdata.messages.discreet import Discreet
 from zmqdata.splits import Split, SplitSource
 
 PROTOCOL_VERSION = 1
-"""Major version of the protocol. Peers of another version are refused; unknown fields
-of the same version ignored.
+"""Major version of the protocol. A peer of another version is refused; unknown fields
+of the same version are ignored.
 """
 
 MOST_NUMBER = 1 << 53
 Number = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
-"""A count, or the number of something: sums of thousands of them are still numbers that
-everybody can write down.
+"""A count or a number. The limit keeps sums of thousands of them exact in other
+languages, too.
 """
 Ranges = tuple[tuple[Number, Number], ...]
 """Sorted, disjoint, half-open ranges of element numbers."""
@@ -31,318 +31,397 @@ class Message(Discreet, frozen=True, tag=True):
 
 
 DIGEST = re.compile("[0-9a-f]{64}")
+"""A SHA-256 in hexadecimal."""
 
 PIECE_BYTES = 2 << 20
-"""Parts travel in pieces of so many bytes at most."""
+"""Size limit of the pieces in which parts travel."""
 MOST_PIECE_BYTES = 16 << 20
-"""Longer pieces are refused."""
+"""Size limit of the pieces that are accepted."""
 MOST_WHOLE_BYTES = 32 << 10
-"""A packed pipeline longer than this travels as a part, in pieces: no dispatcher
+"""A packed pipeline longer than this travels as a part, in pieces. No dispatcher
 refuses messages of this size.
 """
 
 
 def is_digest(text: str) -> bool:
-    """Whether it is 64 hexadecimal characters, and so may name a file."""
+    """Return True if a text is a digest of 64 hexadecimal characters, and so may name a
+    file.
+    """
     return DIGEST.fullmatch(text) is not None
 
 
 class Part(Discreet, frozen=True):
-    """A piece of a pipeline's content: the SHA-256 of its bytes, in 64 hexadecimal
-    characters, and their number.
-    """
+    """A part of a pipeline's content."""
 
     digest: str
+    """SHA-256 of its bytes, in 64 hexadecimal characters."""
     size: int
+    """Number of its bytes."""
 
 
 class DatasetDescription(Discreet, frozen=True):
-    """What the dispatcher and clients need to know of a pipeline without opening it.
-
-    ``sources`` holds one entry per source in left-to-right order, or is None with the
-    reason in ``unsplittable``. ``element_spec`` is the encoded spec, or None when
-    unknown. ``python`` is the client's interpreter version. ``digest`` is that of the
-    packed pipeline, which names its ``parts``: large arrays and shipped code, stored
-    and sent apart from it. It is a part itself where it is too large to go along with
-    ``RegisterDataset``.
+    """The properties of a pipeline that the dispatcher and clients need without opening
+    it.
     """
 
     digest: str
+    """Digest of the packed pipeline."""
     fingerprint: str
+    """Fingerprint of the pipeline's content, by which clients recognize the same
+    dataset.
+    """
     sources: tuple[SplitSource, ...] | None
+    """The sources in left-to-right order; None if they cannot be split."""
     unsplittable: str
+    """Reason why ``sources`` is None."""
     element_spec: bytes | None
+    """The encoded spec of the elements; None if unknown."""
     cardinality: int
+    """Cardinality of the dataset."""
     compression: str | None
+    """Compression with which the dataset was registered."""
     python: str
+    """Version of the client's Python interpreter."""
     version: str
+    """Version of the client's zmqdata."""
     parts: tuple[Part, ...] = ()
+    """Large arrays and shipped code that the packed pipeline refers to; they are stored
+    and sent separately. A pipeline too large for ``RegisterDataset`` is a part itself.
+    """
 
 
 class SaveParameters(Discreet, frozen=True):
-    """Where the elements of a job go that nobody reads: ``distributed_save``. ``run``
-    tells this save from others.
+    """The destination of ``distributed_save``: workers write the job's elements to
+    files, and no client reads them.
     """
 
     path: str
+    """Path of the saved dataset."""
     run: str
+    """Id that tells this save from every other save."""
 
 
 class JobParameters(Discreet, frozen=True):
-    """What defines a job. A second client that opens the same name must bring equal
-    parameters.
-
-    ``cache``: every trainer reads all, out of a window that workers keep.
-    ``by_reference``: all clients are in the processes of their workers and take
-    elements as they are. ``finite``: what becomes of a last round that is not full
-    ("drop" or "pad"), where a coordinated job may end. Not compared:
-    ``block_elements``, most elements in a block, where the job's first client wants few
-    on their way; ``consumer_timeout``, seconds that the others of a coordinated job
-    wait for one that is missing, and ``task_timeout``, the longest that a call of a
-    user's function may take. ``save``: workers write the elements to files, and no
-    client reads it. ``num_tasks``: the order is promised: there are so many tasks,
-    whoever hosts them, each has every so many-th split, and consumers take from them in
-    turn; all that is random follows from ``seed`` then. ``on_poison``: what becomes of
-    an element that kills its process again and again, "fail" or "skip".
-    ``fingerprint``: the content that the client knows under ``dataset_id``, which must
-    be what the dispatcher has there; not compared with other clients'.
+    """The definition of a job. A second client that opens the same name must bring
+    equal parameters.
     """
 
     name: str
+    """Name of the job; clients that give the same name share the job."""
     dataset_id: str
+    """Id of the registered dataset."""
     processing_mode: str
+    """Sharding policy, as in tf.data."""
     num_consumers: int | None = None
+    """Number of consumers of a coordinated job; None for other jobs."""
     target_workers: str = "AUTO"
+    """Workers to read from, as in tf.data: any, or only workers of the client's
+    process.
+    """
     compression: str | None = "AUTO"
+    """Compression of the elements on links."""
     anonymous: bool = False
+    """True if the client has invented the name, so that no other client joins."""
     block_elements: int | None = None
+    """Limit of elements in a block, if the job's first client wants few in flight. Not
+    compared.
+    """
     cache: bool = False
+    """True if every trainer reads all elements, out of a window that workers keep."""
     finite: str | None = None
+    """Treatment of a last round that is not full, "drop" or "pad", if a coordinated job
+    may end.
+    """
     by_reference: bool = False
+    """True if all clients run in their workers' processes and receive elements without
+    a copy.
+    """
     consumer_timeout: float = 300.0
+    """Seconds for which the consumers of a coordinated job wait for a missing consumer.
+    Not compared.
+    """
     save: SaveParameters | None = None
+    """If set, workers write the elements to files, and no client reads the job."""
     num_tasks: int | None = None
+    """If set, the order is promised: the iteration has this many tasks on whatever
+    workers, task i has every ``num_tasks``-th split, consumers read from the tasks in
+    turn, and all randomness follows from ``seed``.
+    """
     seed: int = 0
+    """Seed of a job with ``num_tasks``."""
     on_poison: str = "fail"
+    """Treatment of an element that kills its process repeatedly, "fail" or "skip"."""
     task_timeout: float | None = None
+    """Limit in seconds of a call of a user's function. Not compared."""
     fingerprint: str = ""
+    """Fingerprint that the client expects under ``dataset_id``; it must match the
+    dispatcher's. Not compared with other clients'.
+    """
 
 
 class Reader(Discreet, frozen=True):
-    """As whom a client reads: one of the numbered consumers of a coordinated job, or a
-    trainer that shares a cache.
+    """The identity under which a client reads: a numbered consumer of a coordinated
+    job, or a trainer that shares a cache.
     """
 
     consumer_index: int | None = None
+    """Number of the consumer; None in an uncoordinated job."""
     trainer_id: str = ""
+    """Id of the trainer; empty without a shared cache."""
 
 
 class TaskPlace(Discreet, frozen=True):
-    """Where a client finds a task, number ``index`` of its iteration. ``worker == ""``:
-    between two hosts, wait.
-    """
+    """The present host of a task."""
 
     task: int
+    """Id of the task."""
     attempt: int
+    """Current attempt of the task."""
     worker: str
+    """Id of the worker; empty while the task moves between hosts: then the client
+    waits.
+    """
     address: str
+    """Address of the worker."""
     index: int = -1
+    """Number of the task within its iteration."""
 
 
 class View(Discreet, frozen=True):
-    """From ``first_step`` on, each step is one round of one of these tasks, in turn;
-    until the next view begins.
-
-    ``tasks``: the number of each, and its round at its first step.
+    """A stretch of coordinated steps: from ``first_step`` until the next view, each
+    step is a round of one of these tasks, in turn.
     """
 
     first_step: int
+    """First step of the view."""
     tasks: tuple[tuple[int, int], ...]
+    """For each task its id, and its round at its first step in the view."""
 
 
 class Plan(Discreet, frozen=True):
-    """Which steps the consumers of a coordinated job may read, and what they consist
-    of.
-
-    Steps below ``horizon`` may be read; what they are never changes. ``totals``: the
-    rounds of the tasks that have come to their end. ``missing``: the consumers that
-    nobody is at present, which the others wait for. ``end``: the step before which
-    everything lies, once that is known. ``indices``: which tasks of the iteration those
-    in views are.
-    """
+    """The steps that the consumers of a coordinated job may read, and their content."""
 
     views: tuple[View, ...]
+    """The views, in order."""
     horizon: int
+    """Steps below it may be read; their content never changes."""
     totals: dict[int, int]
+    """Number of rounds of each task that has ended."""
     missing: tuple[int, ...] = ()
+    """Consumers that no client reads as at present; the other consumers wait for
+    them.
+    """
     end: int | None = None
+    """The step behind the last; None until it is known."""
     indices: tuple[tuple[int, int], ...] = ()
+    """For each task in the views its id, and its number within the iteration."""
 
 
 class LeftOutElement(Discreet, frozen=True, array_like=True):
-    """An element that a node of a task leaves out, as it has brought its worker down:
-    ``error`` says how.
-
-    ``number`` counts what came to the node, which errors call ``label``; ``split`` is
-    the last one that the task had begun.
-    """
+    """An element that a node of a task skips, because it has killed its worker."""
 
     task: int
+    """Id of the task."""
     number: int
+    """Number of the element among the inputs of the node."""
     label: str
+    """Name of the node in errors."""
     error: str
+    """Description of how the worker died."""
     split: tuple[int, int] | None = None
+    """The last split that the task had begun."""
 
 
 class TaskList(Discreet, frozen=True):
-    """All tasks of an iteration that may still give elements. ``closed``: no task will
-    be added any more.
+    """All tasks of an iteration that may still yield elements.
 
-    A list replaces the one before; a lower version than the last one seen is out of
-    date and ignored. In coordinated jobs it has a ``plan``, in others the ids of all
-    clients that read the iteration. ``left_out``: by all tasks of the iteration, for
-    the reader's quarantine. ``ticket``: what a reader shows workers, which give
-    elements to nobody else.
+    A list replaces the list before. A list with a lower version than the last seen is
+    out of date and ignored.
     """
 
     version: int
+    """Version of the list; it grows with each change."""
     tasks: tuple[TaskPlace, ...]
+    """The tasks and their hosts."""
     closed: bool
+    """True if no task will be added."""
     plan: Plan | None = None
+    """The plan of a coordinated job; None in other jobs."""
     readers: tuple[str, ...] = ()
+    """Ids of all clients that read the iteration, in uncoordinated jobs."""
     left_out: tuple[LeftOutElement, ...] = ()
+    """Elements skipped by all tasks of the iteration, for the reader's quarantine."""
     ticket: int = 0
+    """Secret that a reader presents to workers, which send elements to no other
+    client.
+    """
 
 
 class TaskState(Discreet, frozen=True, array_like=True):
-    """A place in a task: with ``content`` its pipeline goes on where it makes element
-    (or round) ``number`` next.
-
-    ``needs``: per source, the first entry of the ledger that must be there for that;
-    ``decisions``: the first decision. What is in ``content`` is the worker's affair:
-    what the pipeline's iterator says of itself, in msgpack.
-    """
+    """A position in a task, from which its pipeline can be continued."""
 
     number: int
+    """Number of the element (or round) that the pipeline makes next."""
     content: bytes
+    """State of the pipeline's iterator, in msgpack. Only workers interpret it."""
     needs: tuple[int, ...] = ()
+    """Per source, the first ledger entry that continuing requires."""
     decisions: int = 0
+    """Number of the first decision that continuing requires."""
 
 
 class TaskDefinition(Discreet, frozen=True):
-    """What a worker needs to host a task: its lineage.
+    """The lineage of a task: all that a worker needs to host it.
 
-    ``ledger`` holds the splits handed out so far, per source, without the first
-    ``bases`` entries of each, which nobody needs any more; ``skip`` the ranges of
-    elements that consumers have already, which are made again but not sent. ``states``,
-    oldest first: the pipeline goes on from one of them as soon as all before its number
-    is in ``skip``, from the beginning on. ``decisions``, from number ``first_decision``
-    on, say which elements its operations have left out, and which not: it must be the
-    same this time. ``shard`` of ``num_shards`` is the task's static part, where there
-    are any. ``num_consumers``, ``finite``, ``cache`` and ``by_reference`` are the
-    job's; ``passed``: how many rounds each numbered consumer has behind it. What is
-    random follows from ``seed``, or from ``iteration_seed`` where all tasks of the
+    Random draws follow from ``seed``, or from ``iteration_seed`` where all tasks of the
     iteration must draw the same, or from a seed in the pipeline together with
-    ``repetition``, the repetition of the job. ``save_path``: where the worker writes
-    what the task makes, as stream number ``stream``; empty: it sends it to clients. So
-    many of its elements from the first one on were ``delivered``. ``poisoned`` are the
-    elements that nodes leave out, ``suspects`` those at which a process died and that
-    are called for one at a time. ``task_timeout`` is the job's. Only those get elements
-    of it who show the ``ticket`` with their link.
+    ``repetition``.
     """
 
     task: int
+    """Id of the task."""
     attempt: int
+    """Number of this attempt; messages of older attempts are ignored."""
     iteration: int
+    """Id of the iteration."""
     dataset_id: str
+    """Id of the dataset."""
     digest: str
+    """Digest of the packed pipeline."""
     processing_mode: str
+    """Sharding policy of the job."""
     seed: int
+    """Seed of the task."""
     compression: str | None
+    """Compression of the elements."""
     ledger: tuple[tuple[Split, ...], ...]
+    """Per source, the splits handed out so far, without the first ``bases`` entries."""
     skip: Ranges
+    """Elements that consumers already have. They are made again but not sent."""
     block_elements: int | None = None
+    """Limit of elements in a block."""
     num_shards: int = 0
+    """Number of static shards; 0 if the job has none."""
     shard: int = 0
+    """Number of the task's shard."""
     num_consumers: int | None = None
+    """Number of consumers of the job."""
     finite: str | None = None
+    """The job's treatment of a last round that is not full."""
     passed: tuple[int, ...] = ()
+    """Number of rounds that each consumer has completed."""
     cache: bool = False
+    """True if the job has a cross-trainer cache."""
     by_reference: bool = False
+    """True if elements are handed over within the process."""
     iteration_seed: int = 0
+    """Seed of the iteration."""
     repetition: int = 0
+    """The job's repetition."""
     save_path: str = ""
+    """Path to which the worker writes the elements; empty if it sends them to
+    clients.
+    """
     stream: int = 0
+    """Number of the stream under ``save_path``."""
     delivered: int = 0
+    """Number of leading elements that were all delivered."""
     bases: tuple[int, ...] = ()
+    """Per source, the number of leading ledger entries that are no longer needed."""
     states: tuple[TaskState, ...] = ()
+    """Positions, oldest first. The pipeline continues from a position only if all
+    elements before its number are in ``skip``; else it starts from the beginning.
+    """
     first_decision: int = 0
+    """Number of the first entry in ``decisions``."""
     decisions: tuple[Decision, ...] = ()
+    """Earlier decisions of operations to skip an element or not; this attempt must
+    repeat them.
+    """
     poisoned: tuple[Place, ...] = ()
+    """Elements that nodes must skip."""
     suspects: tuple[Place, ...] = ()
+    """Elements at which a process died; the worker makes them singly."""
     task_timeout: float | None = None
+    """Limit in seconds of a call of a user's function."""
     ticket: int = 0
+    """Secret of the iteration. Only clients that present it with their link get
+    elements.
+    """
 
 
 class Lease(Discreet, frozen=True):
-    """For how many ``seconds`` after a client has said what is answered it may hand out
-    what it holds.
-
-    ``alone``: nobody else reads, so it needs no further answer, as long as it is not
-    itself kept from running. ``free``: what it holds is nobody else's, and may be
-    handed out at any time; it only has to be heard of so often.
+    """A client's right to hand out the elements that it holds, for some time after the
+    heartbeat that is answered.
     """
 
     seconds: float
+    """Duration of the lease."""
     alone: bool = False
+    """True if no other client reads. The client then needs no further answer unless it
+    was itself kept from running.
+    """
     free: bool = False
+    """True if no other client can get what it holds. The client may hand it out at any
+    time, but must still send a heartbeat this often.
+    """
 
 
 class TaskReport(Discreet, frozen=True):
-    """What a worker says of a task it hosts: elements produced, total once known,
-    seconds without progress.
-
-    ``incomplete``: a client that is gone was handed elements that it did not report,
-    and the worker has forgotten them; the dispatcher begins a new attempt, which makes
-    them again. ``skipped``: elements that each trainer of a shared cache was too slow
-    for. ``dropped``: elements at its end that were too few for a round. ``failure``:
-    why the task as a whole can not run, in the form of ``Block.failure``; it has no end
-    then. ``busy``: the seconds for which it has been in one call of a user's function,
-    or has made one element, and ``crumb``: which. ``left_out``: elements that could not
-    be made, and were left out as the pipeline wants it, known at the end.
-    ``compressed``: what its blocks are compressed with and how much that saves, for
-    people.
-    """
+    """A worker's report about a task that it hosts."""
 
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt that the worker hosts."""
     produced: Number
+    """Number of elements produced."""
     total: Number | None
+    """Number of elements in all; None until known."""
     idle: float = 0.0
+    """Seconds without progress."""
     incomplete: bool = False
+    """True if a dead client was handed elements that it did not report, and the worker
+    has dropped them. The dispatcher then begins a new attempt, which makes them again.
+    """
     skipped: dict[str, int] = field(default_factory=dict)
+    """Per trainer of a shared cache, the elements that it was too slow for."""
     dropped: int = 0
+    """Number of elements at the end that did not fill a round."""
     failure: bytes = b""
+    """Failure of the task as a whole, in the form of ``Block.failure``. Such a task has
+    no end.
+    """
     busy: float = 0.0
+    """Seconds spent so far in a call of a user's function, or in making an element."""
     crumb: Crumb | None = None
+    """The call or the element that ``busy`` refers to."""
     left_out: int = 0
+    """Number of elements that failed and that the pipeline skipped; known at the
+    end.
+    """
     compressed: str = ""
+    """Compression of the blocks and its savings, for people."""
 
 
 class StreamGrant(Discreet, frozen=True):
-    """Absolute permission on one stream, counted from its beginning under this link's
-    client.
-
-    ``elements``/``bytes``: the stream may send through this many. ``handed_out``: so
-    many elements, in the order sent, have reached the training loop and may be
-    forgotten. ``reported``: so many the dispatcher has counted. ``first``: the round
-    with which the stream of a numbered consumer begins.
+    """Absolute permission on a stream, counted from the stream's start under the client
+    of this link.
     """
 
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt of the task."""
     elements: Number
+    """The stream may send up to this many elements in all."""
     bytes: Number
+    """The stream may send up to this many bytes in all."""
     handed_out: Number
+    """This many elements, in the order sent, have reached the training loop. The worker
+    may drop them.
+    """
     reported: Number = 0
+    """The dispatcher has acknowledged reports of this many elements."""
     first: Number = 0
+    """Round at which the stream of a numbered consumer begins."""

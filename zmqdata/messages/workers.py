@@ -1,4 +1,4 @@
-"""What workers and the dispatcher say to each other."""
+"""Messages between workers and the dispatcher."""
 
 from __future__ import annotations
 
@@ -18,316 +18,410 @@ from zmqdata.messages.parts import (
 from zmqdata.splits import Split
 
 # --- worker -> dispatcher
-# -----------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------
 
 
 class RegisterWorker(Message, frozen=True):
-    """From a worker before anything else, and again when the dispatcher does not know
-    it; until registered or refused.
-
-    ``address`` is its control socket as others reach it; ``tasks`` what it hosts from
-    before; ``deaths`` are those of processes whose place it has taken, which nobody has
-    told yet. The dispatcher counts each once.
+    """Sent by a worker before anything else, and again when the dispatcher does not
+    know it. The worker repeats it until ``WorkerRegistered`` or ``RequestRefused``; the
+    dispatcher counts each death once.
     """
 
     worker: str
+    """Id of the worker."""
     address: str
+    """Address of its control socket, as other machines reach it."""
     tags: tuple[str, ...]
+    """Tags of the worker."""
     python: str
+    """Version of its Python interpreter."""
     version: str
+    """Version of its zmqdata."""
     tasks: tuple[TaskReport, ...]
+    """Tasks that it has hosted since before."""
     deaths: tuple[Death, ...] = ()
+    """Deaths of the processes that it replaces, as far as they are not reported yet."""
 
 
 class WorkerHeartbeat(Message, frozen=True):
-    """From a worker every second, or as rarely as it is told, and at once when a task
-    ends, with everything it hosts.
+    """Sent by a worker every second, or as rarely as the dispatcher asks, and at once
+    when a task ends, with all tasks that it hosts.
 
-    The dispatcher answers ``WorkerHeartbeatAnswered`` and sends ``HostTask`` for tasks
-    that are missing in it and ``DropTask`` for tasks that should not be there, and
-    ``ReleaseClient`` for ``clients`` that read no more: a lost message heals with the
-    next heartbeat, or with one of the next where a worker has many clients, since it
-    names some at a time. ``readers`` asked it in the last seconds to tell that it hears
-    them, each with how many seconds ago. ``draining``: it will leave; it gets no more
-    tasks, and what it has goes to others as soon as there are any. ``every``: seconds
-    between two of them.
+    The dispatcher answers ``WorkerHeartbeatAnswered``. It also sends ``HostTask`` for
+    tasks that are missing, ``DropTask`` for tasks that are out of place, and
+    ``ReleaseClient`` for clients that no longer read. So a heartbeat makes up for any
+    lost message. A worker with many clients names only some of them at a time.
     """
 
     worker: str
+    """Id of the worker."""
     tasks: tuple[TaskReport, ...]
+    """Reports about its tasks."""
     clients: tuple[str, ...]
+    """Ids of clients that have links to it."""
     readers: dict[str, float] = field(default_factory=dict)
+    """Clients that asked it lately to vouch for them, each with the seconds since
+    then.
+    """
     draining: bool = False
+    """True if the worker will leave: it gets no more tasks, and its tasks move to other
+    workers as soon as possible.
+    """
     every: float = 1.0
+    """Seconds between two heartbeats."""
 
 
 class RequestSplits(Message, frozen=True):
-    """From a worker that will soon need splits. ``have``: entries of this source's
-    ledger it has already.
+    """Sent by a worker that will soon need splits. The dispatcher answers
+    ``SplitsAssigned`` with the entries that follow ``have``, and extends the ledger if
+    it has none.
 
-    The dispatcher answers ``SplitsAssigned`` with what follows, extending the ledger if
-    there is nothing yet; so a repeated ask gets the same splits. ``repetition`` is the
-    one that the source reads, ``cut`` the number of times that the end of the ledger
-    was taken back; an ask that does not know of the last time is not answered.
-    ``waiting``: the source has used up everything; others are not told the end, but
-    asked again when they have. ``pace``: seconds that the source takes for a split, 0
-    when unknown.
+    So a repeated request gets the same splits. A request with an outdated ``cut`` is
+    not answered.
     """
 
     worker: str
+    """Id of the worker."""
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt of the task."""
     source: int
+    """Number of the source."""
     repetition: int
+    """Repetition that the source reads."""
     have: int
+    """Number of ledger entries that the worker already has."""
     cut: int = 0
+    """Number of times that the end of the ledger was taken back."""
     waiting: bool = True
+    """True if the source has used up all its splits. Only such a source is told the
+    end; others ask again once they have used up theirs.
+    """
     pace: float = 0.0
+    """Seconds that the source takes for a split; 0 if unknown."""
 
 
 class SplitsReturned(Message, frozen=True):
-    """From a worker that was asked ``TakeBackSplits``: of this source's ledger it keeps
-    ``entries``.
-
-    The last of them ends at ``stop`` from now on; what is behind was not started, and
-    never will be without being assigned again. ``cut`` counts how often that has
-    happened in this attempt. The dispatcher takes the next number as true; the one it
-    knows says that everything is started.
+    """Sent by a worker, answering ``TakeBackSplits``. The dispatcher cuts the ledger
+    accordingly and assigns what was returned to other tasks.
     """
 
     worker: str
+    """Id of the worker."""
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt of the task."""
     source: int
+    """Number of the source."""
     cut: int
+    """Number of cuts of this ledger in this attempt, including this. The dispatcher
+    accepts the next number; the number that it already knows says that everything was
+    started.
+    """
     entries: int
+    """Number of ledger entries that the worker keeps."""
     stop: int
+    """New end of the last entry kept. What follows was not started, and will not be
+    unless it is assigned again.
+    """
 
 
 class StateTaken(Message, frozen=True):
-    """From a worker that has noted where a task's pipeline is: about once per second of
-    work. Sent once, not answered.
+    """Sent by a worker that has saved a position of a task's pipeline, about once per
+    second of work. Sent once and not answered.
 
-    The dispatcher keeps it if the attempt is the current one, so that another host goes
-    on from there. If it is lost, a newer one will do.
+    The dispatcher keeps it if the attempt is current, so that another host can continue
+    from there. A newer state makes up for a lost message.
     """
 
     worker: str
+    """Id of the worker."""
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt of the task."""
     state: TaskState
+    """The position."""
 
 
 class ElementsDecided(Message, frozen=True):
-    """From a worker whose pipeline has passed over elements, or could have; repeated
-    until ``DecisionsKept``.
+    """Sent by a worker whose pipeline has skipped elements, or could have. The worker
+    repeats it until ``DecisionsKept``; the dispatcher makes the decisions durable.
 
-    ``decisions``: those of the task from number ``first`` on. They take the place of
-    what is known from there on. What was made since waits for the answer, which repeats
-    the number ``report``: every later attempt must decide the same.
+    The worker sends nothing that it made since until the answer comes, since every
+    later attempt must decide the same.
     """
 
     worker: str
+    """Id of the worker."""
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt of the task."""
     report: Number
+    """Number of this report; the answer repeats it."""
     first: Number
+    """Number of the first decision."""
     decisions: tuple[Decision, ...]
+    """The decisions from ``first`` on; they replace what the dispatcher has from there
+    on.
+    """
 
 
 class RequestPipeline(Message, frozen=True):
-    """From a worker that hosts a task of a dataset it has not seen; answered
-    ``PipelineSent``.
+    """Sent by a worker that hosts a task of a dataset it has not seen. The dispatcher
+    answers ``PipelineSent``.
     """
 
     worker: str
+    """Id of the worker."""
     dataset_id: str
+    """Id of the dataset."""
 
 
 class ChunkWritten(Message, frozen=True):
-    """From a worker that has closed a chunk of a task that is saved; repeated until
-    ``ChunkCommitted`` or ``DropTask``.
+    """Sent by a worker that has closed a chunk of a task that is saved. The worker
+    repeats it until ``ChunkCommitted`` or ``DropTask``.
 
-    The chunk holds elements ``first ... stop - 1`` in ``size`` bytes, and is on the
-    disk under a name that follows from stream, attempt and ``first``. ``spec`` admits
-    all of them; empty where it could not be told. If the attempt is the current one and
-    nothing is missing before ``first``, the dispatcher commits the chunk: it counts,
-    and is published.
+    If the attempt is current and no element before ``first`` is missing, the dispatcher
+    commits the chunk and publishes it. The chunk's file name follows from stream,
+    attempt and ``first``.
     """
 
     worker: str
+    """Id of the worker."""
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt of the task."""
     first: int
+    """Number of the first element in the chunk."""
     stop: int
+    """Number behind the last element in the chunk."""
     size: int
+    """Size of the file in bytes; it is on the disk."""
     spec: bytes = b""
+    """Encoded spec that admits all its elements; empty if unknown."""
 
 
 class SaveFailed(Message, frozen=True):
-    """From a worker that can not make or write an element of a task that is saved;
-    repeated until ``DropTask``.
-
-    ``failure`` is what a client would have got in place of the element, empty when a
-    file could not be written. The dispatcher ends the save.
+    """Sent by a worker that cannot make or write an element of a task that is saved.
+    The worker repeats it until ``DropTask``; the dispatcher ends the save.
     """
 
     worker: str
+    """Id of the worker."""
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt of the task."""
     error: str
+    """Name of a class of ``zmqdata.errors``."""
     text: str
+    """Text of the error."""
     failure: bytes = b""
+    """The failure that a client would have received instead of the element; empty if a
+    file could not be written.
+    """
 
 
 class RequestPiece(Message, frozen=True):
-    """From a worker that lacks a part of a pipeline; answered ``PieceSent`` with what
-    follows byte ``offset``.
+    """Sent by a worker that lacks a part of a pipeline. The dispatcher answers
+    ``PieceSent`` with the bytes from ``offset`` on.
     """
 
     worker: str
+    """Id of the worker."""
     digest: str
+    """Digest of the part."""
     offset: int
+    """Number of bytes that the worker already has."""
 
 
 class WorkerStopped(Message, frozen=True):
-    """From a worker that ends in good order: its tasks may be hosted elsewhere at
-    once.
+    """Sent by a worker that ends gracefully. The dispatcher may host its tasks
+    elsewhere at once.
     """
 
     worker: str
+    """Id of the worker."""
 
 
 # --- dispatcher -> worker
-# -----------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------
 
 
 class WorkerRegistered(Message, frozen=True):
-    """The worker is known and will be given tasks."""
+    """Sent by the dispatcher, answering ``RegisterWorker``: it knows the worker and
+    will give it tasks. The worker stops repeating the request.
+    """
 
     worker: str
+    """Id of the worker."""
 
 
 class WorkerHeartbeatAnswered(Message, frozen=True):
-    """The dispatcher is alive. ``known=False``: it does not know the worker, which
-    registers again.
-
-    ``unwanted``: of coordinated tasks of which a consumer has no client: how many
-    rounds nobody waits for, per consumer. ``draining``: the worker gets no more tasks;
-    it leaves when those that it has are gone. ``every``: seconds until its next
-    heartbeat, if it would send one sooner. Also sent without being asked.
+    """Sent by the dispatcher, answering ``WorkerHeartbeat``, and also unasked. The
+    worker notes that the dispatcher is alive and follows the fields.
     """
 
     worker: str
+    """Id of the worker."""
     known: bool
+    """False if the dispatcher does not know the worker, which must register again."""
     unwanted: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """For coordinated tasks with a consumer without a client: per consumer, the number
+    of rounds that no client waits for.
+    """
     draining: bool = False
+    """True if the worker gets no more tasks; it leaves when its tasks are gone."""
     every: float = 0.0
+    """Seconds until the worker's next heartbeat, if it would send one sooner."""
 
 
 class Probe(Message, frozen=True):
-    """Sent to find out whether the peer is still connected. Needs no answer."""
+    """Sent by a dispatcher or a worker, to find out whether the receiver is still
+    connected. The receiver ignores it.
+    """
 
 
 class HostTask(Message, frozen=True):
-    """The worker hosts this task from now on, replacing an older attempt of it."""
+    """Sent by the dispatcher when it places a task. The worker hosts the task from now
+    on, replacing an older attempt of it.
+    """
 
     definition: TaskDefinition
+    """Lineage of the task."""
 
 
 class DropTask(Message, frozen=True):
-    """The worker forgets the task if its attempt is this one or older."""
-
-    task: int
-    attempt: int
-
-
-class DecisionsKept(Message, frozen=True):
-    """Answers ``ElementsDecided`` of that number: what was decided is durable.
-
-    Nobody will need the decisions before number ``needed`` any more to make the task
-    again.
+    """Sent by the dispatcher when a worker is no longer to host a task. The worker
+    drops the task if its attempt is this or older.
     """
 
     task: int
+    """Id of the task."""
     attempt: int
+    """The newest attempt to drop."""
+
+
+class DecisionsKept(Message, frozen=True):
+    """Sent by the dispatcher, answering ``ElementsDecided``: the decisions are durable.
+    The worker sends what it has held back for them.
+    """
+
+    task: int
+    """Id of the task."""
+    attempt: int
+    """Attempt of the task."""
     report: int
+    """Number of the report that is answered."""
     needed: int = 0
+    """No attempt will need the decisions before this number again; the worker may drop
+    them.
+    """
 
 
 class SplitsAssigned(Message, frozen=True):
-    """Ledger entries ``first ...`` of one source of a task. An end mark says that the
-    repetition has no more.
+    """Sent by the dispatcher, answering ``RequestSplits``. The worker appends these
+    entries to its ledger; an end mark says that the repetition has no more.
 
-    A worker ignores it when ``cut`` is not the number of times that it has given back
+    The worker ignores it if ``cut`` is not the number of times that it has given back
     the end of this ledger.
     """
 
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt of the task."""
     source: int
+    """Number of the source."""
     first: int
+    """Number of the first of these entries in the ledger."""
     splits: tuple[Split, ...]
+    """The entries."""
     cut: int = 0
+    """Number of times that the end of the ledger was taken back."""
 
 
 class TakeBackSplits(Message, frozen=True):
-    """Somebody else has nothing to do: the worker gives back what its source has not
-    started of its ledger.
+    """Sent by the dispatcher when another task has run out of splits. The worker gives
+    back the splits that this source has not started, and answers ``SplitsReturned``.
 
-    It answers ``SplitsReturned``, with the number ``cut`` if there was something to
-    give back, and in the same way when it is asked again for the same number.
+    The answer has the number ``cut`` if there was something to give back. A repeated
+    request with the same number gets the same answer.
     """
 
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt of the task."""
     source: int
+    """Number of the source."""
     cut: int
+    """Number of this cut of the ledger."""
 
 
 class ChunkCommitted(Message, frozen=True):
-    """Every element of the task before ``stop`` is in a chunk that counts; the worker
-    may forget those chunks.
+    """Sent by the dispatcher, answering ``ChunkWritten``: every element of the task
+    before ``stop`` is in a committed chunk. The worker may forget these chunks.
     """
 
     task: int
+    """Id of the task."""
     attempt: int
+    """Attempt of the task."""
     stop: int
+    """Number behind the last committed element."""
 
 
 class PipelineSent(Message, frozen=True):
-    """A packed pipeline, or an empty one with the reason why there is none.
-
-    The worker fetches each of the ``parts`` that it does not have by ``RequestPiece``;
-    where the packed pipeline is empty without a reason, it is one of them.
+    """Sent by the dispatcher, answering ``RequestPipeline``. The worker fetches the
+    parts that it lacks by ``RequestPiece`` and opens the pipeline.
     """
 
     dataset_id: str
+    """Id of the dataset."""
     digest: str
+    """Digest of the packed pipeline."""
     pipeline: bytes
+    """The packed pipeline. Empty with a ``reason``: it is not available. Empty without
+    a reason: it is one of the parts.
+    """
     reason: str = ""
+    """Reason why the pipeline is not available."""
     parts: tuple[Part, ...] = ()
+    """Parts of the pipeline."""
 
 
 class PieceSent(Message, frozen=True):
-    """Bytes of a part from ``offset`` on, or none with the reason."""
+    """Sent by the dispatcher, answering ``RequestPiece``. The worker appends the bytes
+    to the part.
+    """
 
     digest: str
+    """Digest of the part."""
     offset: int
+    """Offset of these bytes within the part."""
     content: bytes
+    """The bytes; empty with a ``reason`` if the part is not available."""
     reason: str = ""
+    """Reason why the part is not available."""
 
 
 class ReleaseClient(Message, frozen=True):
-    """A client is gone. Blocks given to it and not in ``delivered`` go to other clients
-    of the task.
+    """Sent by the dispatcher when a client is gone. The worker gives blocks of that
+    client that are not in ``delivered`` to other clients of the task, and opens no link
+    for it again.
 
-    ``delivered`` names every task that the worker has to host: of another one nothing
-    is given again.
-
-    The worker opens no link for it any more. What it cannot give again it tells by
-    ``TaskReport.incomplete``.
+    The worker reports what it cannot give again by ``TaskReport.incomplete``.
     """
 
     client: str
+    """Id of the client."""
     delivered: dict[int, Ranges]
+    """Delivered elements of every task that the worker has to host; elements of other
+    tasks are not given again.
+    """

@@ -1,3 +1,3 @@
-"""How bytes move: sockets, the loops that own them, addresses. Nothing here knows what
-a message means.
+"""Sockets, the loops that own them, and addresses. Nothing here knows what a message
+means.
 """

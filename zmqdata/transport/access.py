@@ -1,10 +1,10 @@
-"""Who may connect to the sockets of a server: answers libzmq's questions (ZAP, RFC 27)
-from a key file.
+"""Access control for a server's sockets: answers libzmq's ZAP requests (RFC 27) from a
+key file.
 
-libzmq proves that a peer holds the secret of the public key that it shows; here is
-decided whether that key is let in. Every message of a connection bears that key
-(``User-Id``), so one that is revoked while its holder is connected is refused with its
-next message.
+libzmq proves that a peer holds the secret of the public key it shows. This module
+decides whether the server admits that key. Each message carries the public key of its
+connection (``User-Id``), so a key that is revoked while its holder is connected is
+refused with the next message.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from zmqdata.transport.rejects import Rejects
 log = logging.getLogger(__name__)
 
 ANYBODY = Known(ALL, "", "anybody")
-"""Whoever speaks to a server without a key."""
+"""The peer that a server without a key sees behind every connection."""
 _ACCEPTED, _REFUSED = b"200", b"400"
 
 LinkCheck = Callable[[str, bytes, list[bytes]], bool]
-"""Says whether a peer is the client of a link, by the domain of the link, mechanism and
-credentials.
+"""Return True if a peer is the client of a link. Arguments: the link's domain, the
+mechanism, the credentials.
 """
 
 
 class Keyring:
-    """The keys that a server lets in: what its key file says now.
+    """The keys that a server admits, kept in step with its key file.
 
     Args:
-        key: as read when the server was started; None: everybody is let in.
+        key: the key as read when the server started; None admits every peer.
     """
 
     def __init__(self, key: Key | None) -> None:
         self.key = key
         self._known = self._said = _by_public(key)
-        # Whole: a pipeline in this process may go to another folder. What was changed
-        # since is found at the first look.
+        # An absolute path: a pipeline in this process may change the working directory.
+        # The first look finds changes made since the file was read.
         self._path = os.path.abspath(key.path) if key is not None and key.path else ""
         self._read: tuple[int, ...] | None = None
         self._is_gone = False
@@ -56,16 +56,16 @@ class Keyring:
         return self.key is not None
 
     def holder(self, public: str) -> Known | None:
-        """As what the holder of a public key is let in; None: not at all."""
+        """Return the entry of a public key; None if the key is not admitted."""
         return ANYBODY if self.key is None else self._known.get(public)
 
     def look(self) -> None:
-        """Reads the file again if it was changed. While it cannot be read, what it said
-        before counts.
+        """Read the key file again if it has changed. While it cannot be read, the last
+        good content stays in force.
 
-        While only its mode is wrong, as it is after ``grep -v NAME k >new; mv new k``,
-        it takes keys away and adds none: whoever revokes a key expects that it is
-        refused, and others could have added theirs.
+        A file with a wrong mode, as after ``grep -v NAME k >new; mv new k``, can revoke
+        keys but not add any. A person who revokes a key expects its refusal, and other
+        users may have added lines to a file that they could write.
         """
         if not self._path:
             return
@@ -74,7 +74,8 @@ class Keyring:
         except OSError as error:
             if not self._is_gone:
                 log.warning(
-                    "the key file is gone; what it said before counts until it is there again: %s",
+                    "the key file is gone: %s. Until it is back, the keys read before stay in "
+                    "force",
                     error,
                 )
             self._is_gone = True
@@ -88,17 +89,19 @@ class Keyring:
         except (DataServiceError, OSError) as error:
             known = self._of_both()
             log.error(
-                "the key file is not what it should be; what it said before counts%s: %s",
-                f", but for {len(self._said) - len(known)} keys that it does not have any more" if known != self._said
-                else "", error,
-            )  # fmt: skip
+                "the keys read before stay in force%s, because the key file cannot be used: %s",
+                f", except for {len(self._said) - len(known)} that the file no longer lists"
+                if known != self._said
+                else "",
+                error,
+            )
         if known != self._known:
             self._known = known
-            log.info("key file %s was changed: %d keys are let in", self._path, len(known))
+            log.info("key file %s was changed: %d keys are admitted", self._path, len(known))
 
     def _of_both(self) -> dict[str, Known]:
-        """What the file said when it was private, less what it does not say now; all of
-        it if it cannot be read.
+        """Return the keys of the last good content that the file still lists; all of
+        them if the file cannot be read.
         """
         try:
             now = _by_public(load(self._path, any_mode=True))
@@ -112,10 +115,10 @@ class Keyring:
 
 
 def _state(path: str) -> tuple[int, ...]:
-    """By what it is noticed that a file was changed."""
+    """Return a fingerprint of the file's metadata, compared to detect a change."""
     found = os.stat(path)
-    # With owner and mode: a file that others could read is refused, and read again when
-    # that is mended.
+    # Owner and mode are part of it: a file that other users could read is refused, and
+    # must be read again once its mode is corrected.
     return found.st_mtime_ns, found.st_ino, found.st_size, found.st_mode, found.st_uid
 
 
@@ -124,15 +127,14 @@ def _by_public(key: Key | None) -> dict[str, Known]:
 
 
 class Access:
-    """Answers who may connect to the sockets of one context. Make it before any socket
-    is bound.
+    """Answers the ZAP requests of a context. Create it before any socket is bound.
 
     Args:
-        context: where the sockets are.
-        loop: polls the questions.
-        keyring: whom to let in.
-        rejects: counts strangers.
-        is_client: decides about links; None: there are none.
+        context: the context of the sockets.
+        loop: polls the ZAP socket.
+        keyring: the keys to admit.
+        rejects: counts refused peers.
+        is_client: decides about links; None if the server has no links.
     """
 
     def __init__(
@@ -169,7 +171,9 @@ class Access:
         return True
 
     def _user(self, domain: str, mechanism: bytes, credentials: list[bytes]) -> str | None:
-        """The name under which a peer is let in; None: it is not."""
+        """Return the user name under which a peer is admitted; None if it is
+        refused.
+        """
         if domain != sockets.CONTROL:
             return (
                 domain
@@ -182,7 +186,7 @@ class Access:
         return None if self.keyring.holder(public) is None else public
 
     def sender(self, frames: Sequence[zmq.Frame]) -> Known | None:
-        """Who has sent a message, None if that one is not let in any more."""
+        """Return the sender of a message; None if its key is no longer admitted."""
         if not self.keyring:
             return ANYBODY
         for frame in frames:
@@ -191,7 +195,7 @@ class Access:
         return None
 
     def objection(self, frames: Sequence[zmq.Frame], message: Message) -> str:
-        """Why the sender of a message may not say it; "" if it may."""
+        """Return the reason why the sender may not send this message; "" if it may."""
         sender = self.sender(frames)
         if sender is None:
             return "the key of this connection is not let in any more"
@@ -201,5 +205,5 @@ class Access:
         return ""
 
     def close(self) -> None:
-        """Closes the socket; the loop has ended."""
+        """Close the socket, after the loop has ended."""
         self._socket.close()

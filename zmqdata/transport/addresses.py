@@ -1,7 +1,7 @@
-"""Addresses as sockets want them, and as others can reach them: hosts are resolved
-here. No ZeroMQ in here.
+"""Addresses in the form that sockets need, and in the form that other machines can
+reach. Hosts are resolved here, without ZeroMQ.
 
-How users write them is the affair of ``zmqdata.config.endpoints``.
+``zmqdata.config.endpoints`` parses what users write.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ from zmqdata.config.endpoints import (
 )
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
 
-# Reserved for documentation: a route to it is the default route, and nothing is ever
-# sent there.
+# Reserved for documentation: the route to it is the default route, and nothing is
+# ever sent there.
 SOMEWHERE_ELSE = "192.0.2.1"
 LOOPBACK = "127.0.0.1"
 SIOCGIFADDR = 0x8915
 
 
 def resolve_host(host: str) -> str:
-    """The numeric address of a host name.
+    """Return the numeric address of a host name.
 
     Raises:
-        InvalidArgumentError: nobody knows the host.
-
+        InvalidArgumentError: the host cannot be resolved.
     Example:
         >>> resolve_host("127.0.0.1")
         '127.0.0.1'
@@ -45,11 +44,10 @@ def resolve_host(host: str) -> str:
 
 
 def host_addresses(host: str) -> list[str]:
-    """The numeric addresses of a host name, IPv4 first.
+    """Return the numeric addresses of a host name, IPv4 first.
 
     Raises:
-        InvalidArgumentError: nobody knows the host.
-
+        InvalidArgumentError: the host cannot be resolved.
     Example:
         >>> host_addresses("127.0.0.1")
         ['127.0.0.1']
@@ -61,18 +59,17 @@ def host_addresses(host: str) -> list[str]:
             f"Unknown host {host!r}: {getattr(error, 'strerror', None) or error}. Check its "
             "spelling"
         ) from None
-    # IPv4 first, as a server bound to an IPv4 address is what users start most of the
-    # time.
+    # IPv4 first, since most servers are bound to an IPv4 address.
     addresses = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)
     return [str(entry[4][0]) for entry in addresses]
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens on a host name or address.
+    """Return True if only this machine can reach a socket bound to a host name or
+    address.
 
     Raises:
-        InvalidArgumentError: nobody knows the host.
-
+        InvalidArgumentError: the host cannot be resolved.
     Example:
         >>> is_loopback("localhost"), is_loopback("0.0.0.0")
         (True, False)
@@ -86,12 +83,11 @@ def is_loopback(host: str) -> bool:
 
 
 def bind_endpoint(host: str, port: int) -> str:
-    """The endpoint to bind for a host name or address; port 0 becomes ``*``, ZeroMQ's
-    word for any free port.
+    """Return the endpoint to bind for a host name or address. Port 0 becomes ``*``,
+    ZeroMQ's notation for any free port.
 
     Raises:
         InvalidArgumentError: the host is unknown, or is not this machine.
-
     Example:
         >>> bind_endpoint("0.0.0.0", 0)
         'tcp://0.0.0.0:*'
@@ -104,21 +100,19 @@ def bind_endpoint(host: str, port: int) -> str:
     except OSError as error:
         raise InvalidArgumentError(
             f"Cannot bind to host {host!r}: {error.strerror}. It must be an address of this "
-            "machine, or '0.0.0.0' for "
-            "every interface"
+            "machine, or '0.0.0.0' for every interface"
         ) from None
     shown = f"[{numeric}]" if ":" in numeric else numeric
     return f"tcp://{shown}:{port or '*'}"
 
 
 def free_port(host: str, first: int, last: int) -> int:
-    """The first port from ``first`` to ``last`` that nobody has bound now; somebody may
-    take it a moment later.
+    """Return the first port from ``first`` to ``last`` that is free now. Another
+    process may take it a moment later.
 
     Raises:
         InvalidArgumentError: the host is unknown.
         ResourceExhaustedError: every port is taken.
-
     Example:
         >>> 20000 <= free_port("127.0.0.1", 20000, 60000) <= 60000
         True
@@ -127,7 +121,8 @@ def free_port(host: str, first: int, last: int) -> int:
     family = socket.AF_INET6 if ":" in numeric else socket.AF_INET
     for port in range(first, last + 1):
         with socket.socket(family, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
-            # As libzmq does; else the remains of closed connections look like somebody.
+            # As libzmq does; otherwise the remains of closed connections keep a port
+            # busy.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((numeric, port))
             return port
@@ -140,18 +135,18 @@ def free_port(host: str, first: int, last: int) -> int:
 def announced_host(
     host: str, advertise: str | None = None, dispatcher_endpoint: str | None = None
 ) -> str:
-    """The host name or address by which others reach a socket bound to ``host``.
+    """Return the host name or address by which other machines reach a socket bound to
+    ``host``.
 
     Args:
-        host: what the socket is bound to.
+        host: the host that the socket is bound to.
         advertise: what the user wants announced (``"host"``, ``"host:%port%"`` or
-            ``"host:port"``); its host wins.
-        dispatcher_endpoint: whom to ask the routing table about when ``host`` means
-            every interface; None: anybody.
+            ``"host:port"``); its host takes precedence.
+        dispatcher_endpoint: the destination of the route lookup if ``host`` means every
+            interface; None looks up the default route.
 
     Returns:
         A host without port and brackets.
-
     Example:
         >>> announced_host("0.0.0.0", dispatcher_endpoint="tcp://127.0.0.1:5050")
         '127.0.0.1'
@@ -167,12 +162,11 @@ def announced_host(
 def announced_address(
     host: str, advertise: str | None, dispatcher_endpoint: str | None, port: int
 ) -> str:
-    """The ``"host:port"`` by which others reach a socket that is bound to ``host`` and,
-    really, to ``port``.
+    """Return the ``"host:port"`` by which other machines reach a socket bound to
+    ``host`` and ``port``.
 
-    Arguments and example as in :func:`announced_host`; a port in ``advertise`` wins
+    Arguments are as in :func:`announced_host`; a port in ``advertise`` takes precedence
     over ``port``.
-
     Example:
         >>> announced_address("0.0.0.0", "gateway:%port%", None, 7000)
         'gateway:7000'
@@ -182,12 +176,12 @@ def announced_address(
 
 
 def local_address_towards(host: str) -> str:
-    """The address of this machine from which something sent to ``host`` would come.
+    """Return the local source address of packets to ``host``.
 
-    Nothing is sent: connecting a datagram socket only asks the routing table. Without a
-    route, as on a network that has no way out, it is the address of the first interface
-    that has one; loopback if none has, or nobody knows ``host``.
-
+    Nothing is sent: connecting a datagram socket only consults the routing table.
+    Without a route, as on an isolated network, the result is the address of the first
+    interface that has an IPv4 address. It is the loopback address if no interface has
+    such an address, or ``host`` cannot be resolved.
     Example:
         >>> local_address_towards("127.0.0.1")
         '127.0.0.1'
@@ -204,9 +198,8 @@ def local_address_towards(host: str) -> str:
 
 
 def interface_addresses() -> Iterator[str]:
-    """The IPv4 address of each interface of this machine that has one, without
-    loopback. Linux only; elsewhere none.
-
+    """Yield the IPv4 address of each interface of this machine that has one, without
+    loopback. Yield nothing on systems other than Linux.
     Example:
         >>> any(address.startswith("127.") for address in interface_addresses())
         False
@@ -219,7 +212,7 @@ def interface_addresses() -> Iterator[str]:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):
                 # An ``ifreq``: 16 bytes of name, then a ``sockaddr_in``, whose address
-                # is in its bytes 4 to 8.
+                # lies at its bytes 4 to 8.
                 answer = fcntl.ioctl(probe, SIOCGIFADDR, name.encode().ljust(40, b"\0"))
                 address = ipaddress.IPv4Address(answer[20:24])
                 if not address.is_loopback:
@@ -227,12 +220,11 @@ def interface_addresses() -> Iterator[str]:
 
 
 def host_token() -> str:
-    """A word that is equal in two processes exactly when they share kernel, network,
-    files and user.
+    """Return a token that is equal in two processes exactly if they share kernel,
+    network, files and user.
 
     Such processes may use ``ipc://`` paths and shared memory with each other.
-    Containers of one machine differ.
-
+    Containers of a machine have different tokens.
     Example:
         >>> host_token() == host_token()
         True
@@ -240,7 +232,7 @@ def host_token() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         spaces = [os.stat(f"/proc/self/ns/{name}") for name in ("net", "mnt")]
-        # Another user cannot enter the folder of our sockets.
+        # Another user cannot enter the folder of this user's sockets.
         seen = [boot, str(os.getuid()), *(f"{space.st_dev}:{space.st_ino}" for space in spaces)]
     except OSError:
         seen = list(os.uname())
@@ -248,7 +240,7 @@ def host_token() -> str:
 
 
 def somebody_listens(endpoint: str, timeout: float = 0.5) -> bool:
-    """Whether somebody accepts connections at an endpoint now.
+    """Return True if a server accepts connections at an endpoint now.
 
     Example:
         >>> somebody_listens("ipc:///nowhere/at-all")

@@ -1,4 +1,4 @@
-"""The clock by which leases are counted: it goes on while the machine sleeps. Nothing
+"""The clock for leases, which counts the time for which the machine sleeps. Nothing
 else about time lives here.
 """
 
@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import time
 
-# Linux tells sleep by this clock; macOS counts it in CLOCK_MONOTONIC, which is not the
-# one of time.monotonic() there.
+# On Linux, only this clock counts sleep. On macOS, CLOCK_MONOTONIC does, which is not
+# the clock of time.monotonic() there.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 
 def boottime() -> float:
-    """Seconds of a clock that never goes back and counts the time for which the machine
-    was asleep.
+    """Return the seconds of a monotonic clock that counts the time for which the
+    machine was asleep.
 
     Example:
         >>> before = boottime()

@@ -1,10 +1,10 @@
-"""What the kernel knows of the connections of a ROUTER's peers, and libzmq does not
-say: it bounds no bytes, for one.
+"""The kernel's view of the connections of a ROUTER's peers. libzmq does not expose it
+and limits no bytes, for example.
 
-Who is silent is found here, too, as a server must have no heartbeats of its own: libzmq
-ends the process (4.3.5: ``Assertion failed: !_io_error``) when one is due on a
-connection that broke while a queue of it was full. Peers have them, so something comes
-from each of them every second.
+Silent peers are detected here, too, since a server must not send heartbeats. libzmq
+(4.3.5: ``Assertion failed: !_io_error``) aborts the process if a heartbeat is due on a
+connection that broke while a queue of it was full. Peers send heartbeats, so each
+connection receives something every second.
 """
 
 from __future__ import annotations
@@ -23,53 +23,57 @@ from zmqdata.transport.tcp import ConnectionCounts, connections_of, told_of
 LARGE = 64 << 10
 """Smaller answers are bounded well enough by their number."""
 MOST_UNTAKEN = 64 << 20
-"""Bytes of large answers that may wait for one peer, besides one that is larger."""
+"""Limit of the bytes of large answers that wait for a peer; a single answer may be
+larger.
+"""
 MOST_PEERS = 100_000
+"""Limit of remembered peers."""
 LET_IN = sockets.HANDSHAKE_MS / 1000 + 1.0
-"""Seconds after which a connection that is still there was let in."""
+"""Seconds after which a surviving connection must have been admitted."""
 LITTLE = 16 << 10
-"""Bytes of a handshake and of heartbeats, and less than would fill a queue with the
-smallest messages.
+"""More than the bytes of a handshake and of heartbeats, and less than a queue full of
+the smallest messages.
 """
 LOOK_EVERY = 1.0
-"""Seconds between two looks for who is silent."""
+"""Seconds between two searches for silent peers."""
 
 
 class Unheard(NamedTuple):
-    """Connections of which nothing was heard: how many need not be, and how much all of
-    them have said.
-
-    ``harmless`` are those that were let in and have said next to nothing, or are in the
-    midst of a first message.
-    """
+    """Connections from which no message was read."""
 
     harmless: int
+    """Number of connections that were admitted and have sent next to nothing, or are in
+    the middle of a first message.
+    """
     nbytes: int
+    """Bytes that all of them have sent."""
 
 
 @dataclass
 class _Connection:
-    """``descriptor``: libzmq's. ``untaken``: bytes of large answers, as of when so much
-    was acknowledged in all.
-
-    ``look_at``: it cannot have been silent for too long before.
-    """
+    """State of a peer's connection."""
 
     descriptor: int
+    """libzmq's file descriptor."""
     untaken: int = 0
+    """Bytes of large answers that the peer had not acknowledged when ``acked`` was
+    read.
+    """
     acked: int = 0
+    """Bytes acknowledged in all."""
     look_at: float = 0.0
+    """Time before which the connection cannot have been silent for too long."""
 
 
 class Connections:
-    """Knows the connection of each peer that has said anything. Where the kernel tells
-    nothing, it limits nothing.
+    """Connections of the peers from which a message was read. Without statistics from
+    the kernel, it limits nothing.
 
     Args:
-        port: of the ROUTER. A descriptor that has another one is somebody else's by
-            now.
-        silence: seconds after which a connection is ended on which nothing comes.
-        max_bytes: the largest message.
+        port: port of the ROUTER. A descriptor with another port now belongs to
+            something else.
+        silence: seconds without traffic after which a connection is ended.
+        max_bytes: limit of a message.
     """
 
     def __init__(self, port: int, silence: float, max_bytes: int) -> None:
@@ -81,8 +85,8 @@ class Connections:
         self._of: dict[bytes, _Connection] = {}
 
     def heard(self, peer: bytes, frames: Sequence[zmq.Frame], now: float) -> None:
-        """Remembers by which connection a peer is heard: by another one than before, if
-        it chose its name itself.
+        """Remember the connection of a peer. It changes if the peer reconnects under a
+        routing id that it chose itself.
         """
         with contextlib.suppress(zmq.ZMQError, TypeError):
             descriptor = int(frames[-1].get(zmq.SRCFD))
@@ -95,7 +99,7 @@ class Connections:
                 del self._of[next(iter(self._of))]
 
     def lost(self, peer: bytes) -> None:
-        """Forgets a peer that is not connected any more."""
+        """Forget a peer that is no longer connected."""
         self._of.pop(peer, None)
 
     def _told(self, connection: _Connection) -> ConnectionCounts | None:
@@ -103,11 +107,11 @@ class Connections:
         return told if told is not None and told.port == self._port else None
 
     def has_room(self, peer: bytes, nbytes: int) -> bool:
-        """Whether an answer of so many bytes may be sent to a peer, which counts as
-        sent then.
+        """Return True if an answer of ``nbytes`` may be sent to a peer; it then counts
+        as sent.
 
-        A connection carries answers in their order, so what was acknowledged is what
-        was sent first.
+        A connection delivers answers in order, so acknowledgements always cover the
+        oldest.
         """
         connection = self._of.get(peer) if nbytes >= LARGE else None
         told = self._told(connection) if connection is not None else None
@@ -121,7 +125,7 @@ class Connections:
         return True
 
     def end_silent(self, now: float) -> None:
-        """Ends the connections on which nothing has come for too long."""
+        """End the connections that have been silent for too long."""
         if now < self._look_at:
             return
         self._look_at = now + min(LOOK_EVERY, self._silence / 4)
@@ -137,10 +141,13 @@ class Connections:
                 _end(connection.descriptor)
 
     def unheard(self, now: float) -> Unheard | None:
-        """What there is of connections of which nothing was heard, but for silent ones,
-        which it ends.
+        """Summarize the connections from which no message was read, and end the silent
+        ones.
 
-        It takes a look at every connection. None: the kernel tells of none.
+        It inspects every connection.
+
+        Returns:
+            The summary; None if the kernel has no statistics.
         """
         present = connections_of(self._port)
         if present is None:
@@ -157,13 +164,14 @@ class Connections:
             since, received = before.get(told.inode, (now, 0))
             self._seen[told.inode] = (since, told.received)
             begins = received < told.received <= self._max_bytes
-            # Who was not let in is not there for so long: anybody may connect.
+            # A connection that is not admitted ends before ``LET_IN``; any host may
+            # connect.
             harmless += now - since >= LET_IN and (told.received < LITTLE or begins)
         return Unheard(harmless, sum(told.received for _, told in found))
 
 
 def _end(descriptor: int) -> None:
-    """Has libzmq find that the other side has ended a connection."""
+    """Shut down a connection, so that libzmq sees it end."""
     with contextlib.suppress(OSError):
         connection = socket.socket(fileno=descriptor)
         try:

@@ -1,11 +1,10 @@
-"""The socket on which a server hears everybody, made anew when somebody keeps it from
-hearing.
+"""The ROUTER of a server, which is replaced if peers keep it from receiving.
 
-libzmq (4.3.5) reads nothing of a connection that shows the same routing id as another
-one. What is said there fills our memory, and stays there when the connection is gone,
-until the socket is closed. Who does that has a key, or there is none. So it is counted
-who was let in and never heard. When that is too many, or too much, all peers connect
-again.
+libzmq (4.3.5) reads nothing from a connection with the routing id of another
+connection. Its messages fill this process's memory, even after the connection has
+ended, until the socket is closed. Such a peer holds a key, or the server has none.
+Therefore this module counts the connections that were admitted and never heard. If they
+are too many, or hold too many bytes, it replaces the socket and all peers reconnect.
 """
 
 from __future__ import annotations
@@ -29,39 +28,45 @@ from zmqdata.transport.rejects import Rejects
 log = logging.getLogger(__name__)
 
 PATIENCE = 15.0
-"""Seconds after which we have read what came, and know of a connection that is there
-whether it was let in.
+"""Seconds after which pending messages were read, and each surviving connection has
+completed its handshake.
 """
 MOST_UNHEARD = 8
-"""Connections that are gone or have said much, and were never heard. A peer that dies
-at once leaves one, too.
+"""Limit of connections that were admitted and never heard, and have ended or sent much.
+A peer that dies at once leaves such a connection, too.
 """
 MOST_UNHEARD_BYTES = 256 << 20
-"""Of all messages together that have begun and are not heard. Honest peers seldom begin
-with large ones.
+"""Limit of the bytes of all messages that have begun on unheard connections. Honest
+peers rarely begin with large messages.
 """
 PAUSE = 3.0
+"""Seconds between two replacements of the socket, at first."""
 LONGEST_PAUSE = 60.0
-"""Seconds for which the socket stays at least, and twice as long each time, but where
-there is too much memory.
+"""Limit of this pause, which doubles each time. A replacement for too much memory waits
+only for ``PAUSE``.
 """
 CALM = 600.0
-"""Seconds after which the last time counts no more."""
+"""Seconds without a replacement after which the pause is reset."""
 COMING_BACK = 30.0
-"""Seconds in which peers connect again, that we cannot reach until they have said
-something.
+"""Seconds in which peers reconnect after a replacement; until a peer has sent a
+message, it cannot be reached.
 """
 SHARE = 20
-"""To look takes a twentieth of our time at most, however many connections there are."""
+"""The inspection of connections takes at most one part in this many of the server's
+time.
+"""
 TRY_AGAIN = 0.02
+"""Seconds between two attempts to bind the port again."""
 TELL_EVERY = 250
-"""So many tries to get the port back are five seconds."""
+"""Failed attempts after which an error is logged: five seconds."""
 MOST_NAMES = 100_000
-"""Then we listen anew, as it could not be said any more who was heard."""
+"""Limit of remembered routing ids. At the limit the socket is replaced, since it is no
+longer known which peers were heard.
+"""
 
 
 class Guests:
-    """Counts who was let in and has said nothing that we have read.
+    """Counts the connections that were admitted but never heard.
 
     Example:
         >>> guests = Guests()
@@ -77,28 +82,28 @@ class Guests:
         self._looks: deque[tuple[float, int]] = deque()
 
     def let_in(self) -> None:
-        """Somebody has connected, and may."""
+        """Count a connection that was admitted."""
         self._let_in += 1
 
     def heard(self, peer: bytes) -> None:
-        """Somebody is heard. A name counts once: honest peers have a new one for each
-        connection.
+        """Note that a peer was heard. Each routing id counts once: honest peers have a
+        new id for each connection.
         """
         self._names.add(peer)
 
     @property
     def are_heard(self) -> bool:
-        """Whether all of them were, also those that have just come."""
+        """True if all admitted connections were heard, including the newest."""
         return self._let_in <= len(self._names)
 
     @property
     def are_too_many(self) -> bool:
-        """Whether there were more names than can be remembered."""
+        """True if the limit of remembered routing ids is reached."""
         return len(self._names) >= MOST_NAMES
 
     def unheard(self, now: float) -> int:
-        """How many were let in longer ago than the patience and were never heard; it is
-        asked again and again.
+        """Return how many connections were admitted more than ``PATIENCE`` ago and
+        never heard. Call it periodically.
         """
         looks = self._looks
         looks.append((now, self._let_in))
@@ -109,23 +114,23 @@ class Guests:
 
 
 class Entrance:
-    """A ROUTER with all that is known of its peers.
+    """A ROUTER together with the state of its peers' connections.
 
     Args:
-        context: where it lives.
-        loop: polls it.
-        endpoint: where it listens.
-        silence_ms: after how long without a sign of life a connection is ended.
-        max_bytes: the largest message that is accepted.
-        key: by which it is known; None: it lets in anybody.
-        rejects: counts what may not come.
-        hear: called while there is something to receive; False when there was nothing.
+        context: context of the socket.
+        loop: polls the socket.
+        endpoint: endpoint to bind.
+        silence_ms: time without any traffic after which a connection is ended.
+        max_bytes: limit of a message.
+        key: the server's key; None admits every peer.
+        rejects: counts rejected messages.
+        hear: called while messages are readable; returns False if it found none.
 
     Attributes:
-        bound: the endpoint, with its port.
+        bound: the bound endpoint, with its port.
 
     Raises:
-        OSError: it cannot listen there; the text says why.
+        OSError: the endpoint cannot be bound; the text says why.
     """
 
     def __init__(
@@ -164,10 +169,10 @@ class Entrance:
         return bound
 
     def receive(self) -> tuple[bytes, list[zmq.Frame]]:
-        """The next message, and who has sent it.
+        """Return the routing id of the next message's sender, and the frames.
 
         Raises:
-            zmq.Again: there is none.
+            zmq.Again: no message is waiting.
         """
         if self._socket is None:
             raise zmq.Again
@@ -178,11 +183,11 @@ class Entrance:
         return peer, frames
 
     def send(self, peer: bytes, frames: Sequence[bytes]) -> None:
-        """Sends to a peer without waiting.
+        """Send to a peer without waiting.
 
         Raises:
-            zmq.Again: it does not take what was sent to it before.
-            zmq.ZMQError: EHOSTUNREACH, it is not connected.
+            zmq.Again: the peer has not yet taken what was sent before.
+            zmq.ZMQError: EHOSTUNREACH, the peer is not connected.
         """
         if self._socket is None or not self._connections.has_room(peer, len(frames[-1])):
             raise zmq.Again
@@ -197,13 +202,13 @@ class Entrance:
             raise
 
     def drop(self, frames: Sequence[zmq.Frame], where: str, reason: str) -> None:
-        """Counts a message that may not come here."""
+        """Count a message that this server does not accept."""
         if self._socket is not None:
             self._rejects.drop(self._loop, self._socket, sockets.sender(frames), where, reason)
 
     def look(self, now: float) -> None:
-        """Ends connections on which nothing comes, and begins anew if too much comes
-        that is never heard.
+        """End silent connections, and replace the socket if too much arrives that is
+        never heard.
         """
         if self._socket is None:
             return
@@ -215,7 +220,9 @@ class Entrance:
         self._look_at = now + max(LOOK_EVERY, SHARE * (time.perf_counter() - began))
         if self._guests.are_too_many:
             self._begin_anew(
-                now, "so many peers have come that it is not known any more who of them was heard"
+                now,
+                "more peers have connected than can be remembered, so unheard peers can no longer "
+                "be told from others",
             )
         elif present is not None and now - self._made_anew >= PAUSE:
             self._judge(now, unheard - present.harmless, present.nbytes)
@@ -223,38 +230,39 @@ class Entrance:
     def _judge(self, now: float, unheard: int, nbytes: int) -> None:
         if nbytes >= MOST_UNHEARD_BYTES:
             self._begin_anew(
-                now, f"{nbytes / 1e6:.0f} MB have come on connections of which nothing is heard"
+                now,
+                f"{nbytes / 1e6:.0f} MB have come on connections from which no message could be "
+                "read",
             )
         elif unheard >= MOST_UNHEARD and now - self._made_anew >= self._pause:
             is_calm = now - self._made_anew >= CALM
             self._pause = PAUSE if is_calm else min(2 * self._pause, LONGEST_PAUSE)
             self._begin_anew(
                 now,
-                f"{unheard} connections were let in and never heard, and are gone or have said "
-                "much",
+                f"{unheard} connections were let in and never heard, and have ended or sent much",
             )
 
     def _begin_anew(self, now: float, why: str) -> None:
         log.warning(
-            "%s; does somebody use names that others have? Listening anew on %s", why, self.bound
+            "%s; does a peer use routing ids of other peers? Listening anew on %s", why, self.bound
         )
         self._made_anew, self._tries = now, 0
         self.close(linger=0)
         self._reopen()
 
     def _reopen(self) -> None:
-        """libzmq frees the port a moment after the socket is closed."""
+        """Bind the port again; libzmq frees it a moment after the socket is closed."""
         try:
             self._open(self.bound)
         except (OSError, zmq.ZMQError) as error:
             self._tries += 1
             if self._tries % TELL_EVERY == 0:
-                log.error("cannot listen on %s again: %s; trying on", self.bound, error)
+                log.error("cannot listen on %s again: %s; still trying", self.bound, error)
             self._loop.later(TRY_AGAIN, self._reopen)
 
     def close(self, linger: int | None = None) -> None:
-        """Frees the socket: nothing is sent or received any more. ``linger``:
-        milliseconds, None: as usual.
+        """Close the socket. ``linger`` is in milliseconds; None keeps the socket's own
+        setting.
         """
         if self._socket is not None:
             self._loop.forget(self._socket)

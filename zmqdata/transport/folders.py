@@ -1,5 +1,5 @@
-"""Folders of a user alone that go with their owner: for ``ipc`` sockets, and for files
-that a process lives on.
+"""Private folders that are removed with their owner: for ``ipc`` sockets and for files
+that live as long as a process.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _LOCK = "lock"
 
 
 def user_folder() -> Path:
-    """The folder of this user's workers, which nobody else can enter.
+    """Return the folder of this user's workers, which no other user can enter.
 
     Raises:
-        PermissionError: somebody else has made a folder of this name, or opened it to
-            others.
+        PermissionError: another user has made a folder of this name, or the folder is
+            open to other users.
     """
     folder = Path(tempfile.gettempdir()) / f"zmqdata-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
@@ -33,19 +33,18 @@ def user_folder() -> Path:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise PermissionError(
-            f"{folder} belongs to somebody else or is open to others, and what a worker keeps "
-            "there is for nobody "
-            "else. Remove it, or set TMPDIR to a folder in which only you can make files"
+            f"{folder} belongs to another user or is open to other users, but workers keep private "
+            "files there. Remove it, or set TMPDIR to a folder in which only you can create files"
         )
     return folder
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder that nobody else can enter, and those on the way; one that is
-    there is left as it is.
+    """Create a folder that no other user can enter, and its missing parents. An
+    existing folder is left as it is.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -57,13 +56,14 @@ def make_private(folder: Path) -> None:
 
 
 class SocketFolder:
-    """A folder that lives as long as its owner.
+    """A folder that is removed with its owner.
 
-    The owner holds a lock on a file in it; the system lets go of the lock when the
-    process dies. Whoever makes the next folder removes those whose lock nobody holds.
+    The owner holds a lock on a file in the folder; the kernel releases it when the
+    process dies. The next process that makes a folder removes the folders without a
+    lock.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
 
     def __init__(self) -> None:
@@ -76,15 +76,15 @@ class SocketFolder:
             fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def close(self) -> None:
-        """Removes the folder."""
+        """Remove the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._owner)
 
 
 @contextlib.contextmanager
 def _alone(parent: Path) -> Iterator[None]:
-    """Keeps others from making folders and removing them: one that is being made looks
-    like one of the dead.
+    """Hold the lock for making and removing folders, since a folder without its owner's
+    lock yet looks abandoned.
     """
     descriptor = os.open(parent / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
@@ -97,7 +97,7 @@ def _alone(parent: Path) -> Iterator[None]:
 @functools.lru_cache(maxsize=1)
 def _folder_of(process: int) -> SocketFolder:
     def remove() -> None:
-        if os.getpid() == process:  # a forked child leaves the folder of its parent alone
+        if os.getpid() == process:  # a forked child must not remove its parent's folder
             folder.close()
 
     folder = SocketFolder()
@@ -106,15 +106,17 @@ def _folder_of(process: int) -> SocketFolder:
 
 
 def own_folder() -> Path:
-    """A folder of this process for as long as it lives; when it is killed, the next one
-    removes what it has left.
+    """Return this process's own folder.
+
+    It is removed at exit. If the process is killed, the next process that makes a
+    folder removes it.
     """
     return _folder_of(os.getpid()).path
 
 
 def _sweep(parent: Path) -> None:
     for folder in parent.iterdir():
-        # A folder without its file is just being made, or just being removed.
+        # A folder without an owner file is being made or removed at this moment.
         with contextlib.suppress(OSError):
             owner = os.open(folder / _OWNER, os.O_RDWR)
             try:

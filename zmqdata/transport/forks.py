@@ -1,6 +1,4 @@
-"""What an object with sockets, threads or processes says in a forked child: an error,
-never silence.
-"""
+"""Check that rejects the use of sockets, threads and processes in a forked child."""
 
 from __future__ import annotations
 
@@ -8,15 +6,15 @@ import os
 
 
 def check_process(owner: int, what: str, remedy: str) -> None:
-    """Refuses to go on in any process but the owner's.
+    """Raise an error in any process but the owner.
 
     Args:
         owner: id of the process that made the object.
-        what: the object's kind, as the user knows it.
+        what: kind of the object, in the user's terms.
         remedy: a sentence on what to do instead.
 
     Raises:
-        RuntimeError: this is another process, so a child forked from the owner.
+        RuntimeError: this process was forked from the owner.
 
     Example:
         >>> check_process(os.getpid(), "iterator", "Make a new one here.")
@@ -24,6 +22,5 @@ def check_process(owner: int, what: str, remedy: str) -> None:
     if os.getpid() != owner:
         raise RuntimeError(
             f"This {what} belongs to process {owner} and cannot be used in process {os.getpid()}, "
-            "which was forked "
-            f"from it: sockets and threads do not survive a fork. {remedy}"
+            f"which was forked from it: sockets and threads do not survive a fork. {remedy}"
         )

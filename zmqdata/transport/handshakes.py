@@ -1,4 +1,6 @@
-"""Why a server does not let us in, as far as the connection itself tells."""
+"""Reasons why a server does not admit this process, as far as the connection itself
+reveals them.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,17 @@ from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 
 MOST_FAILURES = 5
-"""So many connections ended without a word: a server that cannot read what we say ends
-them, and so does a proxy whose server is not there. Which of the two it is says the
-server's greeting.
+"""Connections ended without a reason, after which the server's greeting is read. A
+server that cannot decrypt our messages ends connections so, and so does a proxy without
+its server; the greeting tells the two apart.
 """
 GREETING_BYTES = 64
 SIGNATURE = b"\xff" + b"\0" * 8 + b"\x7f" + b"\3"
-"""Of our own greeting just so much, with the version of the protocol, that the other
-side sends all of its own.
+"""The beginning of a ZMTP greeting, up to the version of the protocol: enough to make
+the server send its whole greeting.
 """
 LOOKS = 1.0
-"""Seconds to connect, and for all of the greeting: whoever looks does nothing else
+"""Seconds to connect, and for the whole greeting: the calling loop is blocked
 meanwhile.
 """
 _REFUSED = zmq.Event.HANDSHAKE_FAILED_AUTH
@@ -35,16 +37,17 @@ _DONE = zmq.Event.HANDSHAKE_SUCCEEDED
 
 
 class Handshakes:
-    """Listens to what becomes of the connections of one socket.
+    """Observes the handshakes of a socket's connections.
 
     Args:
-        socket: a DEALER; listen before it is connected, and close this before it.
-        endpoint: where it connects to.
-        key: which key it shows.
+        socket: a DEALER. Create this before the socket is connected, and close it
+            before the socket is closed.
+        endpoint: endpoint of the server.
+        key: the key that the socket shows.
 
     Attributes:
-        monitor: has something to read when there is news.
-        made: how many connections there were that let us in.
+        monitor: readable when a handshake has succeeded or failed.
+        made: number of connections that were admitted.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], endpoint: str, key: Key | None) -> None:
@@ -56,8 +59,10 @@ class Handshakes:
         self.monitor.set(zmq.LINGER, 0)
 
     def news(self) -> str | None:
-        """Why we are not let in, "" if nothing is known that keeps us out; None when
-        there is nothing to read.
+        """Read an event; return the reason why the server does not admit this process.
+
+        Returns:
+            The reason; "" if no reason is known; None if no event is waiting.
         """
         try:
             event = parse_monitor_message(self.monitor.recv_multipart(zmq.NOBLOCK))["event"]
@@ -86,25 +91,22 @@ class Handshakes:
             return f"The server at {self._endpoint} does not let us in."
         return (
             f"The server at {self._endpoint} does not let in the holder of key file "
-            f"{self._key.path}: it does not know "
-            f"the key {self._key.public[:8]}..., or not any more. Copy the key file of its cluster "
-            "to this machine "
-            "(ZMQDATA_KEY_FILE), or have a line for this key put into the file of the server."
+            f"{self._key.path}: it does not list the key {self._key.public[:8]}..., or no longer "
+            "does. Copy the key file of its cluster to this machine (ZMQDATA_KEY_FILE), or have a "
+            "line for this key added to the file of the server."
         )
 
     def _mismatch(self) -> str:
         if self._key is None:
             return (
-                f"The server at {self._endpoint} lets in holders of its key only, and this process "
-                "was told to do "
-                "without one. Leave out --insecure (ZMQDATA_INSECURE) here, and give it the key "
-                "file of the cluster."
+                f"The server at {self._endpoint} lets in holders of its key only, but this process "
+                "was told to do without a key. Leave out --insecure (ZMQDATA_INSECURE) here, and "
+                "give it the key file of the cluster."
             )
         return (
-            f"The server at {self._endpoint} does without a key, and this process has key file "
-            f"{self._key.path}, so "
-            "it does not trust it. Start the server without --insecure, or set ZMQDATA_INSECURE=1 "
-            "here, too."
+            f"The server at {self._endpoint} does without a key, but this process has key file "
+            f"{self._key.path}, so it does not trust the server. Start the server without "
+            "--insecure, or set ZMQDATA_INSECURE=1 here, too."
         )
 
     def _other_key(self) -> str:
@@ -112,30 +114,30 @@ class Handshakes:
         assert key is not None, "nothing is encrypted without a key"
         return (
             f"The server at {self._endpoint} has another key than key file {key.path} (cluster "
-            f"{key.cluster}) says. "
-            "Copy the key file of its cluster to this machine (ZMQDATA_KEY_FILE)."
+            f"{key.cluster}) says. Copy the key file of its cluster to this machine "
+            "(ZMQDATA_KEY_FILE)."
         )
 
     def close(self) -> None:
-        """Stops listening; an open monitor would keep the context from ending."""
+        """Stop observing; an open monitor would keep the context from terminating."""
         self._socket.disable_monitor()
         self.monitor.close(linger=0)
 
 
 class Arrivals:
-    """Listens to who comes to one socket of a server: who is let in, and who cannot
-    even say which key it has.
+    """Observes the peers of a server socket: admitted peers, and peers whose
+    handshake fails before they show a key.
 
-    libzmq does not tell from where they come. A flood of them is heard no more often
-    than others: what is not heard yet waits in memory, a hundred bytes each, as libzmq
-    would wait for us otherwise.
+    libzmq does not report their addresses. Under a flood of events the loop reads them
+    at its usual rate; the others wait in memory at a hundred bytes each, since a limit
+    would block libzmq.
 
     Args:
-        context: of the socket.
-        socket: a server's; close this before it.
-        loop: polls.
-        rejects: counts them.
-        let_in: called for each that is let in.
+        context: context of the socket.
+        socket: the server's socket; close this before it.
+        loop: polls the monitor.
+        rejects: counts failed handshakes.
+        let_in: called for each admitted connection.
     """
 
     def __init__(
@@ -169,7 +171,7 @@ class Arrivals:
         return True
 
     def close(self) -> None:
-        """Stops listening."""
+        """Stop observing."""
         self._loop.forget(self._monitor)
         self._socket.disable_monitor()
         self._monitor.close()
@@ -180,15 +182,15 @@ _STRANGERS = {
         zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
     ): "it has the key file of another cluster: copy ours to its machine",
     int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): (
-        "one side has a key and the other was told to do without (--insecure, ZMQDATA_INSECURE): "
+        "one side has a key, and the other was told to do without (--insecure, ZMQDATA_INSECURE): "
         "start both alike"
     ),
 }
 
 
 def mechanism_of(endpoint: str) -> str | None:
-    """How a server at a TCP endpoint proves who it is, by its greeting; None where
-    nobody greets.
+    """Return the security mechanism in the greeting of a server at a TCP endpoint; None
+    if no greeting comes.
     """
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     if not endpoint.startswith("tcp://"):

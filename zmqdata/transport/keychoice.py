@@ -1,5 +1,5 @@
-"""Which key file a process goes by: the one that it is told, that the environment
-names, or the user's own.
+"""Choice of the key file of a process: the file given explicitly, the file named by the
+environment, or the user's own.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from zmqdata.transport.keys import Key, load, new_key, save
 
 
 def default_path() -> Path:
-    """Where the key file of a user is that nobody has named: in the folder for
-    configuration.
+    """Return the default path of the user's key file, in the user's configuration
+    folder.
 
     Raises:
-        FailedPreconditionError: this user has no such folder.
+        FailedPreconditionError: the user has no such folder.
     """
     folder = os.environ.get("XDG_CONFIG_HOME") or ""
-    with contextlib.suppress(RuntimeError):  # nobody knows of a home folder
+    with contextlib.suppress(RuntimeError):  # this user has no home folder
         root = Path(folder) if os.path.isabs(folder) else Path.home() / ".config"
-        if root.is_absolute():  # else it would be another file in each working folder
+        if root.is_absolute():  # a relative path would name another file in each directory
             return root / "zmqdata" / "cluster.key"
     raise FailedPreconditionError(
         f"This user has no home folder to keep a key file in: HOME is {os.environ.get('HOME')!r}, "
-        "expected an absolute "
-        "path. Set it, or name a file with --key-file or ZMQDATA_KEY_FILE."
+        "expected an absolute path. Set HOME, or name a file with --key-file or ZMQDATA_KEY_FILE."
     )
 
 
 def own_key() -> Key:
-    """The key of this user on this machine, which is made when it is needed first.
+    """Return this user's key on this machine; the first call creates it.
 
     Raises:
-        FailedPreconditionError, DataLossError: it is not private, or damaged.
-        OSError: it can be neither read nor made.
+        FailedPreconditionError, DataLossError: the key file is not private, or is
+            damaged.
+        OSError: the key file can be neither read nor created.
     """
     path = default_path()
     with contextlib.suppress(NotFoundError, NotADirectoryError):
         return load(path)
     try:
-        with contextlib.suppress(AlreadyExistsError):  # another process has made it meanwhile
+        with contextlib.suppress(AlreadyExistsError):  # another process was faster
             save(path, new_key())
     except OSError as error:
         reason = error.strerror or str(error)
         raise OSError(
             error.errno,
-            f"cannot make the key file {path}: {reason}; name another one with --key-file or "
+            f"cannot create the key file {path}: {reason}; name another file with --key-file or "
             "ZMQDATA_KEY_FILE",
         ) from None
     return load(path)
@@ -61,17 +61,17 @@ def own_key() -> Key:
 def key_for(
     settings: KeySettings | DispatcherConfig | WorkerConfig, is_open: bool = False
 ) -> Key | None:
-    """The key that settings ask for; None: they ask for none.
+    """Return the key that the settings ask for; None if they ask for none.
 
     Args:
-        settings: of the process.
-        is_open: whether others than this machine are to be let in. A key that is made
-            just now would let in nobody.
+        settings: settings of the process.
+        is_open: True if other machines are to be admitted. A newly created key would
+            not admit any of them, so none is created.
 
     Raises:
-        NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not
-            private, or damaged.
-        OSError: it can be neither read nor made.
+        NotFoundError, FailedPreconditionError, DataLossError: the key file does not
+            exist, is not private, or is damaged.
+        OSError: the key file can be neither read nor created.
     """
     if settings.insecure:
         return None
@@ -79,13 +79,11 @@ def key_for(
         return load(settings.key_file)
     if is_open and not default_path().exists():
         raise FailedPreconditionError(
-            "To listen beyond this machine takes the key that the other machines have, too. Copy "
-            "their key file to "
-            f"{default_path()}, or name it with --key-file or ZMQDATA_KEY_FILE; for a new cluster "
-            "run `zmqdata keygen` "
-            "once, and copy the file that it makes to each machine. --insecure does without: then "
-            "whoever reaches this "
-            "server can run code on workers."
+            "To listen beyond this machine, the server needs the key that the other machines "
+            f"have. Copy their key file to {default_path()}, or name it with --key-file or "
+            "ZMQDATA_KEY_FILE. For a new cluster run `zmqdata keygen` once and copy the file that "
+            "it makes to each machine. --insecure does without a key: then every peer that reaches "
+            "this server can run code on workers."
         )
     return own_key()
 
@@ -94,23 +92,22 @@ _chosen: KeySettings | None = None
 
 
 def use_key_file(key_file: str | os.PathLike[str] | None = None, *, insecure: bool = False) -> None:
-    """Says which key this process shows to the services that it reads from, from now
-    on.
+    """Set the key that this process shows to services from now on.
 
-    Without a call it is the file that ``ZMQDATA_KEY_FILE`` names, else that of this
-    user, ``zmqdata/cluster.key`` in the folder for configuration, which is made when it
-    is needed first.
+    Without a call, it is the file that ``ZMQDATA_KEY_FILE`` names, else the user's own
+    ``zmqdata/cluster.key`` in the configuration folder, which is created when first
+    needed.
 
     Args:
-        key_file: the file, as ``zmqdata keygen`` makes it; None: as without a call.
-        insecure: show none, and read from services that were started with
+        key_file: a file made by ``zmqdata keygen``; None restores the default.
+        insecure: show no key, and read from services that were started with
             ``--insecure``.
 
     Raises:
-        TypeError: an argument has another type.
-        ValueError: there is a file to show, and none is to be shown.
-        NotFoundError, FailedPreconditionError, DataLossError: there is no such file, it
-            is not private, or damaged.
+        TypeError: an argument has the wrong type.
+        ValueError: ``key_file`` is given together with ``insecure``.
+        NotFoundError, FailedPreconditionError, DataLossError: the key file does not
+            exist, is not private, or is damaged.
 
     Example:
         >>> use_key_file(None)
@@ -126,13 +123,13 @@ def use_key_file(key_file: str | os.PathLike[str] | None = None, *, insecure: bo
 
 
 def show(settings: KeySettings) -> None:
-    """Has this process show the key that these settings ask for, whatever the
+    """Make this process show the key that the settings ask for, whatever the
     environment says.
 
     Raises:
-        NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not
-            private, or damaged.
-        OSError: it can be neither read nor made.
+        NotFoundError, FailedPreconditionError, DataLossError: the key file does not
+            exist, is not private, or is damaged.
+        OSError: the key file can be neither read nor created.
     """
     global _chosen
     key_for(settings)
@@ -140,16 +137,16 @@ def show(settings: KeySettings) -> None:
 
 
 def shown_settings() -> KeySettings:
-    """Which key this process shows to services that it reads from."""
+    """Return the key settings that this process uses as a client."""
     return _chosen or from_environment(KeySettings, {})
 
 
 def shown_key() -> Key | None:
-    """That key.
+    """Return the key that this process shows to services; None without a key.
 
     Raises:
-        NotFoundError, FailedPreconditionError, DataLossError: there is none, it is not
-            private, or damaged.
-        OSError: it can be neither read nor made.
+        NotFoundError, FailedPreconditionError, DataLossError: the key file does not
+            exist, is not private, or is damaged.
+        OSError: the key file can be neither read nor created.
     """
     return key_for(shown_settings())

@@ -1,10 +1,10 @@
-"""Key files: who a process of a cluster is, and whom it lets in. Nothing here is a
-socket.
+"""Key files: the identity of a process of a cluster, and the keys that it admits. No
+sockets live here.
 
-A file has a pair of CURVE keys, and a line for each key that its owner accepts, with
-the role in which its holder may act. Without roles all processes of a cluster have the
-same file, whose key may do everything. Its last line says that it is whole: one that is
-being copied or written would let in too few.
+A file holds a pair of CURVE keys, and a line for each key that its owner admits, with
+the role in which the holder may act. Without roles, all processes of a cluster share a
+file, whose key may do everything. The last line marks the file as complete: a file that
+is still being copied or written would admit too few keys.
 """
 
 from __future__ import annotations
@@ -43,68 +43,67 @@ _NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,100}")
 
 @dataclass(frozen=True)
 class Known:
-    """A key that is let in: as what, and under which name."""
+    """A key that is admitted."""
 
     role: str
+    """The role in which its holder may act."""
     public: str
+    """The public key, 40 characters of Z85."""
     name: str = ""
+    """Name of the holder, for people."""
 
     def may_be(self, role: str) -> bool:
-        """Whether its holder may act in a role."""
+        """Return True if the holder may act in a role."""
         return self.role in (ALL, role)
 
 
 @dataclass(frozen=True)
 class Key:
-    """What a key file says. The secret is in no ``repr``.
-
-    Attributes:
-        cluster: which cluster it is for, 16 hexadecimal digits; for people, who compare
-            it.
-        public: its own public key, 40 characters of Z85.
-        secret: what proves that it is ours.
-        known: whom it lets in, and where it finds servers' keys.
-        path: where it was read.
-    """
+    """The content of a key file. Its ``repr`` omits the secret."""
 
     cluster: str
+    """Identifier of the cluster, 16 hexadecimal digits; for people, who compare it."""
     public: str
+    """The owner's public key, 40 characters of Z85."""
     secret: str = field(repr=False)
+    """The owner's secret key, which proves its identity."""
     known: tuple[Known, ...] = field(default=(), repr=False)
+    """The keys that the owner admits, and by which it recognizes servers."""
     path: str = ""
+    """Path from which the file was read."""
 
     @property
     def pair(self) -> tuple[bytes, bytes]:
-        """Public and secret key, as sockets take them."""
+        """Public and secret key, in the form that sockets take."""
         return self.public.encode(), self.secret.encode()
 
     def server(self, role: str) -> bytes:
-        """The public key by which a server of a role is known.
+        """Return the public key by which a server of a role is recognized.
 
         Raises:
-            PermissionDeniedError: the file has none, as one for another role.
+            PermissionDeniedError: the file has no such key, as it belongs to another
+                role.
         """
         for one in self.known:
             if one.may_be(role):
                 return one.public.encode()
         others = ", ".join(sorted({one.role for one in self.known})) or "nobody"
         raise PermissionDeniedError(
-            f"Key file {self.path} has no line `known {role} KEY` and cannot tell who a {role} is "
-            f"(it knows {others}). "
-            "Each process takes the file of its own role: name that by --key-file, "
-            "ZMQDATA_KEY_FILE or use_key_file()."
+            f"Key file {self.path} has no line `known {role} KEY`, so it cannot identify a {role} "
+            f"(it knows {others}). Each process takes the file of its own role: name that file "
+            "with --key-file, ZMQDATA_KEY_FILE or use_key_file()."
         )
 
     def check_dispatcher(self) -> None:
-        """Refuses a file with which a dispatcher would let in nobody, or only those
-        whom another role does.
+        """Raise an error for a file with which a dispatcher would admit no peer, or
+        only the peers of another role.
 
-        A dispatcher's own file knows workers and clients, one kind at least where all
-        of the other were revoked. That it knows a dispatcher, other than itself, is how
-        those of workers and clients are told.
+        A dispatcher's own file lists workers and clients, or either kind after
+        all keys of the other were revoked. The files of workers and clients are
+        recognized by a line for a dispatcher other than the owner.
 
         Raises:
-            PermissionDeniedError: it is the file of another role, or lets in nobody.
+            PermissionDeniedError: the file belongs to another role, or admits no key.
         """
         roles = {
             one.role for one in self.known if (one.role, one.public) != ("dispatcher", self.public)
@@ -123,18 +122,18 @@ class Key:
             )
             seems = f"seems to be that of a {owner}: it knows {' and '.join(sorted(roles))}"
         raise PermissionDeniedError(
-            f"Key file {self.path} {seems}. A dispatcher takes the one that knows workers and "
-            "clients, whom it lets "
-            "in: name dispatcher.key by --key-file or ZMQDATA_KEY_FILE."
+            f"Key file {self.path} {seems}. A dispatcher needs the file that lists the workers and "
+            "clients that it lets in: name dispatcher.key with --key-file or ZMQDATA_KEY_FILE."
         )
 
     def holder(self, public: str) -> Known | None:
-        """The line of a key that is let in."""
+        """Return the entry of an admitted key; None if the key is not admitted."""
         return next((one for one in self.known if one.public == public), None)
 
 
 def new_key() -> Key:
-    """The key of a cluster without roles: whoever has it may do everything.
+    """Create the key of a cluster without roles: every process that has it may do
+    everything.
 
     Example:
         >>> key = new_key()
@@ -146,11 +145,13 @@ def new_key() -> Key:
 
 
 def new_roles() -> dict[str, Key]:
-    """A key for each role, which can do nothing but what the role is for.
+    """Create a key for each role, which permits only what the role needs.
 
     Example:
         >>> {role: [one.role for one in key.known] for role, key in new_roles().items()}
-        {'dispatcher': ['worker', 'client'], 'worker': ['dispatcher', 'client'], 'client': ['dispatcher', 'worker']}
+        ... # doctest: +NORMALIZE_WHITESPACE
+        {'dispatcher': ['worker', 'client'], 'worker': ['dispatcher', 'client'],
+        'client': ['dispatcher', 'worker']}
     """
     cluster = _new_cluster()
     pairs = {role: _new_pair() for role in ROLES}
@@ -165,20 +166,20 @@ def new_roles() -> dict[str, Key]:
 
 
 def new_client(dispatcher: Key, worker: Key) -> Key:
-    """The key of one more client of a cluster with roles, which has yet to be let in by
-    those who have these.
+    """Create the key of another client of a cluster with roles. The dispatcher and the
+    workers must still admit it.
     """
     found = (Known("dispatcher", dispatcher.public), Known("worker", worker.public))
     return Key(dispatcher.cluster, *_new_pair(), found)
 
 
 def with_known(key: Key, added: Known) -> Key:
-    """A key that lets in one more."""
+    """Return the key with another admitted key."""
     return replace_fields(key, known=(*key.known, added))
 
 
 def is_name(name: str) -> bool:
-    """Whether a text can be the name of a key's holder, and of its file."""
+    """Return True if a text can name a key's holder, and its file."""
     return _NAME.fullmatch(name) is not None and "/" not in name
 
 
@@ -195,7 +196,7 @@ def _new_cluster() -> str:
 
 
 def render(key: Key) -> str:
-    """A key as its file has it."""
+    """Return the content of a key file."""
     lines = [
         HEADING,
         "# Whoever has this file can have code run by the workers of the cluster. Keep it as you "
@@ -203,7 +204,7 @@ def render(key: Key) -> str:
         f"cluster {key.cluster}",
         f"public {key.public}",
         f"secret {key.secret}",
-        "# Who is let in: delete a line, and its key is refused from then on.",
+        "# The keys that are let in: delete a line, and its key is refused from then on.",
         *(" ".join(filter(None, ("known", one.role, one.public, one.name))) for one in key.known),
         ENDING,
     ]
@@ -211,15 +212,15 @@ def render(key: Key) -> str:
 
 
 def parse(text: str, path: str = "") -> Key:
-    """The key that a file has. What is wrong with it is told by the number of the line,
-    never by its content.
+    """Parse the content of a key file. Errors name the number of a faulty line, never
+    its content.
 
     Args:
-        text: the content of the file.
-        path: its name, for errors.
+        text: content of the file.
+        path: path of the file, for errors.
 
     Raises:
-        DataLossError: it is no key file, or damaged.
+        DataLossError: the text is not a key file, or is damaged.
 
     Example:
         >>> key = new_key()
@@ -229,7 +230,8 @@ def parse(text: str, path: str = "") -> Key:
 
     def damaged(why: str) -> DataLossError:
         return DataLossError(
-            f"{path or 'This'} is no whole key file: {why}. Make one with `zmqdata keygen`, or "
+            f"{path or 'This'} is no whole key file: {why}. Make a key file with `zmqdata keygen`, "
+            "or "
             "copy it again."
         )
 
@@ -242,13 +244,13 @@ def parse(text: str, path: str = "") -> Key:
     ends = False
     for at, words in lines[1:]:
         if ends:
-            raise damaged(f"line {at} is behind `{ENDING}`, its last line")
+            raise damaged(f"line {at} comes after `{ENDING}`, which must be the last line")
         if words == [ENDING]:
             ends = True
         elif words[0] == "known" and _is_known(words[1:]):
             known.append(Known(*words[1:]))
         elif words[0] in single:
-            raise damaged(f"line {at} says a second time what another one says")
+            raise damaged(f"line {at} repeats an entry of an earlier line")
         elif len(words) == 2 and words[0] in _PATTERNS and _PATTERNS[words[0]].fullmatch(words[1]):
             single[words[0]] = words[1]
         else:
@@ -256,8 +258,8 @@ def parse(text: str, path: str = "") -> Key:
     missing = _PATTERNS.keys() - single.keys()
     if not ends:
         raise damaged(
-            f"its last line, `{ENDING}`, is missing, and others may be (add it to one that had no "
-            "such line)"
+            f"its last line, `{ENDING}`, is missing, and other lines may be missing, too (add it "
+            "if the file never had this line)"
         )
     if missing or len(known) > MOST_KNOWN:
         raise damaged(
@@ -269,8 +271,8 @@ def parse(text: str, path: str = "") -> Key:
 
 
 def _public_of(secret: str) -> str:
-    """The public key that belongs to a secret one; "" if there is none, as it only
-    looks like one.
+    """Return the public key that belongs to a secret key; "" if the text only looks
+    like a secret key.
     """
     try:
         return zmq.curve_public(secret.encode()).decode()
@@ -288,8 +290,8 @@ def _is_known(words: list[str]) -> bool:
 
 
 def _is_public(text: str) -> bool:
-    """Whether it is 32 bytes: of five characters that look right, some stand for more
-    than four bytes hold.
+    """Return True if a text encodes 32 bytes: some groups of five valid characters
+    exceed four bytes.
     """
     try:
         return bool(_Z85.fullmatch(text)) and len(z85.decode(text)) == 32
@@ -298,37 +300,32 @@ def _is_public(text: str) -> bool:
 
 
 def load(path: str | os.PathLike[str], any_mode: bool = False) -> Key:
-    """Reads a key file.
+    """Read a key file.
 
     Args:
-        path: of the file.
-        any_mode: also when others can read or change it: what it says is to be believed
-            by nobody then.
+        path: path of the file.
+        any_mode: True to read it even if other users can read or change it. Its content
+            is not trustworthy then.
 
     Raises:
-        NotFoundError: there is none.
-        FailedPreconditionError: others can read or change it.
-        DataLossError: it is damaged.
-        OSError: it cannot be read.
+        NotFoundError: the file does not exist.
+        FailedPreconditionError: other users can read or change the file.
+        DataLossError: the file is damaged.
+        OSError: the file cannot be read.
     """
     try:
-        descriptor = os.open(
-            path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-        )  # not even a pipe is waited for
+        # O_NONBLOCK: opening a named pipe must not block.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         name = os.fspath(path)
         missing = f"{name}; that is a link to {os.readlink(name)}" if os.path.islink(name) else name
-        text = (
-            f"There is no key file {missing}. Copy the one of the cluster, or run `zmqdata keygen`."
-        )
+        text = f"There is no key file {missing}. Copy the key file of the cluster, or run `zmqdata keygen`."
         raise NotFoundError(text) from None
     except PermissionError as error:
         text = (
             f"key file {os.fspath(path)} cannot be read by user {os.geteuid()} of group "
-            f"{os.getegid()}, who runs this. "
-            "Give it to that user (chown), or to that group (chgrp, chmod 440); with Kubernetes "
-            "set `fsGroup` in the "
-            "pod's `securityContext`"
+            f"{os.getegid()}, who runs this process. Give it to that user (chown), or to that "
+            "group (chgrp, chmod 440); with Kubernetes set `fsGroup` in the pod's `securityContext`"
         )
         raise PermissionError(error.errno, text) from None
     try:
@@ -346,33 +343,30 @@ def load(path: str | os.PathLike[str], any_mode: bool = False) -> Key:
 def _check_private(path: str, status: os.stat_result, any_mode: bool) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise FailedPreconditionError(
-            f"{path} is no file, and so no key file. `zmqdata keygen` makes one."
+            f"{path} is not a regular file, and so no key file. `zmqdata keygen` makes one."
         )
     if status.st_uid not in (os.getuid(), 0):
         raise FailedPreconditionError(
-            f"Key file {path} belongs to user {status.st_uid}, who can read and change it, and "
-            "this is user "
-            f"{os.getuid()}. Run `chown {os.getuid()} {path}` as root, or copy it as that one, and "
-            "make a new one "
-            f"if user {status.st_uid} should not have had access."
+            f"Key file {path} belongs to user {status.st_uid}, who can read and change it, but "
+            f"this process runs as user {os.getuid()}. Run `chown {os.getuid()} {path}` as root, "
+            f"or copy the file as that user. Make a new key if user {status.st_uid} should not "
+            "have had access."
         )
-    # A group may read it: volumes of container platforms are mounted so.
+    # A group may read it: container platforms mount volumes so.
     if status.st_mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP) and not any_mode:
         raise FailedPreconditionError(
             f"Key file {path} has mode {stat.S_IMODE(status.st_mode):04o} and belongs to user "
-            f"{status.st_uid}: others "
-            f"can read or change it. Run `chmod 600 {path}` as its owner, and make a new one if "
-            "others had access."
+            f"{status.st_uid}: other users can read or change it. Run `chmod 600 {path}` as its "
+            "owner, and make a new key if others had access."
         )
 
 
 def save(path: str | os.PathLike[str], key: Key) -> None:
-    """Writes a key file that only its owner can read. There is never half a file of
-    that name.
+    """Write a key file that only its owner can read, atomically.
 
     Raises:
-        AlreadyExistsError: there is a file.
-        OSError: it cannot be written.
+        AlreadyExistsError: the file exists.
+        OSError: the file cannot be written.
     """
     target = Path(path)
     make_private(target.parent)
@@ -387,10 +381,10 @@ def save(path: str | os.PathLike[str], key: Key) -> None:
 
 
 def check_absent(path: str | os.PathLike[str]) -> None:
-    """Refuses a place where something is already.
+    """Raise an error if a path exists.
 
     Raises:
-        AlreadyExistsError: there is a file.
+        AlreadyExistsError: the path exists.
     """
     if os.path.lexists(path):
         raise AlreadyExistsError(_already(Path(path)))
@@ -398,20 +392,22 @@ def check_absent(path: str | os.PathLike[str]) -> None:
 
 def _already(path: Path) -> str:
     if path.is_symlink() and not path.exists():
-        return f"{path} is a link to {os.readlink(path)}, and there is no such file. Delete the link, or mend it."
+        return (
+            f"{path} is a link to {os.readlink(path)}, but that file does not exist. Delete the "
+            "link, or correct it."
+        )
     return (
-        f"There is a key file {path} already, and it is left as it is. Copy that one, or delete it "
-        "first if it is to "
-        "be replaced."
+        f"There is a key file {path} already, and it is left as it is. Copy that file, or delete "
+        "it first to replace it."
     )
 
 
 def replace(path: str | os.PathLike[str], key: Key) -> None:
-    """Writes a key file in place of the one that is there, for those who could read
-    that one.
+    """Replace a key file atomically; owner and mode stay, so the same users can read
+    it.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     found = os.stat(path)
     draft = Path(path).with_name(f".{Path(path).name}.{secrets.token_hex(4)}")

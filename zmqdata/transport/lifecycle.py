@@ -1,5 +1,5 @@
-"""The life of a server object: started once, stopped once, joined by whoever waits.
-tf.data's rules for its servers.
+"""Lifecycle of a server object: start once, stop once, join. The rules are
+tf.data's servers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def waitable(seconds: float | None) -> float | None:
-    """The same time, as a lock can wait for it: None, which is for ever, stands for
-    what is too long for one.
+    """Return a timeout that a lock accepts: None, which waits forever, replaces a time
+    that is too long.
 
     Example:
         >>> waitable(2.5), waitable(float("inf"))
@@ -30,37 +30,40 @@ def waitable(seconds: float | None) -> float | None:
 
 
 class Shell(Protocol):
-    """What a server runs: sockets in a loop."""
+    """The part of a server that runs in a loop and owns the sockets."""
 
     loop: Loop
+    """The loop that runs the shell."""
 
     def say_goodbye(self) -> None:
-        """Tells peers that the end is near; called in the loop."""
+        """Tell the peers that the server is about to stop; called in the loop's
+        thread.
+        """
 
     def close(self) -> None:
-        """Frees sockets and threads; the loop has ended."""
+        """Close the sockets and end the threads; called after the loop has ended."""
 
 
 ShellT = TypeVar("ShellT", bound=Shell)
 
 
 class Server(ABC, Generic[ShellT]):
-    """A shell in this process, in a thread of its own. A child forked from this process
-    cannot use it, and hears so.
+    """A server in this process, with a thread of its own. In a forked child its methods
+    raise an error.
 
-    It stops by itself when nothing refers to it any more, and when the process ends.
+    It stops by itself when it is garbage collected, and when the process ends.
 
     Args:
-        start: whether to start at once.
+        start: True to start at once.
     """
 
     def __init__(self, start: bool) -> None:
         self._shell: ShellT | None = None
         self._owner = os.getpid()
         self._stopped = threading.Event()
-        self._over = (
-            threading.Event()
-        )  # nobody need wait for its end: it has been stopped, or cannot do what it is for
+        # Set when join() need not wait any longer: the server was stopped, or has
+        # failed.
+        self._over = threading.Event()
         self._lock = threading.Lock()
         check_type("start", start, bool)
         if start:
@@ -68,11 +71,11 @@ class Server(ABC, Generic[ShellT]):
 
     @abstractmethod
     def _open(self) -> ShellT:
-        """Makes the shell; its sockets are bound when this returns."""
+        """Create the shell; its sockets are bound when this returns."""
 
     def _own_shell(self) -> ShellT | None:
-        """The shell, None before the start; a RuntimeError in a process that was forked
-        behind it.
+        """Return the shell, None before the start; raise RuntimeError in a process
+        forked after the start.
         """
         if self._shell is not None:
             name = type(self).__name__
@@ -90,18 +93,18 @@ class Server(ABC, Generic[ShellT]):
             if self._stopped.is_set():
                 raise RuntimeError(
                     f"This {name} was stopped and never started, so it has no address. Make a new "
-                    "one"
+                    "server."
                 )
-            raise RuntimeError(f"A {name} has no address before start() was called")
+            raise RuntimeError(f"A {name} has no address before start() is called.")
         return shell
 
     def start(self) -> None:
-        """Starts it and returns. Starting a second time changes nothing.
+        """Start the server and return. A second call has no effect.
 
         Raises:
-            RuntimeError: it has been stopped before, or runs in the process from which
-                this one was forked.
-            OSError: the address can not be listened on.
+            RuntimeError: the server was stopped before, or runs in the process from
+                which this process was forked.
+            OSError: the address cannot be bound.
         """
         self._own_shell()
         with self._lock:
@@ -114,16 +117,16 @@ class Server(ABC, Generic[ShellT]):
                 self._owner = os.getpid()
                 self._shell = self._open()
                 self._shell.loop.start()
-                # It must not refer to this object, which would keep it alive.
+                # The finalizer must not refer to this object, which would keep it
+                # alive.
                 self._end = weakref.finalize(self, end_shell, self._shell, self._owner)
 
     def stop(self) -> None:
-        """Says goodbye, stops, and frees its ports. Stopping a second time changes
-        nothing.
+        """Tell the peers, stop, and free the ports. A second call has no effect.
 
         Raises:
-            RuntimeError: it runs in the process from which this one was forked; so do
-                all other methods.
+            RuntimeError: the server runs in the process from which this process was
+                forked; all other methods raise it, too.
         """
         shell = self._own_shell()
         with self._lock:
@@ -134,17 +137,17 @@ class Server(ABC, Generic[ShellT]):
             self._over.set()
 
     def _before_goodbye(self, shell: ShellT) -> None:
-        """What is left to do in a shell that is told to stop, before its peers hear of
+        """Prepare the shell for its end, before its peers are told. Subclasses override
         it.
         """
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits until it is stopped; False when it still runs after ``timeout``
-        seconds, None: however long it takes.
+        """Wait until the server is stopped; return False if it still runs after
+        ``timeout`` seconds. None waits forever.
 
         Raises:
-            RuntimeError: it was never started, so there is nothing to wait for.
-            TypeError, ValueError: ``timeout`` is no time.
+            RuntimeError: the server was never started.
+            TypeError, ValueError: ``timeout`` is not a duration.
         """
         check_wait("timeout", timeout)
         if self._own_shell() is None and not self._stopped.is_set():
@@ -157,20 +160,20 @@ class Server(ABC, Generic[ShellT]):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        # A forked child that leaves the block it was born in ends nothing of its
-        # parent's, and is not to blame.
+        # A forked child that leaves the with block of its parent must neither stop the
+        # parent's server nor fail.
         if self._shell is None or self._owner == os.getpid():
             self.stop()
 
 
 def end_shell(shell: Shell, owner: int) -> None:
-    """Ends a shell's loop and frees what it has. A forked child owns nothing of its
-    parent's.
+    """End a shell's loop and free its resources. A forked child leaves its parent's
+    shell alone.
     """
     if os.getpid() != owner:
         return
     if threading.current_thread() is shell.loop.thread:
-        # Garbage is collected in any thread; the loop cannot wait for itself.
+        # The garbage collector runs in any thread; the loop cannot wait for itself.
         threading.Thread(target=end_shell, args=(shell, owner), name="zmqdata-end").start()
         return
     shell.loop.post(shell.say_goodbye)

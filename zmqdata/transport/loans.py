@@ -1,6 +1,4 @@
-"""Memory on loan: bytes that somebody has for as long as any view of them lives, and
-that are given back then.
-"""
+"""Buffers on loan: bytes that return to their owner when their last view dies."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 
 class Loan:
-    """What all views of the bytes keep alive: arrays have it as their base, as numpy
-    looks no further than to it.
+    """The base object of all views of a loan, which keeps the loan alive. numpy sets it
+    as the base of each view.
     """
 
     __slots__ = ("__array_interface__", "_give_back", "_process")
@@ -32,21 +30,21 @@ class Loan:
         self._process = os.getpid()
 
     def __del__(self) -> None:
-        # Not in a forked child, which has copies of its parent's views: the parent may
-        # go on with them.
+        # A forked child has copies of its parent's views, which the parent may still
+        # use.
         if os.getpid() == self._process:
             self._give_back()
 
 
 def lend(address: int, nbytes: int, give_back: Callable[[], None]) -> Bytes:
-    """Bytes at an address, writable. When the last view of them dies, in any thread,
-    they are given back.
+    """Lend the bytes at an address, as a writable array. They are given back when their
+    last view dies, in any thread.
 
     Args:
-        address: where they lie.
-        nbytes: how many there are.
-        give_back: called then, unless in a forked child. It keeps alive what the bytes
-            are part of.
+        address: address of the first byte.
+        nbytes: number of bytes.
+        give_back: called at the end of the loan, except in a forked child. It must keep
+            alive the memory that contains the bytes.
 
     >>> room = np.zeros(8, np.uint8)
     >>> lent = lend(room.__array_interface__["data"][0], 8, lambda: print("back"))
@@ -59,24 +57,26 @@ def lend(address: int, nbytes: int, give_back: Callable[[], None]) -> Bytes:
 
 
 def address_of(array: Bytes) -> int:
-    """Where the first byte of an array lies."""
+    """Return the address of the first byte of an array."""
     address: int = array.__array_interface__["data"][0]
     return address
 
 
 KEPT_BYTES = 64 << 20
 POOL_FROM = 64 * 1024
-"""Smaller buffers are warm anyway: they come from memory that the interpreter keeps."""
+"""Smaller buffers are not pooled: they come from memory that the interpreter recycles
+anyway.
+"""
 ALIGNMENT = 64
 
 
 class Pool:
-    """Buffers that are used again, since to touch fresh memory for the first time costs
-    more than to copy into it.
+    """A pool of buffers, since touching fresh memory for the first time costs more than
+    copying into it.
 
     Args:
-        kept: bytes that wait for their next use, at most. Those whose sizes were used
-            longest ago make way for others.
+        kept: limit of the bytes that wait for their next use. The sizes used least
+            recently are dropped first.
 
     >>> pool = Pool()
     >>> first = pool.take(100_000)
@@ -93,10 +93,11 @@ class Pool:
         self.kept = 0
 
     def take(self, nbytes: int) -> Bytes:
-        """Writable bytes, aligned to 64, that come back when their last view dies.
+        """Return writable bytes, aligned to 64, that return to the pool when their last
+        view dies.
 
         Raises:
-            MemoryError: there is no memory.
+            MemoryError: no memory is left.
         """
         size = _rounded(max(nbytes, 1) + ALIGNMENT)
         buffer = self._reuse(size) if size >= POOL_FROM else None
@@ -122,8 +123,8 @@ class Pool:
 
     def _put(self, buffer: Bytes) -> None:
         size = buffer.size
-        # Somebody may be at it, even this thread, where the garbage collector has
-        # called. One buffer is no great loss.
+        # The lock may be held, even by this thread if the garbage collector called.
+        # Then dropping the buffer is cheaper than waiting, and cannot deadlock.
         if size > self._most or not self._lock.acquire(blocking=False):
             return
         try:
@@ -144,8 +145,8 @@ class Pool:
 
 
 def _rounded(size: int) -> int:
-    """The size of the buffer for so many bytes: a fourth too large at most, so that
-    similar sizes share theirs.
+    """Return the size of the buffer for a request: up to a fourth larger, so that
+    similar sizes share buffers.
     """
     step = 1 << max(size.bit_length() - 3, 6)
     return -(-size // step) * step

@@ -1,8 +1,8 @@
-"""Workers and clients of one process: who is here, and how a worker hands blocks to a
-client as they are.
+"""Links within a process: a registry of its workers, and handovers that pass blocks
+to a client without a copy.
 
-A handover stands in for the two ends of a data connection. What is put into it belongs
-to the receiver.
+A handover replaces both ends of a data connection. The receiver owns what is put into
+it.
 """
 
 from __future__ import annotations
@@ -21,34 +21,35 @@ _lock = threading.Lock()
 
 
 def token_of_process() -> str:
-    """A secret that only this process knows: who brings it can be handed objects."""
+    """Return a secret that only this process knows. A client that presents it can
+    receive objects directly.
+    """
     return _process
 
 
 def announce_worker(address: str) -> None:
-    """Says that the worker at this address is in this process."""
+    """Register the address of a worker in this process."""
     with _lock:
         _workers.add(address)
 
 
 def withdraw_worker(address: str) -> None:
-    """Says that it is gone."""
+    """Remove the address of a worker that has ended."""
     with _lock:
         _workers.discard(address)
 
 
 def local_workers() -> tuple[str, ...]:
-    """The addresses of the workers in this process."""
+    """Return the addresses of the workers in this process."""
     with _lock:
         return tuple(sorted(_workers))
 
 
 class Handover:
-    """The data connection of a link within one process; made by the worker, which is
-    called ``sender`` here.
+    """The data connection of a link within a process. The worker creates it.
 
-    What is put in before the receiver comes waits for it. Both sides may close it, from
-    any thread.
+    Messages that are put in before a receiver is attached wait for it. Both sides may
+    close it, from any thread.
     """
 
     def __init__(self) -> None:
@@ -62,7 +63,7 @@ class Handover:
             _handovers[self.address] = self
 
     def put(self, message: Any) -> None:
-        """Hands a message over; after the end it is dropped."""
+        """Hand a message to the receiver; after the end it is dropped."""
         with self._lock:
             if self._receive is None:
                 self._waiting.append(message)
@@ -70,8 +71,8 @@ class Handover:
                 self._receive(message)
 
     def attach(self, receive: Callable[[Any], None], broken: Callable[[], None]) -> None:
-        """Begins to receive: ``receive`` gets every message, ``broken`` is called when
-        the sender closes.
+        """Attach the receiver: ``receive`` gets every message, ``broken`` is called
+        when the worker closes the handover.
         """
         with self._lock:
             self._receive, self._broken = receive, broken
@@ -82,12 +83,12 @@ class Handover:
                 broken()
 
     def detach(self) -> None:
-        """Receives no more."""
+        """Detach the receiver; later messages are dropped."""
         with self._lock:
             self._open, self._broken = False, None
 
     def close(self) -> None:
-        """Ends it for the sender."""
+        """Close the worker's end, and tell the receiver."""
         with _lock:
             _handovers.pop(self.address, None)
         with self._lock:
@@ -97,13 +98,15 @@ class Handover:
 
 
 def find_handover(address: str) -> Handover | None:
-    """The handover with this address, if it is open."""
+    """Return the open handover with this address; None if none is open."""
     with _lock:
         return _handovers.get(address)
 
 
 def _forget_all() -> None:
-    """A forked child has none of its parent's threads, and must not be taken for it."""
+    """Clear the registry in a forked child, which has none of its parent's threads and
+    must not pass for it.
+    """
     global _process, _lock
     _process, _lock = secrets.token_hex(16), threading.Lock()
     _workers.clear()

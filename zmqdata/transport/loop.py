@@ -1,5 +1,5 @@
-"""The loop of a shell: one thread that owns sockets from birth to death, takes calls
-from other threads, and ticks.
+"""The event loop of a shell: a single thread that owns the sockets, runs calls from
+other threads, and ticks.
 """
 
 from __future__ import annotations
@@ -22,31 +22,32 @@ from zmqdata.threads import Background
 
 log = logging.getLogger(__name__)
 
-# Numbers: to ask the enumeration takes a microsecond each time.
+# Plain numbers: each access to the enumeration costs a microsecond.
 READABLE, WRITABLE = int(zmq.POLLIN), int(zmq.POLLOUT)
 FAIR_SHARE = 64
-"""How often a ready socket may call back before the others get their turn."""
+"""Limit of calls to a ready socket's callback before the other sockets get their
+turn.
+"""
 TURN = 0.01
-"""Seconds that its callbacks may take together before that: what some peers say takes
-long to hear.
+"""Seconds after which a ready socket yields to the others, too: handling some messages
+takes long.
 """
 CROWD = 1_000
-"""Messages in a second, from which on a loop waits until some have gathered: to be
-woken for each costs as much as it.
+"""Messages a second from which on a loop lets messages gather: waking up costs as much
+as handling a message.
 """
 
 
 class Loop:
-    """Polls sockets and calls back; everything it calls runs in its own thread.
+    """Polls sockets and runs callbacks, all in a single thread.
 
     Args:
-        name: of the thread, for logs and debuggers.
+        name: name of the thread, for logs and debuggers.
         tick: called about every ``period`` seconds.
-        ended: called at the end, the place to close sockets.
-        fault: called with what a callback raises, before anything else is done about
-            it.
-        gather: for how many seconds to let messages gather when there are many of them;
-            0: never.
+        period: seconds between two ticks.
+        ended: called at the end, to close sockets.
+        fault: called with an exception that a callback raised, before it is logged.
+        gather: seconds for which messages gather under high load; 0 turns this off.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Loop:
         self.thread.start()
 
     def post(self, call: Callable[[], None]) -> None:
-        """Has ``call`` run in the loop's thread soon. Dropped when the loop has
+        """Schedule ``call`` in the loop's thread. It is dropped if the loop has
         ended.
         """
         self._calls.append(call)
@@ -95,12 +96,12 @@ class Loop:
                 self._wake_out.send(b"\0")
 
     def stop(self) -> None:
-        """Ends the loop after the calls posted so far."""
+        """End the loop after the calls posted so far."""
         self.post(self._set_stopping)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits until the loop has ended; False when it has not after ``timeout``
-        seconds.
+        """Wait until the loop has ended; return False if it still runs after
+        ``timeout`` seconds.
         """
         if self.thread.ident is not None and threading.current_thread() is not self.thread:
             self.thread.join(timeout)
@@ -109,15 +110,15 @@ class Loop:
     # --- from the loop's thread (or before it starts)
 
     def read(self, socket: zmq.Socket[bytes], callback: Callable[[], bool]) -> None:
-        """Calls back while ``socket`` has something to read; the callback returns False
-        when it found nothing.
+        """Call back while ``socket`` is readable; the callback returns False if it
+        found nothing.
         """
         self._readers[socket] = callback
         self._register(socket)
 
     def rest(self, socket: zmq.Socket[bytes], seconds: float) -> None:
-        """Reads nothing from a socket for so many seconds: what comes waits in its
-        queues, and its peers with it.
+        """Stop reading a socket for some seconds. Its queues fill meanwhile, so its
+        peers wait, too.
         """
         callback = self._readers.pop(socket, None)
         if callback is not None:
@@ -131,7 +132,7 @@ class Loop:
             self.read(socket, callback)
 
     def write(self, socket: zmq.Socket[bytes], callback: Callable[[], None] | None) -> None:
-        """Calls back while ``socket`` could send; None: no more."""
+        """Call back while ``socket`` is writable; None removes the callback."""
         if callback is None:
             self._writers.pop(socket, None)
         else:
@@ -139,13 +140,13 @@ class Loop:
         self._register(socket)
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
-        """Makes a call after so many seconds, or a millisecond more. Dropped when the
-        loop has ended.
+        """Schedule a call after ``seconds``, up to a millisecond late. It is dropped if
+        the loop has ended.
         """
         heappush(self._later, (time.monotonic() + seconds, next(self._numbers), call))
 
     def forget(self, socket: zmq.Socket[bytes]) -> None:
-        """Polls a socket no more; do this before it is closed."""
+        """Stop polling a socket; call this before closing it."""
         self._readers.pop(socket, None)
         self._resting.pop(socket, None)
         self._writers.pop(socket, None)
@@ -168,8 +169,7 @@ class Loop:
                 time.sleep(self._gather)
             following = min(due, self._later[0][0]) if self._later else due
             wait = 0.0 if self._calls else max(0.0, following - time.monotonic())
-            # Rounded up: to look a moment before something is due would be to look
-            # again and again until then.
+            # Rounded up: waking a moment too early would spin until the call is due.
             left = False
             for socket, flags in self._poller.poll(math.ceil(wait * 1000)):
                 left |= self._serve(socket, flags)
@@ -188,10 +188,10 @@ class Loop:
         self._wake_out.close()
 
     def _serve(self, socket: Any, flags: int) -> bool:
-        """Has one socket heard; whether there may be more to hear."""
+        """Run the callbacks of a socket; return True if more may be readable."""
         left = False
         if socket == self._wake_in.fileno():
-            # A byte or two: to look whether there are more would let go of the
+            # The rest stays for the next poll: a second ``recv`` would release the
             # interpreter once more.
             with contextlib.suppress(BlockingIOError):
                 self._wake_in.recv(4096)
@@ -208,11 +208,15 @@ class Loop:
         return left
 
     def _guard(self, call: Callable[[], Any]) -> Any:
-        """A fault in handling one event must not end the service of all the others."""
+        """Run a callback; log what it raises, so that a fault in an event does not end
+        the service of all peers.
+        """
         try:
             return call()
         except Exception as error:
             if self._fault is not None:
                 self._fault(error)
-            log.exception("%s: unexpected error; going on", self.thread.name)
+            log.exception(
+                "%s: unexpected error in a callback; the loop continues", self.thread.name
+            )
             return False

@@ -1,15 +1,15 @@
-"""Memory that a worker shares with one client of its host. The worker makes it and
-writes, the client maps and reads.
+"""Memory that a worker shares with a client of the same host. The worker creates it and
+writes; the client maps it and reads.
 
-It is a memfd: it has no name, and the kernel frees it when the last of both is gone,
-however they died. The client opens it by the worker's descriptor under ``/proc``, which
-only the same user can. Its size is sealed, so that no access to it can fail. It begins
-with a token and a table of turns; slots lie behind.
+The memory is a memfd: it has no name, and the kernel frees it when neither process uses
+it, however they died. The client opens it through the worker's descriptor under
+``/proc``, which only the same user can. Its size is sealed, so accesses cannot fail. It
+begins with a token and a table of turns, followed by the slots.
 
 A slot belongs to the client from the message that names it until the client writes the
-slot's turn into the table. The processor must show the client's reads before that write
-to the worker in this order, as x86 does by itself and others through the locks that
-Python takes in between.
+slot's turn into the table. The worker must see the client's reads before that write.
+x86 guarantees this order; on other processors the locks that Python takes in between
+do.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ NAME = "zmqdata-link"
 TOKEN_BYTES = 16
 TABLE_START = 64
 HEAD_BYTES = TABLE_START + 8 * MOST_SLOTS + -(TABLE_START + 8 * MOST_SLOTS) % (64 << 10)
-"""Bytes before the first slot: a multiple of every page size there is."""
+"""Bytes before the first slot: a multiple of every page size in use."""
 ALIGNMENT = 64
 PLACE_FROM = 32 * 1024
-"""Smaller frames travel in the message, and small values that were joined: their client
-copies them apart again, and to copy them here would keep the interpreter from the
-pipeline for as long.
+"""Smaller frames travel in the message. So do joined small values: their client copies
+them apart again, and copying them here would keep the interpreter from the pipeline as
+long.
 """
 LET_GO_FROM = 512 * 1024
-"""Copies of so many bytes let others have the interpreter meanwhile, which costs
-waiting for it afterwards.
+"""Copies from this size on release the interpreter, which costs waiting for it
+afterwards.
 """
 MOST_MEMORY = HEAD_BYTES + MOST_SHARED_MEMORY
 IS_AVAILABLE = sys.platform == "linux"
 
 
 def aligned(size: int) -> int:
-    """The next multiple of 64.
+    """Return ``size`` rounded up to a multiple of 64.
 
     >>> aligned(65)
     128
@@ -66,19 +66,19 @@ def aligned(size: int) -> int:
 
 
 def _table_of(memory: mmap.mmap) -> memoryview:
-    """The turn in which each slot was given back last."""
+    """Return the table that holds the turn in which each slot was given back last."""
     return memoryview(memory)[TABLE_START : TABLE_START + 8 * MOST_SLOTS].cast("Q")
 
 
 class SharedMemory:
-    """The worker's end.
+    """The worker's end of a shared memory.
 
     Args:
-        size: bytes for slots, a page or more. They are taken from the system as they
-            are needed, the lowest first.
+        size: bytes for slots, at least a page. The system provides them as needed, the
+            lowest first.
 
     Raises:
-        OSError: this system has no such memory, or none is left.
+        OSError: this system has no memfd, or no memory is left.
     """
 
     def __init__(self, size: int) -> None:
@@ -109,12 +109,12 @@ class SharedMemory:
 
     @property
     def nbytes(self) -> int:
-        """What it takes of the machine's memory."""
+        """Bytes of the machine's memory that are in use."""
         return HEAD_BYTES + self._backed
 
     def place(self, frames: Sequence[Any]) -> Slot | None:
-        """Copies the large ones of these frames into a slot; None where there is none,
-        or nothing large.
+        """Copy the large frames into a slot; return None if no frame is large, or no
+        slot is free.
         """
         sizes = tuple(
             [len(one) if len(one) >= PLACE_FROM and not is_joined(one) else -1 for one in frames]
@@ -143,7 +143,7 @@ class SharedMemory:
         return Slot(taken.number, taken.turn, taken.start, sizes)
 
     def _collect(self) -> None:
-        """Takes slots back from which the client has read all."""
+        """Free the slots that the client has given back."""
         table = self._table
         for number in [
             number for number, slot in self._slots.taken.items() if table[number] == slot.turn
@@ -151,8 +151,8 @@ class SharedMemory:
             self._slots.free(number)
 
     def _back(self, number: int, stop: int) -> bool:
-        """Has the system provide the bytes up to ``stop``: to run out of them while
-        writing would be deadly.
+        """Make the system provide the bytes up to ``stop``, since running out of memory
+        during a write kills the process.
         """
         if stop <= self._backed:
             return True
@@ -160,10 +160,11 @@ class SharedMemory:
             os.posix_fallocate(self._descriptor, HEAD_BYTES + self._backed, stop - self._backed)
         except OSError as error:
             log.warning(
-                "there is no more shared memory for a client of this host than %.1f MB (%s); what "
-                "does not fit goes "
-                "through a socket, which is slower", self._backed / 1e6, error.strerror,
-            )  # fmt: skip
+                "shared memory for a client of this host ends at %.1f MB (%s); blocks that do not "
+                "fit travel through a socket, which is slower",
+                self._backed / 1e6,
+                error.strerror,
+            )
             self._slots.free(number)
             self._slots.end_at(self._backed)
             return False
@@ -171,7 +172,7 @@ class SharedMemory:
         return True
 
     def close(self) -> None:
-        """Forgets it; what the client has of it goes on to live there."""
+        """Close the worker's end; the client keeps what it has mapped."""
         os.close(self._descriptor)
         del self._table, self._bytes, self._view
 
@@ -181,28 +182,27 @@ class SharedMemory:
 _forking = threading.RLock()
 _mapped: weakref.WeakSet[MappedMemory] = weakref.WeakSet()
 _put_off: list[Callable[[], None]] | None = None
-"""What is to be given back once the process has forked; None: it does not fork. The
-garbage collector may find loans that nobody uses any more in the thread that forks,
-which has the lock.
+"""Slots to give back after the fork in progress; None if no fork is in progress. The
+garbage collector may end loans in the forking thread, which holds the lock.
 """
 
 
 class MappedMemory:
-    """The client's end.
+    """The client's end of a shared memory.
 
     Args:
-        told: what the worker says of it.
+        told: the worker's description of it.
 
     Raises:
-        OSError: it cannot be opened from here.
-        ProtocolError: it is not what the worker says.
+        OSError: this process cannot open it.
+        ProtocolError: it does not match the description.
     """
 
     def __init__(self, told: Memory) -> None:
         path = f"/proc/{told.process}/fd/{told.descriptor}"
         if not os.readlink(path).startswith(f"/memfd:{NAME}"):
             raise ProtocolError(
-                f"{path} is no shared memory of a worker: it belongs to something else"
+                f"{path} is not the shared memory of a worker: it belongs to something else"
             )
         self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._descriptor).atexit = False
@@ -212,7 +212,7 @@ class MappedMemory:
             raise ProtocolError(f"{path} is the shared memory of another link")
         self._size = told.size - HEAD_BYTES
         self._table = _table_of(memory)
-        # Whoever has bytes of it on loan keeps this object, and it the mapping.
+        # Each loan keeps this object alive, and this object keeps the mapping.
         self._start = address_of(np.frombuffer(memory, np.uint8)) + HEAD_BYTES
         self._held: dict[tuple[int, int], tuple[int, int]] = {}
         self._moved: set[tuple[int, int]] = set()
@@ -220,11 +220,11 @@ class MappedMemory:
             _mapped.add(self)
 
     def take(self, slot: Slot) -> Bytes:
-        """The bytes of a slot, writable, for as long as a view of them lives; then the
-        slot is given back.
+        """Lend the bytes of a slot, writable. The slot is given back when their last
+        view dies.
 
         Raises:
-            ProtocolError: there is no such slot.
+            ProtocolError: the slot does not lie within the memory, or is lent already.
         """
         size = sum([aligned(size) for size in slot.sizes if size > 0])
         fits = (
@@ -254,15 +254,15 @@ class MappedMemory:
             if key in self._moved:
                 self._moved.discard(key)
                 if not _map_file(self._start + start, size, self._descriptor, HEAD_BYTES + start):
-                    return  # nobody will ever write there again, which is all that is lost
+                    return  # the slot stays in use for good; nothing else is lost
         self._table[number] = turn
 
     def part(self) -> None:
-        """Moves what is on loan into memory of this process, at the same addresses,
-        since the process forks.
+        """Move the lent slots into private memory of this process, at the same
+        addresses, before it forks.
 
-        Parent and child would else see each other's changes, and the child what the
-        worker writes once the parent has given a slot back.
+        Otherwise parent and child would see each other's changes, and the child would
+        see what the worker writes after the parent has given a slot back.
         """
         for key, (start, size) in [*self._held.items()]:
             if key not in self._moved and _move_to_private(self._start + start, size):
@@ -280,7 +280,8 @@ def _check_file(descriptor: int, told: Memory) -> None:
         )
     if found.st_size != told.size or not HEAD_BYTES < told.size <= MOST_MEMORY:
         raise ProtocolError(
-            f"the shared memory of a worker has {found.st_size} bytes, {told.size} were told"
+            f"the shared memory of a worker has {found.st_size} bytes, but {told.size} were "
+            "announced"
         )
 
 
@@ -303,15 +304,15 @@ _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE if IS_AVAILABLE else 0
 
 
 def _move_to_private(address: int, size: int) -> bool:
-    """Puts a private copy of some pages in their place, in one step for everybody who
-    reads them meanwhile.
+    """Replace some pages by a private copy, atomically for all threads that read
+    them.
     """
     calls = _system()
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     copy = calls.mmap(None, size, _READ_WRITE, flags, -1, 0)
     if copy == _FAILED:
         log.warning(
-            "there is no memory to copy %d bytes that this process shares with its forked child",
+            "no memory is left to copy %d bytes that this process shares with its forked child",
             size,
         )
         return False
@@ -321,7 +322,7 @@ def _move_to_private(address: int, size: int) -> bool:
 
 
 def _map_file(address: int, size: int, descriptor: int, offset: int) -> bool:
-    """Puts the pages of a file there again."""
+    """Map the pages of the file at their address again."""
     found: int = _system().mmap(
         address, size, _READ_WRITE, mmap.MAP_SHARED | _MAP_FIXED, descriptor, offset
     )
@@ -330,7 +331,7 @@ def _map_file(address: int, size: int, descriptor: int, offset: int) -> bool:
 
 def _before_fork() -> None:
     global _put_off
-    _forking.acquire()  # nothing is lent or given back until the child is there
+    _forking.acquire()  # no slot is lent or given back until the child exists
     _put_off = []
     for memory in [*_mapped]:
         memory.part()

@@ -1,9 +1,8 @@
-"""A folder of parts of pipelines, each in a file named after its digest. Dispatcher and
-workers keep theirs in one.
+"""A folder of pipeline parts, each in a file named after its digest. The dispatcher and
+the workers each keep such a folder.
 
-A part that is not whole yet lies beside the whole ones under ``<digest>.partial`` and
-gets its name only when its bytes are what the digest says. Nothing here decides what is
-kept.
+A partial part lies beside the whole parts as ``<digest>.partial``. It gets its final
+name only once its bytes match the digest. The caller decides which parts to keep.
 """
 
 from __future__ import annotations
@@ -20,18 +19,19 @@ from zmqdata.transport.folders import make_private
 
 PARTIAL = ".partial"
 ABANDONED_AFTER = 24 * 3600.0
+"""Seconds without a write after which a partial part may be removed."""
 _CHECKED_AT_A_TIME = 4 << 20
 
 
 class PartFolder:
-    """Files by digest.
+    """Content-addressed files of pipeline parts in a folder.
 
     Args:
-        folder: made when it is not there, for this user alone: pipelines may have
-            secrets in them.
+        folder: created if it does not exist, for this user alone, since pipelines may
+            contain secrets.
 
     Raises:
-        OSError: the folder cannot be made.
+        OSError: the folder cannot be created.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,16 +39,17 @@ class PartFolder:
         make_private(folder)
 
     def whole(self) -> list[str]:
-        """Digests of the parts that are whole, as far as their names tell."""
+        """Return the digests of the whole parts, judged by their file names."""
         return [path.name for path in self.folder.iterdir() if len(path.name) == 64]
 
     def partial(self) -> dict[str, int]:
-        """How much there is of the parts that are not."""
+        """Return the bytes received so far of each partial part, by digest."""
         return {path.stem: path.stat().st_size for path in self.folder.glob(f"*{PARTIAL}")}
 
     def path(self, digest: str) -> Path:
-        """Where a whole part lies. A digest comes from a peer: only its letters and
-        digits reach the file system.
+        """Return the path of a whole part.
+
+        A digest comes from a peer: only its letters and digits reach the file system.
         """
         return self.folder / "".join(character for character in digest if character.isalnum())[:128]
 
@@ -56,24 +57,24 @@ class PartFolder:
         return self.path(digest).with_suffix(PARTIAL)
 
     def size_of(self, digest: str) -> int | None:
-        """Bytes of a whole part; None where there is none."""
+        """Return the size of a whole part in bytes; None if the part does not exist."""
         try:
             return self.path(digest).stat().st_size
         except FileNotFoundError:
             return None
 
     def put(self, digest: str, content: bytes) -> None:
-        """Keeps a small part that came in one piece."""
+        """Store a small part that arrived whole."""
         if self.size_of(digest) is None:
             with open(self._partial_path(digest), "wb", opener=_open_private) as file:
                 file.write(content)
             self._partial_path(digest).replace(self.path(digest))
 
     def append(self, digest: str, offset: int, content: bytes) -> int:
-        """Writes a piece if it is the next one; returns how much there is now.
+        """Append a piece if it is the next, and return the bytes received so far.
 
         Raises:
-            OSError: there is no space, or the folder is gone.
+            OSError: the disk is full, or the folder no longer exists.
         """
         with open(self._partial_path(digest), "ab", opener=_open_private) as file:
             have = file.seek(0, os.SEEK_END)
@@ -82,15 +83,17 @@ class PartFolder:
                     have += file.write(content)
                     file.flush()
                 except OSError:
-                    # What was half written would put the next piece in the wrong place.
+                    # A partly written piece would shift the next piece.
                     with contextlib.suppress(OSError):
                         file.truncate(offset)
                     raise
             return have
 
     def complete(self, digest: str) -> bool:
-        """Gives a part its name if its bytes are what the digest says, else removes
-        it.
+        """Rename a partial part to its digest if its bytes match, else remove it.
+
+        Returns:
+            True if the bytes match the digest.
         """
         path = self._partial_path(digest)
         sound = digest_of(path) == digest
@@ -101,7 +104,7 @@ class PartFolder:
         return sound
 
     def read(self, digest: str, offset: int, count: int) -> bytes | None:
-        """Bytes of a whole part; None when it can not be read."""
+        """Read bytes of a whole part; return None if it cannot be read."""
         try:
             with self.path(digest).open("rb") as file:
                 file.seek(offset)
@@ -110,17 +113,19 @@ class PartFolder:
             return None
 
     def remove(self, digest: str) -> None:
-        """Removes a part, whole or not. Whoever has it mapped goes on reading it."""
+        """Remove a part, whole or partial. Processes that have it mapped can still read
+        it.
+        """
         for path in (self.path(digest), self._partial_path(digest)):
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 
     def remove_whole(self, digest: str, descriptor: int) -> None:
-        """Removes the file of a part that is open under ``descriptor``, unless another
-        has its name by now.
+        """Remove the file of a part that is open under ``descriptor``, unless another
+        file has its name by now.
 
-        Checking it takes a while: somebody else may have found the damage too, and be
-        fetching the part, or have it.
+        Computing a digest takes time: another process may have found the same damage
+        meanwhile and fetched the part anew.
         """
         path = self.path(digest)
         with contextlib.suppress(OSError):
@@ -128,21 +133,20 @@ class PartFolder:
                 path.unlink()
 
     def claim(self, digest: str) -> int | None:
-        """Locks a part that is not whole against other processes, for as long as the
-        descriptor is open.
+        """Lock a partial part against other processes until the descriptor is closed.
 
         Returns:
-            The descriptor; None while somebody else has the lock.
+            The descriptor; None while another process holds the lock.
 
         Raises:
-            OSError: the file cannot be made.
+            OSError: the file cannot be created.
         """
         path = self._partial_path(digest)
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Who had the lock may have completed or removed the file since it was
-            # opened.
+            # The previous holder of the lock may have completed or removed the file
+            # since this process opened it.
             if os.fstat(descriptor).st_ino == path.stat().st_ino:
                 return descriptor
         except OSError:
@@ -151,11 +155,13 @@ class PartFolder:
         return None
 
     def make_space(self, needed: int, limit: int, keep: frozenset[str]) -> bool:
-        """Removes parts, those used longest ago first, until ``needed`` more bytes are
-        within ``limit``.
+        """Remove the least recently used parts until ``needed`` more bytes fit within
+        ``limit``.
+
+        Parts in ``keep`` are not removed.
 
         Returns:
-            Whether they are. Parts in ``keep`` are not removed.
+            True if the bytes fit.
         """
         files = []
         for path in self.folder.iterdir():
@@ -180,7 +186,7 @@ def _open_private(path: str, flags: int) -> int:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file in hex; ``""`` when it can not be read."""
+    """Return the SHA-256 of a file in hexadecimal; ``""`` if it cannot be read."""
     found = hashlib.sha256()
     try:
         with path.open("rb", buffering=0) as file:
@@ -192,8 +198,8 @@ def digest_of(path: Path) -> str:
 
 
 def private_map(descriptor: int) -> memoryview:
-    """The bytes of a file, in memory that may be written to without changing it, and
-    without a copy until then.
+    """Map a file copy-on-write: writing to the returned view does not change the
+    file.
     """
     if os.fstat(descriptor).st_size == 0:
         return memoryview(bytearray())

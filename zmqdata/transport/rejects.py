@@ -1,6 +1,4 @@
-"""What was dropped because it could not be decoded: counted, and logged once per peer
-and kind.
-"""
+"""Counts of rejected messages. Each kind is logged once per peer."""
 
 from __future__ import annotations
 
@@ -15,30 +13,31 @@ from zmqdata.transport.loop import Loop
 log = logging.getLogger(__name__)
 
 MOST_LOGGED = 1_000
+"""Limit of remembered kinds and peers."""
 WASTED = 25
+"""Rejected messages on a socket after which it rests."""
 REST = 0.005
-"""Seconds without a look at a socket of which so many messages had to be dropped: who
-sends nothing else would have a server do nothing else. Peers are heard in turn, so the
-others are heard as often as that one in between.
+"""Seconds for which the socket rests. Without rests, a peer that sends nothing but
+garbage would keep the server busy. Sockets are read fairly among peers, so the other
+peers are read as often as that peer in between.
 """
 
 
 class Rejects:
-    """Counts rejected input of one shell, in bounded memory whoever sends it."""
+    """Counts the rejected messages of a shell, in bounded memory."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self._logged: dict[tuple[object, str], None] = {}
-        self._wasted = 0  # since the last rest
+        self._wasted = 0  # messages since the last rest
 
     def count(self, peer: object, where: str, reason: str) -> None:
-        """Notes that something from ``peer`` was dropped; ``reason`` is logged the
-        first time.
+        """Count a rejected message; the first of its kind from ``peer`` is logged.
 
         Args:
-            peer: who sent it.
-            where: on which socket.
-            reason: what was wrong; its beginning up to the first colon is the kind.
+            peer: the sender.
+            where: the socket.
+            reason: the fault; its text before the first colon is the kind.
         """
         kind = f"{where}: {reason.partition(':')[0][:80]}"
         self.counts[kind if kind in self.counts or len(self.counts) < MOST_LOGGED else "other"] += 1
@@ -51,8 +50,8 @@ class Rejects:
     def drop(
         self, loop: Loop, socket: zmq.Socket[bytes], peer: object, where: str, reason: str
     ) -> None:
-        """Counts a message that came on a socket, which has a rest if too many such
-        came.
+        """Count a rejected message of a socket, and let the socket rest after too
+        many.
         """
         self.count(peer, where, reason)
         self._wasted += 1

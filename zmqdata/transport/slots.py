@@ -1,5 +1,5 @@
-"""Which part of a shared memory is whose: a pure allocator of slots. Bytes, files and
-mappings are in ``memory``.
+"""Pure allocator of the slots of a shared memory. Bytes, files and mappings live in
+``memory``.
 """
 
 from __future__ import annotations
@@ -9,31 +9,38 @@ from bisect import insort
 from typing import NamedTuple
 
 PAGE = mmap.PAGESIZE
-"""Slots begin and end at multiples of it, so that no page belongs to two."""
+"""Slots begin and end at multiples of the page size, so that no two slots share a
+page.
+"""
 MOST_SLOTS = 4096
+"""Limit of slots in use at the same time; the table of turns has room for this many."""
 
 
 class Taken(NamedTuple):
-    """A slot in use: bytes ``start ... stop - 1`` under a number, in a turn that no
-    other use of any slot has.
-    """
+    """A slot in use: the bytes ``start ... stop - 1``."""
 
     number: int
+    """Number of the slot; a freed number is used again."""
     turn: int
+    """Number of this use; no other use of any slot has the same."""
     start: int
+    """Offset of the first byte."""
     stop: int
+    """Offset behind the last byte."""
 
 
 class Slots:
-    """The slots of one memory: the lowest free bytes are given first, since those are
-    the warmest.
+    """First-fit allocator of the slots of a memory.
+
+    The lowest free bytes are given first, since the processor's caches most likely hold
+    them.
 
     Args:
         size: bytes of the memory.
-        most: slots that can be in use at the same time.
+        most: limit of slots in use at the same time.
 
     Attributes:
-        taken: those in use by their numbers.
+        taken: the slots in use, by number.
 
     >>> slots = Slots(3 * PAGE)
     >>> taken = slots.take(PAGE + 1)
@@ -53,7 +60,9 @@ class Slots:
         self._turns = 0
 
     def take(self, nbytes: int) -> Taken | None:
-        """A slot of at least so many bytes; None when there is none."""
+        """Allocate a slot of at least ``nbytes``; return None if no gap or number is
+        free.
+        """
         size = max(PAGE, -(-nbytes // PAGE) * PAGE)
         if not self._numbers:
             return None
@@ -69,7 +78,7 @@ class Slots:
         return None
 
     def free(self, number: int) -> None:
-        """A slot is not in use any more."""
+        """Free a slot and merge its bytes with the neighbouring gaps."""
         taken = self.taken.pop(number)
         self._numbers.append(number)
         insort(self._gaps, (taken.start, taken.stop))
@@ -81,7 +90,8 @@ class Slots:
         self._gaps = joined
 
     def end_at(self, size: int) -> None:
-        """There is no memory behind so many bytes: what is free of it is never taken,
-        what is in use stays so.
+        """Limit the memory to its first ``size`` bytes.
+
+        Free bytes behind that are never allocated; slots in use stay valid.
         """
         self._gaps = [(start, min(stop, size)) for start, stop in self._gaps if start < size]

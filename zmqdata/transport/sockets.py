@@ -1,14 +1,16 @@
-"""Every ZeroMQ socket that zmqdata makes, with all of its options. No option is set
-anywhere else.
+"""All ZeroMQ sockets of zmqdata, with all of their options. No other module sets a
+socket option.
 
-High-water marks are the safety net only; what may be on its way is bounded by credit.
-Heartbeats of ZMTP run in a C thread, so a connection stays up while Python code keeps
-the interpreter busy, and goes down soon after its host dies. Only who connects to a
-control socket sends them: libzmq (4.3.5: ``Assertion failed: !_io_error``) ends the
-process when one is due on a connection that broke while its queue was full, or while
-its socket was being closed and something came. Anybody may fill a server's queue, and
-the blocks of a link come while it is closed. The kernel tells a server who is silent
-(``connections``), and ends connections to hosts that are gone.
+High-water marks are only a safety net: credit bounds the bytes in flight. ZMTP
+heartbeats run in a C thread, so a connection stays up while Python code holds the
+interpreter, and goes down soon after its host dies.
+
+Only the side that connects to a control socket sends heartbeats. libzmq (4.3.5:
+``Assertion failed: !_io_error``) aborts the process if a heartbeat is due on a
+connection that broke at a bad moment: while its queue was full, or while its socket was
+being closed and data arrived. Any peer may fill a server's queue, and blocks of a link
+arrive while the link is closed. A server detects silent peers through the kernel
+(``connections``), which also ends connections to hosts that are gone.
 """
 
 from __future__ import annotations
@@ -27,54 +29,54 @@ from zmqdata.transport.keys import Key
 HEARTBEAT_MS = 1_000
 CONTROL_QUEUE = 1_000
 HEARD_QUEUE = 1_000
-"""Messages of one peer that a server has read and not looked at: what more there is
-waits at the peer.
+"""Limit of messages of a peer that a server has received and not yet handled; further
+messages wait at the peer.
 
-More than an honest peer ever has waiting: a heartbeat of its own that is read after its
-connection broke ends our process, too, if the queue was full then.
+More than an honest peer ever has waiting. If the queue is full when the connection
+breaks, a heartbeat of the peer that is read afterwards aborts this process, too.
 """
 BACKLOG = 4_096
-"""Connections that may wait to be taken, so that many that come at once do not keep
-others out.
+"""Limit of connections that wait to be accepted; large, so that a burst does not keep
+other peers out.
 """
 MAX_CONTROL_BYTES = 16 << 20
 MAX_CLIENT_BYTES = 2 << 20
-"""What a client says to a worker: grants for thousands of tasks at most."""
+"""Limit of a client's message to a worker: grants for thousands of tasks."""
 MAX_GREETING_BYTES = 4 << 10
-"""What is said to a socket on which nothing is said but who one is."""
+"""Limit of a message to a socket that expects nothing but the handshake."""
 DATA_QUEUE = 64
 MAX_DATA_BYTES = 4 << 30
 MAX_SOCKETS = 16_000
 MOST_IO_THREADS = 4
-"""Connections are spread among so many threads of libzmq, where there are cores for
-them: to encrypt a gigabyte takes one for a second, and so does the end of ten thousand
-connections at once: each looks through the deadlines of all.
+"""Limit of libzmq's I/O threads, among which connections are spread, as far as cores
+are available. Encrypting a gigabyte keeps a thread busy for a second. So does the end
+of ten thousand connections at once, since each searches the timers of all.
 """
 LEAST_IO_THREADS = 2
-"""Those that wait for the one are not all, on one core, too."""
+"""Two even on a single core, so that a busy thread does not delay all connections."""
 NEAR_SEND_BYTES = 256 << 10
-"""What the kernel is asked to keep of what is sent to a client on the same host; it
-takes twice as much. So little is still in the processor's nearest cache when the other
-side reads it; of the megabytes that it allows itself, nothing is.
+"""Size requested for the kernel's send buffer towards a client on the same host; the
+kernel allocates twice as much. So little stays in the processor's nearest cache until
+the receiver reads it; the megabytes of the default size do not.
 """
 LINGER_MS = 1_000
 LINK_SILENCE_MS = 10_000
 RECONNECT_MS = 50
 RECONNECT_MAX_MS = 1_000
 HANDSHAKE_MS = 5_000
-"""Who connects and does not prove who it is keeps a connection for so long, and the
-memory of what it has sent.
+"""Milliseconds after which a connection without a completed handshake is dropped, with
+the memory of what it sent.
 """
 CONTROL = "control"
-"""The ZAP domain of control sockets; each link has one of its own."""
+"""ZAP domain of control sockets; each link has its own domain."""
 CONNECT_MS = 3_000
-"""How long to wait for a connection before asking anew: TCP doubles its pauses, up to a
-minute after a long cut.
+"""Milliseconds to wait for a connection before a new attempt. TCP's own retries back
+off to a minute after a long outage.
 """
 
 
 def new_context() -> zmq.Context[zmq.Socket[bytes]]:
-    """A context of its own for one shell, so that shells in one process do not share
+    """Return a new context for a shell, so that the shells of a process do not share
     access checks.
     """
     _raise_file_limit()
@@ -97,15 +99,17 @@ def control_router(
     max_bytes: int = MAX_CONTROL_BYTES,
     key: Key | None = None,
 ) -> tuple[zmq.Socket[bytes], str]:
-    """A bound ROUTER that says when a peer is not connected, and the address it got.
+    """Return a bound ROUTER that reports unreachable peers, and its endpoint.
 
     Args:
-        endpoint: ``tcp://host:port`` (port 0: any free one) or ``ipc://path``.
-        silence_ms: after how long without an answer of its host a connection is given
-            up.
-        max_bytes: the largest message that is accepted; a peer that sends more is
+        context: context of the socket.
+        endpoint: ``tcp://host:port`` (port 0: any free port) or ``ipc://path``.
+        silence_ms: time without an answer from its host after which a connection is
+            dropped.
+        max_bytes: limit of a message; a peer that sends a larger message is
             disconnected.
-        key: by which it is known; whom it lets in says an access check. None: anybody.
+        key: the server's key pair; an access check decides which peers to admit. None
+            admits every peer.
     """
     socket = context.socket(zmq.ROUTER)
     _set_control(socket, max_bytes)
@@ -127,15 +131,17 @@ def control_dealer(
     silence_ms: int = 10_000,
     max_bytes: int = -1,
 ) -> tuple[zmq.Socket[bytes], Handshakes]:
-    """A DEALER that connects, and goes on trying to for as long as it lives, and who
-    tells why it is not let in.
+    """Return a DEALER that connects and reconnects until it is closed, and the observer
+    of its handshakes.
 
     Args:
-        endpoint: the server's address.
-        key: what it shows, and how it knows the server; None: neither.
-        role: the server's.
-        silence_ms: after how long without any sign of life a connection is given up.
-        max_bytes: the largest message that is accepted; -1: any.
+        context: context of the socket.
+        endpoint: endpoint of the server.
+        key: the key to show, which also holds the server's public key; None uses no
+            encryption.
+        role: role of the server.
+        silence_ms: time without any traffic after which a connection is dropped.
+        max_bytes: limit of a message; -1 for no limit.
     """
     socket = context.socket(zmq.DEALER)
     _set_control(socket, max_bytes)
@@ -154,8 +160,8 @@ def control_dealer(
 
 
 def _serve(socket: zmq.Socket[bytes], key: Key, domain: str) -> None:
-    """Has a socket encrypt, and ask for each peer whether it is let in. Where nobody
-    answers, nobody is.
+    """Make a socket encrypt, and ask the access check about each peer. Without an
+    access check every peer is refused.
     """
     public, secret = key.pair
     socket.set(zmq.CURVE_SERVER, 1)
@@ -170,8 +176,8 @@ def _ask(socket: zmq.Socket[bytes], domain: str) -> None:
 
 
 def _show(socket: zmq.Socket[bytes], public: bytes, secret: bytes, server: bytes) -> None:
-    """Has a socket encrypt what it says, so that only the holder of the server's key
-    can read it.
+    """Make a socket encrypt its messages so that only the holder of the server's key
+    can read them.
     """
     socket.set(zmq.CURVE_PUBLICKEY, public)
     socket.set(zmq.CURVE_SECRETKEY, secret)
@@ -187,8 +193,8 @@ def _set_control(socket: zmq.Socket[bytes], max_bytes: int) -> None:
 
 
 def _give_up_hosts(socket: zmq.Socket[bytes], silence_ms: int) -> None:
-    """Has the kernel end connections to hosts that do not answer, whether there is
-    something to send or not.
+    """Make the kernel end connections to hosts that do not answer, even while nothing
+    is to be sent.
     """
     socket.set(zmq.TCP_MAXRT, silence_ms)
     socket.set(zmq.TCP_KEEPALIVE, 1)
@@ -205,18 +211,19 @@ def link_push(
     key: Key | None = None,
     near: bool = False,
 ) -> tuple[zmq.Socket[bytes], str]:
-    """A PUSH for one link, bound to the first of the endpoints that is free; only its
-    client passes the ZAP domain.
+    """Return a PUSH for a link, bound to the first free endpoint, and that endpoint.
+    Only the link's client passes its ZAP domain.
 
     Args:
-        endpoints: where it may be bound.
-        domain: the name of the link.
-        key: by which it encrypts; None: it only asks for the link's secret.
-        near: its client is on this host.
+        context: context of the socket.
+        endpoints: candidate endpoints, in order.
+        domain: name of the link.
+        key: key pair for encryption; None: the link asks for its password only.
+        near: True if the client is on this host.
 
     Raises:
-        OSError: none of the endpoints can be bound, or there are no sockets left; the
-            text says why.
+        OSError: none of the endpoints can be bound, or the process has no sockets left;
+            the text says why.
     """
     try:
         socket = context.socket(zmq.PUSH)
@@ -224,23 +231,23 @@ def link_push(
         raise OSError(error.errno, f"no socket is left: {error.strerror}") from None
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.SNDHWM, DATA_QUEUE)
-    socket.set(
-        zmq.RCVHWM, 1
-    )  # nobody ever reads what a client says here, nor that it has closed its end then
+    # Low: this socket is never read, so it would not notice either that the client
+    # has closed its end.
+    socket.set(zmq.RCVHWM, 1)
     socket.set(zmq.MAXMSGSIZE, MAX_GREETING_BYTES)
     socket.set(zmq.IPV6, 1)
     socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     if key is None:
         socket.set(zmq.PLAIN_SERVER, 1)
         _ask(socket, domain)
-        if (
-            near
-        ):  # not where a thread encrypts: while it does, the other side has what the kernel keeps
+        # Not with a key: while a thread encrypts, the receiver lives on what the kernel
+        # has buffered.
+        if near:
             socket.set(zmq.SNDBUF, NEAR_SEND_BYTES)
     else:
         _serve(socket, key, domain)
     _give_up_hosts(socket, LINK_SILENCE_MS)
-    reason = "there is none"
+    reason = "no endpoint is given"
     for endpoint in endpoints:
         try:
             socket.bind(endpoint)
@@ -259,23 +266,24 @@ def link_pull(
     secret: str,
     server: bytes | None = None,
 ) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-    """A PULL for one link, which never reconnects by itself, and a monitor that tells
-    when its connection ends.
+    """Return a PULL for a link, which never reconnects by itself, and a monitor that
+    reports the end of its connection.
 
-    What was in a pipe when it broke is lost without an error, so a broken link is
-    replaced, never mended. A cut is noticed by TCP, whose acknowledgements do not wait
-    behind a large block as an answer of ZeroMQ's heartbeat would.
+    A broken connection loses what was in its pipe without an error, so a broken link is
+    replaced, never repaired. TCP detects an outage: its acknowledgements do not wait
+    behind a large block, as the answers to ZeroMQ's heartbeats would.
 
     Args:
-        endpoint: the worker's address.
-        user: the name of the link.
-        secret: a secret CURVE key where the worker has a key, else a password.
-        server: the worker's public key; None: nothing is encrypted.
+        context: context of the socket.
+        endpoint: endpoint of the worker.
+        user: name of the link.
+        secret: a secret CURVE key if the worker has a key, else a password.
+        server: the worker's public key; None uses no encryption.
     """
     socket = context.socket(zmq.PULL)
     socket.set(zmq.LINGER, 0)
-    # No mark, as reading would stop there: see ``HEARD_QUEUE``. What is on its way is
-    # bounded by what was granted.
+    # No mark, since reading would stop at it (see ``HEARD_QUEUE``). The credit
+    # granted bounds what is in flight.
     socket.set(zmq.RCVHWM, 0)
     socket.set(zmq.MAXMSGSIZE, MAX_DATA_BYTES)
     socket.set(zmq.IPV6, 1)
@@ -296,16 +304,16 @@ def link_pull(
 
 
 def close_pull(socket: zmq.Socket[bytes]) -> None:
-    """Closes a PULL with its monitor; an open monitor would keep the context from
-    ending.
+    """Close a PULL and its monitor; an open monitor would keep the context from
+    terminating.
     """
     socket.disable_monitor()
     socket.close()
 
 
 def access_check(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-    """The socket on which libzmq asks whether a peer may connect (ZAP); bind it before
-    any other.
+    """Return the socket on which libzmq asks whether a peer may connect (ZAP). Bind it
+    before all other sockets.
     """
     socket = context.socket(zmq.REP)
     socket.set(zmq.LINGER, 0)
@@ -314,9 +322,7 @@ def access_check(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
 
 
 def bind(socket: zmq.Socket[bytes], endpoint: str) -> None:
-    """Binds, or raises an ``OSError`` that says why it is not possible and what to
-    do.
-    """
+    """Bind a socket; raise an ``OSError`` that says why it failed and what to do."""
     try:
         socket.bind(endpoint.replace("tcp://localhost:", "tcp://127.0.0.1:"))
     except zmq.ZMQError as error:
@@ -340,11 +346,12 @@ _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
 def send_at_once(socket: zmq.Socket[bytes], frames: Sequence[bytes]) -> None:
-    """Sends a message without waiting, as ``send_multipart`` does, which joins the
-    flags anew for each frame.
+    """Send a message without waiting. Unlike ``send_multipart``, combine the flags only
+    once.
 
     Raises:
-        zmq.ZMQError: it cannot be sent now (``zmq.Again``), or to this peer.
+        zmq.ZMQError: the message cannot be sent now (``zmq.Again``), or not to this
+            peer.
     """
     *before, last = frames
     for frame in before:
@@ -353,8 +360,8 @@ def send_at_once(socket: zmq.Socket[bytes], frames: Sequence[bytes]) -> None:
 
 
 def sender(frames: Sequence[zmq.Frame]) -> str:
-    """The network address that a message came from: what is left of a peer that
-    reconnects under ever new names.
+    """Return the network address that a message came from; it identifies a peer that
+    reconnects under ever new routing ids.
     """
     for frame in frames:
         with contextlib.suppress(zmq.ZMQError):

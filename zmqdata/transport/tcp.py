@@ -1,5 +1,5 @@
-"""What the kernel counts of this process's TCP connections. libzmq does not show them,
-so they are found by port.
+"""The kernel's statistics of this process's TCP connections. libzmq does not expose its
+connections, so they are found by port.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ _RECEIVED = Layout("<Q")
 _RECEIVED_AT = 128
 _ACKED = Layout("<Q")
 _ACKED_AT = 120
-_TIMES = Layout(
-    "<QQ"
-)  # microseconds: busy sending, and of these, those in which the receiver had no room
+_TIMES = Layout("<QQ")  # microseconds: busy sending, and of these, with a full receiver
 _TIMES_AT = 168
 _SILENT = Layout("<I")  # milliseconds
 _SILENT_AT = 52
 
 
 class Sent(NamedTuple):
-    """What a connection has sent: bytes that were acknowledged, and seconds with some
-    on their way.
+    """Progress of a connection.
 
-    Time in which the receiver took nothing does not count: it says nothing of the
-    network.
+    Time in which the receiver had no room does not count, since it says nothing about
+    the network.
     """
 
     nbytes: int
+    """Bytes acknowledged by the receiver."""
     busy: float
+    """Seconds with bytes in flight."""
 
 
 def sent_by_port(ports: Collection[int]) -> dict[int, Sent]:
-    """For each of our ports that somebody is connected to, what was sent over it: by
-    the busiest connection, if many.
+    """Return what was sent over each of the given local ports; of several connections
+    of a port, the busiest counts.
 
-    A kernel that counts less, or one that is not Linux's, gives nothing.
+    The result is empty on a kernel without these statistics, or on a system other than
+    Linux.
     """
     found: dict[int, Sent] = {}
     if not ports:
@@ -56,23 +56,23 @@ def sent_by_port(ports: Collection[int]) -> dict[int, Sent]:
 
 
 class ConnectionCounts(NamedTuple):
-    """What the kernel tells of a connection.
-
-    ``acked``: bytes that the other side has acknowledged; ``received``: that came from
-    it. ``silent``: seconds since anything came. ``inode``: its number, which no other
-    one has while it is there.
-    """
+    """The kernel's statistics of a connection."""
 
     port: int
+    """Local port."""
     acked: int
+    """Bytes sent and acknowledged by the peer."""
     received: int
+    """Bytes received from the peer."""
     silent: float
+    """Seconds since the last byte came."""
     inode: int
+    """Inode of the socket; unique while the connection exists."""
 
 
 def told_of(descriptor: int) -> ConnectionCounts | None:
-    """What is known of a connection of ours; None where there is none, or nobody
-    tells.
+    """Return the statistics of a connection of this process; None if it is not a
+    connection, or the kernel has none.
     """
     port, told = _look(descriptor)
     sent = _counts(told)
@@ -91,10 +91,10 @@ def told_of(descriptor: int) -> ConnectionCounts | None:
 
 
 def connections_of(port: int) -> dict[int, ConnectionCounts] | None:
-    """What is known of all connections that others have made to a port of ours, by
-    descriptor; None: nothing is told.
+    """Return the statistics of all connections accepted on a local port, by descriptor;
+    None if the system has none.
 
-    Where no descriptor is left, none is found.
+    If no file descriptor is left, the result is empty.
     """
     if not hasattr(socket, "TCP_INFO") or not os.path.isdir(FOLDER):
         return None
@@ -108,9 +108,9 @@ def connections_of(port: int) -> dict[int, ConnectionCounts] | None:
 
 
 def _look(descriptor: int) -> tuple[int, bytes]:
-    """The local port of a connection, and what the kernel tells of it."""
-    # libzmq may close its descriptor at any moment: that is an error here, or somebody
-    # else's counts for once.
+    """Return the local port of a connection and its ``TCP_INFO``."""
+    # libzmq may close the descriptor at any moment: then this fails, or reads the
+    # statistics of an unrelated connection once.
     if not hasattr(socket, "TCP_INFO"):
         return 0, b""
     try:
@@ -123,7 +123,7 @@ def _look(descriptor: int) -> tuple[int, bytes]:
             or connection.type != socket.SOCK_STREAM
         ):
             return 0, b""
-        connection.getpeername()  # one that listens has none
+        connection.getpeername()  # raises for a listening socket
         return connection.getsockname()[1], connection.getsockopt(
             socket.IPPROTO_TCP, socket.TCP_INFO, 256
         )
