@@ -760,6 +760,6 @@ def test_what_is_too_large_to_be_sent_is_an_error() -> None:
     both = {"a": large, "b": large}
     assert builder.extend([both]) == 0
     assert builder.describe_plain(both) is None
-    with pytest.raises(ValueError, match=r"4\.000 GB is too large to be sent: at most 4 GB"):
+    with pytest.raises(ValueError, match=r"4\.000 GB is too large to be sent: the limit is 4 GB"):
         builder.add(both)
     assert builder.count == 1

@@ -292,7 +292,7 @@ def test_small_arrays_own_their_memory() -> None:
         (Leaf("int"), Column(8, (1,)), bytes(8), 1, r"int claims values of shape \(1,\)"),
         (Leaf("str"), Column(2, ()), b"ab", 1, "str claims values of shape"),
         (Leaf("int"), Column(8, ()), bytes(8), 2, "announced 8 bytes for values that take 16"),
-        (Leaf("scalar", "<U1"), Column(4, ()), b"\xff\xff\xff\xff", 1, "no character"),
+        (Leaf("scalar", "<U1"), Column(4, ()), b"\xff\xff\xff\xff", 1, "not a character"),
         (INTS, Column(4, (1, 1)), bytes(4), 1, "arrays with 1 axes claims the shape"),
         (INTS, Column(0, (-1,)), b"", 1, "claims the shape"),
         (INTS, Column(3, (1,)), bytes(3), 1, "announced 3 bytes for values that take 4"),
@@ -300,22 +300,22 @@ def test_small_arrays_own_their_memory() -> None:
         (MATRICES, Column(0, (0, 1 << 62)), b"", 1, "no array of 0 bytes has the shape"),
         (TEXTS, Column(4, (1,), 0), bytes(4), 1, "claims items of 0 bytes"),
         (TEXTS, Column(4, (1,), 3), bytes(4), 1, "claims items of 3 bytes"),
-        (TEXTS, Column(4, (1,), 4), b"\xff\xff\xff\xff", 1, "no character"),
+        (TEXTS, Column(4, (1,), 4), b"\xff\xff\xff\xff", 1, "not a character"),
         (INTS, Column(8, None), bytes(8), 1, "shorter than its table of 64"),
         (INTS, Column(66, None), table(0) + b"12", 1, "ends within an item"),
-        (INTS, Column(68, None), table(-1) + bytes(4), 1, "shapes that cannot be"),
-        (INTS, Column(68, None), table(1 << 62) + bytes(4), 1, "shapes that cannot be"),
+        (INTS, Column(68, None), table(-1) + bytes(4), 1, "impossible shapes"),
+        (INTS, Column(68, None), table(1 << 62) + bytes(4), 1, "impossible shapes"),
         (
             MATRICES,
             Column(68, None),
             table(1 << 33, 1 << 31) + bytes(4),
             1,
-            "shapes that cannot be",
+            "impossible shapes",
         ),
-        (INTS, Column(68, None), table(2) + bytes(4), 1, "holds 1 items where its shapes take 2"),
+        (INTS, Column(68, None), table(2) + bytes(4), 1, "holds 1 items, but its shapes take 2"),
         (TEXTS, Column(64, None), table(3, 0), 1, "claims items of 0 bytes"),
         (TEXTS, Column(64, None), table(0, 1 << 40), 1, "claims items of"),
-        (TEXTS, Column(68, None), table(1, 1) + b"\xff\xff\xff\xff", 1, "no character"),
+        (TEXTS, Column(68, None), table(1, 1) + b"\xff\xff\xff\xff", 1, "not a character"),
         (Leaf("float"), Column(64, None), table(0), 1, "float cannot be ragged"),
         (
             Leaf("scalar", "<i4"),
@@ -341,7 +341,7 @@ def test_damaged_text_within_structured_items_is_refused() -> None:
     """Ragged items are looked at as closely as those of a fixed column."""
     leaf = Leaf("array", describe(np.dtype(STRUCTURED)), 1)
     frame = table(1, 0) + bytes(4) + b"\xff" * 8
-    with pytest.raises(ProtocolError, match="no character"):
+    with pytest.raises(ProtocolError, match="not a character"):
         unpacked(leaf, Column(len(frame), None), frame, 2)
 
 

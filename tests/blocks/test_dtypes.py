@@ -182,11 +182,11 @@ def test_width_must_be_whole_characters(width: int) -> None:
     "dtype", ["<U1", ">U1", [("n", "i4"), ("t", "<U1")], [("x", [("t", "<U1", 1)])]]
 )
 def test_numbers_beyond_unicode_are_refused(dtype: Any) -> None:
-    """Text whose numbers are no characters is found, in fields too; other text
+    """Text whose numbers are not a characters is found, in fields too; other text
     passes.
     """
     array = np.zeros(2, dtype)
     check_text(array)
     raw = np.full(array.nbytes, 0x7F, np.uint8).view(dtype)
-    with pytest.raises(ProtocolError, match="no character"):
+    with pytest.raises(ProtocolError, match="not a character"):
         check_text(raw)

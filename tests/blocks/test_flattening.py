@@ -103,7 +103,10 @@ LOOP["again"] = LOOP
             {"a": (1, {2: threading.Lock()})},
             r"element\['a'\]\[1\]\[2\] is of type _thread.lock.*Convert it",
         ),
-        (Point(lambda: 1, 2.0), r"element\.x is of type builtins.function.*made within a function"),  # type: ignore[arg-type]
+        (
+            Point(lambda: 1, 2.0),
+            r"element\.x is of type builtins.function.*defined within a function",
+        ),  # type: ignore[arg-type]
         (np.array([len]), r"an array of dtype dtype\('O'\).*builtins.len"),
         (len, "builtins.len"),
         (LOOP, "deeper than 64 levels, or contains itself"),
@@ -155,7 +158,7 @@ def test_everything_else_is_an_object(element: object) -> None:
     assert [type(leaf) for leaf in leaves] == [Pickled]
     with pytest.raises(
         TypeError,
-        match=r"element\['x'\] is .*, which does not travel: Python objects are not allowed",
+        match=r"element\['x'\] is .*, which cannot be sent: Python objects are not allowed",
     ):
         describe_element({"x": element}, allow_objects=False)
 

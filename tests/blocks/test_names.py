@@ -127,7 +127,7 @@ def test_what_is_not_there_names_the_remedy(module: str, qualname: str) -> None:
     """A class that this process does not have is an error that says what to import;
     nothing is imported.
     """
-    with pytest.raises(ProtocolError, match="is not there in this process: import"):
+    with pytest.raises(ProtocolError, match="does not exist in this process: import"):
         named(module, qualname)
     assert "not_imported" not in sys.modules
 

@@ -226,8 +226,8 @@ def test_classes_that_came_with_the_pipeline_are_named() -> None:
     ("value", "text"),
     [
         (threading.Lock(), "TypeError: cannot pickle"),
-        (lambda: 1, "made within a function"),
-        (type("Local", (), {"__qualname__": "f.<locals>.Local"})(), "made within a function"),
+        (lambda: 1, "defined within a function"),
+        (type("Local", (), {"__qualname__": "f.<locals>.Local"})(), "defined within a function"),
         (len, "builtins.len, which is not among the values"),
         (os.system, "posix.system"),
         (functools.partial(int), "functools.partial"),

@@ -170,7 +170,7 @@ def test_a_server_can_read_its_file_after_a_client_was_added(tmp_path: Path, mod
     [
         (["--client", "alice"], "name its folder with --roles DIR"),
         (["--roles", "r", "--key-file", "k"], "give one of them"),
-        (["--roles", "r", "--client", "worker"], "no role, got 'worker'"),
+        (["--roles", "r", "--client", "worker"], "other than a role, got 'worker'"),
         (["--roles", "r", "--client", "../up"], "must be a word"),
         (["--roles", "r", "--client", "two words"], "must be a word"),
         (

@@ -35,7 +35,7 @@ FAST = {"heartbeat_interval_ms": 100}
         (
             {"heartbeat_interval_ms": 500, "worker_timeout_ms": 500},
             ValueError,
-            "must be shorter .* started again",
+            "must be shorter .* restarted dispatcher",
         ),
         (
             {"num_workers": 2, "worker_address": "gate:70"},
@@ -61,7 +61,7 @@ FAST = {"heartbeat_interval_ms": 100}
         (
             {"in_process": True, "processes_per_worker": 2},
             ValueError,
-            "one thread; got processes_per_worker=2",
+            "single thread; got processes_per_worker=2",
         ),
         (
             {"worker_timeout": 5},

@@ -1,22 +1,24 @@
-"""The data plane's codec: elements of a pipeline into the frames of blocks, and back.
+"""The codec of the data plane: elements of a pipeline into the frames of blocks, and
+back.
 
 ``dtypes`` describes numpy dtypes, ``structures`` the nesting of elements and their
-leaves, ``flattening`` takes them apart, ``columns`` lays out the values of one leaf,
-``objects`` those that must be pickled, ``names`` finds the classes that a peer names,
-``raggeds`` checks ragged tensors, ``compression`` packs buffers, ``adaptive`` measures
-which codecs pay, ``choosing`` decides it, ``gathered`` is what lies in pieces,
-``codec`` joins columns into blocks; ``references`` holds blocks that stay in their
-process and need none of this. Sockets, threads and streams do not belong here.
+leaves. ``flattening`` takes elements apart; ``columns`` lays out the values of a leaf;
+``objects`` holds values that must be pickled; ``names`` finds the classes that a peer
+names. ``raggeds`` checks ragged tensors. ``compression`` packs buffers; ``adaptive``
+measures which codecs pay, and ``choosing`` decides. ``gathered`` holds frames in
+several pieces. ``codec`` joins columns into blocks. ``references`` holds blocks that
+stay in their process and are not encoded. Sockets, threads and streams do not belong
+here.
 
-What becomes of a leaf: numpy arrays keep dtype (byte order, units and padding included)
-and shape; they arrive in C order, writable. Ragged tensors arrive as such. numpy
-scalars and Python's int (any size), float, bool, complex, str, bytes and None keep
-their type. A list becomes an array where nothing is lost by it, but stays a list within
-a dataclass. Dicts keep the order of their keys, and subclasses of dict arrive as dict.
-Namedtuples and dataclasses arrive as such where the receiver has already imported their
-module, else as a dict of their fields; a dataclass is put together without calling its
-``__init__``. Everything else, arrays of objects too, is pickled, which is slow, and
-opened by the receiver only where it allows objects.
+numpy arrays keep dtype (byte order, units and padding included) and shape; they arrive
+in C order, writable. Ragged tensors arrive as ragged tensors. numpy scalars and
+Python's int (any size), float, bool, complex, str, bytes and None keep their type. A
+list becomes an array if nothing is lost by it, but stays a list within a dataclass.
+Dicts keep the order of their keys; subclasses of dict arrive as dict. A namedtuple or
+dataclass keeps its class if the receiver has already imported its module, else it
+arrives as a dict of its fields. A dataclass is put together without calling its
+``__init__``. All other values, including arrays of objects, are pickled. That is slow,
+and the receiver unpickles them only if it allows objects.
 """
 
 from __future__ import annotations

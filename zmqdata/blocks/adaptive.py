@@ -1,8 +1,8 @@
-"""What compresses a stream's blocks: by the codec that was asked for, or by those that
-pay, as it measures.
+"""Compression of a stream's blocks, by the requested codec or by the codecs that pay,
+as measured.
 
-Trying and timing is here, the decision in ``choosing``, the work in ``compression``.
-The clock is handed in.
+Trials and timing are here, the decision is in ``choosing``, the work in
+``compression``. The caller passes in the clock.
 """
 
 from __future__ import annotations
@@ -37,39 +37,43 @@ from zmqdata.blocks.compression import (
 PROBE_BYTES = 128 * 1024
 LEAST_PROBE_BYTES = 16 * 1024
 PROBE_TOTAL = 1 << 20
-"""Of one column, and of many columns together: to try all codecs on so much takes some
-ten milliseconds.
+"""Limit of bytes to try of a column, and of all columns together. Trying all codecs on
+so much takes about ten milliseconds.
 """
 STRUCTURES_KEPT = 16
+"""Limit of structures whose choices are remembered."""
 PACE_MEMORY = 0.9
-"""The part of what the last blocks took that is left at each further one."""
+"""Weight that the time of earlier blocks keeps with each further block."""
 CROWDING_MEMORY = 0.95
+"""Weight that the earlier crowding keeps with each further measurement."""
 
 Clock: TypeAlias = "Callable[[], float]"
 
 
 class Compression:
-    """Compresses the columns of a stream's blocks, by the codec that was asked for or
-    the one that pays.
+    """Compresses the columns of a stream's blocks, by the requested codec or by the
+    codecs that pay.
 
-    A named codec, or None, is taken at its word. For "AUTO" it tries codecs on samples,
-    times what they do, and leaves the decision to `Choice`. One object per stream.
+    A named codec, or None, is used as requested. For "AUTO", it tries codecs on
+    samples, times them, and leaves the decision to `Choice`. Each stream has its own
+    object.
 
     Args:
-        value: what `validate_compression` allows.
-        clock: the time in seconds. Without one nothing can be timed: then "AUTO" takes
-            lz4 where it saves enough, as for files, where the size counts.
-        work: the time in seconds that the calling thread has worked; None: as the clock
-            says. It tells codecs apart better than the clock does where threads wait
-            for cores.
+        value: a value that `validate_compression` allows.
+        clock: returns the time in seconds. Without a clock nothing can be timed: "AUTO"
+            then uses lz4 where it saves enough, as for files, where the size counts.
+        work: returns the CPU time of the calling thread in seconds; None uses the
+            clock. It compares codecs better than the clock if threads wait for cores.
 
     Attributes:
-        speed: bytes per second that the stream's links carry. Infinite on one host, and
-            while nobody has told it: "AUTO" means None then.
-        links: how many links the client decompresses with one thread.
+        speed: bytes per second that the stream's links carry. Infinite within a host,
+            and until it is known: "AUTO" then means None.
+        links: number of links whose blocks the client decompresses with a single
+            thread.
 
     >>> compression = Compression("AUTO")
-    >>> [(frame, chunks)] = compression.encode("a structure", [(memoryview(bytes(4096)), 8)])
+    >>> column = (memoryview(bytes(4096)), 8)
+    >>> [(frame, chunks)] = compression.encode("a structure", [column])
     >>> compression.shown
     'lz4, 27.7x smaller'
     """
@@ -92,17 +96,17 @@ class Compression:
 
     @property
     def chosen(self) -> dict[int, Packing]:
-        """What "AUTO" uses at present, by column; those that are not in it travel as
-        they are.
+        """Packings that "AUTO" uses at present, by column; the other columns are not
+        compressed.
         """
         return self._choice.standing
 
     @property
     def shown(self) -> str:
-        """What is used and how much of the last blocks it saves, in words, and for
-        "AUTO" at what speed of the links.
+        """Description of the packings in use and their savings on the last blocks; for
+        "AUTO" also the links' speed.
 
-        "" where nothing is compressed and nobody looks whether to. From any thread.
+        Empty if nothing is compressed or measured. Thread-safe.
         """
         raw, sent, speed = self._raw, self._sent, self.speed
         used = (
@@ -118,15 +122,17 @@ class Compression:
         return shown
 
     def rest(self) -> None:
-        """The pipeline waits from now on, for somebody to take what it has made."""
+        """Stop the time of the pipeline, which waits for its elements to be taken."""
         self._pace.rest()
 
     def resume(self) -> None:
-        """The pipeline makes elements from now on."""
+        """Resume the time of the pipeline, which makes elements from now on."""
         self._pace.resume()
 
     def leaves_all(self) -> bool:
-        """Whether the next block travels as it is, so that it needs no `encode`."""
+        """Return True if the next block is sent uncompressed, so that it needs no
+        `encode`.
+        """
         if self.value == "AUTO" and self.speed == math.inf:
             self._forget()
             return True
@@ -139,11 +145,11 @@ class Compression:
         *,
         max_chunk: int = MAX_CHUNK,
     ) -> list[Encoded]:
-        """The frames of a block, each with the sizes of its chunks.
+        """Return the frames of a block, each with the sizes of its chunks.
 
         Args:
-            structure: what the block's elements look like; what pays is found out for
-                each one apart.
+            structure: structure of the block's elements; each structure is measured
+                separately.
             columns: buffers of flat bytes with the sizes of their items, as for
                 `encode_buffer`.
             max_chunk: bytes after which a new chunk begins.
@@ -160,7 +166,7 @@ class Compression:
         frames = [
             self._encode(i, *one, packings.get(i), max_chunk) for i, one in enumerate(columns)
         ]
-        if not packings:  # a core is not crowded for ever
+        if not packings:  # crowding fades while nothing is compressed
             self._notice(1.0, 1.0)
         self._pace.begin()
         self._raw = self._raw * 7 // 8 + sum(buffer.nbytes for buffer, _ in columns)
@@ -180,9 +186,8 @@ class Compression:
         }
         nbytes = sum(buffer.nbytes for buffer, _ in large.values())
         making = self._pace.made(nbytes) if self._timed else 0.0
-        if (
-            not nbytes or making is None
-        ):  # the making of the first block began with opening the pipeline
+        # No pace yet: the making of the first block began with opening the pipeline.
+        if not nbytes or making is None:
             return {}
         conditions = Conditions(self.speed, making, self.links, self._crowding)
         if self._choice.begin(nbytes, conditions):
@@ -190,7 +195,7 @@ class Compression:
         return self._choice.standing
 
     def _take_up(self, structure: object) -> None:
-        """Goes on with what was found for elements of this structure."""
+        """Continue with the choice for elements of this structure."""
         if structure is not self._structure:
             if structure not in self._choices and len(self._choices) >= STRUCTURES_KEPT:
                 del self._choices[next(iter(self._choices))]
@@ -211,7 +216,9 @@ class Compression:
         return frame, chunks
 
     def _notice(self, passed: float, worked: float) -> None:
-        """So many seconds have passed while we worked for so many."""
+        """Update the crowding: ``passed`` seconds elapsed while this thread worked for
+        ``worked``.
+        """
         if worked > 0:
             self._crowding += (1 - CROWDING_MEMORY) * (max(1.0, passed / worked) - self._crowding)
 
@@ -234,7 +241,9 @@ class Compression:
         return [Packing(codec, shuffle) for codec in codecs for shuffle in shuffles]
 
     def _try(self, sample: memoryview, packing: Packing, size: int) -> Cost:
-        """The best of two tries: somebody else may take the core during one."""
+        """Return the better of two trials, since another thread may take the core
+        during a trial.
+        """
         clock, began, worked = self._work, self._clock(), self._work()
         room = empty_aligned(sample.nbytes)
         address = room.__array_interface__["data"][0]
@@ -255,8 +264,8 @@ def _no_time() -> float:
 
 
 class Pace:
-    """How long a pipeline takes for a byte, without the time in which it waits and in
-    which blocks are compressed.
+    """Measures a pipeline's time per byte, without the time in which it waits or its
+    blocks are compressed.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -275,19 +284,19 @@ class Pace:
             self._rested += self._clock() - since
 
     def forget(self) -> None:
-        """Nobody watches for a while."""
+        """Forget all measurements; nothing is measured for a while."""
         self._began = None
         self._seconds = self._bytes = 0.0
 
     def begin(self) -> None:
-        """A block begins."""
+        """Start the time of a block."""
         self._began, self._rested = self._clock(), 0.0
         if self._resting is not None:
             self._resting = self._began
 
     def made(self, nbytes: int) -> float | None:
-        """A block of so many bytes has been made: seconds for each byte of the last
-        ones, None if it never began.
+        """Add a completed block of ``nbytes``; return the seconds per byte of the last
+        blocks, None if its start is unknown.
         """
         if self._began is None:
             return None
@@ -299,7 +308,7 @@ class Pace:
 
 
 def _sample(buffer: memoryview, size: int, most: int) -> memoryview:
-    """The middle of a column, in whole items: its ends are less like the rest."""
+    """Return the middle of a column, in whole items: its ends are less typical."""
     if buffer.nbytes <= most:
         return buffer
     start = (buffer.nbytes - most) // 2

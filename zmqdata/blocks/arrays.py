@@ -1,9 +1,9 @@
-"""numpy's values within pickled objects: told by plain values and made anew by numpy's
+"""numpy values within pickled objects: reduced to plain values, and rebuilt by numpy's
 public constructors.
 
-numpy's own pickles end in ``__setstate__``, which believes what it reads: one changed
-byte in it ends the process. What has a column of its own in a block (``columns``) does
-not come here.
+numpy's own pickles end in ``__setstate__``, which does not check its input: a changed
+byte can crash the process. Values with a column of their own in a block (``columns``)
+are not handled here.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _VIEWS: dict[str, type[np.ndarray[Any, Any]]] = {"matrix": np.matrix, "recarray"
 
 
 def reduce_numpy(value: Any) -> Any:
-    """How one of numpy's values is pickled, as ``__reduce__`` tells it; None for what
-    is not numpy's.
+    """Return the reduction of a numpy value, in the form of ``__reduce__``; None for
+    other values.
     """
     if isinstance(value, np.dtype):
         return make_dtype, (_described(value),)
@@ -66,12 +66,12 @@ def _name_of_view(kind: type) -> str | None:
 
 
 def _described(dtype: DType) -> Any:
-    """A dtype as a text or nested tuples."""
+    """Describe a dtype as text or nested tuples."""
     if dtype.subdtype is not None:
         return "repeated", _described(dtype.subdtype[0]), dtype.subdtype[1]
     if dtype.fields is None or dtype.names is None:
         if dtype.char == "T" and dtype != np.dtype("T"):
-            raise TypeError(f"{dtype!r} has a value for what is missing, which cannot be told")
+            raise TypeError(f"{dtype!r} has a marker for missing values, which cannot be sent")
         return "T" if dtype.char == "T" else dtype.str
     fields = [dtype.fields[name] for name in dtype.names]
     titles = tuple([field[2] if len(field) > 2 else None for field in fields])
@@ -90,7 +90,7 @@ def _described(dtype: DType) -> Any:
 
 
 def make_dtype(described: Any) -> DType:
-    """A dtype from its description. Called while unpickling."""
+    """Build a dtype from its description. Called while unpickling."""
     if isinstance(described, str):
         return np.dtype(described)
     if described[0] == "repeated":
@@ -108,7 +108,7 @@ def make_dtype(described: Any) -> DType:
 
 
 def make_array(dtype: DType, shape: tuple[int, ...], content: Any) -> np.ndarray[Any, DType]:
-    """An array from its bytes. Called while unpickling."""
+    """Build an array from its bytes. Called while unpickling."""
     size = math.prod(shape) * dtype.itemsize
     if memoryview(content).nbytes != size or dtype.hasobject or min(shape, default=0) < 0:
         raise ProtocolError(
@@ -124,7 +124,7 @@ def make_array(dtype: DType, shape: tuple[int, ...], content: Any) -> np.ndarray
 def make_array_of(
     dtype: DType, shape: tuple[int, ...], items: Sequence[object]
 ) -> np.ndarray[Any, DType]:
-    """An array of Python objects from those objects. Called while unpickling."""
+    """Build an array of Python objects. Called while unpickling."""
     if math.prod(shape) != len(items):
         raise ProtocolError(f"no array of {len(items)} objects has the shape {shape!s:.80}")
     made = np.empty(len(items), dtype)
@@ -136,8 +136,8 @@ def make_array_of(
 def make_structured(
     dtype: DType, shape: tuple[int, ...], columns: Sequence[np.ndarray[Any, DType]]
 ) -> np.ndarray[Any, DType]:
-    """An array of structured items, some of whose fields are objects, from its fields.
-    Called while unpickling.
+    """Build an array of structured items with object fields, from its fields. Called
+    while unpickling.
     """
     if sum(column.size for column in columns) < math.prod(shape):
         raise ProtocolError(f"no array of {len(columns)} columns has the shape {shape!s:.80}")
@@ -148,17 +148,17 @@ def make_structured(
 
 
 def make_view(array: np.ndarray[Any, DType], kind: Any) -> np.ndarray[Any, DType]:
-    """An array seen as one of a subclass. Called while unpickling."""
+    """View an array as an instance of a subclass. Called while unpickling."""
     return array.view(_VIEWS.get(kind, kind) if isinstance(kind, str) else kind)
 
 
 def make_masked(values: Any, mask: Any, fill_value: Any) -> Any:
-    """A masked array. Called while unpickling."""
+    """Build a masked array. Called while unpickling."""
     return np.ma.MaskedArray(values, np.ma.nomask if mask is None else mask, fill_value=fill_value)
 
 
 def make_scalar(array: np.ndarray[Any, DType]) -> object:
-    """The only item of an array without axes. Called while unpickling."""
+    """Return the only item of an array without axes. Called while unpickling."""
     return array.reshape(())[()]
 
 

@@ -1,9 +1,9 @@
-"""Which codec pays for which column of a stream: the decision of "AUTO", from what was
-measured.
+"""Choice of the codec for each column of a stream: the decision of "AUTO", from
+measurements.
 
-Nothing here compresses or looks at a clock: measurements come in, a choice goes out.
-All costs are per byte of the elements, so that codecs can be compared: bytes on the
-wire, and seconds of a core on either side.
+Nothing here compresses or reads a clock: measurements come in, a choice goes out. All
+costs are per byte of the elements, so that codecs can be compared: bytes on the wire,
+and seconds of a core on either side.
 """
 
 from __future__ import annotations
@@ -14,79 +14,76 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 UNKNOWN_SPEED = 1.25e9
-"""Bytes per second of a link that has not been measured: 10 Gbit/s, which few codecs
-can gain anything from.
+"""Assumed bytes per second of a link that has not been measured: 10 Gbit/s, for which
+few codecs pay.
 """
 LEAST_GAIN = 0.8
-"""A choice gives way to one that takes at most this part of its time. Small gains may
-be errors of measuring.
+"""A choice is replaced only if another takes at most this part of its time; smaller
+gains may be measurement errors.
 """
 PROBE_SHARE = 4096
-"""One byte of so many is compressed for trial."""
+"""One byte in this many is compressed for trial."""
 DECIDE_BYTES = 4 << 20
-"""After so many bytes the choice is thought over, by what was measured meanwhile."""
+"""Bytes after which the choice is reconsidered with the measurements made meanwhile."""
 DRIFT = 1.25
-"""A column is probed again when what it is compressed with makes it smaller or larger
-by this factor than at first, or takes so much more or less time: then what the others
-take is not what it was, either, as others use the machine.
+"""A column is probed again if its packing saves or costs more or less by this factor
+than at first. Other packings have then changed, too, for example because other
+processes use the machine.
 """
 SOONER = 16
-"""So many times as often as usual at most, where columns never stay the same."""
+"""Limit of how many times as often as usual unstable columns are probed."""
 MEMORY = 0.8
-"""The part of a cost that is left of what it was before, at each new measurement."""
+"""Weight that earlier measurements of a cost keep with each new measurement."""
 
 
 class Packing(NamedTuple):
-    """A codec of blosc with one of its filters: "noshuffle", "shuffle" or
-    "bitshuffle".
-    """
+    """A codec of blosc with a filter."""
 
     codec: str
+    """Name of the codec."""
     shuffle: str
+    """Name of the filter: "noshuffle", "shuffle" or "bitshuffle"."""
 
     def __str__(self) -> str:
         return self.codec if self.shuffle == "noshuffle" else f"{self.codec}+{self.shuffle}"
 
 
 Chosen: TypeAlias = "dict[int, Packing]"
-"""By column; those that are not in it travel as they are."""
+"""Packings by column; other columns are not compressed."""
 
 
 class Cost(NamedTuple):
-    """What a byte costs: bytes sent, seconds to compress it, seconds to decompress
-    it.
-    """
+    """The cost of a byte."""
 
     size: float = 1.0
+    """Bytes sent."""
     pack: float = 0.0
+    """Seconds to compress it."""
     unpack: float = 0.0
+    """Seconds to decompress it."""
 
 
 PLAIN = Cost()
 
 
 class Conditions(NamedTuple):
-    """What surrounds a stream.
-
-    Attributes:
-        speed: bytes per second that its links carry; infinite where it stays on the
-            host.
-        making: seconds in which the pipeline makes a byte.
-        links: how many links the client decompresses with the thread that takes this
-            one, too.
-        crowding: seconds that pass while a core of the worker works for one: more than
-            one where others want it, too.
-    """
+    """The conditions of a stream."""
 
     speed: float = UNKNOWN_SPEED
+    """Bytes per second that its links carry; infinite within a host."""
     making: float = 0.0
+    """Seconds in which the pipeline makes a byte."""
     links: int = 1
+    """Number of links whose blocks the client decompresses with the same thread."""
     crowding: float = 1.0
+    """Seconds that pass for a second of work of a worker's core; more than 1 if others
+    compete for the core.
+    """
 
     def seconds(self, cost: Cost) -> float:
-        """The time per byte when all sides work at once: that of the slowest.
+        """Return the time per byte when all sides work at once: that of the slowest.
 
-        The pipeline's thread both makes elements and compresses them.
+        The pipeline's thread both makes and compresses elements.
         """
         return max(
             self.making + self.crowding * cost.pack,
@@ -96,25 +93,24 @@ class Conditions(NamedTuple):
 
     @property
     def may_gain(self) -> bool:
-        """Whether there is anything to gain: the link is slower than the pipeline."""
+        """True if compression may pay: the link is slower than the pipeline."""
         return self.making * self.speed < 1
 
 
 @dataclass
 class MeasuredColumn:
-    """A column as it was measured: its bytes in a block, and what the packings that
-    were tried cost.
-
-    ``first`` are the costs of whole blocks that drift is measured against.
-    """
+    """The measurements of a column."""
 
     nbytes: int
+    """Its bytes in a block."""
     costs: dict[Packing, Cost]
+    """Costs of the packings that were tried."""
     first: dict[Packing, Cost] = field(default_factory=dict)
+    """Costs of the first whole blocks, against which drift is measured."""
 
 
 def total_cost(columns: Mapping[int, MeasuredColumn], chosen: Chosen) -> Cost:
-    """What a byte of the whole block costs."""
+    """Return the cost of a byte of the whole block."""
     whole = sum(column.nbytes for column in columns.values()) or 1
     parts = [
         (column.nbytes / whole, _cost(column, chosen.get(index)))
@@ -128,12 +124,13 @@ def _cost(column: MeasuredColumn, packing: Packing | None) -> Cost:
 
 
 def best_choice(columns: Mapping[int, MeasuredColumn], conditions: Conditions) -> Chosen:
-    """The packings that take the least time together, and of those that take the same
-    the least of the cores.
+    """Return the packings that together take the least time, and among equals the least
+    work of cores.
 
-    Each column in turn, the one first that gains most by itself, takes what is best
-    given the others; twice, since what the first ones took may be more than is needed.
-    No step is for the worse, so to compress nothing is never better.
+    Each column in turn, beginning with the largest gain of its own, takes what is best
+    given the others. A second pass follows, since the first columns may have taken more
+    than needed. No step makes the result worse, so it is never worse than no
+    compression.
     """
 
     def rank(cost: Cost) -> tuple[float, float]:
@@ -177,17 +174,16 @@ def _has_drifted(cost: float, first: float) -> bool:
 
 
 class Choice:
-    """What the columns of one stream are packed with, and when to find out anew.
+    """The packings of a stream's columns, and when to probe again.
 
-    Begins with nothing compressed. A choice stands until another one is clearly better
-    or it has become worse than to compress nothing, so that it does not change with
-    every measurement.
-
+    It begins without compression. A choice stands until another is clearly better, or
+    it is worse than no compression, so that it does not change with every measurement.
     >>> choice, lz4 = Choice(), Packing("lz4", "shuffle")
     >>> slow = Conditions(speed=1e8)
     >>> choice.begin(1 << 20, slow)
     True
-    >>> choice.probed({0: MeasuredColumn(1 << 20, {lz4: Cost(0.2, 4e-10, 1e-10)})}, 1 << 17, slow)
+    >>> measured = MeasuredColumn(1 << 20, {lz4: Cost(0.2, 4e-10, 1e-10)})
+    >>> choice.probed({0: measured}, 1 << 17, slow)
     >>> str(choice.standing[0])
     'lz4+shuffle'
     """
@@ -199,8 +195,8 @@ class Choice:
         self._until_decision = 0
 
     def begin(self, nbytes: int, conditions: Conditions) -> bool:
-        """A block with so many bytes that could be compressed comes; True when its
-        columns should be probed first.
+        """Note a block with ``nbytes`` that could be compressed; return True if its
+        columns must be probed first.
         """
         self._since_probe += nbytes
         self._until_decision -= nbytes
@@ -216,23 +212,23 @@ class Choice:
     def probed(
         self, columns: dict[int, MeasuredColumn], sampled: int, conditions: Conditions
     ) -> None:
-        """Takes what was found by trying ``sampled`` bytes."""
+        """Adopt the results of trying ``sampled`` bytes."""
         self.columns = columns
         self._since_probe, self._probe_at = 0, PROBE_SHARE * sampled
         self._soonest = self._probe_at // SOONER
         self.decide(conditions)
 
     def packed(self, index: int, nbytes: int, cost: Cost) -> None:
-        """Takes what the standing packing of a column did with a whole block;
-        ``unpack`` is not known of it.
+        """Add the cost of packing a whole block of a column; its ``unpack`` is
+        unknown.
         """
         column, packing = self.columns.get(index), self.standing.get(index)
         if column is None or packing is None:
             return
         old, column.nbytes = column.costs[packing], nbytes
-        if (
-            packing not in column.first
-        ):  # a sample is not quite like the block that it was taken from
+        # A sample differs somewhat from its block, so the first whole block sets the
+        # costs.
+        if packing not in column.first:
             column.first[packing] = cost
             column.costs[packing] = Cost(cost.size, cost.pack, old.unpack)
             return
@@ -243,7 +239,7 @@ class Choice:
             self._probe_at = self._soonest
 
     def decide(self, conditions: Conditions) -> None:
-        """Thinks the choice over."""
+        """Reconsider the choice."""
         self._until_decision = DECIDE_BYTES
         if self._seconds({}, conditions) < self._seconds(self.standing, conditions):
             self.standing = {}

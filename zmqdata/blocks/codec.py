@@ -1,9 +1,9 @@
-"""Elements into blocks and blocks into elements: what the streams of the data plane
-carry.
+"""Encoding of elements into blocks, and decoding: the content of the data plane's
+streams.
 
-A block is a header (msgpack) and one frame per leaf of its elements. All elements of a
-block have one structure; the header may leave it out when the receiver knows it from
-the block before. How a block is sent does not belong here.
+A block is a header (msgpack) and a frame for each leaf of its elements. All elements of
+a block have the same structure. The header may leave it out if the receiver knows it
+from the block before. How a block is sent does not belong here.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from zmqdata.blocks.structures import Node, Structure, assemble, leaf_paths
 from zmqdata.errors import ObjectsRefusedError, ProtocolError
 
 MAX_ELEMENTS = 1 << 20
-"""Elements of one block at most, whatever their size: values without bytes cost memory
+"""Limit of elements in a block, whatever their size: values without bytes cost memory,
 too.
 """
 MAX_BYTES = 4 << 30
-"""What a received block may take in memory unless the receiver says otherwise."""
+"""Limit of a received block's size in memory, unless the receiver sets another."""
 MAX_ELEMENT_BYTES = 4_000_000_000
-"""Of one element: others may come before it in its block."""
+"""Limit of an element's size; other elements may come before it in its block."""
 
 
 class BlockMeta(msgspec.Struct, frozen=True, array_like=True):
-    """The header of a block; ``structure`` is None when it is the one announced last on
-    the stream.
-    """
+    """The header of a block."""
 
     count: int
+    """Number of elements."""
     columns: tuple[Column, ...]
+    """Layout of each column."""
     structure: Node | None = None
+    """Structure of the elements; None if it is the last announced on the stream."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -54,10 +55,10 @@ class EncodedBlock:
     Attributes:
         count: number of elements.
         nbytes: bytes of the elements' values before compression.
-        structure: what the elements look like; the same object as in the block before
+        structure: structure of the elements; the same object as in the block before
             while nothing changes.
-        frames: one flat buffer per leaf, gathered where the builder was to. They may be
-            memory of the elements themselves: nobody writes to them.
+        frames: a flat buffer for each leaf, or a ``Gathered`` if the builder gathers.
+            They may share memory with the elements, so they must not be written to.
     """
 
     __slots__ = ("_columns", "count", "frames", "nbytes", "structure")
@@ -73,46 +74,49 @@ class EncodedBlock:
 
     @property
     def meta(self) -> bytes:
-        """The header with the structure."""
+        """The encoded header, with the structure."""
         return self.encode_meta()
 
     @property
     def wire_nbytes(self) -> int:
-        """Bytes of the frames as they are sent."""
+        """Bytes of the frames as sent."""
         return sum(len(frame) for frame in self.frames)
 
     def encode_meta(self, announce: bool = True) -> bytes:
-        """The header, with the structure only if it is to be announced."""
+        """Encode the header; leave out the structure unless ``announce`` is true."""
         return _encoder.encode(
             BlockMeta(self.count, self._columns, self.structure.node if announce else None)
         )
 
 
 class Described(NamedTuple):
-    """An element with its structure and its leaves, objects pickled."""
+    """An element with its structure and its leaves."""
 
     element: object
+    """The element."""
     structure: Structure
+    """Its structure."""
     leaves: Sequence[object]
+    """Its leaves from left to right, objects pickled."""
 
 
 class BlockBuilder:
-    """Collects elements of one structure and turns them into a block.
+    """Collects elements of the same structure into a block.
 
-    An element belongs to the builder from `add` on: it is kept by reference until
-    `build`, large arrays travel from the very memory they came in, and so whoever made
-    the element does not write to its arrays again. (Objects are pickled at once.)
+    The builder owns an element from `add` on. It keeps the element by reference until
+    `build`, and large arrays are sent from the memory they came in. So the caller must
+    not write to the arrays of an element again. (Objects are pickled at once.)
 
     Args:
-        allow_objects: whether leaves may be Python objects that have to be pickled.
-        gather: leave large values where they are, where nothing is compressed: their
+        allow_objects: True if leaves may be Python objects that must be pickled.
+        gather: True to leave large values in place if nothing is compressed; their
             frames are ``Gathered``.
 
     Attributes:
         count: number of elements collected.
-        nbytes: their size; of text and very large integers an estimate.
-        structure: what the elements look like, None before the first.
-
+        nbytes: size of their values in bytes; an estimate for text and very large
+            integers.
+        structure: structure of the elements; None before the first.
     >>> builder = BlockBuilder()
     >>> [builder.add(element) for element in ({"x": 1}, {"x": 2}, {"y": 3})]
     [True, True, False]
@@ -132,38 +136,39 @@ class BlockBuilder:
         self._sizers: list[Sizer] = []
 
     def add(self, element: object, *, describe: bool = True) -> bool:
-        """Append an element, or return False and take nothing when it needs a new
-        block.
+        """Append an element; return False without taking it if it needs a new block.
 
-        That is so when its structure (keys and their order, arity, kind, dtype or
-        number of axes of a leaf) differs from the collected ones', or when the block is
-        full (`MAX_ELEMENTS`): `build`, then add it again.
+        An element needs a new block if its structure (keys and their order, arity,
+        kind, dtype or number of axes of a leaf) differs from that of the collected
+        elements, or if the block is full (`MAX_ELEMENTS`). Then call `build`, and add
+        the element again.
 
         Args:
             element: any element.
-            describe: without it, what cannot be taken at once is not looked at any
-                closer: the answer is False, and `describe` and `add_described` go on.
-                For those who must not be kept waiting while objects are pickled.
+            describe: False to return False for any element that cannot be taken at
+                once. The caller goes on with `describe` and `add_described`. For
+                callers that must not block while objects are pickled.
 
         Raises:
-            TypeError: the element holds something that does not travel. The block is as
-                it was before.
-            ValueError: it is too large.
+            TypeError: the element holds a value that cannot be sent. The block is
+                unchanged.
+            ValueError: the element is too large.
         """
         return bool(self.extend((element,))) or (
             describe and self.add_described(self.describe(element))
         )
 
     def extend(self, elements: Sequence[object], full: int = 1 << 62) -> int:
-        """Append the first of these elements, as many as can be taken at once: see
-        `add`, without ``describe``.
+        """Append leading elements, as many as can be taken at once, like `add` without
+        ``describe``.
 
         Args:
-            elements: like those collected, if they are to be taken.
-            full: bytes with which the block is full, whatever follows.
+            elements: elements of the structure that the block has, if they are to be
+                taken.
+            full: size in bytes at which the block is full.
 
         Returns:
-            How many were appended.
+            Number of elements appended.
         """
         room = MAX_ELEMENTS - self.count
         return (
@@ -173,8 +178,8 @@ class BlockBuilder:
         )
 
     def _extend(self, elements: Sequence[object], full: int) -> int:
-        """All of them if they fit, else of each half as many as fit: what does not is
-        seldom among them.
+        """Append all elements if they fit, else recurse into each half: few of them are
+        unfit in practice.
         """
         columns, count = self._columns_of(elements), len(elements)
         sizes = [-1]
@@ -200,34 +205,31 @@ class BlockBuilder:
         return first + self._extend(elements[half:], full)
 
     def _columns_of(self, elements: Sequence[object]) -> Columns | None:
-        """Their leaves by column; None where one differs, or where its own class does
-        not let itself be looked at.
+        """Return the leaves of the elements by column; None if an element differs, or
+        its class raises.
         """
         try:
             return self._transpose(elements)
-        except BaseException:
-            # The boundary to user code: `describe` meets it again, where it can be
-            # told.
+        except BaseException:  # the boundary to user code; `describe` meets and raises it again
             return None
 
     def describe(self, element: object) -> Described:
-        """Look at all of an element: the slow way, for first ones, new structures,
-        objects, and lists.
+        """Inspect an element completely: the slow path, for first elements, new
+        structures, objects and lists.
 
         Raises:
-            TypeError: the element holds something that does not travel.
-            ValueError: it is too large.
+            TypeError: the element holds a value that cannot be sent.
+            ValueError: the element is too large.
         """
         return _within_bounds(
             Described(element, *describe_element(element, allow_objects=self._allow_objects))
         )
 
     def describe_plain(self, element: object) -> Described | None:
-        """The same for an element without objects; None of others, at once where the
-        one before had some, too.
+        """Describe an element without objects; return None for an element with objects.
 
-        None as well of one whose own class raises while it is looked at: `describe`
-        raises that.
+        If the element before had objects, the answer is None at once. It is also None
+        if the element's class raises; `describe` then raises the same.
         """
         if self.structure is not None and any(
             leaf.kind == "object" for leaf in self.structure.leaves
@@ -241,8 +243,8 @@ class BlockBuilder:
             return None
 
     def add_described(self, described: Described) -> bool:
-        """Append an element that `describe` has looked at, or return False when it
-        needs a new block.
+        """Append an element that `describe` has returned; return False if it needs a
+        new block.
         """
         element, structure, leaves = described
         if structure != self.structure or self.count >= MAX_ELEMENTS:
@@ -264,15 +266,15 @@ class BlockBuilder:
     def build(
         self, codec: Compression | str | None = None, *, max_chunk: int = MAX_CHUNK
     ) -> EncodedBlock:
-        """The block of all elements collected; the builder is empty afterwards and goes
-        on with the same structure.
+        """Return the block of all collected elements. The builder is empty afterwards
+        and keeps its structure.
 
         Args:
             codec: name of a blosc codec, None, or the stream's `Compression`.
             max_chunk: bytes of a column after which a new compressed chunk begins.
 
         Raises:
-            ValueError: there are no elements, or no such codec.
+            ValueError: the builder has no elements, or the codec does not exist.
         """
         structure, count = self.structure, self.count
         if structure is None or not count:
@@ -302,27 +304,25 @@ def _within_bounds(described: Described) -> Described:
     size = sum([leaf.nbytes if isinstance(leaf, np.ndarray) else len(leaf) for leaf in arrays])
     if size > MAX_ELEMENT_BYTES:
         raise ValueError(
-            f"An element of {size / 1e9:.3f} GB is too large to be sent: at most "
-            f"{MAX_ELEMENT_BYTES / 1e9:g} GB travel "
-            "as one. Make smaller ones, such as parts of it, in the map() or from_generator() that "
-            "makes it."
+            f"An element of {size / 1e9:.3f} GB is too large to be sent: the limit is "
+            f"{MAX_ELEMENT_BYTES / 1e9:g} GB. Make smaller elements, such as parts of it, in the "
+            "map() or from_generator() that makes it."
         )
     return described
 
 
 class DecodedBlock:
-    """A received block. Its elements belong to whoever takes them, for ever, and may be
-    written to.
+    """A received block. Its elements belong to the caller and may be written to.
 
-    Arrays of 16 KB and more, or those of a block of one, are views of the block's own
-    memory, which is neither the frame's nor anybody else's. So each element is handed
-    out once: iterating again gives the same memory again.
+    Arrays of 16 KB and more, and all arrays of a block of a single element, are views
+    of the block's own memory, which no frame or other block shares. So take each
+    element once: a second iteration returns the same memory.
 
     Attributes:
         count: number of elements.
-        nbytes: bytes of their values before compression.
-        structure: what they look like, to be passed to `decode_block` for the next
-            block of the stream.
+        nbytes: size of their values before compression.
+        structure: structure of the elements, for the next call of `decode_block` on the
+            stream.
     """
 
     __slots__ = ("_columns", "count", "nbytes", "structure")
@@ -339,7 +339,7 @@ class DecodedBlock:
         return self.count
 
     def elements(self, skip: int = 0) -> Iterator[Any]:
-        """The elements in order, without the first ``skip``."""
+        """Return the elements in order, without the first ``skip``."""
         skip = min(max(skip, 0), self.count)
         columns = iter([values(skip) for values in self._columns])
         return assemble(self.structure.node, columns, self.count - skip)
@@ -355,36 +355,36 @@ def decode_block(
     lent: Collection[int] = (),
     room: Room | None = None,
 ) -> DecodedBlock:
-    """The block that a peer has sent.
+    """Decode a block that a peer has sent.
 
     Args:
         meta: the header.
-        frames: the other frames, anything with flat bytes.
-        structure: that of the block before on the same stream, for headers that leave
-            it out.
-        max_bytes: what the block may take in memory; compared with the announcement
-            before anything is allocated. What the constructors of pickled objects
-            allocate does not count.
-        allow_objects: whether leaves that are Python objects are unpickled. False for
-            bytes of peers that must not be able to run code here; elements without such
-            leaves are never unpickled anyway.
-        lent: the numbers of frames that may be handed out as they are: writable,
-            aligned to 64 bytes, and kept by their views. Their bytes may still be
-            changed by a hostile peer; where that could do harm they are copied.
-        room: gives memory for the values of large arrays, as many bytes as it is asked
-            for, writable and aligned to 64 bytes; None: fresh memory.
+        frames: the other frames, any objects with flat bytes.
+        structure: structure of the block before on the stream, for headers without a
+            structure.
+        max_bytes: limit of the block's size in memory; checked against the header
+            before any allocation. Allocations by the constructors of pickled objects do
+            not count.
+        allow_objects: True to unpickle leaves that are Python objects. Use False for
+            bytes of peers that must not be able to run code here. Elements without such
+            leaves are never unpickled.
+        lent: numbers of the frames that may be handed out without a copy: writable,
+            aligned to 64 bytes, and kept alive by their views. A hostile peer may still
+            change their bytes; they are copied where that could do harm.
+        room: allocates memory for large arrays: as many bytes as requested, writable
+            and aligned to 64 bytes. None allocates fresh memory.
 
     Raises:
-        ObjectsRefusedError: there are such leaves, and they are not allowed. No frame
-            was looked at.
-        ProtocolError: whatever is wrong with the bytes.
+        ObjectsRefusedError: the block has Python objects, and they are not allowed. No
+            frame was read.
+        ProtocolError: the bytes are not a valid block.
     """
     header = decode_meta(meta)
     if header.structure is not None:
         structure = Structure(header.structure)
     if structure is None:
         raise ProtocolError(
-            "a block leaves its structure out, but none was announced on this stream"
+            "a block leaves out its structure, but none was announced on this stream"
         )
     if not allow_objects:
         check_no_objects(structure)
@@ -400,10 +400,10 @@ def decode_block(
 
 
 def check_no_objects(structure: Structure) -> None:
-    """Refuses elements of which a leaf would have to be unpickled.
+    """Raise an error if a leaf must be unpickled.
 
     Raises:
-        ObjectsRefusedError: there is such a leaf; the text says where.
+        ObjectsRefusedError: the structure has such a leaf; the text says where.
     """
     for number, leaf in enumerate(structure.leaves):
         if leaf.kind == "object":
@@ -411,10 +411,10 @@ def check_no_objects(structure: Structure) -> None:
 
 
 def decode_meta(meta: Buffer) -> BlockMeta:
-    """The header of a block.
+    """Decode the header of a block.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: the bytes are not a header.
     """
     try:
         return _decoder.decode(meta)
@@ -425,14 +425,14 @@ def decode_meta(meta: Buffer) -> BlockMeta:
         OverflowError,
         MemoryError,
     ) as error:
-        raise ProtocolError(f"a block has a header that cannot be read: {error}") from None
+        raise ProtocolError(f"a block has a header that cannot be decoded: {error}") from None
 
 
 def _check_counts(
     header: BlockMeta, frames: Sequence[Any], structure: Structure, max_bytes: int
 ) -> int:
-    """The bytes that the block announces, after all its counts have been held against
-    each other and the limits.
+    """Check all counts of a header against each other and against the limits, and
+    return the announced size in bytes.
     """
     if not 0 < header.count <= MAX_ELEMENTS:
         raise ProtocolError(

@@ -1,10 +1,11 @@
-"""The values of one leaf over a whole block: into one flat buffer, and out again.
+"""Layout of a leaf's values over a whole block: packing into a flat buffer, and
+unpacking.
 
-Two layouts exist. *Fixed*: all values have the same dtype and shape, their bytes follow
-each other in C order. *Ragged*: a table of shapes (int64, one row per value) padded to
-64 bytes, then the bytes of each value; text, bytes and integers beyond 64 bits are
-ragged rows of bytes, fixed-width text of differing width is ragged rows of characters.
-A third one, of pickled objects, is in ``objects``. Compression and frames do not belong
+Two layouts exist. *Fixed*: all values have the same dtype and shape; their bytes follow
+each other in C order. *Ragged*: a table of shapes (int64, a row per value) padded to 64
+bytes, then the bytes of each value. Text, bytes and integers beyond 64 bits are ragged
+rows of bytes; fixed-width text of differing width is ragged rows of characters. A third
+layout, for pickled objects, is in ``objects``. Compression and frames do not belong
 here.
 """
 
@@ -28,67 +29,65 @@ from zmqdata.blocks.structures import PYTHON_KINDS, Leaf
 from zmqdata.errors import ProtocolError
 
 COPY_BELOW = 16 * 1024
-"""Arrays of fewer bytes are copied out of their block, so that keeping one does not
-keep the block.
+"""Smaller arrays are copied out of their block, so that keeping an array does not keep
+the block.
 """
 
 Array: TypeAlias = "np.ndarray[Any, DType]"
 Values: TypeAlias = Callable[[int], Iterator[object]]
-"""The values of a column from a given number on; each call makes a new iterator."""
+"""Returns a new iterator over the values of a column, from a given number on."""
 Sizer: TypeAlias = Callable[[Sequence[Any]], int]
-"""Bytes of at least one leaf, about, or -1 when one of them does not belong into the
+"""Returns the approximate bytes of some values; -1 if a value does not belong in the
 column.
 """
 
 _NUMBERS = {"int": "<i8", "float": "<f8", "bool": "|b1", "complex": "<c16"}
 _HARMLESS = "biufcmM"
-"""Kinds of dtypes of which any bytes are values."""
+"""Kinds of dtypes for which any bytes are valid values."""
 _PYTHON_TYPES: dict[str, Any] = {kind: python_type for python_type, kind in PYTHON_KINDS.items()}
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True):
-    """What the header of a block says about one column.
-
-    Attributes:
-        nbytes: size of the buffer before compression.
-        shape: shape of each value, or None for the ragged layout.
-        width: bytes per item of fixed-width text, 0 for everything else.
-        chunks: sizes of the compressed chunks in the frame, none when it is the buffer
-            itself.
-    """
+    """A column's entry in the header of a block."""
 
     nbytes: int
+    """Size of the buffer before compression."""
     shape: tuple[int, ...] | None
+    """Shape of each value; None for the ragged layout."""
     width: int = 0
+    """Bytes per item of fixed-width text; 0 for other values."""
     chunks: tuple[int, ...] = ()
+    """Sizes of the compressed chunks in the frame; empty if it is the buffer itself."""
 
 
 class Packed(NamedTuple):
-    """A column ready for compression; ``typesize`` is what the shuffle filter works on,
-    0 for text.
-    """
+    """A column ready for compression."""
 
     buffer: memoryview | Gathered
+    """The bytes of all values."""
     shape: tuple[int, ...] | None
+    """Shape of each value; None for the ragged layout."""
     typesize: int
+    """Bytes of an item for the shuffle filter; 0 for text."""
     width: int = 0
+    """Bytes per item of fixed-width text."""
 
 
 # ------------------------------------------------------------------- measuring
 
 
 def sizer(leaf: Leaf, dtype: DType | None) -> Sizer:
-    """A function that says whether values belong into the column of this leaf, and
-    their size.
+    """Return a function that checks whether values belong in the column of a leaf, and
+    returns their size.
 
-    It looks at many of them in few steps: by the values, Python would take longer than
-    to make them.
+    It inspects many values in a few steps, since a loop in Python would take longer
+    than making the values.
     """
     if leaf.kind == "array":
         return _flexible_sizer(leaf) if dtype is None else _array_sizer(leaf, dtype)
     if leaf.kind == "scalar":
         return _scalar_sizer(cast("DType", dtype))
-    if leaf.kind == "object":  # one that is not pickled yet is for `describe_element`
+    if leaf.kind == "object":  # objects that are not pickled yet need `describe_element`
         return lambda values: sum(map(_NBYTES, values)) if _are(Pickled, values) else -1
     kind = _PYTHON_TYPES[leaf.kind]
     if leaf.kind == "int":
@@ -107,7 +106,9 @@ def _are(kind: type, values: Sequence[object]) -> bool:
 
 
 def _have(dtype: DType, values: Sequence[Any]) -> bool:
-    """Whether all values have this dtype; mostly they share the very object."""
+    """Return True if all values have this dtype. Usually they share the dtype
+    object.
+    """
     first: DType = values[0].dtype
     alike = set(map(id, map(_DTYPE, values))) == {id(first)}
     return first == dtype if alike else all(value.dtype == dtype for value in values)
@@ -152,7 +153,7 @@ def _flexible_sizer(leaf: Leaf) -> Sizer:
 
 def _scalar_sizer(dtype: DType) -> Sizer:
     kind, width = dtype.type, dtype.itemsize
-    if dtype.kind in "mMV":  # the type alone does not tell unit or fields
+    if dtype.kind in "mMV":  # the type alone does not determine unit or fields
         return lambda values: (
             width * len(values) if _are(kind, values) and _have(dtype, values) else -1
         )
@@ -163,10 +164,9 @@ def _scalar_sizer(dtype: DType) -> Sizer:
 
 
 def pack(leaf: Leaf, dtype: DType | None, values: Sequence[Any], gather: bool = False) -> Packed:
-    """All values of a column, each of which its `sizer` has accepted, in one flat
-    buffer.
+    """Pack all values of a column, each accepted by its `sizer`, into a flat buffer.
 
-    ``gather``: large values are not copied together.
+    With ``gather``, large values stay where they are.
     """
     if leaf.kind == "array":
         return (
@@ -192,7 +192,7 @@ def pack(leaf: Leaf, dtype: DType | None, values: Sequence[Any], gather: bool = 
 
 
 def flat_bytes(array: Array) -> memoryview:
-    """The bytes of an array in C order, without a copy where they lie so."""
+    """Return the bytes of an array in C order, without a copy if it is contiguous."""
     if not array.nbytes:
         return memoryview(b"")
     return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
@@ -214,11 +214,8 @@ def _pack_arrays(dtype: DType, values: Sequence[Array], gather: bool = False) ->
         return Packed(Gathered([*map(flat_bytes, values)]), shape, dtype.itemsize)
     try:
         return Packed(memoryview(b"".join(values)), shape, dtype.itemsize)
-    except (
-        BufferError,
-        ValueError,
-        TypeError,
-    ):  # not contiguous, or a dtype that exports no buffer, as datetime64
+    except (BufferError, ValueError, TypeError):
+        # Not contiguous, or a dtype without a buffer interface, such as datetime64.
         return Packed(memoryview(b"".join(map(flat_bytes, values))), shape, dtype.itemsize)
 
 
@@ -267,13 +264,20 @@ def unpack(
     lent: bool = False,
     room: Room | None = None,
 ) -> Values:
-    """The values of a received column.
+    """Unpack the values of a received column.
 
-    ``lent``: the frame may be handed out, if a peer that goes on writing to it could do
-    no harm. ``room``: where arrays may lie that are not views of it.
+    Args:
+        leaf: the leaf.
+        dtype: its dtype; None if the column determines it.
+        column: the column's entry in the header.
+        frame: the column's frame.
+        count: number of values.
+        lent: True if the frame may be handed out without a copy, unless a peer that
+            goes on writing to it could do harm.
+        room: allocates memory for arrays that are not views of the frame.
 
     Raises:
-        ProtocolError: frame and column contradict each other, or the bytes are no
+        ProtocolError: frame and column contradict each other, or the bytes are not
             values of this kind.
     """
     if lent and not (
@@ -350,8 +354,8 @@ def _unpack_arrays(
 
 
 def _shaped(buffer: Bytes, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """The buffer seen as an array, also where it is empty and shape and dtype could not
-    be had by views.
+    """View a buffer as an array; also for an empty buffer, whose dtype and shape views
+    cannot give.
     """
     try:
         return buffer.view(dtype).reshape(shape) if buffer.size else np.empty(shape, dtype)
@@ -395,8 +399,8 @@ def _unpack_ragged(
 def _split_ragged(
     buffer: Bytes, count: int, axes: int, itemsize: int
 ) -> tuple[Array, Array, Bytes]:
-    """Table of shapes, number of the first item behind each value, and the bytes behind
-    the table.
+    """Return the table of shapes, the number of the first item behind each value, and
+    the bytes behind the table.
     """
     used = count * axes * 8
     start = used + -used % ALIGNMENT
@@ -404,18 +408,18 @@ def _split_ragged(
         raise ProtocolError(
             f"a ragged column of {buffer.size} bytes is shorter than its table of {start}"
         )
-    # Once checked, the table must not change any more: lent memory may be written to by
-    # who lent it.
+    # A copy of the table: the lender may still write to lent memory, but the table must
+    # not change after the check.
     shapes, content = buffer[:used].copy().view("<i8").reshape(count, axes), buffer[start:]
     items, rest = divmod(content.size, itemsize)
-    # In floating point first: the product of a hostile row may be beyond 64 bits.
+    # In floating point first: the product of a hostile row may exceed 64 bits.
     rough = np.maximum(shapes, 1).prod(axis=1, dtype=np.float64)
     if rest or (shapes < 0).any() or (rough * itemsize >= 2.0**62).any():
-        raise ProtocolError("a ragged column has shapes that cannot be, or ends within an item")
+        raise ProtocolError("a ragged column has impossible shapes, or ends within an item")
     sizes = shapes.prod(axis=1)
     if sizes.sum(dtype=np.float64) != items:
         raise ProtocolError(
-            f"a ragged column holds {items} items where its shapes take "
+            f"a ragged column holds {items} items, but its shapes take "
             f"{sizes.sum(dtype=np.float64)}"
         )
     return shapes, sizes.cumsum(), content
@@ -441,7 +445,7 @@ def _check_widths(leaf: Leaf, characters: Array, size: int) -> None:
 
 
 def _text_array(characters: Array, text: Any) -> Array:
-    """Rows of characters as fixed-width text with one axis less."""
+    """View rows of characters as fixed-width text with one axis fewer."""
     dtype = dtypes.widen(text, characters.shape[-1] * characters.dtype.itemsize)
     if not characters.size:
         return np.empty(characters.shape[:-1], dtype)

@@ -1,9 +1,9 @@
-"""Compresses the buffers of columns with blosc, and back. What pays is found out in
-``adaptive``.
+"""Compression of column buffers with blosc, and decompression. ``adaptive`` finds out
+what pays.
 
-A frame is either the buffer itself or a row of blosc chunks; which of both is told by
-the column's list of chunk sizes. What a chunk claims about itself is compared with what
-the block announced before anything is decompressed.
+A frame is either the buffer itself or a sequence of blosc chunks; the column's list of
+chunk sizes says which. The sizes in a chunk's header are compared with what the block
+announced before any decompression.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from zmqdata.blocks.choosing import Packing
 from zmqdata.errors import ProtocolError
 
-# One thread per call: with the GIL released blosc would otherwise start and join a pool
-# of threads for each chunk.
+# A single thread per call: with the GIL released, blosc would otherwise start and join
+# a thread pool for each chunk.
 blosc.set_releasegil(True)
 blosc.set_nthreads(1)
 
@@ -27,26 +27,25 @@ Buffer: TypeAlias = "bytes | memoryview"
 Encoded: TypeAlias = "tuple[Buffer, tuple[int, ...]]"
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 Room: TypeAlias = Callable[[int], Bytes]
-"""Gives so many writable bytes, aligned to 64."""
+"""Allocates the requested number of writable bytes, aligned to 64."""
 
 CODECS: tuple[str, ...] = tuple(blosc.compressor_list())
 MIN_BYTES = 1024
-"""Smaller columns are sent as they are."""
+"""Smaller columns are sent uncompressed."""
 MAX_CHUNK = 2_147_483_631
-"""What blosc takes in one call."""
+"""blosc's limit of bytes in a call."""
 ALIGNMENT = 64
 SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
-"""Blosc's filters, as it numbers them."""
+"""blosc's filters, in the order of their numbers."""
 
 _LEVELS = {"zstd": 1, "zlib": 1}
-_FORMAT = 2  # of blosc's chunks; another one is not to be read
-_HEADER = Layout(
-    "<BBBBIII"
-)  # versions of format and codec, flags, typesize, raw bytes, block bytes, chunk bytes
+_FORMAT = 2  # of blosc's chunks; chunks of another format are rejected
+# Versions of format and codec, flags, typesize, raw bytes, block bytes, chunk bytes.
+_HEADER = Layout("<BBBBIII")
 
 
 def validate_compression(value: object) -> str | None:
-    """The value of a ``compression`` argument, if it is one that exists.
+    """Check the value of a ``compression`` argument.
 
     Args:
         value: "AUTO", None, or the name of a blosc codec.
@@ -55,7 +54,7 @@ def validate_compression(value: object) -> str | None:
         The same value.
 
     Raises:
-        ValueError: anything else; the text begins as tf.data's does.
+        ValueError: the value is none of these; the text begins as tf.data's does.
 
     >>> validate_compression("lz4")
     'lz4'
@@ -74,7 +73,8 @@ def validate_compression(value: object) -> str | None:
 
 
 def packing_of(codec: str, typesize: int) -> Packing:
-    """A codec with the filter that mostly suits items of so many bytes; 0: text.
+    """Return a codec with the filter that usually suits items of ``typesize`` bytes; 0
+    stands for text.
 
     >>> str(packing_of("zstd", 8))
     'zstd+shuffle'
@@ -85,7 +85,7 @@ def packing_of(codec: str, typesize: int) -> Packing:
 
 
 def compress(buffer: memoryview, packing: Packing, typesize: int) -> bytes:
-    """One chunk of at most `MAX_CHUNK` bytes. The GIL is released meanwhile."""
+    """Compress a chunk of at most `MAX_CHUNK` bytes, with the GIL released."""
     size = typesize if 1 <= typesize <= blosc.MAX_TYPESIZE else 1
     level, shuffle = _LEVELS.get(packing.codec, 5), SHUFFLES.index(packing.shuffle)
     packed: bytes = blosc.compress(buffer, size, level, shuffle, packing.codec)
@@ -95,13 +95,13 @@ def compress(buffer: memoryview, packing: Packing, typesize: int) -> bytes:
 def encode_buffer(
     buffer: memoryview, packing: Packing | None, typesize: int, *, max_chunk: int = MAX_CHUNK
 ) -> Encoded:
-    """The frame for a buffer and the sizes of its chunks; no chunks where the frame is
-    the buffer itself.
+    """Return the frame of a buffer and the sizes of its chunks, which are empty if the
+    frame is the buffer itself.
 
     Args:
         buffer: flat bytes.
         packing: codec and filter, or None.
-        typesize: bytes of one item, which filters work on; 0 for text.
+        typesize: bytes of an item, for the filters; 0 for text.
         max_chunk: bytes after which a new chunk begins.
     """
     if packing is None or buffer.nbytes < MIN_BYTES:
@@ -116,20 +116,20 @@ def encode_buffer(
 def decode_buffer(
     frame: memoryview, nbytes: int, chunks: Sequence[int], *, own: bool, room: Room | None = None
 ) -> Bytes:
-    """The ``nbytes`` bytes that a frame holds.
+    """Return the ``nbytes`` bytes that a frame holds.
 
     Args:
         frame: flat bytes as received.
-        nbytes: what the header of the block announced; the caller has held it against
-            its limit.
-        chunks: sizes of the blosc chunks in the frame, none when it is raw.
-        own: whether the result must be writable, aligned to 64 bytes and independent of
+        nbytes: size that the block's header announced; the caller has checked it
+            against its limit.
+        chunks: sizes of the blosc chunks in the frame; empty if it is uncompressed.
+        own: True if the result must be writable, aligned to 64 bytes and independent of
             the frame.
-        room: where it may lie; None: in fresh memory.
+        room: allocates the result; None allocates fresh memory.
 
     Raises:
-        ProtocolError: frame, chunks and announcement contradict each other, or a chunk
-            is damaged.
+        ProtocolError: frame, chunks and announced size contradict each other, or a
+            chunk is damaged.
     """
     if not chunks:
         if frame.nbytes != nbytes:
@@ -147,19 +147,20 @@ def decode_buffer(
 
 
 def _check_chunks(frame: memoryview, nbytes: int, chunks: Sequence[int]) -> None:
-    """All sizes agree, so that decompressing writes exactly ``nbytes`` bytes and reads
-    no others than the frame's.
+    """Check that all sizes agree, so that decompression writes exactly ``nbytes`` bytes
+    and reads only the frame's.
     """
     if min(chunks) < _HEADER.size or sum(chunks) != frame.nbytes:
         raise ProtocolError(
-            f"{len(chunks)} chunks of {sum(chunks)} bytes were announced in one of {frame.nbytes}"
+            f"{len(chunks)} chunks of {sum(chunks)} bytes were announced in a frame of "
+            f"{frame.nbytes}"
         )
     start = claimed = 0
     for size in chunks:
         chunk = frame[start : start + size]
         version, _, _, typesize, raw_size, block_size, chunk_size = _HEADER.unpack_from(chunk)
-        # By hand: blosc.cbuffer_validate keeps a reference to the buffer for ever, and
-        # with it every frame received.
+        # Not by blosc.cbuffer_validate, which leaks a reference to the buffer, and with
+        # it every received frame.
         fits = chunk_size == size and raw_size <= MAX_CHUNK and 1 <= block_size <= max(raw_size, 1)
         if version != _FORMAT or typesize == 0 or not fits:
             raise ProtocolError(
@@ -184,7 +185,7 @@ def _decompress(chunk: memoryview, address: int) -> int:
 
 
 def empty_aligned(nbytes: int) -> Bytes:
-    """Fresh writable bytes whose address is a multiple of 64."""
+    """Allocate writable bytes at an address that is a multiple of 64."""
     fresh: Bytes = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -fresh.__array_interface__["data"][0] % ALIGNMENT
     return fresh[start : start + nbytes]
@@ -195,12 +196,12 @@ def _make_room(nbytes: int, room: Room | None) -> Bytes:
         return (room or empty_aligned)(nbytes)
     except MemoryError:
         raise ProtocolError(
-            f"a block announced {nbytes} bytes, more than there is memory for"
+            f"a block announced {nbytes} bytes, for which there is not enough memory"
         ) from None
 
 
 def copy_aligned(raw: Bytes, room: Room | None = None) -> Bytes:
-    """The same bytes in memory of our own."""
+    """Copy bytes into memory owned by this process."""
     copy = _make_room(raw.size, room)
     copy[:] = raw
     return copy

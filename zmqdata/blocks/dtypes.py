@@ -1,8 +1,9 @@
-"""Describes numpy dtypes as plain data and rebuilds them from a peer's description.
+"""Description of numpy dtypes as plain data, and reconstruction from a peer's
+description.
 
-Only dtypes whose items are bytes of their own are known here: nothing that holds Python
-objects. What a leaf *is* (an array, a scalar, a Python number) is told in
-``structures``; how its bytes are laid out in ``columns``.
+It covers only dtypes whose items are plain bytes, without Python objects.
+``structures`` records the kind of a leaf (array, scalar, Python number), ``columns``
+the layout of its bytes.
 """
 
 from __future__ import annotations
@@ -28,32 +29,36 @@ _CHARACTER = {"U": 4, "S": 1}
 
 
 class Fields(msgspec.Struct, frozen=True, array_like=True, tag="f"):
-    """A structured dtype: its fields with their places in an item of ``itemsize``
-    bytes.
-    """
+    """A structured dtype."""
 
     names: tuple[str, ...]
+    """Names of the fields."""
     types: tuple[str | Fields | Repeated, ...]
+    """Type of each field."""
     offsets: tuple[int, ...]
+    """Offset of each field in an item."""
     itemsize: int
+    """Bytes of an item."""
 
 
 class Repeated(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """A field that is itself an array of fixed shape."""
+    """A field that is an array of fixed shape."""
 
     item: str | Fields
+    """Type of its items."""
     shape: tuple[int, ...]
+    """Shape of the array."""
 
 
 DTypeSpec: TypeAlias = str | Fields | Repeated
 
 
 def is_supported(dtype: DType) -> bool:
-    """Whether items of this dtype can travel as bytes: known to every numpy, and what
-    `rebuild` takes.
+    """Return True if items of a dtype can be sent as bytes: every numpy knows it, and
+    `rebuild` accepts it.
 
-    So at least one byte each, but for empty text, no titles, no classes of their own
-    (``np.record``), and neither too many fields nor too many levels of them.
+    Items have at least a byte, except empty text. They have no titles and no classes of
+    their own (``np.record``), and the fields are limited in number and nesting.
     """
     return (dtype.itemsize > 0 or is_flexible(dtype)) and _is_plain(dtype, 0)
 
@@ -74,16 +79,13 @@ def _is_plain(dtype: DType, nesting: int) -> bool:
 
 
 def is_flexible(dtype: DType) -> bool:
-    """Whether the dtype is fixed-width text, whose width may differ from element to
-    element.
-    """
+    """Return True for fixed-width text, whose width may differ between elements."""
     return dtype.kind in _FLEXIBLE
 
 
 def describe(dtype: DType) -> DTypeSpec:
-    """The plain description of a supported dtype, exact in byte order, units, offsets
-    and padding.
-
+    """Return the plain description of a supported dtype, exact in byte order, units,
+    offsets and padding.
     >>> describe(np.dtype(">i4"))
     '>i4'
     """
@@ -102,15 +104,15 @@ def describe(dtype: DType) -> DTypeSpec:
 
 
 def describe_flexible(dtype: DType) -> str:
-    """Byte order and kind of fixed-width text, without the width: ``"<U"``,
+    """Return byte order and kind of fixed-width text, without the width: ``"<U"``,
     ``"|S"``.
     """
     return dtype.str[:2]
 
 
 def widen(flexible: str, width: int) -> DType:
-    """The dtype of fixed-width text with items of ``width`` bytes, the counterpart of
-    `describe_flexible`.
+    """Return the dtype of fixed-width text with items of ``width`` bytes: the inverse
+    of `describe_flexible`.
     """
     size = _CHARACTER[flexible[1]]
     if width <= 0 or width % size or width > MAX_ITEMSIZE:
@@ -119,15 +121,15 @@ def widen(flexible: str, width: int) -> DType:
 
 
 def units(flexible: str) -> DType:
-    """What the characters of fixed-width text look like as numbers."""
+    """Return the dtype of the characters of fixed-width text, as numbers."""
     return np.dtype(flexible[0] + "u4") if flexible[1] == "U" else np.dtype("u1")
 
 
 def rebuild(spec: DTypeSpec) -> DType:
-    """The dtype for a peer's description.
+    """Return the dtype that a peer's description stands for.
 
     Raises:
-        ProtocolError: the description is not one that `describe` makes, whatever it is.
+        ProtocolError: `describe` never returns such a description.
     """
     dtype = _rebuild(spec, 0)
     if dtype.subdtype is not None or not 0 < dtype.itemsize <= MAX_ITEMSIZE:
@@ -152,7 +154,7 @@ def _rebuild(spec: DTypeSpec, nesting: int) -> DType:
 
 def _rebuild_plain(spec: str) -> DType:
     if not _PLAIN.fullmatch(spec):
-        raise ProtocolError(f"dtype {spec[:80]!r} is not one that may travel")
+        raise ProtocolError(f"dtype {spec[:80]!r} is not among those that may be sent")
     return np.dtype(spec)
 
 
@@ -181,10 +183,10 @@ def _rebuild_fields(spec: Fields, nesting: int) -> DType:
 
 
 def check_text(array: np.ndarray[Any, DType]) -> None:
-    """Raise `ProtocolError` when fixed-width text, alone or in fields, holds numbers
-    that are no characters.
+    """Raise `ProtocolError` if fixed-width text, alone or in fields, holds numbers that
+    are not characters.
 
-    numpy would raise ``ValueError`` much later, when the receiver looks at the item.
+    numpy would raise ``ValueError`` much later, when the receiver reads the item.
     """
     dtype = array.dtype
     for name in dtype.names or ():
@@ -194,8 +196,8 @@ def check_text(array: np.ndarray[Any, DType]) -> None:
 
 
 def check_points(points: np.ndarray[Any, DType]) -> None:
-    """Raise `ProtocolError` when one of these numbers is beyond the last character of
-    Unicode.
-    """
+    """Raise `ProtocolError` if a number exceeds the last character of Unicode."""
     if points.size and points.max() > 0x10FFFF:
-        raise ProtocolError(f"fixed-width text holds {int(points.max()):#x}, which is no character")
+        raise ProtocolError(
+            f"fixed-width text holds {int(points.max()):#x}, which is not a character"
+        )

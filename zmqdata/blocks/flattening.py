@@ -1,7 +1,7 @@
-"""Taking elements apart: the structure of an element, found by looking at all of it,
-and fast ways for those like it.
+"""Decomposition of elements: a slow path that inspects an element completely to find
+its structure, and fast paths for elements like it.
 
-What a structure is, and putting elements together, is in ``structures``.
+The definition of a structure, and composition of elements, are in ``structures``.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ Transpose: TypeAlias = Callable[[Sequence[Any]], "Columns | None"]
 def describe_element(
     element: object, *, allow_objects: bool = True
 ) -> tuple[Structure, list[object]]:
-    """The structure of an element and its leaves, lists made arrays and objects
-    pickled.
+    """Return the structure of an element and its leaves, with lists converted to arrays
+    and objects pickled.
 
-    Within a dataclass a list stays one, as pipelines do not look into dataclasses
-    either; it is an object then.
+    Within a dataclass a list stays a list and is an object, since pipelines do not look
+    into dataclasses either.
 
     Args:
         element: any element.
-        allow_objects: whether leaves may be objects that have to be pickled.
+        allow_objects: True if leaves may be objects that must be pickled.
 
     Raises:
         TypeError: an object cannot be pickled or is not allowed, or the element is too
-            large; the text names place and remedy.
+            large; the text names the place and the remedy.
 
     >>> describe_element({"x": 1, "y": (2.0, None)})[1]
     [1, 2.0, None]
@@ -63,21 +63,23 @@ def describe_element(
     leaves = description.leaves
     if len(leaves) > MAX_LEAVES:
         raise TypeError(
-            f"element has {len(leaves)} leaves, at most {MAX_LEAVES} may travel: stack them into "
+            f"element has {len(leaves)} leaves, at most {MAX_LEAVES} can be sent: stack them into "
             "arrays"
         )
     return Structure(node), leaves
 
 
 class _Description:
-    """One look at an element. ``leaves`` are those found so far, from left to right."""
+    """A traversal of an element. ``leaves`` holds the leaves found so far, from left to
+    right.
+    """
 
     def __init__(self, allow_objects: bool) -> None:
         self.leaves: list[object] = []
         self._allow_objects = allow_objects
 
     def node_of(self, value: Any, path: str, depth: int, in_dataclass: bool) -> Node:
-        """The structure of a part of the element that is found at ``path``."""
+        """Return the structure of the part of the element at ``path``."""
         if depth > MAX_DEPTH:
             raise TypeError(
                 f"element is nested deeper than {MAX_DEPTH} levels, or contains itself: flatten it "
@@ -152,14 +154,14 @@ class _Description:
                 kind = "an array" if type(value) is np.ndarray else type(value).__qualname__
                 what = f"{kind} of dtype {value.dtype!r}"
             raise TypeError(
-                f"{path} is {what}, which does not travel: {error}. "
-                "Convert it to a numpy array, str or bytes in a map()"
+                f"{path} is {what}, which cannot be sent: {error}. Convert it to a numpy array, "
+                "str or bytes in a map()"
             ) from error
 
 
 def _is_plain_key(key: object) -> bool:
-    """Whether msgpack keeps it: text without lone surrogates, bytes, bool, None, int of
-    64 bits.
+    """Return True if msgpack preserves a key: text without lone surrogates, bytes,
+    bool, None, or a 64-bit int.
     """
     if type(key) is str:
         return key.isascii() or not any("\ud800" <= character <= "\udfff" for character in key)
@@ -167,7 +169,9 @@ def _is_plain_key(key: object) -> bool:
 
 
 def _field_names(value: object) -> tuple[str, ...] | None:
-    """The fields of a namedtuple or dataclass instance; None for anything else."""
+    """Return the field names of a namedtuple or dataclass instance; None for any other
+    value.
+    """
     if isinstance(value, tuple):
         names = getattr(type(value), "_fields", None)
         return tuple(names) if isinstance(names, tuple) else None
@@ -181,13 +185,13 @@ def _field(value: object, name: str, path: str) -> object:
         return getattr(value, name)
     except AttributeError:
         raise TypeError(
-            f"{path}.{name} is not set, so this {type(value).__name__} cannot travel: set it"
+            f"{path}.{name} is not set, so this {type(value).__name__} cannot be sent: set it"
         ) from None
 
 
 def _is_plain_array(array: np.ndarray[Any, DType]) -> bool:
-    """Whether the array travels as its bytes: few enough axes, and no Python objects
-    among its items.
+    """Return True if an array can be sent as its bytes: few enough axes, and no Python
+    objects.
     """
     return array.ndim <= MAX_NDIM and (
         dtypes.is_flexible(array.dtype) or dtypes.is_supported(array.dtype)
@@ -203,22 +207,22 @@ def _array_leaf(array: np.ndarray[Any, DType]) -> tuple[Leaf, np.ndarray[Any, DT
 
 
 def _array_of_list(value: list[object]) -> object:
-    """A list of equal numbers or texts as numpy sees it; the list itself where numpy
-    would guess or lose something.
+    """Return a list of equal numbers or texts as an array; return the list itself if
+    numpy would guess or lose something.
     """
     try:
         array = np.asarray(value)
     except ValueError:
         return value
-    # numpy turns [1, "a"] into text and cuts NULs off the end of bytes: only what comes
-    # back equal is the same list.
+    # numpy turns [1, "a"] into text and strips trailing NULs of bytes. Only an array
+    # that converts back to an equal list is the same.
     lossy = dtypes.is_flexible(array.dtype) and array.tolist() != value
     return value if array.dtype.hasobject or lossy else array
 
 
 def transposer(node: Node, example: object) -> Transpose:
-    """A fast function from elements to their leaves by column, or to None when one is
-    not nested as ``example`` is.
+    """Return a fast function from elements to their leaves by column. It returns None
+    if the nesting of an element differs from that of ``example``.
 
     >>> transposer(TupleOf((Leaf("int"), Leaf("str"))), (1, "a"))([(1, "a"), (2, "b")])
     [(1, 2), ('a', 'b')]
@@ -249,8 +253,8 @@ def transposer(node: Node, example: object) -> Transpose:
 
 
 def _opener(node: DictOf | TupleOf | RecordOf | RaggedOf, example: object) -> Transpose:
-    """A function from elements to the values one level below, by column; None when
-    keys, arity or class differ.
+    """Return a function from elements to the values on the next level, by column. It
+    returns None if keys, arity or class differ.
     """
     if isinstance(node, DictOf):
         return _dict_opener(node.keys)
@@ -283,11 +287,11 @@ def _dict_opener(keys: tuple[Key, ...]) -> Transpose:
         kinds = set(map(type, elements))
         if not all(issubclass(kind, dict) for kind in kinds):
             return None
-        # One behind the other, as no key is twice in a dict: they can be alike in this
-        # way only.
+        # A single comparison of all keys in sequence suffices, since no key occurs
+        # twice in a dict.
         if [*chain.from_iterable(elements)] != [*keys] * len(elements):
             return None
-        # 1 == True, but they are not the same key.
+        # 1 == True, but they are different keys.
         if not has_only_texts and {tuple(map(type, element)) for element in elements} != key_types:
             return None
         if kinds == {dict}:

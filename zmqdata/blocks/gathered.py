@@ -1,6 +1,4 @@
-"""Frames that lie in several pieces, because nobody has had a reason yet to copy them
-into one.
-"""
+"""Frames in several pieces, which avoid a copy until a single buffer is needed."""
 
 from __future__ import annotations
 
@@ -8,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 GATHER_FROM = 32 * 1024
-"""Values of fewer bytes are joined at once, which is faster than to remember where each
-of them lies.
+"""Smaller values are joined at once, which is faster than to remember where each
+lies.
 """
 
 
 class Gathered:
-    """The bytes of several buffers, one behind the other. The buffers are not to be
-    written to.
+    """The concatenated bytes of several buffers, which must not be written to.
 
     >>> frame = Gathered([memoryview(b"ab"), memoryview(b"c")])
     >>> len(frame), whole(frame)
@@ -36,19 +33,21 @@ Frame: TypeAlias = "bytes | memoryview | Gathered"
 
 
 def whole(frame: Any) -> Any:
-    """A frame in one piece: itself, unless it is gathered."""
+    """Return a frame as a single buffer: the frame itself unless it is gathered."""
     return b"".join(frame.pieces) if type(frame) is Gathered else frame
 
 
 def is_joined(frame: Any) -> bool:
-    """Whether many small values were copied into it.
+    """Return True if a frame was joined from many small values.
 
-    >>> is_joined(memoryview(b"".join([b"ab", b"c"]))), is_joined(memoryview(bytearray(3)))
-    (True, False)
+    >>> is_joined(memoryview(b"".join([b"ab", b"c"])))
+    True
+    >>> is_joined(memoryview(bytearray(3)))
+    False
     """
     return type(frame) is memoryview and type(frame.obj) is bytes
 
 
 def pieces_of(frame: Any) -> Sequence[memoryview]:
-    """The buffers whose bytes make up a frame."""
+    """Return the buffers that make up a frame."""
     return frame.pieces if type(frame) is Gathered else (memoryview(frame),)

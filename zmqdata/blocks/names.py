@@ -1,8 +1,7 @@
-"""Classes and functions by their names: what a peer may refer to here, and how it is
-found without importing anything.
+"""Lookup of classes and functions that a peer names, without importing any module.
 
-Records (``structures``) and object leaves (``objects``) name classes. What is found for
-a name is decided here and nowhere else; what is made of it is not.
+Records (``structures``) and object leaves (``objects``) name classes. Only this module
+decides what a name refers to; the callers decide what to make of it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,9 @@ _VALUES: dict[str, frozenset[str]] = {
     for module, names in {
         "array": "array _array_reconstructor",
         "builtins": "bool complex dict float frozenset int list object range set slice str tuple",
-        "collections": "ChainMap Counter OrderedDict UserDict UserList UserString defaultdict deque",
+        "collections": (
+            "ChainMap Counter OrderedDict UserDict UserList UserString defaultdict deque"
+        ),
         "copyreg": "__newobj__ __newobj_ex__ _reconstructor",
         "datetime": "date datetime time timedelta timezone",
         "decimal": "Decimal",
@@ -37,28 +38,29 @@ _VALUES: dict[str, frozenset[str]] = {
         "zoneinfo": "ZoneInfo",
     }.items()
 }
-"""What may be named of modules that every process has: values and their containers,
-nothing that does anything.
+"""Names that are allowed in modules that every process has: values and their
+containers, without side effects.
 """
 
 _CLOSED = frozenset(
     {"blosc", "cloudpickle", "dill", "msgspec", "numpy", "optree", "rich", "tqdm", "zmq", "zmqdata"}
 ) | frozenset(sys.stdlib_module_names)
-"""Packages of which nothing else may be named: whoever writes an attack knows that they
-are there.
+"""Packages in which no other name is allowed, since an attacker knows that every
+process has them.
 """
 
 
 def named(module: str, qualname: str) -> object:
-    """The class or function of this name, for a peer's object leaf.
+    """Return the class or function that a peer's object leaf names.
 
-    Values of the standard library and of numpy are known. Of the rest of them, and of
-    zmqdata and what it stands on, nothing is found; of other modules, whatever they
-    have made themselves, if they are imported here already.
+    Values of the standard library and of numpy are allowed. No other names of these, of
+    zmqdata and of its dependencies are. Of other modules, everything that they define
+    is allowed, if they are already imported here.
 
     Raises:
-        MissingClassError: there is none, as its module is not imported here.
-        ProtocolError: it may not be named.
+        MissingClassError: the name does not exist here, since its module is not
+            imported.
+        ProtocolError: the name is not allowed.
 
     >>> named("collections", "OrderedDict")
     <class 'collections.OrderedDict'>
@@ -70,21 +72,21 @@ def named(module: str, qualname: str) -> object:
     found = _found_in_closed(module, qualname) if closed else walk(module, qualname)
     if found is None and not closed:
         raise MissingClassError(
-            f"an object names {name:.200}, which is not there in this process: import "
-            f"{module:.100} before reading, "
-            "where it exists, as nothing is imported because a worker says so"
+            f"an object names {name:.200}, which does not exist in this process: import "
+            f"{module:.100} before reading, if this machine has it, since nothing is imported "
+            "because a worker names it"
         )
     if found is None or not _is_open(found):
         raise ProtocolError(
-            f"an object names {name:.200}, which is not among the values that may be sent: say it "
-            "with numpy arrays, "
-            "str, bytes or a class of your own"
+            f"an object names {name:.200}, which is not among the values that may be sent: send "
+            "numpy arrays, str, bytes or a class of your own instead"
         )
     return found
 
 
 def is_closed(module: str) -> bool:
-    """Whether a module belongs to the packages of which only values may be named.
+    """Return True if a module belongs to the packages in which only values may be
+    named.
 
     >>> is_closed("os.path"), is_closed("__main__")
     (True, False)
@@ -93,7 +95,7 @@ def is_closed(module: str) -> bool:
 
 
 def _found_in_closed(module: str, qualname: str) -> object | None:
-    if module == "pathlib._local":  # where Python 3.13 says that paths are from
+    if module == "pathlib._local":  # the module of paths in Python 3.13
         module = "pathlib"
     if qualname in _VALUES.get(module, ()):
         return walk(importlib.import_module(module).__name__, qualname)
@@ -105,8 +107,8 @@ def _found_in_closed(module: str, qualname: str) -> object | None:
 
 
 def _is_open(found: object) -> bool:
-    """Whether it is at home where it may be named: a module also holds what it has
-    imported from others.
+    """Return True if an object may be named in the module that defines it: a module
+    also holds what it has imported.
     """
     home = getattr(found, "__module__", None)
     if isinstance(found, types.ModuleType) or not isinstance(home, str):
@@ -117,7 +119,7 @@ def _is_open(found: object) -> bool:
 
 
 def walk(module: str, qualname: str) -> object | None:
-    """What has this name in a module that is imported already; no attribute hook of a
+    """Return the object of this name in an imported module; no attribute hook of a
     module or class runs.
     """
     found: object = sys.modules.get(module)
@@ -132,11 +134,11 @@ def walk(module: str, qualname: str) -> object | None:
 
 
 def attribute(owner: object, name: str) -> object:
-    """In the place of ``getattr`` in pickles: members of enumerations, and class
-    methods that make instances.
+    """Replace ``getattr`` in pickles: return members of enumerations, and class methods
+    that make instances.
 
     Raises:
-        ProtocolError: anything else is asked for.
+        ProtocolError: the pickle asks for any other attribute.
     """
     if isinstance(owner, enum.EnumMeta) and name in owner.__members__:
         return owner.__members__[name]
@@ -150,11 +152,11 @@ def attribute(owner: object, name: str) -> object:
 
 
 def set_state(instance: Any, state: Any) -> None:
-    """In the place of ``BUILD`` in pickles: give an instance its attributes.
+    """Replace ``BUILD`` in pickles: set the attributes of an instance.
 
     Raises:
-        ProtocolError: it is a class or module, whose attributes belong to everybody, or
-            one of numpy's values, which would believe anything.
+        ProtocolError: the instance is a class or module, whose attributes are shared,
+            or a numpy value, which would not check them.
     """
     if isinstance(
         instance, (type, types.ModuleType, types.FunctionType, np.ndarray, np.generic, np.dtype)

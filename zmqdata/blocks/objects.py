@@ -1,10 +1,10 @@
-"""Leaves that are any Python object: pickled by protocol 5, each by itself, with large
-buffers beside the pickle.
+"""Leaves that are arbitrary Python objects, each pickled separately by protocol 5, with
+large buffers beside the pickle.
 
-This is the slow way, for what has no other. Unpickling runs code that the pickle names,
-so whoever does not trust the workers says ``allow_objects=False`` and gets no further
-than the structure of a block. What a pickle may name is in ``names``; which values are
-objects is decided in ``structures``.
+This is the slow path, for values without another. Unpickling runs code that the pickle
+names. A reader that does not trust the workers passes ``allow_objects=False``; then
+only the structure of a block is decoded. ``names`` decides what a pickle may name,
+``structures`` which values are objects.
 """
 
 from __future__ import annotations
@@ -29,22 +29,24 @@ from zmqdata.failures.exceptions import text_of
 from zmqdata.failures.names import plain_name
 
 OUT_OF_BAND = 16 * 1024
-"""Buffers of fewer bytes are part of the pickle; larger ones are sent from where they
-are, and received as views.
+"""Smaller buffers are part of the pickle; larger buffers are sent without a copy and
+received as views.
 """
 
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
 class Pickled(NamedTuple):
-    """An object on its way: its pickle, and the large buffers that belong to it."""
+    """A pickled object."""
 
     stream: bytes
+    """The pickle."""
     buffers: tuple[memoryview, ...]
+    """The large buffers that belong to it."""
 
     @property
     def nbytes(self) -> int:
-        """Size of all of it."""
+        """Size of the pickle and its buffers."""
         return len(self.stream) + sum(buffer.nbytes for buffer in self.buffers)
 
 
@@ -52,11 +54,11 @@ class Pickled(NamedTuple):
 
 
 def pickled(value: object) -> Pickled:
-    """An object as bytes. It may be changed afterwards, but for the memory of its
+    """Pickle an object. The caller may change it afterwards, except the memory of its
     arrays of 16 KB and more.
 
     Raises:
-        TypeError: it cannot be pickled, or a receiver could not unpickle it.
+        TypeError: the object cannot be pickled, or a receiver could not unpickle it.
     """
     file, buffers = io.BytesIO(), list[memoryview]()
     try:
@@ -71,8 +73,8 @@ def pickled(value: object) -> Pickled:
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses what receivers would refuse, and names classes that came with the
-    pipeline where receivers have them.
+    """Refuses what receivers would refuse, and names the pipeline's own classes by the
+    names that receivers know.
     """
 
     def __init__(self, file: io.BytesIO, buffers: list[memoryview]) -> None:
@@ -87,7 +89,9 @@ class _Pickler(pickle.Pickler):
         return False
 
     def reducer_override(self, value: Any) -> Any:
-        """Called for everything but plain values and containers."""
+        """Return the reduction of any value other than plain values and containers;
+        ``pickle`` calls this.
+        """
         if not isinstance(value, _NAMED):
             return _reduced(value)
         owner = getattr(value, "__self__", None)
@@ -97,7 +101,8 @@ class _Pickler(pickle.Pickler):
         module, qualname = plain_name(value.__module__), value.__qualname__
         if "<" in qualname:
             raise ProtocolError(
-                f"{module}.{qualname} is made within a function, where nobody else can find it"
+                f"{module}.{qualname} is defined within a function, where no other process can "
+                "find it"
             )
         if is_closed(module) or walk(module, qualname) is value:
             named(module, qualname)
@@ -106,16 +111,15 @@ class _Pickler(pickle.Pickler):
 
 
 def _reduced(value: Any) -> Any:
-    """What the object says about itself, but with `set_state` where unpicklers would
-    believe any state.
+    """Return the reduction of an object, with `set_state` where unpicklers would accept
+    any state.
     """
     reduced = reduce_numpy(value)
     if reduced is None:
         reduce = copyreg.dispatch_table.get(type(value))
         reduced = reduce(value) if reduce is not None else value.__reduce_ex__(5)
-    if (
-        isinstance(value, enum.Flag) and reduced[0] is operator.or_
-    ):  # so say early releases of Python 3.11
+    # Early releases of Python 3.11 reduce flags to operator.or_.
+    if isinstance(value, enum.Flag) and reduced[0] is operator.or_:
         return type(value), (value.value,)
     if isinstance(reduced, str) or len(reduced) < 3 or reduced[2] is None or len(reduced) > 5:
         return reduced
@@ -126,11 +130,11 @@ def _reduced(value: Any) -> Any:
 
 
 def pack_objects(values: Sequence[Pickled]) -> memoryview:
-    """All values of a column in one flat buffer.
+    """Pack all values of a column into a flat buffer.
 
-    A table in int64, for each value the size of its pickle and the number of its
-    buffers, then the size of each buffer; all pickles; and the buffers. Table and
-    pickles are filled up to 64 bytes, and so is each buffer.
+    The buffer holds a table in int64, all pickles, and all buffers. For each value the
+    table has the size of its pickle and the number of its buffers; the sizes of all
+    buffers follow. The table, the pickles and each buffer are padded to 64 bytes.
     """
     table = [number for value in values for number in (len(value.stream), len(value.buffers))]
     buffers = [buffer for value in values for buffer in value.buffers]
@@ -147,43 +151,42 @@ def _filling(size: int) -> bytes:
 
 
 def refused_object(path: str) -> str:
-    """Why an element's leaf is not taken by a reader that allows no objects, and what
-    to do.
+    """Return the reason why a reader without objects refuses a leaf, and what to do.
 
-    >>> refused_object("element['x']").partition(":")[0]
-    "element['x'] is a Python object, and this reader unpickles none (allow_objects=False)"
+    >>> refused_object("element['x']").partition(",")[0]
+    "element['x'] is a Python object"
     """
     return (
         f"{path:.300} is a Python object, and this reader unpickles none (allow_objects=False): "
-        "convert it to a numpy "
-        "array, str or bytes in a map() of the pipeline, or leave allow_objects out where the "
-        "workers are trusted"
+        "convert it to a numpy array, str or bytes in a map() of the pipeline, or leave "
+        "allow_objects out if the workers are trusted"
     )
 
 
 def unpack_objects(
     nbytes: int, chunks: Sequence[int], frame: memoryview, count: int
 ) -> list[object]:
-    """The objects of a received column, which a receiver has to allow before.
+    """Return the objects of a received column. The caller has checked that objects are
+    allowed.
 
     Raises:
         ProtocolError: the sizes contradict each other, or a pickle is damaged, names
-            what may not be named, or raises.
+            something that is not allowed, or raises.
     """
     pieces = _Pieces(decode_buffer(frame, nbytes, chunks, own=True), count)
     return [unpickled(stream, buffers) for stream, buffers in pieces]
 
 
 class _Pieces:
-    """The pickles of a column with their buffers, once all sizes have been found to
+    """The pickles of a column with their buffers, after a check that all sizes
     agree.
     """
 
     def __init__(self, content: Bytes, count: int) -> None:
         heads = self._table(content, 0, 2 * count).reshape(count, 2)
-        # In floating point first: the sum of hostile numbers may be beyond 64 bits.
+        # In floating point first: the sum of hostile numbers may exceed 64 bits.
         if (heads < 0).any() or heads.sum(dtype=np.float64) > content.size:
-            raise ProtocolError("a column of objects has sizes that cannot be")
+            raise ProtocolError("a column of objects has impossible sizes")
         self._sizes = self._table(content, 2 * count, int(heads[:, 1].sum())).tolist()
         table = 16 * count + 8 * len(self._sizes)
         self._heads: list[list[int]] = heads.tolist()
@@ -223,17 +226,17 @@ class _Pieces:
 
 
 def unpickled(stream: bytes, buffers: Sequence[memoryview]) -> object:
-    """The object of a pickle whose every name is one that `named` finds.
+    """Return the object of a pickle in which `named` accepts every name.
 
     Raises:
-        ProtocolError: anything goes wrong.
+        ProtocolError: the pickle is invalid, or raises.
     """
     check_stream(stream)
     try:
         return _Unpickler(io.BytesIO(stream), buffers=buffers).load()
     except (ProtocolError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # whatever a stranger's pickle makes of it, sys.exit() too
+    except BaseException as error:  # a hostile pickle may raise anything, even SystemExit
         raise ProtocolError(
             f"an object cannot be unpickled: {type(error).__name__}: {text_of(error, 300)}"
         ) from None
@@ -245,8 +248,8 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _steps() -> list[int]:
-    """For each opcode its length, or minus the number of bytes that tell its length, or
-    0 when nobody writes it.
+    """Return for each opcode its length, minus the size of its length field, or 0 if no
+    pickler writes it.
     """
     steps = [0] * 256
     of_length: dict[int, bytes] = {
@@ -269,15 +272,14 @@ _STEPS = _steps()
 
 
 def check_stream(stream: bytes) -> None:
-    """Refuse a pickle that `pickled` cannot have written, before it is opened.
+    """Reject a pickle that `pickled` cannot have written, before it is opened.
 
-    The opcodes left out are those by which a few bytes make the unpickler take
-    gigabytes (``LONG_BINPUT``), call what is not on its stack (``INST``), or read text,
-    and ``BUILD``, in whose place `set_state` is called; no length may be beyond the
-    end.
+    The excluded opcodes make the unpickler take gigabytes for a few bytes
+    (``LONG_BINPUT``), call what is not on its stack (``INST``), or read text. ``BUILD``
+    is excluded, too, since `set_state` replaces it. No length may exceed the end.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: `pickled` cannot have written it.
     """
     at, end = 2, len(stream) - 1
     if stream[:2] != b"\x80\x05" or stream[-1:] != b".":

@@ -1,5 +1,5 @@
-"""Received ragged tensors: whether their row splits divide their values. Their nesting
-is in ``structures``.
+"""Validation of received ragged tensors: row splits must divide the values. Their
+nesting is in ``structures``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from zmqdata.errors import ProtocolError
 
 
 def check_ragged(node: Node, columns: Iterator[Values]) -> None:
-    """Refuse ragged tensors whose row splits do not divide their values.
+    """Raise an error for ragged tensors whose row splits do not divide their values.
 
     Args:
-        node: the structure of the elements.
-        columns: for each leaf the values from a given number on.
+        node: structure of the elements.
+        columns: for each leaf, a function that returns its values from a given number
+            on.
 
     Raises:
-        ProtocolError: such a lie.
+        ProtocolError: row splits and values contradict each other.
     """
     if isinstance(node, Leaf):
         next(columns)

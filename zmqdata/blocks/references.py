@@ -1,5 +1,5 @@
-"""Blocks that never leave their process: the elements themselves, with their size for
-credit. Nothing is encoded.
+"""Blocks that never leave their process: they hold the elements themselves, with their
+size for credit. Nothing is encoded.
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import map_structure
 
 MAX_ELEMENTS = 4096
+"""Limit of elements in a block."""
 MAX_DEPTH = 6
-"""So many levels of attributes, and of what is in their lists, count."""
+"""Levels of attributes, and of their lists, that are inspected for the size of an
+object.
+"""
 MOST_PARTS = 1_000
-"""So many parts of an object are looked at: each element costs the look."""
+"""Limit of an object's parts that are inspected, since the inspection is done for each
+element.
+"""
 _UNCHANGEABLE = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | frozenset(
     {
         int,
@@ -37,24 +42,25 @@ _UNCHANGEABLE = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}
     }
 )
 KEPT_AS_THEY_ARE = _UNCHANGEABLE | {np.ndarray, RaggedTensor}
-"""What ``detached`` gives back. Arrays are not copied: to whoever makes an element they
-belong no more.
+"""Types of values that ``detached`` returns as they are. Arrays are not copied, since
+their maker no longer owns them.
 """
 
 
 class ReferencedBlock:
-    """Elements as they were made; whoever takes them owns them.
+    """Elements as they were made. They belong to the receiver.
 
     Args:
         elements: the elements.
-        nbytes: about their bytes in memory.
-        shared: whether several take them; each then gets arrays of its own.
+        nbytes: approximate size of the elements in memory.
+        shared: True if several receivers take them; each then gets copies of the
+            arrays.
 
     Attributes:
         count: number of elements.
-        nbytes: about their bytes in memory.
-        meta: nothing; an encoded block has its header there.
-        frames: the block itself, in place of frames.
+        nbytes: approximate size of the elements in memory.
+        meta: empty; the header in an encoded block.
+        frames: the block itself.
     """
 
     def __init__(self, elements: list[Any], nbytes: int, shared: bool = False) -> None:
@@ -69,17 +75,17 @@ class ReferencedBlock:
         return self
 
     def elements(self, skip: int = 0) -> Iterator[Any]:
-        """The elements in order, without the first ``skip``."""
+        """Return the elements in order, without the first ``skip``."""
         elements = iter(self._elements[skip:])
         return map(copied, elements) if self._shared else elements
 
 
 class ReferenceBuilder:
-    """Collects elements for one block, whatever they are. Its interface is that of
+    """Collects elements of any kind into a block. Its interface is that of
     ``BlockBuilder``.
 
     Args:
-        shared: whether several will take them.
+        shared: True if several receivers will take the elements.
 
     >>> builder = ReferenceBuilder()
     >>> [builder.add(element) for element in ({"x": 1}, object)]
@@ -100,7 +106,7 @@ class ReferenceBuilder:
         return len(self._elements)
 
     def add(self, element: object, *, describe: bool = True) -> bool:
-        """Append an element; False, and nothing is taken, when the block is full."""
+        """Append an element; return False without taking it if the block is full."""
         if len(self._elements) >= MAX_ELEMENTS:
             return False
         self.nbytes += guessed_size(element, self._seen)
@@ -108,8 +114,8 @@ class ReferenceBuilder:
         return True
 
     def extend(self, elements: Sequence[object], full: int = 1 << 62) -> int:
-        """Append the first of these elements; how many are taken is returned. As
-        ``BlockBuilder.extend``.
+        """Append leading elements and return their number, as ``BlockBuilder.extend``
+        does.
         """
         count = 0
         for element in elements:
@@ -119,18 +125,18 @@ class ReferenceBuilder:
         return count
 
     def describe(self, element: object) -> tuple[object]:
-        """The element: there is nothing to know about it."""
+        """Return the element in a tuple; it needs no description."""
         return (element,)
 
     describe_plain = describe
 
     def add_described(self, described: tuple[object]) -> bool:
-        """As `add`."""
+        """Append an element, as `add` does."""
         return self.add(*described)
 
     def build(self, codec: object = None) -> ReferencedBlock:
-        """The block of all elements collected; the builder is empty afterwards. Nothing
-        is compressed.
+        """Return the block of all collected elements, uncompressed. The builder is
+        empty afterwards.
         """
         if not self._elements:
             raise ValueError("a block without elements cannot be built: add() one first")
@@ -140,8 +146,8 @@ class ReferenceBuilder:
 
 
 def copied_structure(element: Any) -> Any:
-    """A copy of any structure: arrays and ragged tensors are copied, other leaves are
-    passed on.
+    """Copy any structure: arrays and ragged tensors are copied, other leaves are
+    shared.
     """
     return map_structure(
         lambda leaf: leaf.copy() if isinstance(leaf, (np.ndarray, RaggedTensor)) else leaf, element
@@ -149,11 +155,11 @@ def copied_structure(element: Any) -> Any:
 
 
 def copied(element: Any, other: Callable[[Any], Any] = copied_structure) -> Any:
-    """An element with arrays of its own.
+    """Return an element with copies of its arrays.
 
     Args:
         element: the element.
-        other: copies what is no array, dict, tuple, number or text.
+        other: copies values other than arrays, dicts, tuples, numbers and text.
 
     >>> kept = {"x": np.zeros(1)}
     >>> copied(kept)["x"] is kept["x"]
@@ -172,11 +178,11 @@ def copied(element: Any, other: Callable[[Any], Any] = copied_structure) -> Any:
 
 
 def detached(element: Any) -> Any:
-    """An element with dicts, lists and tuples of its own: whoever made it may change
-    its own for the next one.
+    """Return an element with copies of its dicts, lists and tuples, so that its maker
+    may reuse the originals.
 
     Raises:
-        LookupError: there are other things in it, which may change.
+        LookupError: the element holds other mutable values.
 
     >>> reused = {"x": 1, "y": [2]}
     >>> kept = detached(reused)
@@ -201,8 +207,8 @@ def detached(element: Any) -> Any:
 
 
 def guessed_size(element: object, seen: set[int] | None = None) -> int:
-    """As ``size_of``, of anything: lists that contain themselves, and classes that
-    raise when they are looked at.
+    """Return the size of any value, as ``size_of``, and a default for lists that
+    contain themselves and classes that raise.
     """
     try:
         return size_of(element, seen)
@@ -211,16 +217,17 @@ def guessed_size(element: object, seen: set[int] | None = None) -> int:
 
 
 def size_of(element: object, seen: set[int] | None = None) -> int:
-    """About the bytes of an element in memory, with what its objects refer to.
+    """Return the approximate size of an element in memory, with what its objects refer
+    to.
 
-    What structures have counts exactly. What is in an object may be what all elements
-    share, a vocabulary, say: that counts once, so many levels deep, and no more than so
-    many parts of it are looked at, and count.
+    Arrays and other parts of structures count exactly. An object may refer to values
+    that all elements share, such as a vocabulary: they count once. Only a limited
+    number of levels and parts is inspected and counted.
 
     Args:
         element: any element.
-        seen: the ``id`` of what objects refer to and counted for another element, which
-            lives as long; grows.
+        seen: ids of the values already counted for other elements, which live as long;
+            updated.
 
     >>> size_of({"x": np.zeros(100), "y": (1, None)}) >= 800
     True
@@ -243,8 +250,8 @@ def _size_of_ragged(ragged: RaggedTensor) -> int:
 
 
 def _size_inside(element: object, seen: set[int]) -> int:
-    """What an object adds that was not seen, with what it refers to: what is nearer to
-    it is looked at first.
+    """Return the size of an object and of what it refers to, without values already
+    seen; breadth first.
     """
     size, looked = 0, 0
     level: list[Any] = [element]
@@ -268,7 +275,7 @@ def _size_of_part(part: Any) -> int:
 
 
 def _parts(part: Any) -> Iterable[Any]:
-    """What something refers to, as far as it may be large, or much."""
+    """Return the values that an object refers to, if they may be large or many."""
     if type(part) in KEPT_AS_THEY_ARE or isinstance(part, (type, ModuleType, FunctionType)):
         return ()
     if isinstance(getattr(part, "nbytes", None), int):
@@ -279,5 +286,5 @@ def _parts(part: Any) -> Iterable[Any]:
         return part
     inside: Iterable[Any] = getattr(part, "__dict__", {}).values()
     if is_dataclass(part) and not inside:
-        return [getattr(part, field.name) for field in fields(part)]  # of one with slots
+        return [getattr(part, field.name) for field in fields(part)]  # a dataclass with slots
     return inside

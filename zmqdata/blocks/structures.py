@@ -1,11 +1,10 @@
-"""What an element looks like: its nesting, its keys, and the kind of each leaf; putting
-elements together.
+"""Structures of elements: nesting, keys, and the kind of each leaf; composition of
+elements.
 
 A structure is plain data that travels in the header of a block. The nesting is written
 out here rather than taken from optree: the order of dict keys is kept, None is a leaf,
-a list is an array, and a treespec can only be pickled. How elements are taken apart is
-in ``flattening``; bytes of leaves do not belong here (``columns``), nor does anything
-that knows of frames (``codec``).
+a list is an array, and a treespec can only be pickled. ``flattening`` takes elements
+apart. Bytes of leaves belong in ``columns``, frames in ``codec``.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from zmqdata.errors import ProtocolError
 MAX_DEPTH = 64
 MAX_LEAVES = 4096
 MAX_NDIM = 30
-"""numpy before 2.0 knows 32 axes; a block needs one for its elements, ragged text one
-for its characters.
+"""numpy before 2.0 allows 32 axes. A block needs an axis for its elements, and ragged
+text another for its characters.
 """
 
 Key: TypeAlias = str | int | bytes | bool | None
@@ -64,64 +63,68 @@ KEY_TYPES = (str, int, bytes, bool, type(None))
 
 
 class Leaf(msgspec.Struct, frozen=True, array_like=True, tag="l"):
-    """A place for one value: its kind, and for numpy values the dtype (text without its
-    width) and number of axes.
-
-    Kind "object" is whatever has no kind of its own, pickled.
-    """
+    """The place of a value."""
 
     kind: Kind
+    """Kind of the value. "object" is any value without a kind of its own, pickled."""
     dtype: DTypeSpec = ""
+    """dtype of a numpy value (text without its width)."""
     ndim: int = 0
+    """Number of axes of an array."""
 
 
 class DictOf(msgspec.Struct, frozen=True, array_like=True, tag="d"):
-    """A dict with these keys, in this order."""
+    """A dict with certain keys in a certain order."""
 
-    keys: tuple[
-        Any, ...
-    ]  # of `Key`: msgspec takes no union of str and bytes, so `_check_names` looks
+    # Of `Key`: msgspec allows no union of str and bytes, so `_check_names` checks it.
+    keys: tuple[Any, ...]
+    """The keys."""
     children: tuple[Leaf | DictOf | TupleOf | RecordOf | RaggedOf, ...]
+    """Structure of each value."""
 
 
 class TupleOf(msgspec.Struct, frozen=True, array_like=True, tag="t"):
     """A plain tuple."""
 
     children: tuple[Leaf | DictOf | TupleOf | RecordOf | RaggedOf, ...]
+    """Structure of each item."""
 
 
 class RecordOf(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """A namedtuple or an instance of a dataclass, by the name of its class and its
-    fields.
-    """
+    """A namedtuple or an instance of a dataclass."""
 
     form: Literal["namedtuple", "dataclass"]
+    """Kind of the class."""
     module: str
+    """Module of the class."""
     qualname: str
+    """Qualified name of the class."""
     fields: tuple[str, ...]
+    """Names of the fields."""
     children: tuple[Leaf | DictOf | TupleOf | RecordOf | RaggedOf, ...]
+    """Structure of each field."""
 
 
 class RaggedOf(msgspec.Struct, frozen=True, array_like=True, tag="g"):
-    """A ragged tensor: its values, which are an array or ragged in turn, and its row
-    splits.
-    """
+    """A ragged tensor."""
 
     children: tuple[Leaf | RaggedOf, Leaf]
+    """Its values, which are an array or ragged in turn, and its row splits."""
 
 
 Node: TypeAlias = Leaf | DictOf | TupleOf | RecordOf | RaggedOf
 
 
 class Structure:
-    """The checked structure of the elements of one block; two are equal when their
+    """The checked structure of a block's elements. Two structures are equal if their
     encodings are.
 
     Attributes:
-        node: the nesting, as it travels.
-        leaves: the leaves in order, one column of a block each.
-        dtypes: for each leaf its dtype, or None where the leaf has none or its width is
-            told by the column.
+        node: the nesting, as sent.
+        leaves: the leaves in order, each a column of a block.
+        dtypes: dtype of each leaf; None if it has none, or the column determines its
+            width.
+        encoded: the encoding.
     """
 
     __slots__ = ("dtypes", "encoded", "leaves", "node")
@@ -143,10 +146,9 @@ class Structure:
 
 
 def leaf_paths(node: Node, path: str = "element") -> Iterator[str]:
-    """Where the leaves of an element are found, from left to right, as one would write
-    it down.
-
-    >>> [*leaf_paths(DictOf(("x", "y"), (Leaf("int"), TupleOf((Leaf("str"), Leaf("none"))))))]
+    """Yield the paths of an element's leaves from left to right, as Python expressions.
+    >>> pair = TupleOf((Leaf("str"), Leaf("none")))
+    >>> [*leaf_paths(DictOf(("x", "y"), (Leaf("int"), pair)))]
     ["element['x']", "element['y'][0]", "element['y'][1]"]
     """
     if isinstance(node, Leaf):
@@ -165,8 +167,8 @@ def leaf_paths(node: Node, path: str = "element") -> Iterator[str]:
 
 
 def _checked_leaves(root: Node) -> Iterator[Leaf]:
-    """The leaves from left to right; refuses what `describe_element` would never
-    make.
+    """Yield the leaves from left to right; raise ProtocolError for a structure that
+    `describe_element` never returns.
     """
     pending: list[tuple[Node, int]] = [(root, 0)]
     found = 0
@@ -226,10 +228,11 @@ def _leaf_dtype(leaf: Leaf) -> DType | None:
 
 
 def assemble(node: Node, columns: Iterator[Iterator[object]], count: int) -> Iterator[object]:
-    """``count`` elements of this structure out of one iterator per leaf; all the
-    looping is done in C.
+    """Compose ``count`` elements of a structure from an iterator per leaf; all loops
+    run in C.
 
-    >>> list(assemble(TupleOf((Leaf("int"), Leaf("none"))), iter([iter([1, 2]), iter([None, None])]), 2))
+    >>> columns = iter([iter([1, 2]), iter([None, None])])
+    >>> list(assemble(TupleOf((Leaf("int"), Leaf("none"))), columns, 2))
     [(1, None), (2, None)]
     """
     if isinstance(node, Leaf):
@@ -253,15 +256,15 @@ def assemble(node: Node, columns: Iterator[Iterator[object]], count: int) -> Ite
 
 
 def _dicts(keys: Sequence[Key], rows: Iterator[tuple[Any, ...]]) -> Iterator[object]:
-    if len(keys) == 2:  # as most are: written out it takes half the time
+    if len(keys) == 2:  # the usual case, in half the time
         one, other = keys
         return ({one: first, other: second} for first, second in rows)
     return map(dict, map(zip, repeat(keys), rows))
 
 
 def _instance(cls: type, fields: Sequence[str], values: Sequence[object]) -> object:
-    """An instance with these fields set; no code of the class runs, so a peer cannot
-    make us run any.
+    """Return an instance with these fields set; no code of the class runs, so a peer
+    cannot make this process run any.
     """
     instance: object = object.__new__(cls)
     for name, value in zip(fields, values, strict=True):
@@ -270,27 +273,25 @@ def _instance(cls: type, fields: Sequence[str], values: Sequence[object]) -> obj
 
 
 def resolve_class(node: RecordOf) -> type | None:
-    """The class that a record names, if its module is imported here already and its
-    fields agree; else None.
+    """Return the class that a record names, if its module is already imported here and
+    its fields agree; else None.
 
-    Nothing is imported, and no attribute hook of a module or class runs, on a peer's
-    word.
+    A peer's message never imports a module or runs an attribute hook of a module or
+    class.
     """
     found = walk(node.module, node.qualname)
     return found if isinstance(found, type) and _fits(found, node) else None
 
 
 def _fits(cls: type, node: RecordOf) -> bool:
-    """Whether an instance of the class with the node's fields can be made, and go,
-    without code of the class.
+    """Return True if an instance with the node's fields can be made and deleted without
+    running code of the class.
     """
     try:
-        if _has_attribute(
-            cls, "__del__"
-        ):  # it would run when the instance goes, with what a peer has put there
+        # __del__ would run with values that a peer has set.
+        if _has_attribute(cls, "__del__"):
             return False
-        # That an instance can be made is told by trying alone, where bases are written
-        # in C.
+        # Only a trial shows whether an instance can be made if bases are written in C.
         if node.form == "namedtuple":
             made: object = tuple.__new__(cls, node.fields)
             return _attribute(cls, "_fields") == node.fields and isinstance(made, tuple)
@@ -299,9 +300,7 @@ def _fits(cls: type, node: RecordOf) -> bool:
         if any(_has_setter(_attribute(cls, name)) for name in node.fields):
             return False
         return isinstance(_instance(cls, node.fields, node.fields), cls)
-    except Exception:
-        # A class that cannot be made this way, for whatever reason, is handed out as a
-        # dict.
+    except Exception:  # a class that cannot be made this way is handed out as a dict
         return False
 
 
@@ -310,7 +309,7 @@ def _has_attribute(cls: type, name: str) -> bool:
 
 
 def _attribute(cls: type, name: str) -> object:
-    """The attribute as written in the class, without calling any hook."""
+    """Return an attribute as written in the class, without calling any hook."""
     return next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), None)
 
 

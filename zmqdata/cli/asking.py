@@ -1,7 +1,7 @@
-"""The commands that ask servers, or a folder, how things stand, or tell a worker to
-leave. They start nothing.
+"""The commands that query a server or a folder, and the command that drains a worker.
+They start no servers.
 
-Imports that take time are made by the command that needs them.
+Each command imports slow modules only when it needs them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def tell(found: T, as_json: bool, tables: Callable[[T], Iterable[RenderableType]]) -> int:
-    """Prints an answer as JSON, or as tables; returns the exit code."""
+    """Print an answer as JSON or as tables, and return the exit code."""
     if as_json:
         say(json.dumps(found, indent=2))
         return 0
@@ -47,7 +47,7 @@ def tell(found: T, as_json: bool, tables: Callable[[T], Iterable[RenderableType]
 
 
 def take_key(chosen: argparse.Namespace) -> None:
-    """Has this process show the key that was chosen."""
+    """Make this process show the chosen key."""
     from zmqdata.transport.keychoice import show
 
     show(chosen_settings(KeySettings, chosen))
@@ -58,32 +58,36 @@ def take_key(chosen: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class StatusSettings:
-    """Whom to ask how things stand, and how to print it."""
+    """Settings of ``zmqdata status``."""
 
     dispatcher_address: str = dispatcher_setting()
+    """Address of the dispatcher."""
     worker: str | None = setting(
         None,
         "ask this worker instead of the dispatcher; the dispatcher's status has its address",
         metavar="ADDR",
     )
+    """Address of a worker to query instead of the dispatcher."""
     json: bool = setting(False, "print one JSON object instead of tables")
+    """True to print JSON."""
     timeout: float = setting(5.0, "how long to wait for an answer, in seconds", metavar="S")
+    """Seconds to wait for an answer."""
 
     def __post_init__(self) -> None:
         check_settings(self)
 
 
 def status_main(arguments: Sequence[str], program: str = "zmqdata status") -> int:
-    """Prints workers, jobs, tasks and rates; returns the exit code, 1 when nobody
+    """Print workers, jobs, tasks and rates; return the exit code, 1 if no server
     answers.
     """
-    about = "Lists workers, jobs, tasks and rates of a dispatcher, or what one worker has."
+    about = "Lists workers, jobs, tasks and rates of a dispatcher, or the tasks of a worker."
     chosen = command_parser(program, about, StatusSettings, KeySettings).parse_args(arguments)
     return guarded(program, lambda: show_status(chosen))
 
 
 def show_status(chosen: argparse.Namespace) -> int:
-    """Asks a dispatcher or a worker how things stand and prints the answer."""
+    """Query a dispatcher or a worker and print its status."""
     wanted = chosen_settings(StatusSettings, chosen)
     take_key(chosen)
     if not wanted.worker:
@@ -104,24 +108,23 @@ def show_status(chosen: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class DispatcherSettings:
-    """Which dispatcher to ask, and for how long."""
+    """Settings of the commands that send a request to a dispatcher."""
 
     dispatcher_address: str = dispatcher_setting()
+    """Address of the dispatcher."""
     timeout: float = setting(15.0, "how long to wait, in seconds", metavar="S")
+    """Seconds to wait."""
 
     def __post_init__(self) -> None:
         check_settings(self)
 
 
 def drain_main(arguments: Sequence[str], program: str = "zmqdata drain") -> int:
-    """Has a worker hand over its tasks and end; returns the exit code, 1 when it has
-    not in time.
-    """
+    """Drain a worker; return the exit code, 1 if it has not left in time."""
     parser = command_parser(
         program,
-        "Has a worker hand its tasks over to other workers and end, with exit code 0, and waits "
-        "for that. Nothing is "
-        "lost or comes twice.",
+        "Makes a worker hand its tasks over to other workers and end with exit code 0, and waits "
+        "for that. Nothing is lost or delivered twice.",
         DispatcherSettings,
         KeySettings,
     )
@@ -133,7 +136,7 @@ def drain_main(arguments: Sequence[str], program: str = "zmqdata drain") -> int:
 
 
 def drain_worker(chosen: argparse.Namespace, program: str) -> int:
-    """Asks for the drain and waits for its end."""
+    """Request the drain and wait for its end."""
     wanted = chosen_settings(DispatcherSettings, chosen)
     take_key(chosen)
     check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
@@ -151,14 +154,13 @@ def drain_worker(chosen: argparse.Namespace, program: str) -> int:
 
 
 def audit_main(arguments: Sequence[str], program: str = "zmqdata audit") -> int:
-    """Prints what became of a job's splits and elements; returns the exit code, 1 when
-    nobody answers.
+    """Print the accounts of a job's splits and elements; return the exit code, 1 if the
+    dispatcher does not answer.
     """
     parser = command_parser(
         program,
-        "Tells what became of a job: splits handed out, finished and re-hosted, elements delivered "
-        "to each client, "
-        "duplicates dropped, elements left out.",
+        "Prints what became of a job: splits handed out, finished and re-hosted, elements "
+        "delivered to each client, duplicates dropped, elements left out.",
         DispatcherSettings,
         KeySettings,
     )
@@ -173,7 +175,7 @@ def audit_main(arguments: Sequence[str], program: str = "zmqdata audit") -> int:
 
 
 def show_audit(chosen: argparse.Namespace) -> int:
-    """Asks for the audit of a job and prints it."""
+    """Request the audit of a job and print it."""
     wanted = chosen_settings(DispatcherSettings, chosen)
     take_key(chosen)
     check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
@@ -189,11 +191,11 @@ def show_audit(chosen: argparse.Namespace) -> int:
 
 
 def save_status_main(arguments: Sequence[str], program: str = "zmqdata save-status") -> int:
-    """Prints how far a distributed save is; returns the exit code, 1 when the save has
+    """Print the progress of a distributed save; return the exit code, 1 if the save has
     failed.
     """
     parser = command_parser(
-        program, "Tells how far a distributed_save is, by what is in its folder."
+        program, "Prints the progress of a distributed_save, from the content of its folder."
     )
     parser.add_argument(
         "path", metavar="PATH", help="the folder, or the URL, that was given to distributed_save"
@@ -205,7 +207,7 @@ def save_status_main(arguments: Sequence[str], program: str = "zmqdata save-stat
 
 
 def show_save(path: str, follows: bool, as_json: bool) -> int:
-    """Prints how far the save into a folder is."""
+    """Print the progress of the save into a folder."""
     if not path:
         raise ValueError("PATH must not be empty")
     from rich.console import Console

@@ -1,8 +1,8 @@
-"""The commands: arguments in, one line when ready, exit codes out. Servers are made
-here and written elsewhere.
+"""The commands: they parse arguments, print a line when ready, and return exit codes.
+They start the servers, which are defined elsewhere.
 
-Exit codes: 0 ended as told, 1 failed while running, 2 could not start with these
-arguments. Imports that take time are made by the command that needs them.
+Exit codes: 0 ended as requested, 1 failed while running, 2 could not start with these
+arguments. Each command imports slow modules only when it needs them.
 """
 
 from __future__ import annotations
@@ -39,15 +39,18 @@ from zmqdata.worker.processes.options import ProcessSettings
 from zmqdata.worker.processes.supervisor import Supervisor, child_command, child_configs
 
 LAST_SECONDS = 5.0
+"""Seconds after which a dispatcher that was asked to stop ends in any case."""
 LOOK_AROUND = 0.5
+"""Seconds between two checks whether the dispatcher has failed."""
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> int:
-    """Runs ``zmqdata dispatcher|worker|status|drain|audit|save-status|keygen``.
+    """Run ``zmqdata dispatcher|worker|status|drain|audit|save-status|keygen``.
 
     Args:
-        arguments: without the program's name; None: those of this process.
-        program: how the user called us, for messages.
+        arguments: the arguments without the program's name; None takes those of this
+            process.
+        program: the program's name as the user called it, for messages.
 
     Returns:
         The exit code.
@@ -76,7 +79,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
 
 
 def installed_version() -> str:
-    """The version of the installed package."""
+    """Return the version of the installed package."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -86,7 +89,7 @@ def installed_version() -> str:
 
 
 def keygen_main(arguments: Sequence[str], program: str) -> int:
-    """Makes key files; returns the exit code."""
+    """Create key files; return the exit code."""
     from zmqdata.cli import keygen
 
     return keygen.keygen_main(arguments, program)
@@ -96,7 +99,7 @@ def keygen_main(arguments: Sequence[str], program: str) -> int:
 
 
 def dispatcher_main(arguments: Sequence[str], program: str = "zmqdata dispatcher") -> int:
-    """Runs a dispatcher until SIGTERM or SIGINT; returns the exit code."""
+    """Run a dispatcher until SIGTERM or SIGINT; return the exit code."""
     stop = StopSignals(waking=(signal.SIGCHLD,))
     chosen = dispatcher_arguments(program).parse_args(arguments)
     prepare(chosen)
@@ -104,8 +107,8 @@ def dispatcher_main(arguments: Sequence[str], program: str = "zmqdata dispatcher
 
 
 def run_dispatcher(chosen: argparse.Namespace, stop: StopSignals) -> int:
-    """Serves; in a process that is kept running if it could go on, and nobody else
-    looks after it.
+    """Run a dispatcher, in a child process that is restarted if the dispatcher has a
+    journal and no other process supervises it.
     """
     config = chosen_settings(DispatcherConfig, chosen)
     if not config.fault_tolerant_mode or chosen.lifeline is not None:
@@ -122,21 +125,21 @@ def run_dispatcher(chosen: argparse.Namespace, stop: StopSignals) -> int:
 def serve_dispatcher(
     config: DispatcherConfig, stop: StopSignals, ready: Callable[[int], None] = lambda port: None
 ) -> int:
-    """Starts a dispatcher, says where it listens, waits, stops it."""
+    """Start a dispatcher, print its address, wait for a signal, and stop it."""
     from zmqdata.dispatcher.server import DispatchServer
 
     with DispatchServer(config) as server:
         say(f"zmqdata dispatcher listening on {server.target}")
         ready(int(server.target.rpartition(":")[2]))
         while not stop.wait(LOOK_AROUND):
-            server.join(0)  # raises when it cannot go on
+            server.join(0)  # raises if the dispatcher has failed
         exit_within(LAST_SECONDS, 0)
     return 0
 
 
 def dispatcher_arguments(program: str) -> argparse.ArgumentParser:
-    """The options of the dispatcher: one for each field of its configuration, and those
-    of every server.
+    """Return the parser of the dispatcher's options: its configuration, and the options
+    of all servers.
     """
     parser = command_parser(
         program,
@@ -152,7 +155,7 @@ def dispatcher_arguments(program: str) -> argparse.ArgumentParser:
 
 
 def worker_main(arguments: Sequence[str], program: str = "zmqdata worker") -> int:
-    """Runs a supervisor and its worker processes until SIGTERM or SIGINT; returns the
+    """Run a supervisor and its worker processes until SIGTERM or SIGINT; return the
     exit code.
     """
     stop = StopSignals(waking=(signal.SIGCHLD,))
@@ -162,7 +165,7 @@ def worker_main(arguments: Sequence[str], program: str = "zmqdata worker") -> in
 
 
 def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> int:
-    """Checks what every child would stumble over, then keeps them running."""
+    """Check what would make every child fail, then keep the children running."""
     check_dispatcher_named(chosen, WorkerConfig, "where is the dispatcher?")
     config = chosen_settings(WorkerConfig, chosen)
     for host in (endpoint_host(parse_service(config.dispatcher_address)), config.host):
@@ -191,14 +194,13 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
 
 
 def worker_arguments(program: str) -> argparse.ArgumentParser:
-    """The options of the worker: one for each field of its configuration, its
-    processes, those of every server.
+    """Return the parser of the worker's options: its configuration, its processes, and
+    the options of all servers.
     """
     parser = command_parser(
         program,
-        "Runs pipelines for training loops, in processes that it watches over and starts again "
-        "when they die. Prints "
-        "one line for each process once the dispatcher knows it.",
+        "Runs pipelines for training loops, in processes that it supervises and restarts when they "
+        "die. Prints one line for each process once the dispatcher knows it.",
         WorkerConfig,
         ProcessSettings,
     )
@@ -206,7 +208,7 @@ def worker_arguments(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-# --- what the commands share
+# --- shared by the commands
 
 
 COMMAND_SETTINGS = (
@@ -220,13 +222,15 @@ COMMAND_SETTINGS = (
 
 
 def add_shared_options(parser: argparse.ArgumentParser) -> None:
-    """Logs, and the pipe by which whoever started us keeps us alive."""
+    """Add the options for logs and for the lifeline, a pipe whose end makes this
+    process end.
+    """
     add_settings(parser, LogSettings)
     parser.add_argument("--lifeline", type=int, help=argparse.SUPPRESS)
 
 
 def prepare(chosen: argparse.Namespace) -> None:
-    """Sets up logs on standard error, and the lifeline."""
+    """Configure logs on standard error, and the lifeline."""
     try:
         level = chosen_settings(LogSettings, chosen).log_level
     except ValueError as error:
@@ -237,12 +241,12 @@ def prepare(chosen: argparse.Namespace) -> None:
     if chosen.lifeline is not None:
         watch_lifeline(chosen.lifeline)
     for variable, meant in misspelt(os.environ):
-        logging.getLogger(__name__).warning("%s is no setting; is %s meant?", variable, meant)
+        logging.getLogger(__name__).warning("%s is not a setting; is %s meant?", variable, meant)
 
 
 def misspelt(environment: Iterable[str]) -> list[tuple[str, str]]:
-    """Variables of the environment that look like a setting and are none, each with the
-    one that is like it.
+    """Return environment variables that resemble a setting but are none, each with the
+    setting that it resembles.
     """
     from difflib import get_close_matches
 

@@ -1,10 +1,9 @@
-"""Starts a dispatcher again that was killed: its journal knows all that it has told
-anybody.
+"""Restart of a dispatcher that was killed, which continues from its journal.
 
-libzmq ends a process on faults that a peer can bring about, and a system that is out of
-memory ends the largest one. A process manager would start it again; nobody should have
-to set one up for that. The keeper is what the command was before it forked, so it costs
-next to no time and memory, and it does nothing but wait.
+libzmq aborts a process on faults that a peer can cause, and a kernel without memory
+kills the largest process. A process manager could restart the dispatcher; users should
+not need to set up a process manager for that. The keeper is the process of the command
+before it forks, so it costs almost no time and memory. It only waits.
 """
 
 from __future__ import annotations
@@ -30,37 +29,43 @@ from zmqdata.worker.processes.lifetime import (
 log = logging.getLogger(__name__)
 
 MOST_FAILED_STARTS = 5
+"""Starts in a row that may fail before the keeper gives up."""
 FIRST_PAUSE = 0.1
+"""Seconds between the death of a child and the next start; doubled with each failed
+start.
+"""
 LONGEST_PAUSE = 10.0
+"""Limit of this pause."""
 GRACE = 10.0
-"""Seconds that a child has to end after it was asked to."""
+"""Seconds for which a child may take to end after it was asked to."""
 
 Serve = Callable[[int | None, StopSignals, Callable[[int], None]], int]
-"""Takes the port to listen on (None: the configured one), what asks it to stop, and
-whom to tell its port.
+"""Serves on a port (None: the configured port) until the signals say stop, and reports
+the bound port to the callback.
 """
 
 
 def keep(serve: Serve, signals: StopSignals) -> int:
-    """Serves in a child process, and in another one whenever that is killed by a signal
-    that was not sent to us.
+    """Serve in a child process, and in another child whenever a signal kills the child
+    but not the keeper.
 
-    Call it before there is a second thread.
+    Call it before a second thread exists.
 
     Args:
-        serve: returns the exit code. It runs in the child, which returns from here as
-            the keeper does.
-        signals: what asks the keeper to stop; it must wake on SIGCHLD too. The child
-            has one of its own.
+        serve: returns the exit code. It runs in the child, which then returns from this
+            function as the keeper does.
+        signals: signals that ask the keeper to stop; they must wake it on SIGCHLD, too.
+            The child has its own.
 
     Returns:
-        The exit code of the child, or 128 and the number of the signal that killed it
-        (SIGKILL's if it could not even be started), where none takes its place.
+        The exit code of the last child, or 128 plus the number of the signal that
+        killed it (SIGKILL if it could not be started).
     """
     keeper, port, failed = os.getpid(), None, 0
     while True:
         told, tell = socket.socketpair()
-        # A signal that comes before the child can take it is for the child, too.
+        # A signal that arrives before the child can handle it is meant for the child,
+        # too.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
         child = _fork()
         if child == 0:
@@ -68,7 +73,7 @@ def keep(serve: Serve, signals: StopSignals) -> int:
             signals.close()
             signals = StopSignals(owned=True)
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-            os.setsid()  # Ctrl-C in a terminal reaches the keeper only, which then asks its child.
+            os.setsid()  # Ctrl-C in a terminal reaches only the keeper, which then asks its child.
             die_with_parent(keeper)
             watch_lifeline(tell.fileno())
             return serve(port, signals, partial(_tell, tell))
@@ -83,16 +88,14 @@ def keep(serve: Serve, signals: StopSignals) -> int:
         if signals.received or failed == MOST_FAILED_STARTS:
             return SIGNALLED - code
         if child is not None:
-            log.error(
-                "the dispatcher (process %d) %s; it is started again", child, describe_exit(code)
-            )
+            log.error("the dispatcher (process %d) %s; it is restarted", child, describe_exit(code))
         if signals.wait(min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**failed)):
             return 0
 
 
 def _fork() -> int | None:
-    """As ``os.fork``; None where that fails: no memory, or too many processes, which is
-    when we are needed most.
+    """Return the result of ``os.fork``; None if it fails for lack of memory or
+    processes, when a restart is needed most.
     """
     try:
         return os.fork()
@@ -106,8 +109,8 @@ def _tell(keeper: socket.socket, port: int) -> None:
 
 
 def _await_end(child: int, signals: StopSignals) -> int:
-    """The exit code of a child, below zero for a signal; it is asked to stop when we
-    are.
+    """Return the exit code of a child, negative for a signal. Pass a request to stop on
+    to the child.
     """
     while not signals.received:
         ended, status = os.waitpid(child, os.WNOHANG)
@@ -118,7 +121,7 @@ def _await_end(child: int, signals: StopSignals) -> int:
     os.kill(child, signal.SIGINT if signals.hurried else signal.SIGTERM)
     until = time.monotonic() + GRACE
     while not (gone := os.waitpid(child, os.WNOHANG))[0]:
-        if time.monotonic() >= until:  # it is stopped, as it gives itself less
+        if time.monotonic() >= until:  # the child hangs: its own limit is shorter
             os.kill(child, signal.SIGKILL)
         time.sleep(0.02)
     return os.waitstatus_to_exitcode(gone[1])

@@ -12,35 +12,46 @@ from zmqdata.cli.options import Arguments, guarded, say
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.transport import keychoice, keys
 
-ADVICE = "Copy it, and keep it as you keep passwords: whoever has it can have code run by the workers of the cluster."
+ADVICE = (
+    "Copy it, and keep it as you keep passwords: whoever has it can have code run by the workers "
+    "of the cluster."
+)
 
 
 def keygen_main(arguments: Sequence[str], program: str = "zmqdata keygen") -> int:
-    """Makes the key of a cluster, or one for each role, or lets in one more client;
-    returns the exit code.
+    """Create the key of a cluster, or a key for each role, or a key for another client;
+    return the exit code.
     """
     parser = Arguments(
         prog=program,
-        description="Makes the key file of a cluster, which all its processes have: a copy in the folder for "
-        "configuration of each user, or where ZMQDATA_KEY_FILE says.",
+        description=(
+            "Creates the key file of a cluster, which all its processes share: each user keeps a "
+            "copy in the configuration folder, or at the path in ZMQDATA_KEY_FILE."
+        ),
     )
     parser.add_argument(
         "--key-file",
         metavar="FILE",
-        help="where to write it (default: zmqdata/cluster.key in the folder for configuration, $XDG_CONFIG_HOME or "
-        "~/.config); never over another one",
+        help=(
+            "path to write (default: zmqdata/cluster.key in the configuration folder, "
+            "$XDG_CONFIG_HOME or ~/.config); an existing file is never overwritten"
+        ),
     )
     parser.add_argument(
         "--roles",
         metavar="DIR",
-        help="make dispatcher.key, worker.key and client.key in this folder instead, each of which lets its holder do "
-        "only what that role is for",
+        help=(
+            "create dispatcher.key, worker.key and client.key in this folder instead; each permits "
+            "its holder only what that role needs"
+        ),
     )
     parser.add_argument(
         "--client",
         metavar="NAME",
-        help="with the --roles folder of a cluster: make NAME.key for one more client, and let it in; to revoke it, "
-        "delete its line in dispatcher.key and worker.key",
+        help=(
+            "with the --roles folder of a cluster: create NAME.key for another client, and let it "
+            "in; to revoke it, delete its line in dispatcher.key and worker.key"
+        ),
     )
     chosen = parser.parse_args(arguments)
     return guarded(program, lambda: _make(chosen.key_file, chosen.roles, chosen.client))
@@ -51,7 +62,7 @@ def _make(key_file: str | None, roles: str | None, client: str | None) -> int:
         if given == "" or (what == "file" and given is not None and not Path(given).name):
             raise InvalidArgumentError(
                 f"`{flag}` must name a {what}, got {given!r}: is a variable empty? Leave it out, "
-                "or say where to write"
+                "or give a path"
             )
     if roles is None:
         if client is not None:
@@ -64,7 +75,8 @@ def _make(key_file: str | None, roles: str | None, client: str | None) -> int:
         return 0
     if key_file is not None:
         raise InvalidArgumentError(
-            "`--key-file` and `--roles` say where to write two different things; give one of them"
+            "`--key-file` and `--roles` exclude each other: they write different files; give one "
+            "of them"
         )
     folder = Path(roles)
     made = _add_client(folder, client) if client is not None else _make_roles(folder)
@@ -77,18 +89,18 @@ def _make_roles(folder: Path) -> list[Path]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _alone(folder):
         for path in made:
-            keys.check_absent(path)  # of all three, lest some of them be of another cluster
+            keys.check_absent(path)  # all three first, so that no folder mixes two clusters
         for path, key in made.items():
             keys.save(path, key)
     return list(made)
 
 
 def _add_client(folder: Path, name: str) -> list[Path]:
-    """A key for one more client, known to those that let clients in."""
-    keys.load(folder / "dispatcher.key")  # what is missing is told before there is a folder to lock
+    """Create a key for another client, and add it to the servers' key files."""
+    keys.load(folder / "dispatcher.key")  # a missing file is reported before the lock is taken
     if not keys.is_name(name) or name in keys.ROLES:
         raise InvalidArgumentError(
-            f"`--client` must be a word of at most 100 characters, and no role, got {name!r}"
+            f"`--client` must be a word of at most 100 characters other than a role, got {name!r}"
         )
     path = folder / f"{name}.key"
     with _alone(folder):
@@ -100,18 +112,18 @@ def _add_client(folder: Path, name: str) -> list[Path]:
                 folder / f"{role}.key",
                 keys.with_known(server, keys.Known("client", key.public, name)),
             )
-        keys.save(path, key)  # last: whoever has the file is let in
+        keys.save(path, key)  # last, so that a client that has the file is let in
     return [path]
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Has other runs wait, each of which would write files without the lines that this
-    one adds.
+    """Lock the folder, since concurrent runs would write files without each other's
+    lines.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with contextlib.suppress(OSError):  # some network file systems lock no folders
+        with contextlib.suppress(OSError):  # some network file systems cannot lock folders
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:

@@ -1,5 +1,5 @@
-"""What all commands share: settings as options, errors as one line, words on standard
-output. No command is in here.
+"""Shared parts of all commands: settings as options, errors as single lines, and
+standard output. No command is defined here.
 """
 
 from __future__ import annotations
@@ -28,20 +28,23 @@ from zmqdata.printable import printable
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 CANNOT_START = 2
-PRECEDENCE = "Each option may also be given as the environment variable that its help names; the option wins."
+PRECEDENCE = (
+    "Each option may also be given as the environment variable that its help names; the option "
+    "wins."
+)
 
 T = TypeVar("T")
 
 
 class Arguments(argparse.ArgumentParser):
-    """A parser whose errors are one line, as all errors of the commands are."""
+    """A parser that reports errors as a single line, as all commands do."""
 
     def error(self, message: str) -> NoReturn:
         raise SystemExit(complain(self.prog, f"{message} (--help explains every option)"))
 
 
 def command_parser(program: str, description: str, *kinds: type[Any]) -> Arguments:
-    """The parser of a command, with an option for each setting of these
+    """Return the parser of a command, with an option for each setting of these
     configurations.
     """
     parser = Arguments(prog=program, description=description, epilog=PRECEDENCE if kinds else None)
@@ -52,19 +55,20 @@ def command_parser(program: str, description: str, *kinds: type[Any]) -> Argumen
 
 @dataclass(frozen=True)
 class LogSettings:
-    """What is told on standard error."""
+    """Settings of the log on standard error."""
 
     log_level: str = setting(
         "info", "least that is told on stderr", choices=LOG_LEVELS, metavar="|".join(LOG_LEVELS)
     )
+    """Lowest level that is logged."""
 
     def __post_init__(self) -> None:
         check_settings(self)
 
 
 def add_settings(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
-    """An option for each setting of a configuration. What is not given leaves no trace:
-    the environment has its say.
+    """Add an option for each setting of a configuration. Options that are not given
+    leave no value, so that the environment applies.
     """
     for one in fields(kind):
         declared, flag = declaration_of(one), flag_of(one)
@@ -87,8 +91,8 @@ def add_settings(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
 
 
 def text_reader(one: Field[Any]) -> Callable[[str], Any]:
-    """Reads the value of an option for argparse, which keeps the words of one kind of
-    error only.
+    """Return a reader of an option's value for argparse, which keeps the text of a
+    single error class only.
     """
 
     def read(text: str) -> Any:
@@ -101,8 +105,8 @@ def text_reader(one: Field[Any]) -> Callable[[str], Any]:
 
 
 def chosen_settings(kind: type[T], chosen: argparse.Namespace) -> T:
-    """A configuration from the options that bear the names of its fields, and from the
-    environment.
+    """Return a configuration from the options with the names of its fields, and from
+    the environment.
     """
     given = vars(chosen)
     return from_environment(
@@ -111,7 +115,7 @@ def chosen_settings(kind: type[T], chosen: argparse.Namespace) -> T:
 
 
 def check_dispatcher_named(chosen: argparse.Namespace, kind: type[Any], question: str) -> None:
-    """Asks for a dispatcher where neither the options nor the environment name one."""
+    """Raise an error if neither the options nor the environment name a dispatcher."""
     [one] = [one for one in fields(kind) if one.name == "dispatcher_address"]
     if not getattr(chosen, one.name, os.environ.get(variable_of(one))):
         raise ValueError(
@@ -120,8 +124,8 @@ def check_dispatcher_named(chosen: argparse.Namespace, kind: type[Any], question
 
 
 def guarded(program: str, command: Callable[[], int]) -> int:
-    """Runs a command; what a user can repair is one line on standard error instead of a
-    traceback.
+    """Run a command; report errors that a user can repair as a line on standard error,
+    without a traceback.
     """
     try:
         return command()
@@ -137,14 +141,14 @@ def guarded(program: str, command: Callable[[], int]) -> int:
 
 
 def complain(program: str, message: str, code: int = CANNOT_START) -> int:
-    """Prints one line on standard error and returns the exit code."""
+    """Print a line on standard error and return the exit code."""
     print(f"{program}: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
     return code
 
 
 def say(line: str) -> None:
-    """Prints on standard output at once. That nobody reads it any more is no reason to
-    stop.
+    """Print a line on standard output at once. A closed pipe does not stop the
+    command.
     """
     try:
         print(line, flush=True)

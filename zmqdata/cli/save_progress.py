@@ -1,5 +1,5 @@
-"""How far a distributed save is, read from its folder, as one line or as a bar that
-moves. No dispatcher is asked.
+"""Progress of a distributed save, read from its folder, as a line or as a moving bar.
+No dispatcher is queried.
 """
 
 from __future__ import annotations
@@ -25,54 +25,63 @@ from zmqdata.storage.files import files_of, whole_path
 from zmqdata.storage.manifests import committed_chunks, is_done, read_save, read_save_error
 
 POLL = 0.5
+"""Seconds between two looks at the folder."""
 RUNNING, DONE, FAILED = "running", "done", "failed"
 
 
 @dataclass(frozen=True)
 class SaveProgress:
-    """What a folder says: what counts, and the ``total`` of elements, where it is known
-    and not reached.
-    """
+    """The progress of a save, as found in its folder."""
 
     path: str
+    """Path of the folder."""
     state: str
+    """``running``, ``done`` or ``failed``."""
     elements: int
+    """Number of elements in committed chunks."""
     total: int | None
+    """Number of elements in all, while it is known and not reached."""
     chunks: int
+    """Number of committed chunks."""
     streams: int
+    """Number of streams with committed chunks."""
     error: str = ""
+    """Error of a failed save."""
 
     @property
     def line(self) -> str:
-        """All of it in one line.
+        """Summary in a single line.
 
         >>> SaveProgress("/a", "running", 250, 1000, 3, 2).line
         '/a: running, 250 of 1000 elements (25 %) in 3 chunks of 2 streams'
         """
         known = f" of {self.total}" if self.total is not None else ""
         share = f" ({100 * self.elements // self.total} %)" if self.total else ""
-        counted = f"{self.elements}{known} elements{share} in {self.chunks} chunks of {self.streams} streams"
+        counted = (
+            f"{self.elements}{known} elements{share} in {self.chunks} chunks of {self.streams} "
+            "streams"
+        )
         error = f": {' '.join(self.error.split())}" if self.error else ""
         return printable(f"{self.path}: {self.state}, {counted}{error}")
 
     @property
     def fields(self) -> dict[str, Any]:
-        """All of it for JSON."""
+        """Fields by name, for JSON."""
         return asdict(self)
 
 
 def progress_of(path: str) -> SaveProgress:
-    """How far the save into a folder is.
+    """Read the progress of the save into a folder.
 
     Raises:
-        NotFoundError: nothing is saved there by ``distributed_save``.
-        DataLossError: there is something in the folder that should not be there.
+        NotFoundError: ``distributed_save`` has saved nothing there.
+        DataLossError: the folder holds files that do not belong there.
     """
     path = whole_path(path)
     description, error = read_save(path), read_save_error(path)
     if description is None and error is None:
         raise NotFoundError(
-            f"{path} holds no distributed save: there is no save.json in it. Check the path"
+            f"{path} holds no distributed save: it has no save.json. Check the path"
         )
     state = DONE if is_done(path) else RUNNING if error is None else FAILED
     chunks = committed_chunks(files_of(path), path)
@@ -80,7 +89,7 @@ def progress_of(path: str) -> SaveProgress:
         path=path,
         state=state,
         elements=sum(chunk.elements for chunk in chunks),
-        # Failures that were left out make it fewer than was thought.
+        # Skipped failures make the final number smaller than the cardinality.
         total=description.cardinality
         if description and description.cardinality >= 0 and state != DONE
         else None,
@@ -93,7 +102,7 @@ def progress_of(path: str) -> SaveProgress:
 def follow(
     path: str, console: Console, pause: Callable[[float], None] = time.sleep
 ) -> SaveProgress:
-    """Shows a bar until the save has ended; returns how."""
+    """Show a bar until the save has ended; return the final progress."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -1,5 +1,5 @@
-"""What ``zmqdata status`` prints: the dispatcher's answer as tables that fit a
-terminal. No asking happens here.
+"""Tables of ``zmqdata status`` and ``zmqdata audit`` that fit a terminal. No server is
+queried here.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.printable import printable
 
 LONG = 10.0
-"""Seconds at one element that are worth telling."""
+"""Seconds at an element from which on the status shows them."""
 
 Row = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Row], str]]
 
 
 def status_tables(found: Mapping[str, Any]) -> list[Table]:
-    """Tables of workers, jobs and tasks, or of the tasks of one worker, and of dropped
-    messages if there are any.
+    """Return tables of workers, jobs and tasks, or of the tasks of a worker. Rejected
+    messages, if any, have their own table.
 
     Args:
-        found: what ``zmqdata.client.calls.status`` gives.
+        found: the result of ``zmqdata.client.calls.status``.
     """
     if "workers" in found:
         tables = [
@@ -45,10 +45,10 @@ def status_tables(found: Mapping[str, Any]) -> list[Table]:
 
 
 def audit_tables(found: Iterable[Mapping[str, Any]]) -> list[Table]:
-    """What became of a job, a table for each repetition.
+    """Return the accounts of a job, as a table for each repetition.
 
     Args:
-        found: what ``zmqdata.audit`` gives.
+        found: the result of ``zmqdata.audit``.
     """
     return [_audit_table(one) for one in found]
 
@@ -82,8 +82,8 @@ def _audit_table(found: Mapping[str, Any]) -> Table:
 
 def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
     rows = list(rows)
-    # A column in which nothing stands would take the room that makes another one break
-    # its ids and headings in two.
+    # An empty column would take space from other columns, whose ids and headings would
+    # then be broken.
     columns = {
         name: shown
         for name, shown in columns.items()
@@ -98,7 +98,7 @@ def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
         collapse_padding=True,
     )
     for name in columns:
-        # An address that is broken in two cannot be copied; the other columns give way.
+        # A broken address cannot be copied; the other columns yield instead.
         address = name in ADDRESSES
         table.add_column(
             name, justify="right" if name in NUMERIC else "left", overflow="fold", no_wrap=address
@@ -109,8 +109,8 @@ def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
 
 
 def _text(text: str, style: str = "") -> Text:
-    """What others may have said, as it is: a string would be searched for markup, as an
-    IPv6 address has brackets.
+    """Return text of peers verbatim: rich would search a string for markup, but an IPv6
+    address has brackets.
     """
     return Text(printable(text), style)
 

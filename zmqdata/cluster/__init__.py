@@ -1,8 +1,8 @@
-"""Dispatcher and workers on this machine, started and ended by one object. Scaling out
-over machines is not done here.
+"""A dispatcher and workers on this machine, started and ended by a single object. It
+does not scale out over machines.
 
-``local`` is the cluster, ``processes`` and ``threads`` are the two ways in which it
-runs its servers.
+``local`` holds the cluster; ``processes`` and ``threads`` are the two ways to run its
+servers.
 """
 
 from __future__ import annotations

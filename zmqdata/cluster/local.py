@@ -27,11 +27,14 @@ OF_WORKER = frozenset(field.name for field in fields(WorkerConfig)) - {
     "dispatcher_address",
 }
 
-MOST_WORKERS = 1000  # on one machine; more is a mistake, and would take long to fail
+MOST_WORKERS = 1000
+"""Limit of workers on a machine; a larger number is a mistake that would fail
+slowly.
+"""
 
 
 class ServerHandle(Protocol):
-    """A handle on a dispatcher or a worker of a cluster."""
+    """Handle on a dispatcher or a worker of a cluster."""
 
     @property
     def address(self) -> str: ...
@@ -55,25 +58,25 @@ class LocalCluster:
     """A dispatcher and workers on this machine, which end with this object, or with
     this process at the latest.
 
-    They are processes that import what this one can import; a script that starts them
-    needs no ``__main__`` guard. What they do is said by the arguments alone, whatever
-    ``ZMQDATA_*`` the environment has. Only the key, where no argument says which, is
-    the one that this process shows (``use_key_file``, ``ZMQDATA_KEY_FILE``), which else
-    could not read.
+    They are processes that can import what this process can import. A script that
+    starts them needs no ``__main__`` guard. Only the arguments configure them;
+    ``ZMQDATA_*`` variables are ignored. The exception is the key: unless an argument
+    names it, the servers use the key that this process shows (``use_key_file``,
+    ``ZMQDATA_KEY_FILE``), since this process could not read from them otherwise.
 
     Args:
-        num_workers: how many workers to start.
-        in_process: run everything in threads of this process instead, for tests and
-            debuggers.
-        processes_per_worker: processes that run pipelines in each worker.
+        num_workers: number of workers to start.
+        in_process: True to run everything in threads of this process instead, for tests
+            and debuggers.
+        processes_per_worker: number of processes that run pipelines in each worker.
         options: fields of ``DispatcherConfig`` and ``WorkerConfig`` by name; ``host``
-            is for both, ``port`` for the dispatcher. Without a ``work_dir`` the
-            dispatcher gets a temporary one, so that it goes on after a restart;
+            applies to both, ``port`` to the dispatcher. Without a ``work_dir`` the
+            dispatcher gets a temporary folder, so that it continues after a restart;
             ``fault_tolerant_mode=False`` makes it forget everything.
 
     Raises:
-        TypeError: an option is no field of either, or has another type.
-        ValueError: an option is out of its range, or at odds with another one.
+        TypeError: an option is a field of neither configuration, or has the wrong type.
+        ValueError: an option is out of its range, or contradicts another.
         UnavailableError: a server did not start; the text has the end of its log.
 
     Example:
@@ -100,9 +103,9 @@ class LocalCluster:
         _check_names(options)
         if in_process and processes_per_worker > 1:
             raise ValueError(
-                "in_process=True runs a worker in one thread; got "
-                f"processes_per_worker={processes_per_worker}. "
-                "Leave one of the two out, or start more workers"
+                "in_process=True runs a worker in a single thread; got "
+                f"processes_per_worker={processes_per_worker}. Leave out either argument, or start "
+                "more workers"
             )
         if not {"key_file", "insecure"} & options.keys():
             options |= asdict(shown_settings())
@@ -139,28 +142,28 @@ class LocalCluster:
 
     @property
     def target(self) -> str:
-        """Where the dispatcher is, for ``distribute(service=...)``."""
+        """Address of the dispatcher, for ``distribute(service=...)``."""
         return self._target
 
     def add_worker(self) -> ServerHandle:
-        """Starts one more worker, waits until it is registered, and returns its handle.
+        """Start another worker, wait until it is registered, and return its handle.
 
         Raises:
-            UnavailableError: it did not start; the text has the end of its log.
+            UnavailableError: the worker did not start; the text has the end of its log.
             RuntimeError: the cluster is closed, or belongs to the process from which
-                this one was forked.
+                this process was forked.
         """
         check_process(self._owner, "LocalCluster", NOT_HERE)
         if not self._finalizer.alive:
-            raise RuntimeError("This LocalCluster is closed; make a new one")
+            raise RuntimeError("This LocalCluster is closed; make a new LocalCluster")
         worker = self._new_worker()
         self._begin([worker])
         self.workers.append(worker)
         return worker
 
     def close(self) -> None:
-        """Ends workers and dispatcher; closing a second time, or in a forked child,
-        changes nothing.
+        """End the workers and the dispatcher. A second call, or a call in a forked
+        child, has no effect.
         """
         self._finalizer()
 
@@ -186,7 +189,7 @@ class LocalCluster:
         return f"<LocalCluster {self.target} {state}>"
 
     def _begin(self, servers: Sequence[ServerHandle]) -> None:
-        """Starts servers side by side and waits for all."""
+        """Start servers concurrently and wait for all of them."""
         self._servers.extend(servers)
         for server in servers:
             server.launch()
@@ -210,8 +213,8 @@ class LocalCluster:
             return worker_thread(config)
         options = [*command_options(config), "--processes", str(self._processes)]
         patience = STOP_SECONDS + config.shutdown_quiet_period_ms / 1000
-        # Its place in a list of addresses is its own again only where it comes back to
-        # the port that it had.
+        # A restarted worker keeps its place in a list of addresses only if it returns
+        # to its former port.
         keeps = self._processes == 1 and bool(self._dispatcher_config.worker_addresses)
         return ServerProcess(
             "zmqdata.worker", options, self._processes, keeps, stop_seconds=patience
@@ -219,11 +222,12 @@ class LocalCluster:
 
 
 def command_options(config: DispatcherConfig | WorkerConfig) -> list[str]:
-    """The command line that stands for a configuration; what is at its default is left
+    """Return the command line that is equivalent to a configuration; defaults are left
     out.
 
     Example:
-        >>> command_options(WorkerConfig("tcp://10.0.0.1:5050", worker_tags=("GPU", "LAB")))
+        >>> config = WorkerConfig("tcp://10.0.0.1:5050", worker_tags=("GPU", "LAB"))
+        >>> command_options(config)
         ['--dispatcher=tcp://10.0.0.1:5050', '--tag=GPU', '--tag=LAB']
     """
     options: list[str] = []
@@ -235,7 +239,7 @@ def command_options(config: DispatcherConfig | WorkerConfig) -> list[str]:
             options.append(flag if value else opposite(flag))
         else:
             values = value if field.type == "tuple[str, ...]" else (shown(value),)
-            # In one word, so that a value may begin with a dash.
+            # A single word, so that a value may begin with a dash.
             options.extend(f"{flag}={one}" for one in values)
     return options
 
@@ -255,35 +259,30 @@ def _check_names(options: Mapping[str, Any]) -> None:
 
 
 def _check_together(dispatcher: DispatcherConfig, worker: WorkerConfig, workers: int) -> None:
-    """Refuses what the two kinds of servers could not do together, or not even
-    apart.
-    """
+    """Raise an error for settings that the servers cannot use, together or at all."""
     if worker.heartbeat_interval_ms >= dispatcher.worker_timeout_ms:
         raise ValueError(
             f"`heartbeat_interval_ms`={worker.heartbeat_interval_ms} must be shorter than "
-            "`worker_timeout_ms`="
-            f"{dispatcher.worker_timeout_ms}: so long a dispatcher that was started again waits "
-            "for its workers, which "
-            "speak to it with their next heartbeat; it would give them up before"
+            f"`worker_timeout_ms`={dispatcher.worker_timeout_ms}. A restarted dispatcher hears of "
+            "its workers with their next heartbeat, and would give them up before that"
         )
     if worker.announced_port and workers > 1:
         raise ValueError(
             f"{workers} workers cannot all be announced as "
-            f"`worker_address`={worker.worker_address!r}; write %port%, "
-            "which stands for the port of each"
+            f"`worker_address`={worker.worker_address!r}; write %port%, which stands for the port "
+            "of each worker"
         )
     ports = worker.usable_data_ports
     if ports is not None and ports[1] - ports[0] + 1 < workers:
         raise ValueError(
-            f"data ports {ports[0]}-{ports[1]} do not suffice for {workers} workers: each needs "
-            "one at least; give "
-            "more `data_ports`"
+            f"data ports {ports[0]}-{ports[1]} do not suffice for {workers} workers: each needs at "
+            "least one port; give more `data_ports`"
         )
 
 
 def _close_servers(servers: list[ServerHandle], owner: int, folder: SocketFolder | None) -> None:
-    """Ends workers first, so that they can say goodbye. A forked child owns nothing of
-    its parent.
+    """End the workers first, so that they can deregister. A forked child does not own
+    its parent's servers.
     """
     if os.getpid() != owner:
         return

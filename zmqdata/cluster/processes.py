@@ -1,9 +1,9 @@
-"""One server in a process of its own: start it, read that it is ready, kill it, start
-it again. No cluster in here.
+"""A server in its own process: start, wait until ready, kill, restart. No cluster is
+defined here.
 
-The process ends when this one does, however that happens: its standard input is a pipe
-whose other end only we hold. What it prints goes to unnamed files, so that it never
-waits for us to read.
+The process ends when this process does, however that happens: its standard input is a
+pipe whose other end only this process holds. Its output goes to unnamed files, so it
+never blocks on this process.
 """
 
 from __future__ import annotations
@@ -30,9 +30,13 @@ from zmqdata.worker.processes.lifetime import describe_exit
 from zmqdata.worker.processes.options import ProcessSettings
 
 READY = re.compile(r"^zmqdata (?:dispatcher|worker) listening on (\S+)\n", re.MULTILINE)
+"""The line by which a server announces its address."""
 POLL = 0.01
+"""Seconds between two looks at the output."""
 STOP_SECONDS = 12.0
+"""Seconds for which a server may take to end before it is killed."""
 TAIL_BYTES = 16_384
+"""Bytes of the log that errors quote."""
 
 _running: weakref.WeakSet[ServerProcess] = weakref.WeakSet()
 
@@ -42,13 +46,14 @@ class ServerProcess:
 
     Args:
         module: ``"zmqdata.dispatcher"`` or ``"zmqdata.worker"``.
-        options: its command line.
-        ready_lines: how many servers it announces before it counts as ready.
-        hold_port: whether a later life listens on the port that the first one got.
-        stop_seconds: how long it may take to end before it is killed.
+        options: command line of the server.
+        ready_lines: number of announced addresses at which the server counts as ready.
+        hold_port: True to listen on the first life's port again after a restart.
+        stop_seconds: seconds that the server may take to end before it is killed.
 
     Example:
-        >>> with contextlib.closing(ServerProcess("zmqdata.dispatcher", ["--port", "0"])) as dispatcher:
+        >>> dispatcher = ServerProcess("zmqdata.dispatcher", ["--port", "0"])
+        >>> with contextlib.closing(dispatcher):
         ...     dispatcher.launch()
         ...     dispatcher.await_ready(30.0)
         ...     dispatcher.address.startswith("tcp://127.0.0.1:")
@@ -75,10 +80,10 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The process id; of the supervisor for a worker.
+        """Process id; of the supervisor for a worker.
 
         Raises:
-            RuntimeError: it was not launched yet.
+            RuntimeError: the server was not launched yet.
         """
         if self._process is None:
             raise RuntimeError(f"{self.module} was not launched yet")
@@ -86,53 +91,52 @@ class ServerProcess:
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens now: one address, or one for each process of a worker, the
-        newest last.
+        """Addresses on which it listens now: a single address, or an address for each
+        process of a worker, the newest last.
         """
         return READY.findall(self.said)[-self.ready_lines :]
 
     @property
     def address(self) -> str:
-        """The first of its addresses, ``""`` before it is ready."""
+        """The first of its addresses; ``""`` before it is ready."""
         return next(iter(self.addresses), "")
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs. A stopped one (SIGSTOP) does."""
+        """True if the process exists, even stopped by SIGSTOP."""
         return self._process is not None and self.exit_code is None
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; below zero: the signal that killed it."""
-        # Only the parent of a process can ask for its end; anybody else would be told
+        """Exit code; None while it runs, negative for the signal that killed it."""
+        # Only the parent of a process can query its end; any other process would learn
         # that it has ended.
         self._check_process()
         return None if self._process is None else self._process.poll()
 
     @property
     def said(self) -> str:
-        """What it has written to standard output in this life."""
+        """Standard output of this life."""
         return _read(self._said, 0).decode(errors="replace")
 
     @property
     def log(self) -> str:
-        """The end of what it wrote to standard error, over all its lives."""
+        """The end of its standard error, over all its lives."""
         return _read(self._log, TAIL_BYTES).decode(errors="replace")
 
     def launch(self) -> None:
-        """Starts it and returns at once."""
+        """Start the process and return at once."""
         self._check_process()
         if self.alive:
             return
         if self.hold_port and self.address:
             self.options.append(f"--port={self.address.rpartition(':')[2]}")
             self.hold_port = False
-        # Both files are shared with the process, offset included; a new life writes
-        # behind what was kept.
+        # Both files are shared with the process, offset included. A new life appends to
+        # the log.
         self._said.truncate(0)
         self._said.seek(0)
-        # The script's folder, and nothing else, comes first for us, so it does for the
-        # process.
+        # The interpreter's options keep the script's folder first in the path, as here.
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             [*PYTHON, "-m", self.module, *self.options, "--lifeline", "0"],
             stdin=subprocess.PIPE,
@@ -142,17 +146,17 @@ class ServerProcess:
                 **_environment(),
                 "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
             },
-            # Ctrl-C in a terminal is for the training script alone, which closes its
-            # cluster when it wants to.
+            # Ctrl-C in a terminal is only for the training script, which closes its
+            # cluster itself.
             start_new_session=True,
         )
         _running.add(self)
 
     def is_ready(self) -> bool:
-        """Whether it has announced all its servers.
+        """Return True if the server has announced all its addresses.
 
         Raises:
-            ServerStartError: it has ended instead.
+            ServerStartError: the process has ended instead.
         """
         if len(self.addresses) >= self.ready_lines:
             return True
@@ -162,14 +166,14 @@ class ServerProcess:
         return False
 
     def await_ready(self, deadline: float) -> None:
-        """Waits until it is ready.
+        """Wait until the server is ready.
 
         Args:
             deadline: the longest time to wait, in seconds.
 
         Raises:
-            ServerStartError: it has ended, or is not ready in time; the text has the
-                end of its log.
+            ServerStartError: the process has ended, or is not ready in time; the text
+                has the end of its log.
         """
         check_wait("deadline", deadline, forever=False)
         ends = time.monotonic() + deadline
@@ -184,21 +188,21 @@ class ServerProcess:
         return f"It wrote:\n{self.log.rstrip()}" if self.log.strip() else "It wrote nothing."
 
     def kill(self) -> None:
-        """Ends it with SIGKILL, as a crash would; a worker's processes go with their
-        supervisor.
+        """End the process with SIGKILL, as a crash would. A worker's processes end with
+        their supervisor.
         """
         self.signal(signal.SIGKILL)
         self._await_end(None)
 
     def ask_to_stop(self) -> None:
-        """Tells it to end at once, as Ctrl-C does, and returns."""
+        """Send SIGINT, as Ctrl-C does, and return; the process ends at once."""
         self.signal(signal.SIGINT)
 
     def stop(self, timeout: float | None = None) -> None:
-        """Ends it with SIGTERM, and with SIGKILL when it has not ended after
+        """End the process with SIGTERM, and with SIGKILL if it still runs after
         ``timeout`` (``stop_seconds``) seconds.
 
-        A worker hands its tasks over to others first.
+        A worker hands its tasks over to other workers first.
         """
         check_wait("timeout", timeout)
         self._end(signal.SIGTERM, self.stop_seconds if timeout is None else timeout)
@@ -209,18 +213,19 @@ class ServerProcess:
             self.kill()
 
     def restart(self, deadline: float = START_SECONDS) -> None:
-        """Starts it again, after ending it if it runs, and waits until it is ready."""
+        """Start the process again, after ending it if it runs, and wait until it is
+        ready.
+        """
         check_wait("deadline", deadline, forever=False)
         self._end(signal.SIGINT, self.stop_seconds)
         self.launch()
         self.await_ready(deadline)
 
     def signal(self, number: int) -> None:
-        """Sends a signal if the process runs.
+        """Send a signal if the process runs.
 
         Raises:
-            RuntimeError: this process was forked from the one that made the server, and
-                owns nothing of it.
+            RuntimeError: this process was forked from the process that owns the server.
         """
         self._check_process()
         if self._process is not None:
@@ -241,13 +246,15 @@ class ServerProcess:
         return True
 
     def cut_lifeline(self) -> None:
-        """Closes our end of its standard input, at which it ends."""
+        """Close this end of the process's standard input, at which it ends."""
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
     def close(self) -> None:
-        """Stops it and forgets its log; in a forked child only forgets."""
+        """Stop the process and delete its log; in a forked child only close the
+        files.
+        """
         if self._owner == os.getpid():
             self._end(signal.SIGINT, self.stop_seconds)
         self._said.close()
@@ -255,8 +262,8 @@ class ServerProcess:
 
 
 def _environment() -> dict[str, str]:
-    # What a server does is said by its options alone: nobody wants a cluster in a
-    # script to take the port of a service.
+    # Only its options configure a server: a cluster in a script must not take the port
+    # of a service because of an environment variable.
     ours = variables(DispatcherConfig, WorkerConfig, ProcessSettings)
     return {name: value for name, value in os.environ.items() if name not in ours}
 
@@ -270,7 +277,7 @@ def _read(file: IO[bytes], tail: int) -> bytes:
 
 
 def _cut_inherited_lifelines() -> None:
-    # A forked child that kept them open would keep our servers alive after our death.
+    # A forked child that kept them open would keep the servers alive after our death.
     for server in list(_running):
         server.cut_lifeline()
 

@@ -1,5 +1,5 @@
-"""How long the start of a server may take, and what is raised when it fails. Both ways
-to run servers share it.
+"""Time limit and error for the start of a server, shared by both ways to run
+servers.
 """
 
 from __future__ import annotations
@@ -8,16 +8,14 @@ from zmqdata.errors import UnavailableError
 
 START_SECONDS = 60.0
 """Enough for a cold machine that compiles every import; a healthy start takes less than
-one.
+a second.
 """
 
 NOT_HERE = "Leave it to its process, or make a new LocalCluster here."
-"""What a forked child is told to do instead of using a cluster, or a server of one, of
-its parent's.
-"""
+"""Advice to a forked child that uses its parent's cluster or server."""
 
 
 class ServerStartError(UnavailableError):
-    """A server ended, or stayed silent, before it was ready. The text has the end of
-    its log.
+    """Raised if a server ended, or sent nothing, before it was ready. The text has the
+    end of its log.
     """

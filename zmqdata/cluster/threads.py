@@ -1,5 +1,5 @@
-"""Servers of a cluster as threads of this process, with the same handles as processes
-have. For tests and debuggers.
+"""Servers of a cluster as threads of this process, with the same handles as processes.
+For tests and debuggers.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ServerT = TypeVar("ServerT", bound=_Stoppable)
 
 
 class ServerThread(Generic[ServerT]):
-    """A server of this process that can be started again.
+    """A restartable server in a thread of this process.
 
     Args:
-        make: makes and starts the server, given the address of its last life, ``""`` at
-            first.
-        address_of: where a started one listens.
-        ready: waits up to so many seconds until a started one is ready; False when it
-            is not.
+        make: creates and starts the server, given the address of its last life (``""``
+            at first).
+        address_of: returns the address of a started server.
+        ready: waits up to the given seconds until a started server is ready; returns
+            False if it is not.
     """
 
     def __init__(
@@ -52,27 +52,29 @@ class ServerThread(Generic[ServerT]):
 
     @property
     def addresses(self) -> list[str]:
-        """Its address in a list, as a server of several processes has several."""
+        """Its address in a list, for the interface of servers with several
+        processes.
+        """
         return [self.address] if self.address else []
 
     @property
     def alive(self) -> bool:
-        """Whether it is started and not stopped."""
+        """True if the server is started and not stopped."""
         self._check_process()
         return self.server is not None
 
     def launch(self) -> None:
-        """Starts it and returns at once."""
+        """Start the server and return at once."""
         self._check_process()
         if self.server is None:
             self.server = self._make(self.address)
             self.address = self._address_of(self.server)
 
     def await_ready(self, deadline: float) -> None:
-        """Waits until it is ready, ``deadline`` seconds at most.
+        """Wait until the server is ready, ``deadline`` seconds at most.
 
         Raises:
-            ServerStartError: it is not ready in time.
+            ServerStartError: the server is not ready in time.
         """
         self._check_process()
         check_wait("deadline", deadline, forever=False)
@@ -82,15 +84,14 @@ class ServerThread(Generic[ServerT]):
             )
 
     def ask_to_stop(self) -> None:
-        """Stops it; a thread has nobody else to do so later."""
+        """Stop the server at once, since no signal can be sent to a thread."""
         self.stop()
 
     def stop(self) -> None:
-        """Stops it.
+        """Stop the server.
 
         Raises:
-            RuntimeError: this process was forked from the one that made the server, and
-                owns nothing of it.
+            RuntimeError: this process was forked from the process that owns the server.
         """
         self._check_process()
         server, self.server = self.server, None
@@ -98,13 +99,11 @@ class ServerThread(Generic[ServerT]):
             server.stop()
 
     def kill(self) -> None:
-        """Stops it: a thread cannot be killed. Use processes to see what a crash
-        does.
-        """
+        """Stop the server: a thread cannot be killed. Use processes to test crashes."""
         self.stop()
 
     def restart(self, deadline: float = START_SECONDS) -> None:
-        """Starts it again, after stopping it if it runs, and waits until it is
+        """Start the server again, after stopping it if it runs, and wait until it is
         ready.
         """
         check_wait("deadline", deadline, forever=False)
@@ -113,7 +112,7 @@ class ServerThread(Generic[ServerT]):
         self.await_ready(deadline)
 
     def close(self) -> None:
-        """Stops it; in a forked child nothing happens."""
+        """Stop the server; in a forked child do nothing."""
         if self._owner == os.getpid():
             self.stop()
 
@@ -122,8 +121,8 @@ class ServerThread(Generic[ServerT]):
 
 
 def dispatcher_thread(config: DispatcherConfig) -> ServerThread[DispatchServer]:
-    """A dispatcher that is ready as soon as it is made, and keeps its port when it is
-    started again.
+    """Return a dispatcher that is ready as soon as it is made, and keeps its port after
+    a restart.
     """
 
     def make(last: str) -> DispatchServer:
@@ -135,7 +134,7 @@ def dispatcher_thread(config: DispatcherConfig) -> ServerThread[DispatchServer]:
 
 
 def worker_thread(config: WorkerConfig) -> ServerThread[WorkerServer]:
-    """A worker that is ready once it is registered."""
+    """Return a worker that is ready once it is registered."""
     return ServerThread(
         lambda last: WorkerServer(config),
         lambda server: server.address,
