@@ -1,9 +1,8 @@
-"""How fast zmqdata is beside its peers, on one machine, in one run:
-``python -m benchmarks --help``.
+"""Speed of zmqdata and its peers, on the same machine, in the same run.
 
-What is measured is said in ``cases``; who is measured, and at which settings, in
-``peers``; how, in ``reading`` (within a peer's process) and ``running`` (who has its
-turn when). What comes of it is worked out in ``figures`` and told by ``report`` and
-``plots``; ``curves`` measures what grows how. The other modules are programs of their
-own.
+``python -m benchmarks --help`` lists the commands. ``cases`` lists what is measured;
+``peers`` lists the libraries and their settings. ``reading`` measures within a peer's
+process, and ``running`` schedules the turns. ``figures`` evaluates the results;
+``report`` and ``plots`` present them. ``curves`` measures how costs grow. The other
+modules are separate programs.
 """

@@ -1,9 +1,12 @@
-"""The command line: ``run`` (the table), ``curves`` (what grows how), ``publish`` (a
-run into the documentation).
+"""Command line of the benchmarks: ``run``, ``curves`` and ``publish``.
 
-python -m benchmarks run [--quick] [--cases TEXT ...] [--peers PEER ...] [--repetitions
-N] [--seconds S] [--out DIR] python -m benchmarks curves [CURVE ...] [--out DIR] python
--m benchmarks publish [--out DIR]
+``run`` measures the table of cases, ``curves`` how costs grow, and ``publish`` copies a
+run into the documentation.
+
+    python -m benchmarks run [--quick] [--cases TEXT ...] [--peers PEER ...]
+        [--repetitions N] [--seconds S] [--out DIR]
+    python -m benchmarks curves [CURVE ...] [--out DIR]
+    python -m benchmarks publish [--out DIR]
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs"
 QUICK = Budget(repetitions=1, seconds=0.2, warm=0.05, patience=40.0)
 MARKS = {name: (f"<!-- {name} -->", f"<!-- end of {name} -->") for name in ("throughput", "curves")}
-"""Where the tables of a run and the plots of curves stand in the documentation."""
+"""Marks around the tables of a run and the plots of curves in the documentation."""
 
 
 def tell(line: str) -> None:
@@ -38,7 +41,9 @@ def tell(line: str) -> None:
 
 
 def weights(cases: Sequence[Case]) -> dict[str, int]:
-    """Bytes of the elements; those that cannot be made here are left out."""
+    """Return the bytes of each kind of element, without kinds that cannot be made
+    here.
+    """
     found = {}
     for case in cases:
         try:
@@ -54,7 +59,7 @@ def budget_of(chosen_arguments: argparse.Namespace) -> Budget:
 
 
 def run_cases(arguments: argparse.Namespace) -> int:
-    """Measures, and writes JSON, tables and a plot."""
+    """Measure cases, and write JSON, tables and a plot."""
     cases = list(chosen(arguments.cases, arguments.peers))
     before, budget = machine(), budget_of(arguments)
     if arguments.quick:
@@ -74,7 +79,7 @@ def run_cases(arguments: argparse.Namespace) -> int:
 
 
 def run_curves(arguments: argparse.Namespace) -> int:
-    """Measures curves, and writes JSON and a plot of each."""
+    """Measure curves, and write JSON and a plot of each."""
     budget = budget_of(arguments)
     here, versions = machine(), {"zmqdata": version("zmqdata")}
     for name in arguments.curves or CURVES:
@@ -88,8 +93,8 @@ def run_curves(arguments: argparse.Namespace) -> int:
 
 
 def curves_in(folder: Path) -> str:
-    """All curves of a folder, which may have been measured in several runs, with the
-    machine of each.
+    """Return all curves of a folder, which may come from several runs, with the machine
+    of each.
     """
     parts = []
     for path in [folder / f"curve-{name}.json" for name in CURVES]:
@@ -102,16 +107,14 @@ def curves_in(folder: Path) -> str:
 
 
 def publish(arguments: argparse.Namespace) -> int:
-    """Puts what was measured last between its marks in docs/benchmarks.md, and JSON and
-    plots beside it.
-    """
+    """Copy the last results into docs/benchmarks.md and docs/figures."""
     target = DOCS / "benchmarks.md"
     text = target.read_text(encoding="utf-8")
     measured = {name: path for name in MARKS if (path := arguments.out / f"{name}.md").exists()}
     if not measured:
         tell(
-            f"Nothing was measured yet: there is no {' or '.join(f'{name}.md' for name in MARKS)} "
-            f"in {arguments.out}"
+            f"Nothing was measured yet: {arguments.out} has no "
+            f"{' or '.join(f'{name}.md' for name in MARKS)}"
         )
         return 2
     figures = DOCS / "figures"
@@ -176,7 +179,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def interrupt(number: int, frame: object) -> None:
-    """SIGTERM ends a run as Ctrl-C does: with nothing left behind."""
+    """End the run on SIGTERM as on Ctrl-C, with all processes ended."""
     raise KeyboardInterrupt
 
 
@@ -188,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tell(str(error))
         return 2
     except KeyboardInterrupt:
-        tell("ended before it was done; nothing is written")
+        tell("interrupted; nothing is written")
         return 130
 
 

@@ -1,10 +1,9 @@
-"""Peers that mean harm, for ``benchmarks/attacks.py`` and the tests in
-``tests/hostile``.
+"""Hostile peers, for ``benchmarks/attacks.py`` and the tests in ``tests/hostile``.
 
     python -m benchmarks.attackers KIND ENDPOINT SECONDS [--key-file FILE]
 
-Each attack is a function that goes on until it is told to stop. Some have no key and
-speak plain TCP; the others have a key that is let in, and say what no client would.
+Each attack is a function that runs until it is told to stop. Some have no key and speak
+plain TCP. The others have an admitted key, and send what no client would send.
 """
 
 from __future__ import annotations
@@ -30,31 +29,36 @@ from zmqdata.transport.keychoice import own_key
 from zmqdata.transport.keys import Key, load, new_key
 
 GREETING = SIGNATURE + b"\1" + b"CURVE".ljust(20, b"\0") + b"\0" * 32
-"""All of what a client says first."""
+"""A client's whole ZMTP greeting."""
 MOST_CONNECTIONS = 10_000
+"""Limit of connections that an attack holds."""
 SPARE_FILES = 500
+"""File descriptors that an attack leaves free."""
 AT_ONCE = 100
+"""Connections made in a batch, and the high-water mark of sends."""
 TAKES = 1_000
+"""High-water mark of receives."""
 HELD_BYTES = 8 << 20
+"""Bytes of an unfinished handshake command that are sent."""
 
 Stop = Callable[[], bool]
 
 
 def place_of(endpoint: str) -> tuple[str, int]:
-    """Host and port of a TCP endpoint."""
+    """Return host and port of a TCP endpoint."""
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     return host.strip("[]"), int(port)
 
 
 class Recorder:
-    """A proxy before a server, which keeps what a client says through it.
+    """A proxy in front of a server, which records what a client sends through it.
 
     Args:
-        endpoint: of the server.
+        endpoint: endpoint of the server.
 
     Attributes:
-        endpoint: its own, for the client.
-        said: by the client so far.
+        endpoint: endpoint of the proxy, for the client.
+        said: bytes that the client has sent so far.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -77,13 +81,13 @@ class Recorder:
                         self.said += part if one is near else b""
 
     def close(self) -> None:
-        """Takes no connection any more."""
+        """Stop accepting connections."""
         self._listener.close()
 
 
 def recorded(endpoint: str, key: Key, frames: list[bytes], patience: float = 10.0) -> bytes:
-    """All that a client with a key says to a server until its first message has arrived
-    there, as it goes over TCP.
+    """Return the TCP bytes that a client with a key sends to a server until its first
+    message is answered.
     """
     recorder = Recorder(endpoint)
     with zmq.Context() as context, with_key(context, recorder.endpoint, key) as client:
@@ -102,9 +106,7 @@ def with_key(
     takes: int = TAKES,
     name: bytes = b"",
 ) -> zmq.Socket[bytes]:
-    """A connection of somebody who has a key, and takes so many messages before it
-    looks at one.
-    """
+    """Return a connection with a key that queues at most ``takes`` messages unread."""
     socket = context.socket(zmq.DEALER)
     if name:
         socket.routing_id = name
@@ -118,8 +120,8 @@ def with_key(
 
 
 def burning(endpoint: str, key: Key, stop: Stop) -> None:
-    """Speaks to nobody and only computes: what any other program on a core costs, to
-    compare with.
+    """Compute without sending anything: the cost of any other program on a core, for
+    comparison.
     """
     while not stop():
         pass
@@ -129,8 +131,8 @@ def burning(endpoint: str, key: Key, stop: Stop) -> None:
 
 
 def hold(endpoint: str, said: bytes, count: int) -> list[plain.socket]:
-    """Opens connections that say so much and no more; fewer where no more files can be
-    opened.
+    """Open connections that send certain bytes and nothing else; fewer if file
+    descriptors run out.
     """
     held: list[plain.socket] = []
     with contextlib.suppress(OSError):
@@ -142,7 +144,7 @@ def hold(endpoint: str, said: bytes, count: int) -> list[plain.socket]:
 
 
 def crowd(endpoint: str, said: bytes, stop: Stop, most: int = MOST_CONNECTIONS) -> None:
-    """Holds as many connections as it can; those that the server ends are made anew."""
+    """Hold as many connections as possible, and replace those that the server ends."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     most = min(most, hard - SPARE_FILES)
@@ -167,36 +169,36 @@ def crowd(endpoint: str, said: bytes, stop: Stop, most: int = MOST_CONNECTIONS) 
 
 
 def silence(endpoint: str, key: Key, stop: Stop) -> None:
-    """Connections that say nothing."""
+    """Hold connections that send nothing."""
     crowd(endpoint, b"", stop)
 
 
 def half_greeting(endpoint: str, key: Key, stop: Stop) -> None:
-    """Connections that stop in the middle of the greeting."""
+    """Hold connections that stop in the middle of the greeting."""
     crowd(endpoint, GREETING[:20], stop)
 
 
 def half_handshake(endpoint: str, key: Key, stop: Stop) -> None:
-    """Connections that stop behind the greeting."""
+    """Hold connections that stop after the greeting."""
     crowd(endpoint, GREETING + b"\x04\xc8\x05HELLO", stop)
 
 
 def long_handshake(endpoint: str, key: Key, stop: Stop) -> None:
-    """Connections that announce a command of megabytes, and send most of it."""
+    """Hold connections that announce a command of megabytes, and send most of it."""
     size = 16_000_000
     said = GREETING + b"\x06" + size.to_bytes(8, "big") + b"\x05HELLO" + bytes(HELD_BYTES)
     crowd(endpoint, said, stop, 100)
 
 
 def hasty(endpoint: str, key: Key, stop: Stop) -> None:
-    """Connections that are ended as soon as they are there, as fast as it goes."""
+    """Open and end connections as fast as possible."""
     while not stop():
         for one in hold(endpoint, GREETING, AT_ONCE):
             one.close()
 
 
 def strangers(endpoint: str, key: Key, stop: Stop) -> None:
-    """Clients of another key, which try again at once."""
+    """Connect with another cluster's key, and retry at once."""
     right, wrong = key.known[0], new_key()
     with zmq.Context() as context:
         sockets = []
@@ -218,9 +220,7 @@ def strangers(endpoint: str, key: Key, stop: Stop) -> None:
 
 
 def flood(endpoint: str, key: Key, stop: Stop, says: Iterator[list[bytes]]) -> None:
-    """Says one thing after the other, as fast as it is taken, and hears what is
-    answered.
-    """
+    """Send messages as fast as the server accepts them, and read the answers."""
     with zmq.Context() as context, with_key(context, endpoint, key) as socket:
         for frames in says:
             while not stop():
@@ -235,25 +235,23 @@ def flood(endpoint: str, key: Key, stop: Stop, says: Iterator[list[bytes]]) -> N
 
 
 def garbage(endpoint: str, key: Key, stop: Stop) -> None:
-    """Small messages that cannot be decoded."""
+    """Send small messages that cannot be decoded."""
     flood(endpoint, key, stop, itertools.repeat([b"ZD1", b"\xc1" * 20]))
 
 
 def large(endpoint: str, key: Key, stop: Stop) -> None:
-    """Messages of 15 MB that cannot be decoded."""
+    """Send messages of 15 MB that cannot be decoded."""
     flood(endpoint, key, stop, itertools.repeat([b"ZD1", bytes(15_000_000)]))
 
 
 def oversized(endpoint: str, key: Key, stop: Stop) -> None:
-    """Messages above the limit, after each of which the connection has to be made
-    anew.
-    """
+    """Send messages above the limit, each of which costs a new connection."""
     flood(endpoint, key, stop, itertools.repeat([b"ZD1", bytes(20_000_000)]))
 
 
 def names(endpoint: str, key: Key, stop: Stop) -> None:
-    """Connections under a name that another one has: libzmq reads nothing of them, and
-    keeps what they say.
+    """Connect under the routing id of another connection: libzmq reads nothing from
+    such connections, and keeps what they send.
     """
     name, said = secrets.token_bytes(8), [b"ZD1", bytes(1_000_000)]
     with zmq.Context() as context, with_key(context, endpoint, key, name=name):
@@ -268,12 +266,12 @@ def names(endpoint: str, key: Key, stop: Stop) -> None:
 
 
 def questions(endpoint: str, key: Key, stop: Stop) -> None:
-    """How do things stand? All the time."""
+    """Request the status continuously."""
     flood(endpoint, key, stop, itertools.repeat(wire.pack(m.RequestStatus("r"))))
 
 
 def grants(endpoint: str, key: Key, stop: Stop) -> None:
-    """Credit for thousands of tasks at a time, on a link of its own."""
+    """Send credit for thousands of tasks at a time, on a link of its own."""
     link = m.OpenLink("greedy", "greedy-1", "", 0, "", ("tcp",))
     streams = tuple(m.StreamGrant(task, 1, 1 << 60, 1 << 60, 0) for task in range(10_000))
     grant = wire.pack(m.Grant("greedy-1", 0, streams))
@@ -281,9 +279,7 @@ def grants(endpoint: str, key: Key, stop: Stop) -> None:
 
 
 def links(endpoint: str, key: Key, stop: Stop) -> None:
-    """Links for ever new clients, each of which is granted something so that it counts
-    as used.
-    """
+    """Open links for ever new clients, each with a grant so that it counts as used."""
 
     def says() -> Iterator[list[bytes]]:
         while True:
@@ -295,7 +291,7 @@ def links(endpoint: str, key: Key, stop: Stop) -> None:
 
 
 def jobs(endpoint: str, key: Key, stop: Stop) -> None:
-    """Asks to read jobs of datasets that nobody has registered."""
+    """Request to read jobs of unregistered datasets."""
 
     def says() -> Iterator[list[bytes]]:
         for number in itertools.count():
@@ -316,7 +312,7 @@ ATTACKS = {"burning": burning, **WITHOUT_KEY, **WITH_KEY, **ON_WORKERS, **ON_DIS
 
 
 def main(arguments: list[str]) -> int:
-    """One attack for some seconds; prints a line when it has begun."""
+    """Run an attack for some seconds; print a line when it has begun."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attackers")
     parser.add_argument("kind", choices=ATTACKS)
     parser.add_argument("endpoint")

@@ -1,11 +1,10 @@
-"""Measures what a training loop feels of peers that mean harm, and what these cost the
-servers.
+"""Measure the effect of hostile peers on a training loop and on the servers.
 
     python -m benchmarks.attacks [KIND ...] [--seconds 4] [--json FILE]
 
-A dispatcher, one worker and the attacker are processes of their own; the loop reads
-over TCP, encrypted, here. All of them share this machine's cores: an attacker that
-burns one takes it from somebody.
+The dispatcher, the worker and the attacker are separate processes. The training loop
+reads over TCP, encrypted, in this process. All of them share this machine's cores: an
+attacker that keeps a core busy takes it from the others.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ PAIRS = 8
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[tuple[ServerProcess, ServerProcess]]:
-    """A dispatcher and a worker, started by command line, with a key of their own."""
+    """Start a dispatcher and a worker by command line, with a key of their own."""
     path = folder / "cluster.key"
     keys.save(path, keys.new_key())
     use_key_file(path)
@@ -60,7 +59,7 @@ def cluster(folder: Path) -> Iterator[tuple[ServerProcess, ServerProcess]]:
 
 
 def memory_of(pid: int) -> int:
-    """Resident bytes of a process and all that it has started."""
+    """Return the resident bytes of a process and all its descendants."""
     total = 0
     for one in (pid, *descendants(pid)):
         with contextlib.suppress(OSError):
@@ -69,7 +68,7 @@ def memory_of(pid: int) -> int:
 
 
 class Loop:
-    """A training loop that does nothing but count."""
+    """A training loop that only counts elements."""
 
     def __init__(self, target: str) -> None:
         made = Dataset.range(1 << 40).map(lambda x: np.full(256, x))
@@ -88,22 +87,23 @@ class Loop:
                 return
 
     def rate(self, seconds: float) -> float:
-        """Elements per second from now on."""
+        """Return the elements per second from now on."""
         count, since = self.count, time.perf_counter()
         time.sleep(seconds)
         return (self.count - count) / (time.perf_counter() - since)
 
     def stop(self) -> None:
-        """Ends it."""
+        """End the loop."""
         self._stopping = True
         self._thread.join(START)
 
 
 def measure(kind: str, which: str, seconds: float) -> dict[str, Any]:
-    """One attack on one of the two servers: what the loop reads while it lasts and
-    rests, and the memory it costs.
+    """Measure an attack on a server: what the loop reads while the attack runs and
+    pauses, and the memory it costs.
 
-    ``after``: once the attacker is gone, by what the loop reads while it rests.
+    ``during`` and ``after`` are relative to the rate while the attack pauses; ``after``
+    is measured once the attacker has ended.
     """
     with tempfile.TemporaryDirectory() as folder, cluster(Path(folder)) as servers:
         target = servers[which == "worker"]
@@ -120,7 +120,7 @@ def measure(kind: str, which: str, seconds: float) -> dict[str, Any]:
             loop.rate(WARM)
             quiet, attacked, memory = [], [], [memory_of(target.pid)]
             for _ in range(PAIRS):
-                # In turns, so that what else the machine does falls on both.
+                # In turns, so that other load of the machine affects both alike.
                 for rates, order in ((quiet, signal.SIGSTOP), (attacked, signal.SIGCONT)):
                     attacker.send_signal(order)
                     loop.rate(SETTLE)
@@ -144,14 +144,14 @@ def measure(kind: str, which: str, seconds: float) -> dict[str, Any]:
 
 
 def targets_of(kind: str) -> tuple[str, ...]:
-    """The servers that an attack is meant for."""
+    """Return the servers that an attack is meant for."""
     if kind in ON_WORKERS:
         return ("worker",)
     return ("dispatcher",) if kind in (*ON_DISPATCHERS, "burning") else ("dispatcher", "worker")
 
 
 def main() -> int:
-    """Prints a table."""
+    """Measure attacks and print a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks")
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(ATTACKS))
     parser.add_argument("--seconds", type=float, default=SECONDS)

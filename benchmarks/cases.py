@@ -1,5 +1,5 @@
-"""The table of cases: what is read, who takes part at which settings, what must be
-reached. Descriptions only.
+"""The table of cases: elements, peers with their settings, and goals. Descriptions
+only.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ PEERS = {
     "ray": "Ray Data",
     "bare": "the machine",
 }
-"""Who can take part, and the name in tables. ``bare`` is what the machine does with no
-library at all.
-"""
+"""Names of the peers in tables. ``bare`` is the machine without any library."""
 
 OURS = "zmqdata"
 MACHINE = "bare"
@@ -25,10 +23,12 @@ MACHINE = "bare"
 
 @dataclass(frozen=True, order=True)
 class Way:
-    """One peer at one of its settings."""
+    """A peer with a setting."""
 
     peer: str
+    """Key of the peer in ``PEERS``."""
     setting: str
+    """Name of the setting."""
 
     def __str__(self) -> str:
         return f"{PEERS[self.peer]} ({self.setting})"
@@ -36,67 +36,63 @@ class Way:
 
 @dataclass(frozen=True)
 class Goal:
-    """What one of our ways must reach: so many times the best of a peer's settings, or
-    a time.
-
-    Args:
-        ours: our setting.
-        least: the smallest ratio to the peer; of a case in seconds without a peer: 0.
-        peer: with whom we are compared; ``""``: with ``most``.
-        settings: the best of these of the peer; empty: of all that are measured.
-        most: seconds that it may take.
+    """A goal for a setting of zmqdata: a ratio to the best of a peer's settings, or a
+    time.
     """
 
     ours: str
+    """zmqdata's setting."""
     least: float = 0.0
+    """Smallest ratio to the peer; 0 for a goal in seconds."""
     peer: str = ""
+    """Peer to compare with; empty to compare with ``most``."""
     settings: tuple[str, ...] = ()
+    """Settings of the peer, of which the best counts; empty for all."""
     most: float = 0.0
+    """Limit in seconds."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the table.
-
-    Args:
-        name: in tables and on the command line.
-        element: what an element is, by its name in ``workloads``.
-        ways: who takes part.
-        goals: what must be reached.
-        measure: a name of ``reading.MEASURES``: elements per second, or seconds to the
-            first element.
-        workers: processes that run the pipeline.
-        longer: times the usual seconds are read, where elements come in bursts or are
-            slow.
-        rate: of the network between workers and client, for ``tc``; ``""``: they are on
-            one host.
-        note: what to know of the figures.
-    """
+    """A line of the table."""
 
     name: str
+    """Name in tables and on the command line."""
     element: str
+    """Name of the kind of element in ``workloads``."""
     ways: tuple[Way, ...]
+    """Peers and settings that take part."""
     goals: tuple[Goal, ...] = ()
+    """Goals to reach."""
     measure: str = "rate"
+    """Key of ``reading.MEASURES``: elements per second, or seconds to the first
+    element.
+    """
     workers: int = 1
+    """Number of processes that run the pipeline."""
     longer: float = 1.0
+    """Factor of the usual reading time, for elements that are slow or come in
+    bursts.
+    """
     rate: str = ""
+    """Bandwidth between workers and client, for ``tc``; empty on a single host."""
     note: str = ""
+    """Note on the figures."""
 
     @property
     def more_is_better(self) -> bool:
         return self.measure == "rate"
 
     def named(self, peer: str) -> set[str]:
-        """The settings of a peer that goals name, which have to be measured to the
-        end.
+        """Return the settings of a peer that goals name; they must be measured in every
+        repetition.
         """
         ours = {goal.ours for goal in self.goals} if peer == OURS else set()
         return ours.union(*(goal.settings for goal in self.goals if goal.peer == peer))
 
 
 def ways(**settings: str) -> tuple[Way, ...]:
-    """Ways from settings separated by ``|``, by peer."""
+    """Return ways from a text of settings separated by ``|`` for each peer."""
     return tuple(
         Way(peer, setting) for peer, text in settings.items() for setting in text.split("|")
     )
@@ -131,7 +127,7 @@ LINK_NOTE = "1 Gbit/s between workers and client"
 def large(
     name: str, element: str, default: float, tcp: float, torch: float, taking_part: tuple[Way, ...]
 ) -> Case:
-    """A case of large elements, by default and forced over plain TCP."""
+    """Return a case of large elements, by default and over plain TCP."""
     goals = (
         Goal("default", default, "tfdata"),
         Goal("default", torch, "torch"),
@@ -203,8 +199,8 @@ CASES = (
 
 
 def quickly(case: Case) -> Case:
-    """The case with fewer settings: of each peer those that goals name, or else its
-    first one.
+    """Return the case with fewer settings: for each peer the settings that goals name,
+    or else the first.
     """
     firsts = {way.peer: way for way in reversed(case.ways)}
     named = tuple(
@@ -214,11 +210,11 @@ def quickly(case: Case) -> Case:
 
 
 def chosen(names: list[str], peers: list[str]) -> Iterator[Case]:
-    """The cases whose names contain one of these texts, with the ways of these peers;
-    empty lists: all.
+    """Yield the cases whose names contain any of these texts, with the ways of these
+    peers; empty lists select all.
 
     Raises:
-        ValueError: no case or peer is called so.
+        ValueError: a text matches no case, or a peer does not exist.
     """
     for peer in peers:
         if peer not in PEERS:

@@ -1,10 +1,10 @@
-"""The process of a peer: turns come in as lines of JSON on standard input, values go
-out on standard output.
+"""The process of a peer: it reads turns as lines of JSON from standard input, and
+writes values to standard output.
 
     python -m benchmarks.child PEER [--service ADDRESS]
 
-Whatever libraries print goes to standard error. When standard input ends, so does the
-process group, whatever it does.
+Output of libraries goes to standard error. When standard input ends, the whole process
+group is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.reading import Peer, Turn
 
 
 def versions(peer: Peer) -> dict[str, str]:
-    """Those of the peer's packages that are installed."""
+    """Return the versions of the peer's installed packages."""
     found = {}
     for name in peer.packages:
         try:
@@ -34,7 +34,7 @@ def versions(peer: Peer) -> dict[str, str]:
 
 
 def listen(orders: IO[str], lines: queue.SimpleQueue[str]) -> None:
-    """Takes lines in; at their end nobody is left to work for."""
+    """Pass on lines; kill the process group when they end."""
     for line in orders:
         lines.put(line)
     os.killpg(0, signal.SIGKILL)
@@ -46,15 +46,15 @@ def answer(output: IO[str], **said: Any) -> None:
 
 
 def main() -> None:
-    """Measures turn after turn."""
+    """Measure turn after turn."""
     parser = argparse.ArgumentParser()
     parser.add_argument("peer")
     parser.add_argument("--service", default="")
     chosen = parser.parse_args()
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    # A forked worker closes sys.stdin first of all, and would wait for ever if a thread
-    # of ours was reading from it.
+    # A forked worker first closes sys.stdin, and would deadlock if a thread of this
+    # process was reading from it.
     orders = os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -1,7 +1,7 @@
-"""What things cost as their number grows: bytes of an element, workers, consumers,
-splits, facts in the journal.
+"""Costs by size and number: bytes of an element, workers, consumers, splits, facts in
+the journal.
 
-Each curve is a title, two labels, and lines of points by name. The processes are those
+Each curve has a title, two labels, and lines of points by name. Its processes are those
 of ``running``.
 """
 
@@ -33,7 +33,7 @@ from zmqdata.errors import DataServiceError
 Curve = dict[str, Any]
 Tell = Callable[[str], None]
 NAP = 0.02
-"""Seconds that an element of the pipelines takes which wait instead of working."""
+"""Seconds that an element takes in pipelines that wait instead of working."""
 SIZES = (8, 64, 512, 4096, 32_768, 262_144, 2**21, 2**24, 2**26)
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 SPLITS = (10**2, 10**3, 10**4, 10**5, 10**6, 10**7)
@@ -47,7 +47,7 @@ SIZED = (
 
 
 def wait(x: Any) -> Any:
-    """What a pipeline does that is bound by a disk or a network far away."""
+    """Wait, as a pipeline bound by a disk or a remote network does."""
     sleep(NAP)
     return x
 
@@ -55,9 +55,7 @@ def wait(x: Any) -> Any:
 def points(
     numbers: tuple[int, ...], measure: Callable[[int], float], tell: Tell, what: str
 ) -> list[tuple[int, float]]:
-    """What is measured at each number; where that fails, there is no point, and it is
-    told why.
-    """
+    """Return the measurement at each number; report failures, which leave no point."""
     found = []
     for number in numbers:
         try:
@@ -70,7 +68,7 @@ def points(
 
 
 def element_sizes(budget: Budget, tell: Tell, sizes: tuple[int, ...] = SIZES) -> Curve:
-    """Bytes per second by the bytes of an element."""
+    """Measure bytes per second by the size of an element."""
     found: dict[str, list[tuple[float, float]]] = {str(way): [] for way in SIZED}
     with Stage() as stage:
         for size in sizes:
@@ -100,13 +98,15 @@ def element_sizes(budget: Budget, tell: Tell, sizes: tuple[int, ...] = SIZES) ->
 
 
 def workers(budget: Budget, tell: Tell, counts: tuple[int, ...] = COUNTS) -> Curve:
-    """Elements per second of a pipeline that waits, by the processes that run it."""
+    """Measure elements per second of a pipeline that waits, by the number of its
+    processes.
+    """
 
     def measure(number: int) -> float:
         with zmqdata.LocalCluster(1, processes_per_worker=number) as cluster:
             dataset = zmqdata.Dataset.range(ENDLESS).map(wait)
             elements = iter(dataset.apply(zmqdata.distribute("distributed_epoch", cluster.target)))
-            # All of them have begun before the time runs.
+            # All processes have started before the measurement.
             count(elements, int, max(1.0, 3 * number * NAP))
             found = count(elements, int, 3 * budget.seconds)
             elements.close()
@@ -119,8 +119,8 @@ def workers(budget: Budget, tell: Tell, counts: tuple[int, ...] = COUNTS) -> Cur
 
 
 def consumers(budget: Budget, tell: Tell, counts: tuple[int, ...] = COUNTS) -> Curve:
-    """Elements per second of all clients of one job together, by their number; each is
-    a process.
+    """Measure elements per second of all clients of a job, by their number; each client
+    is a process.
     """
     with zmqdata.LocalCluster(1) as cluster:
 
@@ -147,7 +147,7 @@ def consumers(budget: Budget, tell: Tell, counts: tuple[int, ...] = COUNTS) -> C
 
 @contextlib.contextmanager
 def crowd(service: str, number: int, seconds: float) -> Iterator[list[subprocess.Popen[str]]]:
-    """So many clients of a job of their own, each a process that reads when told to."""
+    """Start clients of a new job, each a process that reads when told to."""
     command = [
         sys.executable,
         "-m",
@@ -177,8 +177,8 @@ def crowd(service: str, number: int, seconds: float) -> Iterator[list[subprocess
 
 
 def read_shared(service: str, job: str, seconds: float) -> None:
-    """One of many clients: says when it has its first element, reads when told to,
-    prints its elements per second.
+    """Read as a client of a shared job: announce the first element, read when told to,
+    print the elements per second.
     """
     dataset = zmqdata.Dataset.range(ENDLESS).map(Make("kilobytes"))
     elements = iter(dataset.apply(zmqdata.distribute("distributed_epoch", service, job)))
@@ -191,8 +191,8 @@ def read_shared(service: str, job: str, seconds: float) -> None:
 
 
 def splits(budget: Budget, tell: Tell, counts: tuple[int, ...] = SPLITS) -> Curve:
-    """Splits per second of a whole iteration, ``iter()`` and its end included, by their
-    number.
+    """Measure splits per second of a whole iteration, including ``iter()`` and its end,
+    by their number.
     """
     with zmqdata.LocalCluster(1) as cluster:
 
@@ -214,7 +214,7 @@ def splits(budget: Budget, tell: Tell, counts: tuple[int, ...] = SPLITS) -> Curv
 
 
 def journal(budget: Budget, tell: Tell, counts: tuple[int, ...] = FACTS) -> Curve:
-    """Seconds to write and to replay a journal, by the facts in it."""
+    """Measure the seconds to write and to replay a journal, by its number of facts."""
     lines: dict[str, list[tuple[float, float]]] = {"writing, a turn for each": [], "replay": []}
     for number in counts:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,17 +1,18 @@
-"""What an operation costs per element and node over a plain Python loop; beside tf.data
-where that is installed.
+"""Measure the cost of operations per element, over a plain Python loop and beside
+tf.data.
 
-    python benchmarks/dataset.py [--count 50000] [--repeat 5] [--clock cpu|wall] [--json PATH]
+    python benchmarks/dataset.py [--count 50000] [--repeat 5] [--clock cpu|wall]
+        [--json PATH]
 
-Runs locally, without the service. In each repetition the three sides run each case one
-after the other; what is shown is the median over the repetitions. The clock is the CPU
-time of the process with all of its threads, so that other processes on the machine
-count little. "over loop" is what the operation adds to its source, less what the loop
-adds to its own; the other columns are all of the time, source included.
+It runs locally, without the service; tf.data takes part if it is installed. In each
+repetition the three sides run each case in turn; the table shows the median over the
+repetitions. The clock is the CPU time of the process with all its threads, so that
+other processes on the machine have little effect. "over loop" is what the operation
+adds to its source, minus what the loop adds to its own. The other columns are total
+times, source included.
 
-tf.data compiles functions like these ones and calls no Python for them, but makes a
-numpy object of each element that comes out (as_numpy_iterator). It runs a quarter of
-the elements.
+tf.data compiles such functions and calls no Python for them, but makes a numpy object
+of each element that comes out (as_numpy_iterator). It runs a quarter of the elements.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ def true(x: Any) -> bool:
 
 
 def small(x: Any) -> Any:
-    """An array of 64 bytes."""
+    """Return an array of 64 bytes."""
     return SMALL
 
 
 def numbers(count: int) -> Iterator[Any]:
-    """The loop that reading a range is compared with."""
+    """Return the loop to compare with reading a range."""
     return map(np.int64, range(count))
 
 
@@ -71,26 +72,27 @@ def called(function: Callable[[Any], Any], elements: Iterable[Any]) -> Iterator[
 
 
 def stacked(elements: Iterable[Any], size: int = 32) -> Iterator[Any]:
-    """The loop that batch is compared with."""
+    """Yield batches: the loop to compare with batch."""
     iterator = iter(elements)
     while batch := list(islice(iterator, size)):
         yield np.stack(batch)
 
 
 def in_turn(count: int) -> Iterable[Any]:
-    """The loop that interleave is compared with."""
+    """Return the loop to compare with interleave."""
     return chain.from_iterable(zip(*(numbers(count // 16) for _ in range(16)), strict=True))
 
 
 @dataclass(frozen=True)
 class Case:
-    """One operation: as a dataset of a library, as a loop, and the case whose time both
-    have without it.
-    """
+    """An operation to measure."""
 
     build: Callable[[Any, int], Any]
+    """Builds a dataset of a library with this many elements."""
     loop: Callable[[int], Iterable[Any]]
+    """Returns the equivalent loop."""
     over: str = "range"
+    """Name of the case without the operation, whose time is subtracted."""
 
 
 CASES = {
@@ -127,29 +129,37 @@ GOALS = ("map", "filter", "batch(32) of them", "shuffle(1000)", "shuffle(all)", 
 
 @dataclass(frozen=True)
 class Row:
-    """A case's medians, in nanoseconds per element; None where a side has no such
+    """Medians of a case, in nanoseconds per element; None if a side has no such
     operation.
     """
 
     case: str
+    """Name of the case."""
     zmqdata: float | None
+    """Total time of zmqdata."""
     loop: float | None
+    """Total time of the loop."""
     tfdata: float | None
+    """Total time of tf.data."""
     zmqdata_adds: float
+    """Time that the operation adds to its source in zmqdata."""
     loop_adds: float
+    """Time that it adds in the loop."""
     over_loop: float
+    """Difference of both."""
     reached: bool | None
+    """True if the goal is reached; None without a goal."""
 
 
 def nanoseconds(elements: Iterable[Any], count: int, clock: Clock) -> float:
-    """What each of the elements takes, read to the end."""
+    """Return the nanoseconds per element of reading all elements."""
     begin = clock()
     deque(elements, maxlen=0)
     return (clock() - begin) / count * 1e9
 
 
 def one_repetition(count: int, clock: Clock) -> dict[tuple[str, str], float]:
-    """Nanoseconds per element of each side and case."""
+    """Return the nanoseconds per element of each side and case."""
     found, few = {}, count // 4
     for name, case in CASES.items():
         found["loop", name] = nanoseconds(case.loop(count), count, clock)
@@ -162,7 +172,7 @@ def one_repetition(count: int, clock: Clock) -> dict[tuple[str, str], float]:
 
 
 def measured(count: int, repeat: int, clock: Clock) -> list[Row]:
-    """All cases, with a first repetition that does not count."""
+    """Measure all cases, with a first repetition that does not count."""
     runs = [one_repetition(count, clock) for _ in range(repeat + 1)][1:]
 
     def middle(side: str, name: str, less: str = "") -> float | None:
@@ -180,7 +190,7 @@ def measured(count: int, repeat: int, clock: Clock) -> list[Row]:
 
 
 def grown(build: Callable[[], Any]) -> int:
-    """The most bytes that were taken at a time while something was made."""
+    """Return the peak memory in bytes of building an object."""
     tracemalloc.start()
     try:
         return tracemalloc.get_traced_memory()[1] if build() is not None else 0
@@ -189,8 +199,8 @@ def grown(build: Callable[[], Any]) -> int:
 
 
 def memory_ratio(make: Callable[[Any], Any], size: int) -> float:
-    """The memory of a shuffle that was read for two buffers, over that of a list of as
-    many elements.
+    """Return the memory of a shuffle after two buffers of elements, relative to a list
+    of as many elements.
     """
 
     def read() -> Any:
@@ -202,7 +212,7 @@ def memory_ratio(make: Callable[[Any], Any], size: int) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """Return the versions and the machine."""
     packages = ["zmqdata", "numpy"] + (["tensorflow-cpu"] if tf is not None else [])
     return {
         "python": platform.python_version(),
@@ -235,7 +245,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=50_000, help="elements of each case")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--clock", choices=["cpu", "wall"], default="cpu")
-    parser.add_argument("--json", type=Path, help="where to write all figures, too")
+    parser.add_argument("--json", type=Path, help="file for all figures")
     arguments = parser.parse_args()
     if tf is None:
         print(

@@ -1,11 +1,12 @@
-"""Measures what each event costs the dispatcher's core, by the number of workers: it
-should not grow with them.
+"""Measure the cost of each event in the dispatcher's core by the number of workers.
 
-    python benchmarks/events.py [--workers 100 --workers 1000 ...] [--clients 10] [--json FILE]
+    python benchmarks/events.py [--workers 100 --workers 1000 ...] [--clients 10]
+        [--json FILE]
 
-The real core, no sockets: workers register while a job is being read, beat, ask for
-splits, end; clients join, report; some workers die. Seconds are those of the process,
-not of the clock, and of the best of several rounds.
+The cost should not grow with the number of workers. The core is real, without sockets.
+Workers register while a job is being read, send heartbeats, request splits and end;
+clients join and report; some workers die. Seconds are CPU time, of the best of several
+rounds.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ DIGEST = "d" * 64
 
 
 class Crowd:
-    """A dispatcher core with many workers, and the clients of one DYNAMIC job.
+    """A dispatcher core with many workers and the clients of a DYNAMIC job.
 
-    What the core wants sent is carried to nobody, but for what a peer needs to know to
-    go on. Time passes as it does where every peer beats once a second and the core
-    ticks four times.
+    Messages of the core are not delivered, except that this object notes what a peer
+    needs in order to continue. Time passes as if every peer sent a heartbeat each
+    second and the core ticked four times a second.
 
     Args:
-        clients: how many read the job from the beginning.
-        splits: how many splits its source has; None: without end.
+        clients: number of clients that read the job from the beginning.
+        splits: number of splits of its source; None for an endless source.
     """
 
     def __init__(self, clients: int = CLIENTS, splits: int | None = None) -> None:
@@ -60,7 +61,7 @@ class Crowd:
             self.join()
 
     def feed(self, event: object) -> None:
-        """Gives the core an event, and takes note of what it answers."""
+        """Pass an event to the core, and note its answers."""
         for command in self.core.handle(self.now, event):
             if isinstance(command, e.Send):
                 self.sent += 1
@@ -76,26 +77,26 @@ class Crowd:
         elif isinstance(message, m.TasksChanged):
             self.versions[peer] = message.task_list.version
 
-    def hear(self, peer: e.Peer, message: m.Message) -> None:
-        """Gives the core a control message."""
-        self.feed(e.Received(peer, message))
+    def hear(self, peer: c.Peer, message: m.Message) -> None:
+        """Pass a control message to the core."""
+        self.feed(c.Received(peer, message))
 
-    # --- what happens
+    # --- events
 
     def register(self) -> None:
-        """A worker comes."""
+        """Register a worker."""
         name = f"worker-{len(self.workers)}"
         self.workers.append(name)
         self.hear(name, m.RegisterWorker(name, f"tcp://{name}:1", (), "3.11", "0", ()))
 
     def join(self) -> None:
-        """A client comes."""
+        """Let a client join."""
         name = f"client-{len(self.clients)}"
         self.clients.append(name)
         self.hear(name, m.OpenIteration(name, m.JobParameters("job", "dataset", "DYNAMIC"), 0))
 
     def beat(self, worker: str) -> None:
-        """A worker tells what it hosts; its task has made something since."""
+        """Send a worker's heartbeat, with progress of its task."""
         reports: tuple[m.TaskReport, ...] = ()
         if worker in self.tasks:
             task, attempt = self.tasks[worker]
@@ -104,14 +105,12 @@ class Crowd:
         self.hear(worker, m.WorkerHeartbeat(worker, reports, tuple(self.clients[:10])))
 
     def ask(self, worker: str) -> None:
-        """A worker wants splits for its task."""
+        """Request splits for a worker's task."""
         task, attempt = self.tasks[worker]
         self.hear(worker, m.RequestSplits(worker, task, attempt, 0, 0, self.have[task], pace=0.001))
 
     def report(self, client: str, number: int, tasks: Iterable[str]) -> None:
-        """A client tells what reached its training loop of the tasks of some
-        workers.
-        """
+        """Report a client's deliveries from the tasks of some workers."""
         delivered = {}
         for worker in tasks:
             task, _ = self.tasks[worker]
@@ -121,8 +120,8 @@ class Crowd:
         )
 
     def die(self, worker: str) -> None:
-        """A worker is gone, and its connection with it; clients say that they have
-        nothing of its task.
+        """Remove a worker and its connection; the clients report that they hold nothing
+        of its task.
         """
         self.workers.remove(worker)
         task, attempt = self.tasks.pop(worker)
@@ -131,21 +130,21 @@ class Crowd:
             self.hear(client, m.HoldingsReported(client, task, attempt + 1, ()))
 
     def tick(self) -> None:
-        """A quarter of a second is over."""
+        """Advance time by a quarter of a second."""
         self.now += 0.25
         self.feed(e.Tick())
 
 
 class Meter:
-    """Seconds of processor time per event, by kind."""
+    """CPU seconds per event, by kind."""
 
     def __init__(self) -> None:
         self.costs: dict[str, float] = {}
 
     @contextmanager
     def measure(self, kind: str, events: int) -> Iterator[None]:
-        """Counts what happens inside as so many events of one kind; of several rounds
-        the cheapest counts.
+        """Count the enclosed work as ``events`` events of a kind; the cheapest of
+        several rounds counts.
         """
         gc.collect()
         began = time.process_time()
@@ -155,7 +154,7 @@ class Meter:
 
 
 def measure(workers: int, clients: int, make: Callable[[int], Crowd] = Crowd) -> dict[str, float]:
-    """Seconds per event of each kind, with so many workers."""
+    """Return the seconds per event of each kind, with this many workers."""
     crowd, meter = make(clients), Meter()
     with meter.measure("worker registers", workers):
         for number in range(workers):
@@ -190,13 +189,13 @@ def measure(workers: int, clients: int, make: Callable[[int], Crowd] = Crowd) ->
 
 
 def main() -> None:
-    """Prints the figures, and writes them."""
+    """Print the figures, and write them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument(
-        "--workers", type=int, action="append", help="how many; can be given several times"
+        "--workers", type=int, action="append", help="number of workers; may be repeated"
     )
     parser.add_argument("--clients", type=int, default=CLIENTS)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--json", type=Path, help="file for the figures")
     chosen = parser.parse_args()
     found: dict[int, Any] = {}
     numbers = chosen.workers or NUMBERS

@@ -1,5 +1,5 @@
-"""What follows from measured values: who has its turn next, medians, spreads, ratios,
-goals. Pure arithmetic.
+"""Evaluation of measured values: order of turns, medians, spreads, ratios, goals. Pure
+arithmetic.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from statistics import median
 from benchmarks.cases import OURS, Case, Goal, Way
 
 TRIALS = 2
-"""Repetitions after which a peer's settings that are far from its best one are measured
-no more.
-"""
+"""Repetitions after which slow settings of a peer are no longer measured."""
 WORTH = 0.6
-"""How near to its peer's best setting one must be to be measured on."""
+"""Share of the best setting's value that a setting must reach to be measured
+further.
+"""
 
 
 def turns(taking_part: Sequence[Way], repetition: int) -> list[Way]:
-    """The order of one repetition: each time somebody else begins, so that nobody
-    always follows the same one.
+    """Return the order of a repetition; it rotates, so that no way always follows the
+    same way.
     """
     first = repetition % max(1, len(taking_part))
     return [*taking_part[first:], *taking_part[:first]]
@@ -28,12 +28,12 @@ def turns(taking_part: Sequence[Way], repetition: int) -> list[Way]:
 
 @dataclass
 class Values:
-    """What was measured of one way of a case: one value of each repetition, or why
-    there is none.
-    """
+    """Measurements of a way in a case."""
 
     found: list[float]
+    """A value for each repetition."""
     error: str = ""
+    """Reason why values are missing."""
 
     @property
     def median(self) -> float:
@@ -41,7 +41,7 @@ class Values:
 
     @property
     def spread(self) -> float:
-        """The distance between the smallest and the largest, as a share of the
+        """Distance between the smallest and the largest value, as a share of the
         median.
         """
         return (max(self.found) - min(self.found)) / self.median if self.median else 0.0
@@ -51,7 +51,7 @@ Measured = Mapping[Way, Values]
 
 
 def best(case: Case, measured: Measured, peer: str, settings: Sequence[str] = ()) -> Way | None:
-    """The peer's best way; None where nothing of it was measured to the end."""
+    """Return the peer's best way; None if none was measured in every repetition."""
     most = max((len(values.found) for values in measured.values()), default=0)
     known = [
         way
@@ -65,8 +65,8 @@ def best(case: Case, measured: Measured, peer: str, settings: Sequence[str] = ()
 
 
 def worth_more(case: Case, measured: Measured, repetition: int) -> list[Way]:
-    """Who is measured in this repetition: who has not failed and is not far behind
-    another way of its peer.
+    """Return the ways to measure in a repetition: without failed ways, and ways far
+    behind another of the same peer.
     """
     left = [way for way in case.ways if not (way in measured and measured[way].error)]
     if repetition < TRIALS:
@@ -93,31 +93,28 @@ def _near(case: Case, values: Values, leading: Values) -> bool:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a goal.
-
-    Args:
-        goal: which.
-        theirs: the way that we were compared with; None where there was none, or the
-            goal is a time.
-        value: median of the ratios of each repetition, or of the seconds; None where it
-            could not be measured.
-        lowest: the smallest of them.
-        highest: the largest of them.
-        reached: None where it could not be measured.
-    """
+    """The result of a goal."""
 
     goal: Goal
+    """The goal."""
     theirs: Way | None = None
+    """The peer's way that was compared; None if it was not measured, or the goal is a
+    time.
+    """
     value: float | None = None
+    """Median of the ratios of each repetition, or of the seconds; None if not
+    measured.
+    """
     lowest: float | None = None
+    """Smallest of these values."""
     highest: float | None = None
+    """Largest of these values."""
     reached: bool | None = None
+    """True if the goal is reached; None if not measured."""
 
 
 def verdict(case: Case, measured: Measured, goal: Goal) -> Verdict:
-    """Whether a goal is reached. Values are compared with those of the same
-    repetition.
-    """
+    """Evaluate a goal. Values are compared with values of the same repetition."""
     own = best(case, measured, OURS, (goal.ours,))
     if own is None:
         return Verdict(goal)

@@ -1,10 +1,11 @@
-"""Measures the journal: how long a million facts take to replay, and how many are
-written a second.
+"""Measure the journal: the time to replay a million facts, and the facts written per
+second.
 
     python benchmarks/journal.py [--facts 1000000] [--tasks 10000] [--folder DIR]
 
-The history is that of an iteration whose tasks lease splits and deliver elements, one
-fact to a turn, which is the worst case; the folder decides which disk is measured.
+The history is that of an iteration whose tasks lease splits and deliver elements. Each
+fact is a turn of its own, which is the worst case. The folder determines the disk that
+is measured.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ WORKERS = 100
 
 
 def beginning(tasks: int) -> Iterator[u.Update]:
-    """A job with so many hosted tasks."""
+    """Yield the updates of a job with ``tasks`` hosted tasks."""
     description = DatasetDescription(
         "d" * 64, "fingerprint", (IndexSplits(None),), "", None, -1, None, "3.11", "0"
     )
@@ -43,8 +44,8 @@ def beginning(tasks: int) -> Iterator[u.Update]:
 
 
 def history(facts: int, tasks: int) -> list[u.Update]:
-    """So many facts: the beginning, then deliveries and, every fourth, a lease of
-    splits.
+    """Return a history of ``facts`` updates: the job, then deliveries, with a lease of
+    splits as every fourth.
     """
     draw, made = random.Random(1), list(beginning(tasks))
     delivered, split = dict.fromkeys(range(4000, 4000 + tasks), 0), 0
@@ -60,8 +61,8 @@ def history(facts: int, tasks: int) -> list[u.Update]:
 
 
 def measure_writing(folder: Path, facts: Sequence[u.Update]) -> float:
-    """Seconds to write each fact as a turn of its own, as fast as they can be given to
-    the thread.
+    """Return the seconds to write each fact as a turn of its own, as fast as the thread
+    accepts them.
     """
     file, turns, failures = (
         JournalFile(folder),
@@ -82,8 +83,8 @@ def measure_writing(folder: Path, facts: Sequence[u.Update]) -> float:
 
 
 def measure_turns(folder: Path, fact: u.Update, count: int = 200) -> float:
-    """Seconds that one turn takes when nothing else is to be written: what an answer
-    waits for.
+    """Return the seconds of a turn with nothing else to write: the delay of an
+    answer.
     """
     file, turns, failures = (
         JournalFile(folder),
@@ -103,7 +104,7 @@ def measure_turns(folder: Path, fact: u.Update, count: int = 200) -> float:
 
 
 def measure_replay(folder: Path) -> tuple[float, DispatcherState]:
-    """Seconds to read everything back, and the state that results."""
+    """Return the seconds to replay the journal, and the resulting state."""
     state = DispatcherState()
     began = time.perf_counter()
     JournalFile(folder).replay(state.apply)
@@ -111,11 +112,11 @@ def measure_replay(folder: Path) -> tuple[float, DispatcherState]:
 
 
 def main() -> None:
-    """Prints the figures."""
+    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--facts", type=int, default=1_000_000)
     parser.add_argument("--tasks", type=int, default=10_000)
-    parser.add_argument("--folder", help="where to write; a temporary folder if left out")
+    parser.add_argument("--folder", help="folder to write to; a temporary folder if left out")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
         folder = Path(name)

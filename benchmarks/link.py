@@ -1,5 +1,5 @@
-"""Two machines with a slow cable between them, in network namespaces: servers on the
-one, clients on the other.
+"""Two machines with a slow link between them, in network namespaces: servers on the
+first, clients on the second.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ PORTS = {"zmqdata": "5050", "tfdata": "5060"}
 
 
 class Link:
-    """The network with the servers of its peers, until it is closed.
+    """The network with the peers' servers, until it is closed.
 
     Args:
-        rate: of the cable of the servers' machine, for ``tc``.
-        folder: for what programs write.
+        rate: bandwidth of the servers' machine, for ``tc``.
+        folder: folder for the output of programs.
 
     Raises:
-        NotPermittedError: there are no network namespaces for us here.
+        NotPermittedError: this process may not create network namespaces.
     """
 
     def __init__(self, rate: str, folder: Path) -> None:
@@ -38,10 +38,10 @@ class Link:
         self.within = self._lan.within("client")
 
     def serve(self, peer: str) -> str:
-        """Where the servers of a peer are; they are started at the first call.
+        """Return the address of a peer's servers, which the first call starts.
 
         Raises:
-            NotInstalledError: the peer's library is not there.
+            NotInstalledError: the peer's library is not installed.
             PeerError: its servers did not start.
         """
         if peer not in self._known:
@@ -67,5 +67,5 @@ class Link:
         return program.await_line("tf.data service at (.*)")[1]
 
     def close(self) -> None:
-        """Ends the servers and removes the network."""
+        """End the servers and remove the network."""
         self._lan.close()

@@ -1,4 +1,4 @@
-"""What figures depend on: the machine and the versions."""
+"""The machine and the versions, on which figures depend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def processor() -> str:
-    """The model's name, where the system tells it."""
+    """Return the model name of the processor, if the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -20,12 +20,12 @@ def processor() -> str:
 
 
 def memory() -> int:
-    """Bytes."""
+    """Return the physical memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def machine() -> dict[str, Any]:
-    """The machine now: how much it is asked to do by others is part of it."""
+    """Return the properties of the machine, including its present load."""
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "system": f"{platform.system()} {platform.release()}",
@@ -39,7 +39,7 @@ def machine() -> dict[str, Any]:
 
 
 def told(found: dict[str, Any], versions: dict[str, str]) -> str:
-    """One sentence on both."""
+    """Return a sentence on the machine and the versions."""
     programs = [("Python", found["python"]), *sorted(versions.items())]
     listed = ", ".join(f"{name} {version}" for name, version in programs)
     return (

@@ -1,4 +1,4 @@
-"""Figures as SVG, with matplotlib; nothing is drawn where that is not installed."""
+"""Figures as SVG, by matplotlib; without matplotlib nothing is drawn."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def colour(peer: str) -> str:
 
 
 def draw_cases(found: dict[str, Any], target: Path) -> bool:
-    """Bars of what each peer carried, as in the overview, a panel for each case. False
-    without matplotlib.
+    """Draw the throughput of each peer as bars, with a panel for each case; return
+    False without matplotlib.
     """
     plt = _pyplot()
     cases = [
@@ -36,8 +36,8 @@ def draw_cases(found: dict[str, Any], target: Path) -> bool:
     for case, panel in zip(cases, panels.flat, strict=False):
         drawn = bars(case)
         colours = [colour(peer) for peer, _ in drawn.values()]
-        # From zero on, as the length of a bar is what one sees; small ones have their
-        # number to be seen by.
+        # From zero, since readers compare the length of bars; labels make small bars
+        # readable.
         made = panel.barh(list(drawn), [value for _, value in drawn.values()], color=colours)
         panel.bar_label(made, [number(value) for _, value in drawn.values()], padding=2, fontsize=7)
         panel.set_title(case["case"], fontsize=9)
@@ -51,8 +51,8 @@ def draw_cases(found: dict[str, Any], target: Path) -> bool:
 
 
 def bars(case: dict[str, Any]) -> dict[str, tuple[str, float]]:
-    """Peer and value by label: we as we come, the machine in each way, others at the
-    best measured to the end.
+    """Return peer and value by label: zmqdata's default, each way of the machine, the
+    best complete way of the others.
     """
     most = max((len(way["values"]) for way in case["ways"]), default=0)
     whole = [way for way in case["ways"] if way["values"] and len(way["values"]) == most]
@@ -71,12 +71,13 @@ def bars(case: dict[str, Any]) -> dict[str, tuple[str, float]]:
 
 
 def draw_curve(curve: dict[str, Any], target: Path) -> bool:
-    """Lines over one quantity, both axes logarithmic. False without matplotlib.
+    """Draw lines over a quantity, with logarithmic axes; return False without
+    matplotlib.
 
     Args:
-        curve: ``title``, ``x`` and ``y`` as labels, and ``lines``: lists of points by
+        curve: labels ``title``, ``x`` and ``y``, and ``lines``: lists of points by
             name.
-        target: an SVG file.
+        target: path of the SVG file.
     """
     plt = _pyplot()
     if plt is None:
@@ -104,7 +105,7 @@ def _pyplot() -> Any:
     except ImportError:
         return None
     matplotlib.use("svg")
-    # The same figures make the same file.
+    # Equal figures give equal files.
     matplotlib.rcParams["svg.hashsalt"] = "zmqdata"
     import matplotlib.pyplot as plt
 

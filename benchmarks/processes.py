@@ -1,5 +1,5 @@
-"""Peers in processes of their own, from the side that asks: started, given a deadline,
-killed with all they started.
+"""Processes of peers, from the caller's side: start, deadline, and end with all their
+descendants.
 """
 
 from __future__ import annotations
@@ -23,25 +23,29 @@ from benchmarks.reading import Turn
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "ZMQDATA_BENCHMARK"
-"""In the environment of every process of a peer: some of them leave its process group.
+"""Variable in the environment of every process of a peer, since some leave its process
+group.
 """
 START = 120.0
+"""Seconds for which a peer may take to start."""
 END = 20.0
+"""Seconds for which a peer may take to end."""
 TAIL = 300
+"""Characters of the output that errors quote."""
 
 
 class PeerError(Exception):
-    """A peer has failed, or was killed as it took too long. The text goes into the
-    table.
+    """Raised if a peer has failed, or was killed for taking too long. The text goes
+    into the table.
     """
 
 
 class NotInstalledError(PeerError):
-    """The peer's library is not there."""
+    """Raised if the peer's library is not installed."""
 
 
 def marked(mark: str) -> Iterator[int]:
-    """The processes that have a mark in their environment."""
+    """Yield the ids of processes with a mark in their environment."""
     sought = f"{MARK}={mark}".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -51,17 +55,16 @@ def marked(mark: str) -> Iterator[int]:
 
 
 class PeerProcess:
-    """One peer, started at once.
+    """A peer's process, which starts at once.
 
     Args:
         peer: a key of ``cases.PEERS``.
-        within: the command that runs another one where it is to be, such as a network
-            namespace.
-        service: where servers of the peer run already.
+        within: a command that runs another in its place, such as a network namespace.
+        service: address of servers of the peer that already run.
 
     Raises:
-        NotInstalledError: its library is not there.
-        PeerError: it did not start; the text has the end of what it wrote.
+        NotInstalledError: the peer's library is not installed.
+        PeerError: the peer did not start; the text has the end of its output.
     """
 
     def __init__(self, peer: str, within: tuple[str, ...] = (), service: str = "") -> None:
@@ -88,11 +91,11 @@ class PeerProcess:
             raise
 
     def measure(self, turn: Turn, deadline: float) -> float:
-        """The value of one turn.
+        """Return the value of a turn.
 
         Raises:
-            PeerError: it failed, ended, or had no value after ``deadline`` seconds; in
-                the last two cases it is dead.
+            PeerError: the peer failed, ended, or had no value after ``deadline``
+                seconds; in the last two cases it was killed.
         """
         try:
             said = self._ask(asdict(turn), deadline)
@@ -139,14 +142,14 @@ class PeerProcess:
         return not self._log.closed and self._process.poll() is None
 
     def close(self) -> None:
-        """Has it end its servers, and kills what is left."""
+        """Let the peer end its servers, and kill what remains."""
         with contextlib.suppress(PeerError):
             if self.alive:
                 self._ask({}, END)
         self.kill()
 
     def kill(self) -> None:
-        """Ends it with all processes that it started, in whatever session they are."""
+        """Kill the peer with all processes that it started, in any session."""
         self._process.kill()
         while left := [pid for pid in marked(self._mark) if pid != os.getpid()]:
             for pid in left:

@@ -1,12 +1,13 @@
-"""What a promised order costs: the same pipelines with ``deterministic=True`` and
-without, taking turns in one run.
+"""Measure the price of a promised order: the same pipelines with and without it.
 
-    python benchmarks/promised_order.py [--workers 1,2] [--seconds 1] [--turns 3] [--num-tasks 16] [--json FILE]
+    python benchmarks/promised_order.py [--workers 1,2] [--seconds 1] [--turns 3]
+        [--num-tasks 16] [--json FILE]
 
-Both jobs of a case stay open, each is read for ``--seconds`` in turn. Wall time is what
-a training loop sees; CPU time, of the training process, the dispatcher and all workers
-together, says more on a machine that does other things meanwhile. A ratio of 0.9 is a
-price of 10 %. Linux only, as the CPU time of others is read from /proc.
+Both jobs of a case, with ``deterministic=True`` and without, are read for ``--seconds``
+in turn. Wall time is what a training loop sees. CPU time, of the training process, the
+dispatcher and all workers, is more informative on a machine with other load. A ratio of
+0.9 is a price of 10 %. Linux only, since the CPU time of other processes is read from
+/proc.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ IMAGE = np.random.default_rng(0).integers(0, 255, (224, 224, 3), np.uint8)
 TICKS = os.sysconf("SC_CLK_TCK")
 WARM_UP = 1.0
 LOOK = 64
-"""Elements between two looks at the clock; a tenth of it where they are large."""
+"""Elements between two looks at the clock."""
 
 
 def busy(x: Any) -> Any:
-    """Keeps a core busy for 0.1 ms of its time."""
+    """Keep a core busy for 0.1 ms of CPU time."""
     until = time.thread_time() + 1e-4
     while time.thread_time() < until:
         pass
@@ -44,7 +45,7 @@ def busy(x: Any) -> Any:
 
 
 def cases() -> dict[str, Callable[[], Dataset]]:
-    """Endless pipelines by name."""
+    """Return endless pipelines by name."""
     return {
         "int64 scalars": lambda: Dataset.range(ENDLESS),
         "1 KB arrays": lambda: Dataset.range(ENDLESS).map(lambda x: np.full(1024, x, np.uint8)),
@@ -54,7 +55,7 @@ def cases() -> dict[str, Callable[[], Dataset]]:
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """CPU time of this process and of others, threads included."""
+    """Return the CPU time of this process and of others, threads included."""
     total = time.process_time()
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
@@ -64,25 +65,30 @@ def cpu_seconds(pids: list[int]) -> float:
 
 @dataclass
 class Read:
-    """One of the two jobs of a case. ``wall`` and ``cpu`` are elements per second, one
-    for each turn.
-    """
+    """Either job of a case."""
 
     elements: Iterator[Any]
+    """The elements."""
     pids: list[int]
+    """Processes whose CPU time counts."""
     first: float = 0.0
+    """Seconds to the first element."""
     wall: list[float] = field(default_factory=list)
+    """Elements per second of wall time, for each turn."""
     cpu: list[float] = field(default_factory=list)
+    """Elements per second of CPU time, for each turn."""
 
     def begin(self) -> None:
-        """Takes the first element, and more until windows are wide."""
+        """Take the first element, and more until credit windows are wide."""
         since = time.perf_counter()
         next(self.elements)
         self.first = time.perf_counter() - since
         self._take(WARM_UP)
 
     def turn(self, seconds: float) -> None:
-        """Reads for a while, after what had gathered while the other one was read."""
+        """Read for a while, after the elements that gathered while the other job was
+        read.
+        """
         self._take(seconds / 5)
         since, spent = time.perf_counter(), cpu_seconds(self.pids)
         count = self._take(seconds)
@@ -100,7 +106,7 @@ class Read:
 def measured(
     make: Callable[[], Dataset], cluster: LocalCluster, arguments: argparse.Namespace
 ) -> dict[str, float]:
-    """One case: medians over the turns."""
+    """Measure a case; return medians over the turns."""
     pids = descendants(os.getpid())
     options: dict[str, dict[str, Any]] = {
         "plain": {},
@@ -138,14 +144,14 @@ def measured(
 
 
 def main() -> None:
-    """Measures all cases and prints a table."""
+    """Measure all cases and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--workers", default="1,2", help="numbers of worker processes")
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--num-tasks", type=int, default=16)
     parser.add_argument("--transport", choices=["tcp", "ipc"], default=None)
-    parser.add_argument("--case", action="append", help="only cases whose names begin so")
+    parser.add_argument("--case", action="append", help="prefix of the names of cases to measure")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     rows = []

@@ -1,4 +1,4 @@
-"""How a peer is measured, within its process: the same loop for all of them."""
+"""Measurement within a peer's process: the same loop for all peers."""
 
 from __future__ import annotations
 
@@ -13,78 +13,78 @@ from typing import Any, ClassVar
 from benchmarks.workloads import touching
 
 LOOK = 0.005
-"""Seconds between looks at the clock, at least, so that looking costs nothing."""
+"""Minimum of seconds between looks at the clock, so that looking costs nothing."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What a peer is to measure now; see ``cases.Case``.
-
-    Args:
-        measure: a name of ``MEASURES``.
-        element: the kind of element.
-        setting: of the peer.
-        workers: processes that run the pipeline.
-        seconds: how long to read.
-        warm: how long to read before that, behind the first element.
-        spins: steps of Python that an element of ``work`` takes.
-    """
+    """A measurement for a peer to make; see ``cases.Case``."""
 
     measure: str
+    """Key of ``MEASURES``."""
     element: str
+    """Kind of element."""
     setting: str
+    """Setting of the peer."""
     workers: int
+    """Number of processes that run the pipeline."""
     seconds: float
+    """Seconds to read."""
     warm: float
+    """Seconds to read before, after the first element."""
     spins: int
+    """Steps of Python that an element of ``work`` takes."""
 
 
 class Peer:
-    """Somebody who is measured. A process has one, for all of its turns.
+    """A library under measurement. A process has a single peer, for all its turns.
 
     Args:
-        service: where servers of it run already, in the notation of the peer; ``""``:
-            it starts its own, on this host.
+        service: address of servers that already run, in the peer's notation; empty: the
+            peer starts its own, on this host.
     """
 
     packages: ClassVar[tuple[str, ...]] = ()
-    """The distributions whose versions are told."""
+    """Distributions whose versions are reported."""
 
     def __init__(self, service: str = "") -> None:
         self.service = service
 
     def read(self, turn: Turn) -> AbstractContextManager[Iterator[Any]]:
-        """Endless elements of the turn's kind, from workers that have been started
+        """Return endless elements of the turn's kind, from workers that were started
         before.
         """
         raise NotImplementedError
 
     def prepare(self, turn: Turn) -> None:
-        """Starts what reading needs and a user would have running already."""
+        """Start what reading needs and a user would have running already."""
 
     def measure(self, turn: Turn) -> float:
-        """The value of one turn."""
+        """Return the value of a turn."""
         return MEASURES[turn.measure](self, turn)
 
     def forget(self) -> None:
-        """Ends its servers, so that the next turn begins with cold ones."""
+        """End the peer's servers, so that the next turn starts cold."""
 
     def close(self) -> None:
-        """Ends everything."""
+        """End everything."""
         self.forget()
 
 
 def ended() -> Iterator[Any]:
-    """What stands behind the last element, as a measurement that reaches it is none."""
-    raise EOFError("the elements came to an end while they were read")
+    """Raise an error behind the last element, since a measurement that reaches it is
+    invalid.
+    """
+    raise EOFError("the elements ended while they were being measured")
     yield
 
 
 def count(elements: Iterator[Any], touch: Callable[[Any], Any], seconds: float) -> float:
-    """Elements per second, of so many seconds and one element at least.
+    """Return the elements per second, over at least ``seconds`` and at least an
+    element.
 
     Raises:
-        EOFError: there are no more elements.
+        EOFError: the elements have ended.
     """
     portion, total = 1, 0
     guarded = chain(elements, ended())
@@ -100,9 +100,7 @@ def count(elements: Iterator[Any], touch: Callable[[Any], Any], seconds: float) 
 
 
 def rate(peer: Peer, turn: Turn) -> float:
-    """Elements per second from the first element on, after a while of reading that does
-    not count.
-    """
+    """Return the elements per second after the first element and a warm-up."""
     touch = touching(turn.element)
     peer.prepare(turn)
     with peer.read(turn) as elements:
@@ -112,7 +110,7 @@ def rate(peer: Peer, turn: Turn) -> float:
 
 
 def first(peer: Peer, turn: Turn) -> float:
-    """Seconds from ``iter()`` to the first element, with servers that run and have
+    """Return the seconds from ``iter()`` to the first element, with servers that have
     served a reader before.
     """
     peer.prepare(turn)
@@ -121,7 +119,7 @@ def first(peer: Peer, turn: Turn) -> float:
 
 
 def cold(peer: Peer, turn: Turn) -> float:
-    """Seconds to the first element, servers included."""
+    """Return the seconds to the first element, with the start of servers."""
     peer.forget()
     begin = perf_counter()
     peer.prepare(turn)

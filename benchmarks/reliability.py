@@ -1,11 +1,11 @@
-"""Measures what failures cost: how soon they are noticed, what a training loop feels of
-them, what guards against them.
+"""Measure failures: their detection, their effect on training loops, and the cost of
+recovery.
 
     python benchmarks/reliability.py [--rounds 5] [--json FILE]
 
-Everything runs in real processes on this machine, and what is killed is killed with
-SIGKILL. Cables are cut between network namespaces, where they are permitted. The table
-is that of ``docs/reliability.md``.
+Everything runs in real processes on this machine, and processes are killed with
+SIGKILL. Cables are cut between network namespaces, if these are permitted. The table is
+that of ``docs/reliability.md``.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ GUARDS = {
         "core/dispatcher/state/state.py": {"_take_state", "_let_go"},
     },
 }
-"""Functions that are there only so that nothing is lost, by what they do and by their
-modules.
-"""
+"""Functions that exist only so that nothing is lost, by purpose and module."""
 IDLE = {
     "poll",
     "wait",
@@ -79,6 +77,7 @@ IDLE = {
     "_sample",
     "wait_for",
 }
+"""Functions in which a thread only waits."""
 
 
 def stream(
@@ -95,8 +94,8 @@ def stream(
 
 
 def measure_death(number: int, ordered: bool = False) -> dict[str, float]:
-    """One of two workers is killed while a loop reads as fast as it can; ``ordered``: a
-    job that promises an order.
+    """Kill a worker of two while a loop reads as fast as it can; ``ordered`` selects a
+    job with a promised order.
     """
     with LocalCluster(2) as cluster:
         found: Counter[int] = Counter()
@@ -122,8 +121,8 @@ def measure_death(number: int, ordered: bool = False) -> dict[str, float]:
             if now - last > 0.02:
                 gaps.append((last, now - last))
             last = now
-            # Split k is of task k modulo their number, and one element of each is taken
-            # in turn: they come as numbered.
+            # With num_tasks tasks, task i has every num_tasks-th split, and elements
+            # are taken from the tasks in turn: so they come in order.
             astray += int(element[0]) != place
             found[int(element[0])] += 1
             if len(found) == ELEMENTS // 4 and not killer.ident:
@@ -141,8 +140,8 @@ def measure_death(number: int, ordered: bool = False) -> dict[str, float]:
 
 
 def measure_frozen(number: int) -> dict[str, float]:
-    """A worker is stopped (SIGSTOP): it is connected and says nothing, as behind a
-    cable that was cut.
+    """Stop a worker (SIGSTOP): it stays connected and sends nothing, as behind a cut
+    cable.
     """
     with LocalCluster(2) as cluster:
         elements = stream(cluster, ELEMENTS, f"frozen-{number}", work=200)
@@ -164,10 +163,10 @@ def measure_frozen(number: int) -> dict[str, float]:
 
 
 def measure_cut(number: int) -> dict[str, float]:
-    """A worker's cable is pulled, carries nothing that it says, or nothing that it
-    should hear, in turns.
+    """Cut a worker's connection: both directions, only its messages, or only messages
+    to it, by round.
 
-    Machines are network namespaces here: nothing is measured where those are not
+    Machines are network namespaces here; the result is empty if these are not
     permitted.
     """
     sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -177,7 +176,7 @@ def measure_cut(number: int) -> dict[str, float]:
         try:
             lan = Lan(["dispatcher", "worker"], Path(folder))
         except NotPermittedError as refusal:
-            print(f"no cable can be cut here: {refusal}", file=sys.stderr)
+            print(f"cables cannot be cut here: {refusal}", file=sys.stderr)
             return {}
         with contextlib.closing(lan):
             service = lan.serve("dispatcher", "dispatcher", "--port", "5050")
@@ -197,7 +196,7 @@ def measure_cut(number: int) -> dict[str, float]:
 
 
 def hosted_tasks(dataset: str, tasks: int) -> Iterator[u.Update]:
-    """The facts of a job with so many tasks on a hundred workers."""
+    """Yield the updates of a job with ``tasks`` tasks on a hundred workers."""
     yield u.CreateJobUpdate(JobParameters("job", dataset, "DYNAMIC"))
     yield u.CreateIterationUpdate(2000, "job", 0, 7)
     for one in range(100):
@@ -210,8 +209,8 @@ def hosted_tasks(dataset: str, tasks: int) -> Iterator[u.Update]:
 
 
 def measure_restart(tasks: int = 10_000) -> dict[str, float]:
-    """A dispatcher comes back to a work folder with so many tasks, half of what each
-    was given being read.
+    """Restart a dispatcher with ``tasks`` tasks in its work folder, half of whose
+    elements were delivered.
     """
     with tempfile.TemporaryDirectory() as folder:
         server = ServerProcess("zmqdata.dispatcher", [f"--work-dir={folder}"])
@@ -236,7 +235,7 @@ def measure_restart(tasks: int = 10_000) -> dict[str, float]:
 
 
 class Sampler(threading.Thread):
-    """Looks every few milliseconds at what each thread of this process does."""
+    """Samples every few milliseconds what each thread of this process does."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -263,8 +262,8 @@ class Sampler(threading.Thread):
 
 
 def measure_guards() -> dict[str, float]:
-    """Which share of all work is done so that nothing is lost: dispatcher, two workers
-    and client in one process.
+    """Measure the share of all work that is done so that nothing is lost, with
+    dispatcher, two workers and client in this process.
     """
     sampler = Sampler()
     with LocalCluster(2, in_process=True) as cluster:

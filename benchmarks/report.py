@@ -1,4 +1,4 @@
-"""Results as tables and as JSON. No measuring here, and no file."""
+"""Results as tables and as JSON. Nothing is measured or written to files here."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ FAILED = "failed"
 
 
 def number(value: float) -> str:
-    """Three digits that count."""
+    """Format a number with three significant digits."""
     if value == 0:
         return "0"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def quantity(case: Case, value: float, weight: int) -> str:
-    """A value with its unit: elements per second, MB/s as well where elements are
-    large, or seconds.
+    """Format a value with its unit: elements per second, also MB/s for large elements,
+    or milliseconds.
     """
     if not case.more_is_better:
         return f"{value * 1000:,.0f} ms"
@@ -32,14 +32,14 @@ def quantity(case: Case, value: float, weight: int) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Format a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def cell(result: Result, peer: str, weight: int) -> str:
-    """What a peer reached, or why there is nothing: others at their best, we as we
-    come, the machine in each way.
+    """Format a peer's result, or the reason why it has none: zmqdata's default, each
+    way of the machine, the best way of the others.
     """
     case, own = (
         result.case,
@@ -65,7 +65,7 @@ def cell(result: Result, peer: str, weight: int) -> str:
 
 
 def overview(results: Sequence[Result], weights: dict[str, int]) -> str:
-    """One line for each case, one column for each peer."""
+    """Format the overview, with a line for each case and a column for each peer."""
     taking_part = [
         peer for peer in PEERS if any(way.peer == peer for r in results for way in r.case.ways)
     ]
@@ -88,12 +88,12 @@ def overview(results: Sequence[Result], weights: dict[str, int]) -> str:
 
 
 def aim(goal: Goal) -> str:
-    """A goal in words."""
+    """Format a goal."""
     return f"≥ {goal.least:g}" if goal.peer else f"< {goal.most * 1000:g} ms"
 
 
 def against(goal: Goal, found: Verdict) -> str:
-    """With whom a goal compares."""
+    """Format the peer that a goal compares with."""
     if not goal.peer:
         return NOTHING
     return str(
@@ -107,7 +107,7 @@ def outcome(found: Verdict) -> str:
 
 
 def goals(results: Sequence[Result]) -> str:
-    """One line for each goal."""
+    """Format the goals, with a line for each."""
     rows = []
     for result in results:
         for goal in result.case.goals:
@@ -134,9 +134,7 @@ def goals(results: Sequence[Result]) -> str:
 
 
 def every_way(results: Sequence[Result], weights: dict[str, int]) -> str:
-    """One line for each way that was measured, those that were dropped or failed
-    included.
-    """
+    """Format all ways that were measured, including dropped and failed ways."""
     rows = []
     for result in results:
         weight = weights.get(result.case.element, 8)
@@ -174,12 +172,12 @@ def every_way(results: Sequence[Result], weights: dict[str, int]) -> str:
 
 
 def short(error: str) -> str:
-    """An error in a cell of a table."""
+    """Shorten an error for a cell of a table."""
     return " ".join(error.replace("|", "/").split())[:120]
 
 
 def page(results: Sequence[Result], weights: dict[str, int], told: str) -> str:
-    """Everything that is said of a run."""
+    """Format the whole report of a run."""
     parts = [
         told,
         "What must be reached, each ratio the median of those of the repetitions:",
@@ -198,7 +196,7 @@ def page(results: Sequence[Result], weights: dict[str, int], told: str) -> str:
 
 
 def as_json(results: Sequence[Result], weights: dict[str, int], **more: Any) -> dict[str, Any]:
-    """All values, with what else is to be kept."""
+    """Return all values, with further items to keep."""
     return {
         **more,
         "cases": [_case(result, weights.get(result.case.element, 8)) for result in results],

@@ -1,8 +1,8 @@
-"""Runs cases: in each repetition every way has one turn, after the other, each peer in
-its own process.
+"""Schedule of the cases: in each repetition every way has a turn, each peer in its own
+process.
 
-Processes and servers stay between the turns of a case, readers do not: who has no turn
-has nothing to do.
+Processes and servers stay between the turns of a case, but readers do not: peers
+without a turn are idle.
 """
 
 from __future__ import annotations
@@ -26,39 +26,40 @@ if TYPE_CHECKING:
     from benchmarks.link import Link
 
 WORK = 0.002
-"""Seconds of Python per element in the case of the same name."""
+"""Seconds of Python per element in the case of this name."""
 CALIBRATION = 50
+"""Trials to calibrate the loop of Python."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much to measure.
-
-    Args:
-        repetitions: turns of each way.
-        seconds: that a turn reads.
-        warm: seconds that it reads before.
-        patience: seconds beyond those after which a peer is killed.
-    """
+    """Limits of the measurement."""
 
     repetitions: int = 5
+    """Number of turns of each way."""
     seconds: float = 1.0
+    """Seconds that a turn reads."""
     warm: float = 0.3
+    """Seconds that it reads before."""
     patience: float = 60.0
+    """Further seconds after which a peer is killed."""
 
 
 @dataclass
 class Result:
-    """What became of a case."""
+    """The result of a case."""
 
     case: Case
+    """The case."""
     measured: dict[Way, Values] = field(default_factory=dict)
+    """Measurements by way."""
     skipped: str = ""
+    """Reason why the case was skipped."""
 
 
 def spins_for(seconds: float) -> int:
-    """How many steps of the Python loop take so long on this machine; the fastest of
-    some tries counts.
+    """Return the number of steps of the Python loop that take this long on this
+    machine; the fastest of several trials counts.
     """
     steps = 10_000
 
@@ -71,12 +72,12 @@ def spins_for(seconds: float) -> int:
 
 
 class NoLinkError(Exception):
-    """A case needs a network that cannot be made here."""
+    """Raised if a case needs a network that cannot be created here."""
 
 
 class Stage:
-    """The peers' processes on one host, or behind one link; each is started when it
-    first has a turn.
+    """The peers' processes on a host or behind a link. Each is started at its first
+    turn.
     """
 
     def __init__(self, link: Link | None = None) -> None:
@@ -86,17 +87,17 @@ class Stage:
         self.versions: dict[str, str] = {}
 
     def leave_only(self, peers: set[str]) -> None:
-        """Ends the others: even idle, they would take time from those who are
-        measured.
+        """End all other peers: even idle, they would take time from the peers under
+        measurement.
         """
         for peer in self._processes.keys() - peers:
             self._processes.pop(peer).close()
 
     def measure(self, way: Way, turn: Turn, deadline: float) -> float:
-        """One turn; a peer that has died is started again.
+        """Return the value of a turn; a peer that has died is restarted.
 
         Raises:
-            PeerError: there is no value.
+            PeerError: the turn has no value.
         """
         if way.peer in self._missing:
             raise NotInstalledError(self._missing[way.peer])
@@ -121,7 +122,7 @@ class Stage:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Ends all of them; at once when something went wrong, as at Ctrl-C."""
+        """End all peers; kill them at once after an error, such as Ctrl-C."""
         with contextlib.ExitStack() as stack:
             for process in self._processes.values():
                 stack.callback(process.close if kind is None else process.kill)
@@ -129,10 +130,10 @@ class Stage:
 
 @contextlib.contextmanager
 def stage_for(rate: str, local: Stage) -> Iterator[Stage]:
-    """Where a case takes place.
+    """Yield the stage of a case: this host, or a network with this bandwidth.
 
     Raises:
-        NoLinkError: the text says why there is no such network.
+        NoLinkError: the network cannot be created; the text says why.
     """
     if not rate:
         yield local
@@ -155,7 +156,7 @@ def stage_for(rate: str, local: Stage) -> Iterator[Stage]:
 def run_case(
     case: Case, stage: Stage, budget: Budget, spins: int, tell: Callable[[str], None]
 ) -> Result:
-    """All repetitions of a case."""
+    """Run all repetitions of a case."""
     result = Result(case)
     stage.leave_only({way.peer for way in case.ways})
     for repetition in range(budget.repetitions):
@@ -184,12 +185,12 @@ def run_case(
 def run(
     cases: list[Case], budget: Budget, tell: Callable[[str], None]
 ) -> tuple[list[Result], dict[str, str]]:
-    """All cases; the versions of those who took part.
+    """Run all cases; return the results and the peers' versions.
 
     Args:
-        cases: which.
-        budget: how much to measure of each.
-        tell: is given a line for each turn.
+        cases: the cases.
+        budget: limits of each case.
+        tell: receives a line for each turn.
     """
     spins, results = spins_for(WORK), []
     with Stage() as local:

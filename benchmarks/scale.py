@@ -1,19 +1,19 @@
-"""Measures a dispatcher with thousands of workers and hundreds of clients: real
-sockets, peers that only talk.
+"""Measure a dispatcher with thousands of workers and hundreds of clients on real
+sockets.
 
-    python -m benchmarks.scale [--workers 2000] [--clients 500] [--seconds 20] [--json FILE]
+    python -m benchmarks.scale [--workers 2000] [--clients 500] [--seconds 20]
+        [--json FILE]
 
-The dispatcher is a process of its own, with a journal unless ``--no-journal`` is given.
-Workers and clients are DEALER sockets, in two other processes, that speak the protocol
-with the library's own messages: they register and open one DYNAMIC job, beat once a
-second, workers as rarely as they are told, take the tasks that they are given, ask for
-splits about every five seconds and report what reached training loops. A worker has
-links with ``--links`` clients: its heartbeat names as many of them, and vouches for as
-many, as one of the library's would.
+The dispatcher is a separate process, with a journal unless ``--no-journal`` is given.
+Workers and clients are DEALER sockets in two other processes, which speak the protocol
+with the library's own messages. They register and open a DYNAMIC job, and send a
+heartbeat each second, workers as rarely as they are told. Workers host the tasks that
+they are given and request splits about every five seconds; clients report deliveries. A
+worker has links with ``--links`` clients: its heartbeat names and vouches for as many
+of them as a real worker's would.
 
-Measured, after everybody is there: how long answers to heartbeats and to asks for
-splits take, as the peers see it, and the processor time of the dispatcher, from
-``/proc``.
+After all peers have arrived, it measures the delay of answers to heartbeats and
+requests for splits, as the peers see it, and the dispatcher's CPU time from ``/proc``.
 """
 
 from __future__ import annotations
@@ -49,36 +49,44 @@ from zmqdata.transport import sockets
 from zmqdata.transport.keychoice import shown_key
 
 BEAT = 1.0
+"""Seconds between two heartbeats."""
 SECONDS_PER_ASK = 5.0
+"""Seconds between two requests for splits of a worker."""
 START = 120.0
+"""Limit of seconds until all peers have arrived."""
 SETTLING = 15.0
-"""Seconds after everybody is there: while they came each client was told of all workers
-many times over.
+"""Seconds to wait after all peers have arrived: until then each client received the
+growing task list many times.
 """
 PIPELINE = b"a pipeline that nobody opens"
 JOB = m.JobParameters("scale", "scale", "DYNAMIC")
 
 
 class Listed(msgspec.Struct):
-    """What a simulated client reads of a task list: hundreds in one process need not
-    know all of it each.
+    """The part of a task list that a simulated client decodes; hundreds in a process
+    cannot each decode all of it.
     """
 
     version: int
+    """Version of the list."""
     tasks: msgspec.Raw
+    """The tasks, not decoded."""
 
 
 class Heard(msgspec.Struct):
-    """What a simulated client reads of a message."""
+    """The part of a message that a simulated client decodes."""
 
     type: str
+    """Tag of the message."""
     task_list: Listed | None = None
+    """Its task list, if any."""
 
 
 class Numbered(msgspec.Struct):
-    """What a simulated client reads of a place in a task list."""
+    """The part of an entry in a task list that a simulated client decodes."""
 
     task: int
+    """Id of the task."""
 
 
 heard = msgspec.msgpack.Decoder(Heard).decode
@@ -86,17 +94,17 @@ heard = msgspec.msgpack.Decoder(Heard).decode
 
 @functools.lru_cache(maxsize=4)
 def numbers_of(tasks: bytes) -> list[int]:
-    """The numbers of the tasks in a list, which is the same for all clients."""
+    """Return the ids of the tasks in a list, which is the same for all clients."""
     return [one.task for one in msgspec.msgpack.decode(tasks, type=list[Numbered])]
 
 
 class Peer:
-    """One DEALER socket, and what it has said and not yet had an answer to."""
+    """A DEALER socket with its unanswered messages."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], target: str, name: str) -> None:
         self.name = name
         self.socket, handshakes = sockets.control_dealer(context, target, shown_key(), "dispatcher")
-        handshakes.close()  # thousands of them would take two sockets more each
+        handshakes.close()  # two sockets more for each of thousands of peers
         self.waits: dict[str, float] = {}
         self.taken: dict[str, list[float]] = {}
         self.beats = 0
@@ -105,29 +113,31 @@ class Peer:
         self.spoke = 0.0
 
     def send(self, message: m.Message, kind: str = "") -> None:
-        """Sends a message; ``kind``: what its answer will count for."""
+        """Send a message; its answer counts under ``kind``."""
         if kind:
             self.waits.setdefault(kind, time.perf_counter())
         with contextlib.suppress(zmq.Again):
             self.socket.send_multipart(wire.pack(message), zmq.NOBLOCK)
 
     def answered(self, kind: str) -> None:
-        """Notes how long an answer took."""
+        """Record the delay of an answer."""
         since = self.waits.pop(kind, None)
         if since is not None:
             self.taken.setdefault(kind, []).append(time.perf_counter() - since)
 
     def speak(self) -> None:
-        """It is its turn to say something."""
+        """Send the messages of the peer's turn."""
         raise NotImplementedError
 
     def hear(self, frames: Sequence[bytes]) -> None:
-        """Takes a message."""
+        """Handle a message."""
         raise NotImplementedError
 
 
 class SimulatedWorker(Peer):
-    """Registers, hosts what it is told to, and makes a hundred elements a second."""
+    """Registers, hosts the tasks that it is given, and makes a hundred elements a
+    second.
+    """
 
     def __init__(
         self, context: Any, target: str, number: int, links: Sequence[str], workers: int
@@ -186,7 +196,7 @@ class SimulatedWorker(Peer):
 
 
 class SimulatedClient(Peer):
-    """Opens the job and reports a hundred elements a second of each of a few tasks,
+    """Opens the job and reports a hundred elements a second for each of a few tasks,
     whether they were made or not.
     """
 
@@ -228,8 +238,8 @@ class SimulatedClient(Peer):
 
 
 class Conversation:
-    """Lets peers speak when it is their turn, and hear what comes; each beats once a
-    second, at a time of its own.
+    """Runs peers: each sends a heartbeat every second at its own phase, and handles
+    what arrives.
     """
 
     def __init__(self, peers: Sequence[Peer]) -> None:
@@ -242,18 +252,18 @@ class Conversation:
         for peer in peers:
             file = peer.socket.get(zmq.FD)
             self._by_file[file] = peer
-            # Edges are all that libzmq promises there; after each of them everything is
-            # read.
+            # libzmq only promises edges on this descriptor, so everything is read after
+            # each.
             self._poll.register(file, select.EPOLLIN | select.EPOLLET)
 
     def go_on(self, seconds: float) -> None:
-        """Talks for so long."""
+        """Run the peers for some seconds."""
         end = time.perf_counter() + seconds
         while (now := time.perf_counter()) < end:
             while self._turns[0][0] <= now:
                 number = self._turns[0][1]
                 peer = self.peers[number]
-                if peer.spoke + peer.pause > now:  # it was told meanwhile to speak more rarely
+                if peer.spoke + peer.pause > now:  # it was told meanwhile to slow down
                     heapq.heapreplace(self._turns, (peer.spoke + peer.pause, number))
                     continue
                 heapq.heapreplace(self._turns, (now + BEAT, number))
@@ -271,8 +281,8 @@ class Conversation:
 
 
 def talk(role: str, target: str, number: int, others: int, reports: int) -> None:
-    """Be so many workers or clients: obeys ``go SECONDS`` lines of its input, and tells
-    what was measured.
+    """Act as a number of workers or clients: obey ``go SECONDS`` lines on standard
+    input, and print the measurements.
     """
     context = sockets.new_context()
     names = [f"client-{one}" for one in range(others)]
@@ -304,13 +314,13 @@ def talk(role: str, target: str, number: int, others: int, reports: int) -> None
             for kind, seconds in peer.taken.items():
                 found.setdefault(kind, []).extend(seconds)
         print(json.dumps({kind: figures(seconds) for kind, seconds in found.items()}), flush=True)
-    os._exit(
-        0
-    )  # thousands of sockets take long to close, and nobody waits for what they have to say
+    # Not sys.exit: closing thousands of sockets takes long, and their messages no
+    # longer matter.
+    os._exit(0)
 
 
 def figures(seconds: list[float]) -> dict[str, float]:
-    """How many answers came, and after how many milliseconds."""
+    """Return the number of answers, and percentiles of their delays in milliseconds."""
     ordered = sorted(seconds)
     told = {
         f"p{part}": ordered[min(len(ordered) - 1, len(ordered) * part // 100)] * 1e3
@@ -320,18 +330,18 @@ def figures(seconds: list[float]) -> dict[str, float]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used, all its threads together."""
+    """Return the CPU time of a process, of all its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mb(pid: int) -> float:
-    """Resident memory of a process, in MB."""
+    """Return the resident memory of a process, in MB."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def register(target: str) -> None:
-    """Registers the dataset that everybody reads."""
+    """Register the dataset that all clients read."""
     digest = hashlib.sha256(PIPELINE).hexdigest()
     description = m.DatasetDescription(
         digest, "print", (IndexSplits(None),), "", None, -2, None, "3.11", "0"
@@ -354,7 +364,7 @@ def register(target: str) -> None:
 def company(
     role: str, target: str, number: int, others: int, reports: int
 ) -> Iterator[subprocess.Popen[str]]:
-    """So many workers or clients in a process of their own."""
+    """Start a process that acts as a number of workers or clients."""
     told = [
         f"--role={role}",
         f"--target={target}",
@@ -371,7 +381,7 @@ def company(
 
 
 def told(one: subprocess.Popen[str]) -> Any:
-    """The next line that a company says."""
+    """Return the next line of a company."""
     assert one.stdout is not None
     return json.loads(one.stdout.readline())
 
@@ -385,16 +395,16 @@ def measure(
     journal: bool = True,
     settling: float = SETTLING,
 ) -> dict[str, Any]:
-    """What a dispatcher with so many workers and clients is like.
+    """Measure a dispatcher with this many workers and clients.
 
     Args:
-        workers: how many register.
-        clients: how many read.
-        seconds: for how long to measure once all are there.
-        links: how many clients each worker names in its heartbeats.
-        reports: of how many tasks each client reports elements in each heartbeat.
-        journal: whether the dispatcher has one.
-        settling: seconds to wait before.
+        workers: number of workers.
+        clients: number of clients.
+        seconds: seconds to measure once all peers have arrived.
+        links: number of clients that each worker names in its heartbeats.
+        reports: number of tasks that each client reports in each heartbeat.
+        journal: True if the dispatcher has a journal.
+        settling: seconds to wait before the measurement.
     """
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         options = [f"--work-dir={folder}"] if journal else []
@@ -433,7 +443,7 @@ def measure(
 
 
 def main() -> None:
-    """Prints the figures, and writes them."""
+    """Print the figures, and write them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--workers", type=int, default=2_000)
     parser.add_argument("--clients", type=int, default=500)
@@ -442,10 +452,10 @@ def main() -> None:
         "--links", type=int, help="clients that a worker names in its heartbeats; all if left out"
     )
     parser.add_argument(
-        "--reports", type=int, default=10, help="tasks of which a client reports in each heartbeat"
+        "--reports", type=int, default=10, help="tasks that a client reports in each heartbeat"
     )
-    parser.add_argument("--no-journal", action="store_true", help="the dispatcher writes nothing")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--no-journal", action="store_true", help="no journal in the dispatcher")
+    parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--role", choices=("workers", "clients"), help=argparse.SUPPRESS)
     parser.add_argument("--target", help=argparse.SUPPRESS)
     chosen = parser.parse_args()

@@ -1,8 +1,8 @@
-"""The elements of the cases. Making one costs next to nothing, so that carrying it is
-what is measured.
+"""The elements of the cases. They cost next to nothing to make, so that only their
+transport is measured.
 
-Each kind has a few different elements which are handed out in turn: enough that they do
-not stay in the caches of the processor, few enough that they take no time to make.
+Each kind has a few different elements, which are used in turn: enough that they do not
+stay in the processor's caches, few enough that they take no time to make.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ import numpy as np
 
 ENDLESS = 10**12
 VARIANTS = 4
-"""A power of two; photographs are two."""
+"""Elements of a kind: a power of two. Photographs have two."""
 PAGE = 4096
+"""Bytes of a memory page."""
 LARGE = 65_536
+"""Bytes from which on an element counts as large."""
 
 
 @cache
 def variants(name: str) -> list[Any]:
-    """The different elements of a kind; ``bytes:N`` is an array of N bytes."""
+    """Return the different elements of a kind; ``bytes:N`` is an array of N bytes."""
     draw = np.random.default_rng(0)
 
     def noise(*shape: int) -> list[Any]:
@@ -59,16 +61,14 @@ def variants(name: str) -> list[Any]:
 class Make:
     """A function from a number to an element, which every peer can send to its workers.
 
-    With slots, since CPython before 3.13 reads the attributes of an object more slowly
-    for ever once it was pickled.
-
-    Args:
-        name: the kind of element.
-        spins: for ``work``, how many steps of a Python loop an element takes.
+    It has slots, since CPython before 3.13 reads attributes of an object more slowly
+    once it has been pickled.
     """
 
     name: str
+    """Kind of element."""
     spins: int = 0
+    """For ``work``: steps of a Python loop that an element takes."""
 
     def __call__(self, x: Any) -> Any:
         name = self.name
@@ -85,7 +85,7 @@ class Make:
 
 
 def spin(spins: int, x: Any) -> Any:
-    """Pure Python that takes its time."""
+    """Run a loop of pure Python."""
     total = 0
     for number in range(spins):
         total += number
@@ -93,23 +93,23 @@ def spin(spins: int, x: Any) -> Any:
 
 
 def touch_array(array: Any) -> None:
-    """Looks at the last item."""
+    """Read the last item."""
     array.item(-1)
 
 
 def touch_pages(array: Any) -> None:
-    """Looks at a byte of each page."""
+    """Read a byte of each page."""
     array.reshape(-1).view(np.uint8)[::PAGE].sum()
 
 
 def touch_digit(element: Any) -> None:
-    """Looks at the last item of each leaf."""
+    """Read the last item of each leaf."""
     element["image"].item(-1)
     int(element["label"])
 
 
 def touching(name: str) -> Callable[[Any], Any]:
-    """How a consumer looks at an element of a kind."""
+    """Return the function by which a consumer reads an element of a kind."""
     if name in ("scalars", "increments", "work"):
         return int
     if name == "digits":
@@ -118,7 +118,7 @@ def touching(name: str) -> Callable[[Any], Any]:
 
 
 def weight(name: str) -> int:
-    """Bytes of one element."""
+    """Return the bytes of an element."""
     if name in ("scalars", "increments", "work"):
         return 8
     return int(variants(name)[0].nbytes) + (8 if name == "digits" else 0)

@@ -1,16 +1,16 @@
-"""Trains a small model to guess the next byte of Python source code, with its input
-prepared by worker processes.
+"""Train a small model to predict the next byte of Python source code, with worker
+processes that prepare its input.
 
-    python examples/quickstart.py                     # a dispatcher and two workers on this machine
-    python examples/quickstart.py --service tcp://HOST:5050    # servers that run already, here or elsewhere
-    python examples/quickstart.py --kill-worker       # kills a worker in the midst of the first epoch
-    python examples/quickstart.py --local             # the same pipeline in this process, without any server
+    python examples/quickstart.py                # a dispatcher and two workers here
+    python examples/quickstart.py --service tcp://HOST:5050     # running servers
+    python examples/quickstart.py --kill-worker  # kill a worker in the first epoch
+    python examples/quickstart.py --local        # no server, all in this process
 
 The input is the source of Python's own standard library, so nothing is downloaded. All
-that concerns zmqdata is in ``make_pipeline``, in ``main`` and in the loop of ``train``;
-the model is plain numpy. At the end the script proves that each window of each file was
-delivered exactly once per epoch, and exits with code 1 when it was not; the service's
-own audit of its splits and elements stands below.
+zmqdata code is in ``make_pipeline``, in ``main`` and in the loop of ``train``; the
+model is plain numpy. At the end the script checks that each window of each file was
+delivered exactly once per epoch, and exits with code 1 if not. It also prints the
+service's own audit of its splits and elements.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# One core for the model leaves the others to the workers: threads of a matrix library
-# that wait for each other on cores that are busy make it many times slower. This has to
-# be said before numpy is imported.
+# A single core for the model leaves the others to the workers: threads of a matrix
+# library that wait for each other on busy cores make it many times slower. These must
+# be set before numpy is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -42,24 +42,24 @@ from tqdm import tqdm
 
 import zmqdata
 
-WINDOW = 128  # bytes in one element
-CONTEXT = 8  # bytes that the model sees before it guesses the next one
+WINDOW = 128  # bytes in an element
+CONTEXT = 8  # bytes that the model sees before it predicts the next byte
 
 Batch = dict[str, Any]
 
 
-# ----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------
 # the input pipeline
 
 
 def read(path: str) -> dict[str, Any]:
-    """The content of one file. Runs on a worker, like every function of a pipeline."""
+    """Read a file. Runs on a worker, like every function of a pipeline."""
     return {"file": path, "content": np.fromfile(path, dtype=np.uint8)}
 
 
 def cut(source: dict[str, Any]) -> zmqdata.Dataset:
-    """One file as windows of equal length, each with its number; the last one is filled
-    up with newlines.
+    """Cut a file into numbered windows of equal length; the last is padded with
+    newlines.
     """
     content = source["content"]
     count = -(-len(content) // WINDOW)
@@ -71,7 +71,9 @@ def cut(source: dict[str, Any]) -> zmqdata.Dataset:
 
 
 def make_pipeline(files: Sequence[Path], batch_size: int) -> zmqdata.Dataset:
-    """Files, windows, shuffled windows, batches. Nothing runs yet."""
+    """Build the pipeline: files, windows, shuffled windows, batches. Nothing runs
+    yet.
+    """
     return (
         zmqdata.Dataset.list_files([str(path) for path in files])
         .map(read)
@@ -82,20 +84,18 @@ def make_pipeline(files: Sequence[Path], batch_size: int) -> zmqdata.Dataset:
 
 
 def find_sources(limit: int) -> list[Path]:
-    """The first ``limit`` modules of Python's standard library that have a byte in
-    them.
-    """
+    """Return the first ``limit`` non-empty modules of Python's standard library."""
     folder = Path(sysconfig.get_path("stdlib"))
     return [path for path in sorted(folder.glob("*.py")) if path.stat().st_size][:limit]
 
 
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------
 # the model
 
 
 class NextByteModel:
-    """Embeds the last ``CONTEXT`` bytes, mixes them in one hidden layer, gives 256
-    probabilities; trained by Adam.
+    """A next-byte model: it embeds the last ``CONTEXT`` bytes, mixes them in a hidden
+    layer, and outputs 256 probabilities. Trained by Adam.
     """
 
     def __init__(
@@ -122,8 +122,8 @@ class NextByteModel:
         return [self.embedding, self.inner, self.inner_bias, self.outer, self.outer_bias]
 
     def train(self, windows: Any) -> float:
-        """One step on windows of shape (n, WINDOW); returns the loss before it, in bits
-        per byte.
+        """Take a step on windows of shape (n, WINDOW); return the loss before it, in
+        bits per byte.
         """
         examples = sliding_window_view(windows, CONTEXT + 1, axis=1)[:, ::2].reshape(
             -1, CONTEXT + 1
@@ -167,19 +167,24 @@ class NextByteModel:
             parameter -= (rate * mean / (np.sqrt(square) + 1e-8)).astype(np.float32)
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------
 # the training loop
 
 
 @dataclass
 class Record:
-    """What the training loop saw."""
+    """Measurements of the training loop."""
 
     losses: list[float] = field(default_factory=list)
+    """Loss of each step, in bits per byte."""
     seen: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Deliveries of each (file, window number)."""
     waited: float = 0.0
+    """Seconds spent waiting for batches."""
     seconds: float = 0.0
+    """Seconds in all."""
     accidents: int = 0
+    """1 once the accident has happened."""
 
     def first_and_last_loss(self) -> tuple[float, float]:
         tenth = max(1, len(self.losses) // 10)
@@ -193,10 +198,10 @@ def train(
     windows: int,
     accident: Callable[[], object] = lambda: None,
 ) -> Record:
-    """Trains ``epochs`` times over the dataset and notes which windows came, and how
-    long they were waited for.
+    """Train ``epochs`` times over the dataset; record the windows that came and the
+    time spent waiting for them.
 
-    The ``accident`` happens in the midst of the first epoch, while much is still to be
+    The ``accident`` happens during the first epoch, while most elements are still to be
     made.
     """
     record = Record()
@@ -218,7 +223,7 @@ def train(
 
 
 def timed(dataset: Iterable[Batch], record: Record) -> Iterator[Batch]:
-    """The batches of the dataset; adds the time spent waiting for each of them to the
+    """Yield the batches of the dataset; add the time spent waiting for each to the
     record.
     """
     batches = iter(dataset)
@@ -231,13 +236,13 @@ def timed(dataset: Iterable[Batch], record: Record) -> Iterator[Batch]:
         yield batch
 
 
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------
 # the proof
 
 
 def expected_windows(files: Iterable[Path], epochs: int) -> Counter[tuple[str, int]]:
-    """How often each (file, window number) must come, computed from the sizes of the
-    files alone.
+    """Return how often each (file, window number) must come, computed from the file
+    sizes alone.
     """
     return Counter(
         {
@@ -249,8 +254,8 @@ def expected_windows(files: Iterable[Path], epochs: int) -> Counter[tuple[str, i
 
 
 def differences(expected: Counter[tuple[str, int]], seen: Counter[tuple[str, int]]) -> list[str]:
-    """What is missing, what came too often, and what nobody asked for; nothing when
-    each came exactly as often.
+    """Describe windows that are missing, came too often, or were not expected; return
+    an empty list if there are none.
     """
     return [
         f"{Path(file).name}, window {number}: expected {expected[file, number]} times, came "
@@ -261,9 +266,7 @@ def differences(expected: Counter[tuple[str, int]], seen: Counter[tuple[str, int
 
 
 def show(record: Record, files: Sequence[Path], epochs: int, wrong: list[str]) -> None:
-    """The table at the end, and the first few windows that came too often or too
-    seldom.
-    """
+    """Print the results, and the first few windows with a wrong count."""
     first, last = record.first_and_last_loss()
     size = epochs * sum(path.stat().st_size for path in files)
     whole = len({file for file, _ in record.seen})
@@ -292,7 +295,7 @@ def show(record: Record, files: Sequence[Path], epochs: int, wrong: list[str]) -
 
 
 def show_audit(audits: Sequence[dict[str, Any]]) -> None:
-    """What the dispatcher has counted, over all epochs."""
+    """Print the dispatcher's accounts, summed over all epochs."""
     table = Table(title="audit of the service", show_header=False)
     for name, group, key in [
         ("splits handed out", "splits", "handed_out"),
@@ -312,15 +315,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Train a next-byte model on Python's standard library."
     )
     parser.add_argument(
-        "--files", type=int, default=200, metavar="N", help="how many source files to read (200)"
+        "--files", type=int, default=200, metavar="N", help="number of source files to read (200)"
     )
     parser.add_argument("--epochs", type=int, default=2, metavar="N", help="passes over them (2)")
     parser.add_argument(
-        "--batch-size", type=int, default=64, metavar="N", help="windows in one training step (64)"
+        "--batch-size", type=int, default=64, metavar="N", help="windows in a training step (64)"
     )
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="worker processes (2)")
     parser.add_argument(
-        "--kill-worker", action="store_true", help="SIGKILL for a worker in the middle of an epoch"
+        "--kill-worker", action="store_true", help="kill a worker (SIGKILL) during the first epoch"
     )
     place = parser.add_mutually_exclusive_group()
     place.add_argument(

@@ -91,6 +91,6 @@ def test_a_service_that_is_away_is_told(said: str) -> None:
     """Without an answer the last line of what went wrong is passed on."""
     assert verdict(said, "Traceback\nConnectionError: no way\n") == (
         2,
-        "nothing was looked up, the vulnerability service cannot be reached from here: "
+        "no package was looked up, since the vulnerability service cannot be reached from here: "
         "ConnectionError: no way",
     )

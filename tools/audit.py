@@ -1,8 +1,8 @@
-"""Looks whether packages of a lock have known vulnerabilities: ``make audit``.
+"""Search the packages of a lock file for known vulnerabilities: ``make audit``.
 
-pip-audit asks a public service for those that this interpreter would install; what came
-of it is said here, in words that do not take silence for an answer. Exit codes: 0 none
-is known, 1 some are, 2 not every package could be looked up.
+pip-audit queries a public service for the packages that this interpreter would install.
+This tool reports the result, and never takes a missing answer for a good answer. Exit
+codes: 0 no vulnerability is known, 1 some are, 2 not every package could be looked up.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ QUESTION = [
 ]
 SOME, UNKNOWN = 1, 2
 NAMED = 5
+"""Limit of packages that a message names."""
 
 
 def verdict(said: str, complaints: str) -> tuple[int, str]:
-    """The exit code, and what to tell.
+    """Return the exit code and the message for the result of pip-audit.
 
     Args:
-        said: pip-audit's standard output, a JSON object if it came so far.
+        said: standard output of pip-audit, a JSON object if it got that far.
         complaints: its standard error.
-
     Example:
-        >>> verdict('{"dependencies": [{"name": "a", "version": "1", "vulns": []}]}', "")
+        >>> package = '{"name": "a", "version": "1", "vulns": []}'
+        >>> verdict('{"dependencies": [' + package + "]}", "")
         (0, 'none of 1 packages has a known vulnerability')
         >>> verdict("", "Traceback ...\\nConnectionError: no route")[0]
         2
@@ -43,12 +44,13 @@ def verdict(said: str, complaints: str) -> tuple[int, str]:
         last = complaints.strip().splitlines()[-1:] or ["it said nothing"]
         return (
             UNKNOWN,
-            "nothing was looked up, the vulnerability service cannot be reached from here: "
+            "no package was looked up, since the vulnerability service cannot be reached from "
+            "here: "
             f"{last[0]}",
         )
     found = [
-        f"{package['name']} {package['version']}: {one['id']}, mended in "
-        f"{', '.join(one['fix_versions']) or 'none'}"
+        f"{package['name']} {package['version']}: {one['id']}, fixed in "
+        f"{', '.join(one['fix_versions']) or 'no version'}"
         for package in packages
         for one in package.get("vulns", ())
     ]
@@ -59,15 +61,16 @@ def verdict(said: str, complaints: str) -> tuple[int, str]:
         named = ", ".join(unknown[:NAMED]) + (", ..." if len(unknown) > NAMED else "")
         return UNKNOWN, (
             f"{len(unknown)} of {len(packages)} packages were not looked up ({named}): the "
-            "vulnerability service "
-            "cannot be reached from here, or a copy of the package index answers in its place and "
-            "knows nothing"
+            "vulnerability service cannot be reached from here, or a mirror of the package index "
+            "answers in its place and has no vulnerability data"
         )
     return 0, f"none of {len(packages)} packages has a known vulnerability"
 
 
 def main(lock: str) -> int:
-    """Asks for all packages of a lock and says what came; returns the exit code."""
+    """Look up all packages of a lock file, print the result, and return the exit
+    code.
+    """
     command = [sys.executable, *QUESTION, "--requirement", lock]
     asked = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 - our own interpreter and module
     code, text = verdict(asked.stdout, asked.stderr)

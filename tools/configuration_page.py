@@ -1,7 +1,7 @@
-"""Writes the tables of settings in docs/configuration.md from the declarations:
+"""Write the tables of settings in docs/configuration.md from their declarations:
 ``python tools/configuration_page.py``.
 
-A test holds the page to them.
+A test compares the page with the declarations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLES: dict[str, Sequence[type[Any]]] = {
 
 
 def table(kinds: Sequence[type[Any]]) -> str:
-    """The settings of configurations as a table in Markdown."""
+    """Return the settings of configurations as a Markdown table."""
     rows = ["| field | option | environment | default | meaning |", "|---|---|---|---|---|"]
     for one in (one for kind in kinds for one in fields(kind)):
         cells = (f"`{one.name}`", f"`{flag_of(one)}`", f"`{variable_of(one)}`", default_of(one))
@@ -37,7 +37,7 @@ def table(kinds: Sequence[type[Any]]) -> str:
 
 
 def filled(page: str) -> str:
-    """The page with its tables as they should be now."""
+    """Return the page with up-to-date tables."""
     for name, kinds in TABLES.items():
         mark = f"<!-- settings: {name} -->"
         page = re.sub(

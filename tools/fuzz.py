@@ -1,12 +1,12 @@
-"""Feeds every decoder with bytes that grow towards new branches of it: ``make fuzz``.
+"""Fuzz every decoder with coverage guidance: ``make fuzz``.
 
     python tools/fuzz.py [TARGET ...] [--runs 2000000] [--seconds N]
 
-Whatever comes, a decoder gives a value or the error that it promises, within a stated
-amount of memory. A run that finds something else ends with the bytes in a file named
-``crash-...``; ``python tools/fuzz.py TARGET --file crash-...`` shows it again.
-Checksums are made to fit where there are any, as they would keep everything else from
-being tried.
+For any input, a decoder returns a value or raises an error that it promises, within a
+stated amount of memory. A run that finds anything else writes the input to a file named
+``crash-...``; ``python tools/fuzz.py TARGET --file crash-...`` reproduces it. Checksums
+are corrected where an input has any, since the decoder would otherwise reject every
+mutated input.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from typing import Any
 if __name__ == "__main__":
     import atheris
 
-    # Decoders tell the fuzzer which branches they take. To teach them takes seconds, so
-    # it is done once for all.
+    # Instrumentation reports the branches that decoders take. It takes seconds, so it
+    # is done once for all targets.
     watched = atheris.instrument_imports(include=["zmqdata"])
 else:
     watched = contextlib.nullcontext()
@@ -67,26 +67,24 @@ with watched:
     from zmqdata.transport import keys
 
 MOST_MEGABYTES = 256
-"""That a decoder may take for any input; the inputs have at most a few kilobytes."""
+"""Limit of a decoder's memory for any input; inputs have a few kilobytes at most."""
 MOST_INPUT = 4096
+"""Limit of an input's bytes."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A decoder.
-
-    Args:
-        decode: takes the bytes.
-        promised: what it may raise.
-        seeds: bytes from which to begin.
-    """
+    """A decoder under test."""
 
     decode: Callable[[bytes], object]
+    """The decoder."""
     promised: tuple[type[Exception], ...]
+    """Errors that it may raise."""
     seeds: Callable[[], Sequence[bytes]]
+    """Returns the inputs to start from."""
 
     def feed(self, content: bytes) -> None:
-        """Lets it decode something; what it promises to raise is no fault."""
+        """Decode an input; errors that the decoder promises are not faults."""
         with contextlib.suppress(*self.promised):
             self.decode(content)
 
@@ -95,7 +93,9 @@ class Target:
 
 
 def joined(frames: Sequence[bytes | memoryview]) -> bytes:
-    """Frames as one input: how many, the length of each, their bytes."""
+    """Encode frames as a single input: their number, the length of each, their
+    bytes.
+    """
     flat = [bytes(frame) for frame in frames]
     return (
         bytes([len(flat)])
@@ -105,7 +105,7 @@ def joined(frames: Sequence[bytes | memoryview]) -> bytes:
 
 
 def parted(content: bytes) -> list[bytes]:
-    """The frames of an input, whatever it says of them."""
+    """Decode the frames of an input, whatever it claims."""
     count = content[0] % 16 if content else 0
     lengths = [int.from_bytes(content[1 + 2 * one : 3 + 2 * one], "big") for one in range(count)]
     rest, frames = content[1 + 2 * count :], []
@@ -115,7 +115,7 @@ def parted(content: bytes) -> list[bytes]:
     return frames
 
 
-# --- control messages and what is in them
+# --- control messages and their content
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
 DESCRIPTION = m.DatasetDescription(
@@ -137,7 +137,7 @@ def control_seeds() -> list[bytes]:
 
 
 def decode_control(content: bytes) -> None:
-    """By each kind of socket; a message of one is an error on another."""
+    """Decode by each kind of socket; a message for another socket is an error."""
     found = 0
     for unpacker in (wire.to_dispatcher, wire.to_client, wire.to_worker):
         try:
@@ -145,7 +145,7 @@ def decode_control(content: bytes) -> None:
         except ProtocolError:
             found += 1
     if found == 3:
-        raise ProtocolError("for nobody")
+        raise ProtocolError("no socket accepts the message")
 
 
 def header_seeds() -> list[bytes]:
@@ -172,7 +172,7 @@ def elements() -> list[Any]:
 
 
 def blocks() -> list[list[bytes]]:
-    """Header and frames of blocks, raw and compressed."""
+    """Return header and frames of blocks, uncompressed and compressed."""
     found = []
     for compression in (None, "lz4"):
         for element in [*elements(), {"o": complex(1, 2), "p": [1, {2}]}]:
@@ -188,7 +188,7 @@ def blocks() -> list[list[bytes]]:
 
 
 def decode_frames(content: bytes) -> None:
-    """With and without objects: without, nothing of a pickle may be looked at."""
+    """Decode with and without objects; without objects, no pickle may be opened."""
     frames = parted(content)
     for allow_objects in (False, True):
         try:
@@ -201,8 +201,8 @@ def decode_frames(content: bytes) -> None:
 
 
 def compressed_seeds() -> list[bytes]:
-    """Number of bytes, then a blosc chunk, whose head a fuzzer has lie about its
-    sizes.
+    """Return inputs of a byte count and a blosc chunk, in whose header a fuzzer can
+    forge the sizes.
     """
     found = []
     for dtype in (np.uint8, np.float64):
@@ -219,14 +219,16 @@ def decode_compressed(content: bytes) -> None:
     decode_buffer(frame, nbytes, (frame.nbytes,) if frame.nbytes else (), own=True)
 
 
-# --- what lies on disks
+# --- files
 
 
 SALT = 7
 
 
 def journal_seeds() -> list[bytes]:
-    """The updates of a turn: a record's checksum would keep all others out."""
+    """Return the updates of a turn without the record's checksum, which would reject
+    mutations.
+    """
     facts = [
         u.RegisterDatasetUpdate("dataset", DESCRIPTION),
         u.CreateJobUpdate(JOB),
@@ -268,7 +270,7 @@ def checkpoint_seeds() -> list[bytes]:
 
 
 def decode_saved(content: bytes) -> None:
-    """A block of a saved chunk whose checksum fits."""
+    """Decode a block of a saved chunk with a correct checksum."""
     header_size = int.from_bytes(content[:2], "big")
     rest = content[2:]
     sizes = min(header_size, len(rest)), max(0, len(rest) - header_size)
@@ -291,7 +293,9 @@ def saved_seeds() -> list[bytes]:
 
 
 def decode_manifest(content: bytes) -> None:
-    """What says what a folder holds, with a checksum that fits if it is JSON at all."""
+    """Decode the description of a folder; its checksum is corrected if it is JSON at
+    all.
+    """
     with contextlib.suppress(ValueError, TypeError, RecursionError):
         decoded = json.loads(content)
         decoded["checksum"] = manifests._checksum(decoded)
@@ -306,8 +310,8 @@ def decode_manifest(content: bytes) -> None:
 
 @cache
 def pipelines() -> list[Dataset]:
-    """Operations whose states differ in form: numbers, lists of them, elements, states
-    of other operations.
+    """Return pipelines whose states differ in form: numbers, lists, elements, states of
+    other operations.
     """
     ten, files = Dataset.range(10), Dataset.from_tensor_slices(np.arange(40).reshape(20, 2))
     return [
@@ -327,11 +331,11 @@ def pipelines() -> list[Dataset]:
 
 @cache
 def state_seeds() -> list[bytes]:
-    """The number of a pipeline, then where its operations are, at the beginning, amid,
-    and at the end.
+    """Return inputs of a pipeline's number and its position: at the start, in the
+    middle, at the end.
 
-    Made before any forged state was loaded: what a cache of a dataset takes from one
-    stays with the dataset.
+    They are made before any forged state is loaded, since a dataset keeps what its
+    cache adopts from a state.
     """
     found = []
     for number, dataset in enumerate(pipelines()):
@@ -346,8 +350,8 @@ def state_seeds() -> list[bytes]:
 
 
 def decode_state(content: bytes) -> None:
-    """A file with a checksum that fits. What comes of one that is forged beyond that
-    shows when it is gone on from.
+    """Restore from a state file with a correct checksum. Forgeries beyond that show
+    when the iterator continues.
     """
     iterator = iter(pipelines()[content[0] % len(pipelines()) if content else 0])
     position = resuming.decoded(content[1:], "state")
@@ -386,7 +390,8 @@ TARGETS = {
         lambda: [json.dumps({"chunks": [], "format": 1}).encode(), b"[" * 2000],
     ),
     "state": Target(
-        # Functions are called again with what the state says that groups were made of.
+        # The state holds keys of groups, for which the user's functions are called
+        # again.
         decode_state,
         (DataLossError, InvalidArgumentError, FailedPreconditionError, PipelineError),
         state_seeds,
@@ -396,14 +401,16 @@ TARGETS = {
 
 
 def fuzz(name: str, arguments: Sequence[str]) -> None:
-    """Runs in this process until a fault is found, or all is done; never returns."""
+    """Fuzz a target in this process until a fault is found or the limit is reached;
+    never return.
+    """
     atheris.Setup([sys.argv[0], *arguments], TARGETS[name].feed)
     atheris.Fuzz()
 
 
 def run(name: str, runs: int, seconds: int, file: str | None) -> int:
-    """Runs a target in a process of its own, with its seeds as the beginning; returns
-    the exit code.
+    """Fuzz a target in a child process, starting from its seeds; return the exit
+    code.
     """
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as said:
         for number, seed in enumerate(TARGETS[name].seeds()):
@@ -431,16 +438,14 @@ def run(name: str, runs: int, seconds: int, file: str | None) -> int:
 
 
 def main() -> int:
-    """Fuzzes the targets that are named, or all; 1 when there was a fault."""
+    """Fuzz the named targets, or all; return 1 if a fault was found."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument(
-        "target", nargs="*", choices=[[], *TARGETS], help="which decoders; all if left out"
+        "target", nargs="*", choices=[[], *TARGETS], help="decoders to fuzz; all if left out"
     )
     parser.add_argument("--runs", type=int, default=2_000_000, help="executions of each")
-    parser.add_argument(
-        "--seconds", type=int, default=0, help="at most so many for each; 0: as many as it takes"
-    )
-    parser.add_argument("--file", help="feed only what this file has")
+    parser.add_argument("--seconds", type=int, default=0, help="time limit of each; 0: no limit")
+    parser.add_argument("--file", help="decode only the content of this file")
     chosen = parser.parse_args()
     return max(
         min(1, run(name, chosen.runs, chosen.seconds, chosen.file))

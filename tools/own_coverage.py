@@ -1,12 +1,12 @@
-"""How much of each pure module its own test module covers; run by ``make coverage``,
-after a test run with contexts.
+"""Coverage of each pure module by its own test module; run by ``make coverage`` after a
+test run with contexts.
 
-With ``--tests`` it lists the test modules that this run needs; what others cover does
-not count.
+With ``--tests`` it lists the test modules that this run needs, since coverage by other
+tests does not count.
 
-A module that is only covered by tests of others is covered by accident: the next change
-to those takes it away. Descriptions without behaviour (structs, enumerations) have no
-test module of their own and are left out.
+A module that only other modules' tests cover is covered by accident: the next change to
+those tests may remove it. Descriptions without behaviour (structs, enumerations) have
+no test module of their own and are left out.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ PROCESSES = {"client", "cluster", "dispatcher", "testing", "transport", "worker"
 SHELLS = PROCESSES | {"cli", "__init__.py", "__main__.py"}
 DESCRIPTIONS = {"config", "messages", "splits.py", "updates.py"}
 REQUIRED = 95.0
+"""Percentage that each module must reach."""
 
 
 def pure_modules() -> list[Path]:
@@ -39,8 +40,8 @@ def own_tests(module: Path) -> Path:
 
 
 def own_coverage(measured: coverage.Coverage, module: Path) -> float:
-    """Percentage of lines and branches that run at import or under the module's own
-    tests.
+    """Return the percentage of lines and branches that run at import or under the
+    module's own tests.
     """
     contexts = ["^$", f"^{re.escape(own_tests(module).as_posix())}::"]
     try:

@@ -1,10 +1,9 @@
-"""Lives through one simulated world after another until somebody ends it:
-``make simulate``.
+"""Run simulated worlds until interrupted: ``make simulate``.
 
-    python tools/simulate.py [--first 0] [--count N] [--kind plain --kind coordinated ...]
+    python tools/simulate.py [--first 0] [--count N] [--kind plain --kind saving ...]
 
 A world that breaks a law ends the run with its seed and its story;
-``--first SEED --count 1`` shows it again.
+``--first SEED --count 1`` reproduces it.
 """
 
 from __future__ import annotations
@@ -31,15 +30,16 @@ KINDS: dict[str, Callable[[int], Scenario]] = {
     "resuming": ResumingScenario,
 }
 EVERY = 30.0
+"""Seconds between two progress lines."""
 
 
 def main() -> int:
-    """Runs worlds; 1 when one of them has broken a law."""
+    """Run worlds; return 1 if a world has broken a law."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--count", type=int, help="how many seeds; without end if left out")
+    parser.add_argument("--count", type=int, help="number of seeds; unlimited if left out")
     parser.add_argument(
-        "--kind", action="append", choices=sorted(KINDS), help="which worlds; all if left out"
+        "--kind", action="append", choices=sorted(KINDS), help="kinds of worlds; all if left out"
     )
     chosen = parser.parse_args()
     kinds = chosen.kind or list(KINDS)

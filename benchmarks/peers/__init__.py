@@ -1,8 +1,8 @@
-"""Who is measured: one module each, with a class ``Measured`` and its ``SETTINGS``:
-what each of them means.
+"""The peers: a module each, with a class ``Measured`` and the meaning of its
+``SETTINGS``.
 
-A peer is imported only in the process that measures it, so that no library disturbs
-another one.
+A peer is imported only in the process that measures it, so that libraries do not
+disturb each other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MODULES = {
 
 
 def load(peer: str) -> ModuleType:
-    """The module of a peer.
+    """Import the module of a peer.
 
     Raises:
         ModuleNotFoundError: its library is not installed.

@@ -1,9 +1,11 @@
-"""What the machine does without any library: copying memory, a TCP connection, bare
-PUSH/PULL, Python processes alone.
+"""The machine without any library: copying memory, a TCP connection, bare PUSH/PULL,
+Python processes alone.
 
-python -m benchmarks.peers.bare tcp|zmq|curve ELEMENT PORT   sends elements for ever
-python -m benchmarks.peers.bare spin SPINS SECONDS           works when told to, prints
-elements per second
+``tcp``, ``zmq`` and ``curve`` send elements endlessly. ``spin`` works when told to, and
+prints the elements per second.
+
+    python -m benchmarks.peers.bare tcp|zmq|curve ELEMENT PORT
+    python -m benchmarks.peers.bare spin SPINS SECONDS
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from benchmarks.reading import Peer, Turn
 from benchmarks.workloads import spin, variants
 
 SETTINGS = {
-    "memcpy": "np.copyto of each element into one of four warm arrays, as many as there are elements",
+    "memcpy": (
+        "np.copyto of each element into one of four warm arrays, as many as there are elements"
+    ),
     "raw TCP": "sendall() by another process, recv_into() a warm array",
     "PUSH/PULL": "send(copy=False) by another process, recv(copy=False), over TCP",
     "PUSH/PULL, encrypted": "the same, with CURVE",
@@ -32,7 +36,7 @@ SETTINGS = {
 }
 HIGH_WATER = 8
 SERVER = zmq.curve_keypair()
-"""Public and secret key of who receives what is encrypted."""
+"""Public and secret key of the receiver of encrypted elements."""
 
 
 def start(*arguments: str, output: int | None = None) -> subprocess.Popen[str]:
@@ -68,7 +72,7 @@ def over_zmq(element: str, puller: zmq.Socket[bytes]) -> Iterator[Any]:
 
 
 class Measured(Peer):
-    """Whoever sends starts and ends with the turn."""
+    """The machine. A sender lives as long as a turn."""
 
     packages = ("numpy", "pyzmq")
 
@@ -109,7 +113,9 @@ def sending(kind: str, *arguments: str) -> Iterator[None]:
 
 
 def rate_of_processes(turn: Turn) -> float:
-    """Elements per second of all processes together, which begin at the same moment."""
+    """Return the elements per second of all processes, which start at the same
+    moment.
+    """
     crew = [
         start("spin", str(turn.spins), str(turn.seconds), output=subprocess.PIPE)
         for _ in range(turn.workers)
@@ -136,7 +142,7 @@ def send_tcp(element: str, port: int) -> None:
 
 
 def send_zmq(element: str, port: int, server: str = "") -> None:
-    """Sends; to a ``server`` with this public key encrypted."""
+    """Send elements endlessly; encrypted if ``server`` is the receiver's public key."""
     with zmq.Context() as context, context.socket(zmq.PUSH) as pusher:
         pusher.set_hwm(HIGH_WATER)
         if server:

@@ -1,5 +1,5 @@
-"""Grain: a ``MapDataset`` read by worker processes (``mp_prefetch``), large arrays in
-its shared memory.
+"""Grain: a ``MapDataset`` read by worker processes (``mp_prefetch``), with large arrays
+in its shared memory.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ SETTINGS = {
 }
 BATCH = 128
 BUFFER = 16
-"""Elements (or batches) that a worker holds ready; its default is 1."""
+"""Elements (or batches) that a worker buffers; Grain's default is 1."""
 
 
 class Measured(Peer):
-    """Every turn has workers of its own."""
+    """Grain, with new workers for every turn."""
 
     packages = ("grain", "numpy")
 

@@ -1,4 +1,6 @@
-"""Ray Data: one process at a time (``num_cpus=1``), rows or batches of numpy arrays."""
+"""Ray Data: a single process at a time (``num_cpus=1``), rows or batches of numpy
+arrays.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,15 @@ from benchmarks.workloads import Make
 
 SETTINGS = {
     "iter_rows": "rows, as dicts of one column or more",
-    "iter_batches": "batches of 1024 rows as numpy arrays (32 of images), which the loop takes apart",
+    "iter_batches": (
+        "batches of 1024 rows as numpy arrays (32 of images), which the loop takes apart"
+    ),
 }
 ROWS = 10**9
 
 
 class Row:
-    """Elements as rows, which are dicts."""
+    """Makes elements as rows, which are dicts."""
 
     def __init__(self, turn: Turn) -> None:
         self._make = Make(turn.element, turn.spins)
@@ -36,7 +40,7 @@ class Row:
 
 
 class Measured(Peer):
-    """Ray runs between turns; every turn executes a dataset of its own."""
+    """Ray Data. Ray keeps running between turns; every turn executes a new dataset."""
 
     packages = ("ray", "pyarrow", "numpy")
 

@@ -1,6 +1,4 @@
-"""Taking batches apart in the loop, for peers that carry small elements faster in
-batches.
-"""
+"""Unbatching in the loop, for peers that transport small elements faster in batches."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from typing import Any
 
 
 def rows(batches: Iterator[Any]) -> Iterator[Any]:
-    """The elements of batches: rows of an array, or of the arrays of a dict."""
+    """Yield the elements of batches: rows of an array, or of the arrays of a dict."""
     for batch in batches:
         if isinstance(batch, dict):
             names = tuple(batch)

@@ -1,9 +1,9 @@
-"""tf.data service: a dispatcher and a worker in a process of their own, the client in
-another one.
+"""tf.data service: a dispatcher and a worker in a separate process, the client in
+another.
 
-Pipelines are tf.data's own operations (no Python function), each worker makes all
-elements (``parallel_epochs``, so that no split has to be asked for), and the client
-prefetches: it is faster so than any other way.
+Pipelines consist of tf.data's own operations (no Python function). Each worker makes
+all elements (``parallel_epochs``, so that no split is requested), and the client
+prefetches: this is its fastest setting.
 
     python -m benchmarks.peers.tfdata_service [--host ADDR] [--work-dir DIR]
 """
@@ -31,15 +31,19 @@ from benchmarks.workloads import ENDLESS, VARIANTS, variants
 SETTINGS = {
     "AUTO": "compression by its own choice, its default",
     "uncompressed": "compression=None",
-    "uncompressed, batches": "compression=None, batches of 128 on the way, which the client takes apart",
-    "fault tolerant": "compression=None, splits handed out as needed, fault_tolerant_mode with its journal",
+    "uncompressed, batches": (
+        "compression=None, batches of 128 on the way, which the client takes apart"
+    ),
+    "fault tolerant": (
+        "compression=None, splits handed out as needed, fault_tolerant_mode with its journal"
+    ),
 }
 BATCH = 128
 READY = "tf.data service at "
 
 
 def pipeline(name: str) -> Any:
-    """The same elements as ``workloads.Make`` makes, of tf.data's operations."""
+    """Return the elements of ``workloads.Make``, made by tf.data's operations."""
     numbers = tf.data.Dataset.range(ENDLESS)
     if name == "scalars":
         return numbers
@@ -71,7 +75,7 @@ class Service:
 
 
 class Measured(Peer):
-    """Servers stay between turns, and every turn opens a job of its own."""
+    """tf.data service. Servers stay between turns; every turn opens a new job."""
 
     packages = ("tensorflow-cpu", "tensorflow", "numpy")
 
@@ -114,11 +118,11 @@ class Measured(Peer):
 
 
 def main() -> None:
-    """Serves until standard input ends."""
+    """Serve until standard input ends."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--host", default="localhost")
     parser.add_argument(
-        "--port", type=int, default=0, help="of the dispatcher; the worker has the next one"
+        "--port", type=int, default=0, help="port of the dispatcher; the worker has the next"
     )
     parser.add_argument("--work-dir")
     chosen = parser.parse_args()

@@ -1,8 +1,8 @@
-"""PyTorch's DataLoader: one worker process (forked), a deeper prefetch than its
-default, no shuffling.
+"""PyTorch's DataLoader: a forked worker process, a deeper prefetch than its default, no
+shuffling.
 
-Small elements also in batches, which is how it is meant to be used: the loop takes them
-apart again, so that it has the same elements in its hands.
+Small elements are also read in batches, as the DataLoader is meant to be used. The loop
+unbatches them, so that it handles the same elements.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ SETTINGS = {
     "numpy": "elements as they are, pickled",
     "shared tensors": "elements as tensors, which travel in shared memory; .numpy() in the loop",
     "numpy, batches": "batches of 128, stacked to arrays by the worker, pickled",
-    "shared tensors, batches": "batches (of 128; of 32 images) as tensors in shared memory, its default",
+    "shared tensors, batches": (
+        "batches (of 128; of 32 images) as tensors in shared memory, its default"
+    ),
 }
 PREFETCH = 4
 
 
 class Numbers(IterableDataset):  # type: ignore[type-arg]
-    """Endless elements."""
+    """An endless dataset."""
 
     def __init__(self, make: Make) -> None:
         super().__init__()
@@ -60,14 +62,14 @@ def stacked(elements: list[Any]) -> Any:
 
 
 def plain(element: Any) -> Any:
-    """Tensors as arrays, which costs no copy."""
+    """Convert tensors to arrays without a copy."""
     if isinstance(element, dict):
         return {key: plain(leaf) for key, leaf in element.items()}
     return element.numpy() if isinstance(element, torch.Tensor) else element
 
 
 class Measured(Peer):
-    """Every turn has workers of its own: forked ones start at once."""
+    """The DataLoader, with new workers for every turn: forked workers start at once."""
 
     packages = ("torch", "numpy")
 

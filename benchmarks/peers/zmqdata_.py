@@ -1,5 +1,5 @@
-"""zmqdata as a user has it: a ``LocalCluster``, journal on, splits handed out as
-needed, everything at its defaults.
+"""zmqdata with all defaults: a ``LocalCluster``, journal on, splits handed out as
+needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from benchmarks.workloads import ENDLESS, Make
 
 SETTINGS = {
     "default": "no argument but the service",
-    "tcp": 'data_transfer_protocol="tcp", insecure=True: as if the workers were on another machine, and not encrypted',
+    "tcp": (
+        'data_transfer_protocol="tcp", insecure=True: as if the workers were on another '
+        "machine, and not encrypted"
+    ),
     "tcp, encrypted": 'data_transfer_protocol="tcp": the same, encrypted, as it is by default',
     "local": "without distribute: the pipeline runs in the training loop",
     "placement auto": 'placement="auto": in the training loop if shipping costs more than making',
@@ -26,11 +29,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "placement auto": {"placement": "auto"},
 }
 INSECURE = frozenset({"tcp"})
-"""As the peers are, so that it is the way of the elements that is compared."""
+"""Settings without encryption, like the peers, so that only the transport is
+compared.
+"""
 
 
 class Measured(Peer):
-    """Clusters stay between turns, and every turn opens a job of its own."""
+    """zmqdata. Clusters stay between turns; every turn opens a new job."""
 
     packages = ("zmqdata", "numpy", "pyzmq", "blosc")
 

@@ -102,7 +102,7 @@ def test_a_dispatcher_that_is_killed_goes_on(kept: Command) -> None:
     ]
     assert "was killed by SIGABRT" in first
     assert "was killed by SIGKILL" in second
-    assert first.endswith("it is started again")
+    assert first.endswith("it is restarted")
 
 
 def test_no_process_is_left_for_it_now() -> None:
