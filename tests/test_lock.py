@@ -65,7 +65,7 @@ HOLE = {"id": "PYSEC-1", "fix_versions": ["1.1", "2.0"]}
     ("packages", "code", "text"),
     [
         ([package("a"), package("b")], 0, "none of 2 packages"),
-        ([package("a"), package("b", HOLE)], 1, "b 1.0: PYSEC-1, mended in 1.1, 2.0"),
+        ([package("a"), package("b", HOLE)], 1, "b 1.0: PYSEC-1, fixed in 1.1, 2.0"),
         (
             [package("a"), {"name": "b", "skip_reason": "not found"}],
             2,

@@ -2,8 +2,8 @@
 behaviour lives here.
 
 ``clients`` and ``workers`` hold the messages to and from the dispatcher, ``links``
-the messages between clients and workers. ``parts`` holds the structs that several messages
-carry, ``checkpoints`` what a client keeps to open an iteration again.
+the messages between clients and workers. ``parts`` holds the structs that several
+messages carry, ``checkpoints`` what a client keeps to open an iteration again.
 
 Each docstring says which process sends the message, when, and what the receiver must
 do. Requests are verb + noun (``RequestSplits``), reports noun + participle

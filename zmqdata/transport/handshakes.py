@@ -167,7 +167,7 @@ class Arrivals:
             return True
         value = news["value"]
         reason = _STRANGERS.get(value, "it does not speak ZeroMQ's protocol")
-        self._rejects.count("somebody", "a new connection", reason)
+        self._rejects.count("an unknown peer", "a new connection", reason)
         return True
 
     def close(self) -> None:

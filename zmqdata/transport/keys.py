@@ -319,7 +319,7 @@ def load(path: str | os.PathLike[str], any_mode: bool = False) -> Key:
     except FileNotFoundError:
         name = os.fspath(path)
         missing = f"{name}; that is a link to {os.readlink(name)}" if os.path.islink(name) else name
-        text = f"There is no key file {missing}. Copy the key file of the cluster, or run `zmqdata keygen`."
+        text = f"There is no key file {missing}. Copy the cluster's file, or run `zmqdata keygen`."
         raise NotFoundError(text) from None
     except PermissionError as error:
         text = (
