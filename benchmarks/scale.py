@@ -13,7 +13,8 @@ worker has links with ``--links`` clients: its heartbeat names and vouches for a
 of them as a real worker's would.
 
 After all peers have arrived, it measures the delay of answers to heartbeats and
-requests for splits, as the peers see it, and the dispatcher's CPU time from ``/proc``.
+requests for splits, as the peers see it. It also measures the dispatcher's CPU time,
+from ``/proc``.
 """
 
 from __future__ import annotations

@@ -138,10 +138,10 @@ class BlockBuilder:
     def add(self, element: object, *, describe: bool = True) -> bool:
         """Append an element; return False without taking it if it needs a new block.
 
-        An element needs a new block if its structure (keys and their order, arity,
-        kind, dtype or number of axes of a leaf) differs from that of the collected
-        elements, or if the block is full (`MAX_ELEMENTS`). Then call `build`, and add
-        the element again.
+        An element needs a new block if its structure differs from that of the collected
+        elements, or if the block is full (`MAX_ELEMENTS`). The structure is the keys
+        and their order, the arity, and the kind, dtype and number of axes of each leaf.
+        Then call `build`, and add the element again.
 
         Args:
             element: any element.
@@ -315,7 +315,7 @@ class DecodedBlock:
     """A received block. Its elements belong to the caller and may be written to.
 
     Arrays of 16 KB and more, and all arrays of a block of a single element, are views
-    of the block's own memory, which no frame or other block shares. So take each
+    of the block's own memory. No frame and no other block shares it. So take each
     element once: a second iteration returns the same memory.
 
     Attributes:

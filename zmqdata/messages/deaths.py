@@ -49,9 +49,9 @@ class Death(Discreet, frozen=True):
     how: str
     """Description of how it ended."""
     killed: bool = False
-    """True if it was killed by SIGKILL, which the kernel sends when memory runs out and
-    a person may send to any process, or if it reached its own memory limit, which other
-    tasks may have used up.
+    """True if it was killed by SIGKILL, or reached its own memory limit. Neither proves
+    a fault of a task: the kernel sends SIGKILL when memory runs out, a person may send
+    it to any process, and other tasks may have used up the memory.
     """
     tasks: tuple[tuple[int, int], ...] = ()
     """Id and attempt of each task that it ran."""

@@ -143,8 +143,8 @@ class JobParameters(Discreet, frozen=True):
     save: SaveParameters | None = None
     """If set, workers write the elements to files, and no client reads the job."""
     num_tasks: int | None = None
-    """If set, the order is promised: the iteration has this many tasks on whatever
-    workers, task i has every ``num_tasks``-th split, consumers read from the tasks in
+    """If set, the order is promised. The iteration has this many tasks on whatever
+    workers, and each has every ``num_tasks``-th split. Consumers read from the tasks in
     turn, and all randomness follows from ``seed``.
     """
     seed: int = 0
@@ -274,7 +274,7 @@ class TaskDefinition(Discreet, frozen=True):
     """The lineage of a task: all that a worker needs to host it.
 
     Random draws follow from ``seed``, or from ``iteration_seed`` where all tasks of the
-    iteration must draw the same, or from a seed in the pipeline together with
+    iteration must draw the same. A seed in the pipeline is combined with
     ``repetition``.
     """
 
