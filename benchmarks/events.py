@@ -77,9 +77,9 @@ class Crowd:
         elif isinstance(message, m.TasksChanged):
             self.versions[peer] = message.task_list.version
 
-    def hear(self, peer: c.Peer, message: m.Message) -> None:
+    def hear(self, peer: e.Peer, message: m.Message) -> None:
         """Pass a control message to the core."""
-        self.feed(c.Received(peer, message))
+        self.feed(e.Received(peer, message))
 
     # --- events
 

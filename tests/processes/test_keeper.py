@@ -109,7 +109,7 @@ def test_no_process_is_left_for_it_now() -> None:
     """Where the system has no process to give, it tries again, as if one had died."""
     program = """
         import os, signal, sys
-        from zmqdata import keeper
+        from zmqdata.cli import keeper
         from zmqdata.worker.processes.lifetime import StopSignals
 
         left, fork = [1, 1], os.fork
@@ -200,7 +200,7 @@ def test_one_that_is_always_killed_before_it_is_ready_is_given_up() -> None:
     """
     program = """
         import os, signal, sys
-        from zmqdata import keeper
+        from zmqdata.cli import keeper
         from zmqdata.worker.processes.lifetime import StopSignals
 
         def serve(port, stop, ready):
