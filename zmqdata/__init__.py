@@ -1,5 +1,5 @@
-"""zmqdata: the tf.data service for any Python. Everything public is here; what it means
-is said where it is made.
+"""zmqdata: the tf.data service for any Python. This module holds every public name; the
+module that defines a name documents it.
 
     import zmqdata
 
@@ -8,8 +8,8 @@ is said where it is made.
         for batch in ds.apply(zmqdata.distribute("distributed_epoch", cluster.target)):
             ...
 
-Names are loaded on first use, so that a supervisor or a dispatcher does not pay for
-what only a client needs.
+Names are imported on first use, so a supervisor or a dispatcher does not load the
+modules that only a client needs.
 """
 
 from __future__ import annotations

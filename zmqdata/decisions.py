@@ -1,9 +1,9 @@
-"""Which elements operations have left out, and which not, in the order in which that
-was decided: plain data.
+"""Decisions of operations on which elements to skip, as plain data in the order in
+which they were made.
 
-An element that raised an exception once may come the next time, and the other way
-round. What lies behind it is known by its number, so whoever makes a task again must
-leave out the same ones: decisions are lineage, as splits are.
+An element that raised an exception once may succeed on the next attempt, and vice
+versa. Later elements are addressed by number, so every attempt of a task must skip the
+same elements. Decisions are therefore lineage, as splits are.
 """
 
 from __future__ import annotations
@@ -15,53 +15,58 @@ from msgspec import Struct
 
 
 class Decision(Struct, frozen=True, array_like=True):
-    """Of the elements ``first ... stop - 1`` that came to the operation at ``place``,
-    it has left these out, in order.
-
-    A ``place`` is that of ``iterators.Context``: the same in every attempt of a task.
+    """The decision of a single operation about elements ``first ... stop - 1`` of its
+    input.
     """
 
     place: str
+    """Place of the operation in the pipeline, as in ``iterators.Context``: the same in
+    every attempt of a task.
+    """
     first: int
+    """Number of the first element of the decision."""
     stop: int
+    """Number after the last element of the decision."""
     left_out: tuple[int, ...] = ()
+    """Numbers of the skipped elements, in order."""
 
 
 @dataclass
 class Decisions:
-    """The decisions of a task, numbered for good as the entries of a ledger are.
-
-    Attributes:
-        base: so many of the first are not kept: nobody will need them again.
-        entries: the others. The newest of them may still grow.
-    """
+    """The decisions of a task, with permanent numbers like the entries of a ledger."""
 
     entries: list[Decision] = field(default_factory=list)
+    """The decisions from number ``base`` on. The last decision may still grow."""
     base: int = 0
+    """Number of decisions dropped from the beginning, because no attempt needs them
+    again.
+    """
 
     @property
     def length(self) -> int:
-        """How many there are, with those that are not kept."""
+        """Number of all decisions, including the dropped ones."""
         return self.base + len(self.entries)
 
     def since(self, number: int) -> tuple[Decision, ...]:
-        """Those from this number on."""
+        """Return the decisions from this number on."""
         return tuple(self.entries[max(0, number - self.base) :])
 
     def take(self, first: int, entries: Sequence[Decision]) -> None:
-        """Puts what is known and what is told together: of each decision what says
-        more, and what follows.
+        """Merge decisions that were received into the known ones.
+
+        For a decision present in both, the version that covers more elements is kept.
+        Received decisions after the last known one are appended.
 
         >>> known = Decisions([Decision("/0", 0, 5), Decision("/0", 5, 7)])
         >>> known.take(1, [Decision("/0", 5, 9, (8,)), Decision("/0", 9, 10)])
         >>> known.length, known.entries[1]
         (3, Decision(place='/0', first=5, stop=9, left_out=(8,)))
         """
-        if first > self.length:  # nobody needs what came before, or it would have been told
+        if first > self.length:  # no attempt needs the gap, or it would have been sent
             self.base, self.entries = first, list(entries)
             return
         if first + len(entries) < self.base:
-            return  # nothing of it is needed any more
+            return  # all of it was dropped before
         both = entries[max(0, self.base - first) : self.length - first]
         for at, told in enumerate(both, max(first, self.base) - self.base):
             self.entries[at] = max(self.entries[at], told, key=lambda one: one.stop)
@@ -71,7 +76,7 @@ class Decisions:
             self.base = first
 
     def trim(self, base: int) -> None:
-        """Forgets those below this number."""
+        """Drop the decisions below this number."""
         count = base - self.base
         if count > 0:
             del self.entries[:count]

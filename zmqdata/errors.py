@@ -1,27 +1,25 @@
-"""Every exception that zmqdata raises on purpose. Nothing else lives here.
+"""Every exception that zmqdata raises on purpose. Nothing else belongs here.
 
-The classes follow tf.data service's status codes, so that code written against it
-catches what it expects. Faults found locally in an argument are plain ``ValueError``
-and ``TypeError``; where the same fault may also be found by a remote peer, the class
-here inherits from both worlds.
+The classes follow the status codes of the tf.data service, so that code written against
+it catches what it expects. A fault found locally in an argument is a plain
+``ValueError`` or ``TypeError``. If a remote peer can find the same fault, the class
+here inherits from both hierarchies.
 """
 
 from __future__ import annotations
 
 
 class DataServiceError(Exception):
-    """Base of every error that concerns the service or a pipeline run by it.
-
-    Attributes:
-        final: whether the iterator that raises it has ended; else the next call goes on
-            behind what failed.
-    """
+    """Base of every error that concerns the service or a pipeline run by it."""
 
     final: bool = False
+    """True if the iterator that raises the error has ended. Otherwise the next call
+    continues after the element that failed.
+    """
 
 
 class InvalidArgumentError(DataServiceError, ValueError):
-    """An argument or a combination of arguments can never work."""
+    """An argument, or a combination of arguments, can never work."""
 
 
 class NotFoundError(DataServiceError, LookupError):
@@ -29,11 +27,11 @@ class NotFoundError(DataServiceError, LookupError):
 
 
 class AlreadyExistsError(DataServiceError):
-    """Something with this name exists already and would be overwritten."""
+    """An object with this name exists already and would be overwritten."""
 
 
 class FailedPreconditionError(DataServiceError, RuntimeError):
-    """The request is sound but the system is not in a state that allows it."""
+    """The request is valid, but the system is not in a state that allows it."""
 
 
 class UnavailableError(DataServiceError, ConnectionError):
@@ -41,7 +39,7 @@ class UnavailableError(DataServiceError, ConnectionError):
 
 
 class UnimplementedError(DataServiceError, NotImplementedError):
-    """The operation makes sense but is not supported, for example splitting a source
+    """The operation is meaningful but not supported, for example splitting a source
     that cannot be split.
     """
 
@@ -51,56 +49,56 @@ class CancelledError(DataServiceError):
 
 
 class DataLossError(DataServiceError):
-    """Stored bytes are damaged: what was read back cannot be what was written."""
+    """Stored bytes are damaged: the bytes read back differ from the bytes written."""
 
 
 class PermissionDeniedError(DataServiceError, PermissionError):
-    """The peer does not accept our credentials, or our role does not allow the
-    request.
+    """The peer does not accept the credentials of this process, or the role of this
+    process does not allow the request.
     """
 
 
 class ResourceExhaustedError(DataServiceError):
-    """A stated limit (ports, message size, number of streams) has been reached."""
+    """A configured limit (ports, message size, number of streams) has been reached."""
 
 
 class ProtocolError(DataServiceError, ValueError):
-    """Bytes from a peer do not follow the protocol. The only exception that a decoder
-    raises.
+    """Bytes from a peer do not follow the protocol. A decoder raises no other
+    exception.
     """
 
 
 class VersionMismatchError(ProtocolError, FailedPreconditionError):
-    """A peer speaks another version of the protocol: its release of zmqdata and the one
-    here do not go together.
+    """A peer speaks another protocol version: its release of zmqdata is incompatible
+    with the local release.
     """
 
 
 class MissingClassError(ProtocolError):
-    """A peer's object is of a class that this process does not have: nothing is
-    imported on its word.
+    """A peer sent an object of a class that this process does not have. A message never
+    triggers an import.
     """
 
 
 class ObjectsRefusedError(ProtocolError):
-    """An element has leaves that would have to be unpickled, where the receiver allows
-    no objects.
+    """An element has leaves that must be unpickled, and the receiver does not allow
+    pickled objects.
     """
 
 
 class PipelineError(DataServiceError):
     """A user's function failed while a pipeline was running.
 
-    The original exception is ``__cause__``; across processes it is rebuilt from its
+    The original exception is ``__cause__``. Across processes it is rebuilt from its
     class name and plain arguments, never unpickled.
 
     Attributes:
-        node: the operation and the place in the user's code that made it, e.g.
+        node: the operation and the place in the user's code that created it, e.g.
             ``"map(f) at train.py:12"``.
-        element: number of the element within its task, or None when the failure belongs
+        element: number of the element within its task, or None if the failure belongs
             to no element.
-        remote_traceback: the formatted traceback of the process where it happened, or
-            "" when it happened here.
+        remote_traceback: the formatted traceback from the process in which the failure
+            happened, or "" if it happened in this process.
     """
 
     def __init__(
@@ -140,12 +138,14 @@ BY_NAME: dict[str, type[DataServiceError]] = {
         VersionMismatchError,
     )
 }
-"""The errors that may travel in a message, by class name."""
+"""The errors that a message may carry, by class name."""
 
 
 def named_error(name: str, text: str) -> DataServiceError:
-    """An error as a message has it, by the name of its class; a ``PipelineError`` where
-    no single element failed.
+    """Return the error for a class name and text received in a message.
+
+    The name ``PipelineError`` gives a ``PipelineError`` that concerns no single
+    element. An unknown name gives a ``DataServiceError``.
 
     Example:
         >>> named_error("NotFoundError", "no such dataset")

@@ -1,16 +1,17 @@
-"""The journal's format: durable facts as bytes, and what damaged bytes mean. Where the
-bytes are is the shell's affair.
+"""The format of the journal: encoding durable facts as bytes, and detecting damage when
+reading them back. File access belongs to the shell.
 
-A file is a mark, a header, and records. A record is its length, the CRC-32 of all the
-rest of it, its sequence number (the header is number 0) and the MessagePack of all
-updates of one turn: a turn is read back whole or not at all. The first records are a
-snapshot, which was complete before anybody could find the file; what follows was
-appended. Checksums begin from a random ``salt`` that the header tells, so that no bytes
-of another file, and none that a peer made up, can be taken for a record.
+A file consists of a magic mark, a header, and records. A record holds its length, the
+CRC-32 of everything else in it, its sequence number (the header is number 0) and the
+MessagePack of all updates of one turn. A turn is therefore read back completely or not
+at all. The first records are a snapshot, which was complete before the file became
+visible under its name; later records were appended. Checksums start from a random
+``salt`` stored in the header, so that bytes of another file, or bytes crafted by a
+peer, are never mistaken for a record.
 
-A bad record at the end is a write that was cut off, by the death of the process or of
-its machine: nobody was told of it, so it is left out. A bad one with valid ones behind
-it, or within the snapshot, is damage.
+An invalid record at the end is a write that was torn by the death of the process or the
+machine. The dispatcher had not yet revealed its updates to any peer, so it is ignored.
+An invalid record before valid records, or within the snapshot, is damage.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from zmqdata.updates import AnyUpdate, Update
 
 MARK = b"zmqdata journal\n"
 SCHEMA = 1
-"""Number of the layout of updates. It grows, with a migration, by every change but a
-new kind or a defaulted field.
+"""Version of the layout of updates. Every change except a new kind of update or a field
+with a default increments it and needs a migration.
 """
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""By schema: makes of an update of it, as plain data with its kind under ``"type"``,
-one of the next.
+"""Migrations by schema: each converts an update of that schema to the next. An update
+is plain data with its kind under ``"type"``.
 """
 
 SNAPSHOT_RECORD = 1_000
-"""Most updates in a record of a snapshot."""
+"""Maximum number of updates in a record of a snapshot."""
 
 SEARCHED = 1 << 20
-"""So many places are looked at together for where a record may begin."""
+"""Number of byte offsets that are tested at a time for the beginning of a record."""
 
 _HEAD = struct.Struct("<II")
 _SEQUENCE = struct.Struct("<Q")
@@ -52,11 +53,14 @@ Content = bytes | bytearray | memoryview
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a file says of itself. ``snapshot``: so many records belong together."""
+    """The first record of a journal file."""
 
     schema: int
+    """The schema of the updates in this file."""
     salt: int
+    """Initial value of the checksums in this file."""
     snapshot: int
+    """Number of records that make up the snapshot."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -65,7 +69,7 @@ _decode_turn = msgspec.msgpack.Decoder(list[AnyUpdate]).decode
 
 
 class JournalEncoder:
-    """Encodes the records of one file, in order.
+    """Encoder of the records of one file, in order.
 
     Args:
         salt: a random number below 2**32.
@@ -84,7 +88,7 @@ class JournalEncoder:
         self._sequence = 0
 
     def begin(self, snapshot: Sequence[Update]) -> bytes:
-        """The beginning of a file: mark, header, snapshot."""
+        """Return the beginning of a file: mark, header and snapshot."""
         parts = [
             snapshot[at : at + SNAPSHOT_RECORD] for at in range(0, len(snapshot), SNAPSHOT_RECORD)
         ]
@@ -93,7 +97,7 @@ class JournalEncoder:
         return b"".join([MARK, header, *map(self.turn, parts)])
 
     def turn(self, updates: Sequence[Update]) -> bytes:
-        """The record of one turn."""
+        """Return the record of one turn."""
         self._sequence += 1
         return _record(self._salt, self._sequence, _encode(updates))
 
@@ -104,7 +108,8 @@ def _record(salt: int, sequence: int, payload: bytes) -> bytes:
 
 
 def _checksum(salt: int, length: int, numbered: Content) -> int:
-    # The length first, so that no run of zeros is a record.
+    # The checksum covers the length first, so that a run of zeros is not a valid
+    # record.
     return zlib.crc32(numbered, zlib.crc32(length.to_bytes(4, "little"), salt))
 
 
@@ -113,13 +118,14 @@ def _checksum(salt: int, length: int, numbered: Content) -> int:
 
 @dataclass(frozen=True)
 class Replay:
-    """What was read back: valid records and the updates in them; bytes of a write that
-    was cut off at the end.
-    """
+    """The result of reading a journal."""
 
     records: int
+    """Number of valid records."""
     updates: int
+    """Number of updates in the valid records."""
     torn: int
+    """Number of bytes at the end that belong to a torn write."""
 
 
 def read_journal(
@@ -129,19 +135,19 @@ def read_journal(
     migrations: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = MIGRATIONS,
     schema: int = SCHEMA,
 ) -> Replay:
-    """Applies every update of a journal in order.
+    """Pass every update of a journal to ``apply``, in order.
 
     Args:
         content: all bytes of the file.
         name: the file's name, for errors.
-        apply: takes the updates.
+        apply: called with each update.
         migrations: see ``MIGRATIONS``.
         schema: the schema to migrate to.
 
     Raises:
-        DataLossError: the bytes cannot be what was written; the text has the name and
-            the offset.
-        FailedPreconditionError: a later version has written them.
+        DataLossError: the bytes differ from what was written; the text names the file
+            and the offset.
+        FailedPreconditionError: a later version of zmqdata wrote the file.
     """
     content = memoryview(content)
     header, offset = _read_header(content, name, schema)
@@ -155,10 +161,12 @@ def read_journal(
             turn = decode(payload)
             for update in turn:
                 apply(update)
-        except Exception as error:  # whatever state makes of facts that cannot follow each other
+        except (
+            Exception
+        ) as error:  # the state may raise anything for facts that contradict each other
             text = f"{type(error).__name__}: {error}"
             raise _lost(
-                name, start, f"the record is sound but its updates make no sense here ({text})"
+                name, start, f"the record is intact, but its updates make no sense here ({text})"
             ) from error
         updates += len(turn)
         offset = start + _START + len(payload)
@@ -166,7 +174,7 @@ def read_journal(
         raise _lost(
             name,
             offset,
-            f"it ends after {records} of the {header.snapshot} records of its snapshot",
+            f"the file ends after {records} of the {header.snapshot} records of its snapshot",
         )
     return Replay(records, updates, len(content) - offset)
 
@@ -174,16 +182,16 @@ def read_journal(
 def _read_header(content: memoryview, name: str, schema: int) -> tuple[Header, int]:
     first = _valid_at(content, len(MARK), 0) if content[: len(MARK)] == MARK else None
     if first is None or first[0] != 0:
-        raise _lost(name, 0, "it does not begin as a journal does")
+        raise _lost(name, 0, "it does not begin with a journal's mark and header")
     try:
         header = _decode_header(first[1])
     except msgspec.MsgspecError as error:
-        raise _lost(name, len(MARK), f"its header makes no sense ({error})") from None
+        raise _lost(name, len(MARK), f"its header cannot be decoded ({error})") from None
     if header.schema > schema:
         raise FailedPreconditionError(
-            f"{name} was written by a later version of zmqdata (schema {header.schema}; this "
-            f"version knows {schema}). "
-            "Start that version, or give this dispatcher another work_dir"
+            f"The journal `{name}` was written by a later version of zmqdata: it has schema "
+            f"{header.schema}, and this version supports up to {schema}. Start the later version, "
+            "or give this dispatcher another `work_dir`."
         )
     return header, len(MARK) + _START + len(first[1])
 
@@ -191,8 +199,8 @@ def _read_header(content: memoryview, name: str, schema: int) -> tuple[Header, i
 def _records(
     content: memoryview, offset: int, header: Header, name: str
 ) -> Iterator[tuple[int, memoryview]]:
-    """Offset and payload of each valid record up to the end, or up to a write that was
-    cut off.
+    """Yield the offset and payload of each valid record, up to the end or a torn
+    write.
     """
     sequence = 1
     while offset < len(content):
@@ -214,8 +222,8 @@ def _records(
 
 
 def _valid_at(content: memoryview, offset: int, salt: int) -> tuple[int, memoryview] | None:
-    """Sequence number and payload of the record at an offset; None where there is no
-    valid one.
+    """Return the sequence number and payload of the record at an offset; None if no
+    valid record begins there.
     """
     if offset + _START > len(content):
         return None
@@ -227,15 +235,17 @@ def _valid_at(content: memoryview, offset: int, salt: int) -> tuple[int, memoryv
 
 
 def _find_valid(content: memoryview, offset: int, salt: int, sequence: int) -> int | None:
-    """Where the next valid record behind a damaged one begins."""
-    most = (len(content) - offset) // _START + 1  # so many records at most are damaged
+    """Return the offset of the next valid record after a damaged record; None if no
+    valid record follows.
+    """
+    most = (len(content) - offset) // _START + 1  # upper bound on the number of damaged records
     end = len(content) - _START + 1
     for begin in range(offset, end, SEARCHED):
-        # Cheap first, and for many bytes at a time: a checksum at every byte of a long
-        # tail would take for ever.
+        # The vectorized comparison of sequence numbers goes first: computing a checksum
+        # at every byte of a long tail would take too long.
         places = min(SEARCHED, end - begin)
         numbers = np.ndarray((places,), "<u8", content, begin + _HEAD.size, strides=(1,))
-        ahead = numbers - sequence  # of what lies behind: very far, as nothing is below zero
+        ahead = numbers - sequence  # unsigned, so an earlier number wraps around to a huge distance
         for at in np.flatnonzero(np.less_equal(ahead, most)).tolist():
             if _valid_at(content, begin + at, salt):
                 return int(begin + at)
@@ -256,7 +266,7 @@ def _migrating(
 
 def _lost(name: str, offset: int, what: str) -> DataLossError:
     return DataLossError(
-        f"{name} is damaged at offset {offset}: {what}. Its disk has not kept what was written. "
-        "Restore the folder "
-        "from a copy, or start with another work_dir: jobs then begin anew"
+        f"The journal `{name}` is damaged at offset {offset}: {what}. The disk did not keep what "
+        "was written to it. Restore the folder from a backup, or start with another `work_dir`, in "
+        "which all jobs begin anew."
     )

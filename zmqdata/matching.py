@@ -1,8 +1,9 @@
-"""Which files match patterns: in this process, or in one that can be given up when a
-file system hangs.
+"""Listing the files that match patterns, in this process or in a subprocess that can be
+abandoned when a file system hangs.
 
-Runs as a program, too, with nothing but Python, for the process whose number it is
-given: patterns come as JSON, and names go as JSON.
+Run as a program, this module needs only Python itself. It takes the process id of its
+parent as argument, reads patterns as JSON from standard input and writes names as JSON
+to standard output.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from functools import partial
 
 
 def matching_files(patterns: Iterable[str]) -> list[str]:
-    """The files that exist under these names or match these glob patterns, each once,
-    sorted.
+    """Return the files with these names or matching these glob patterns, without
+    duplicates, sorted.
 
     >>> matching_files(["/nowhere/*.txt"])
     []
@@ -40,8 +41,8 @@ def _end_with(parent: int, *of_signal: object) -> None:
 
 
 if __name__ == "__main__":
-    # Who was killed can give up nothing: once a second it is looked whether anybody
-    # waits.
+    # A parent that was killed cannot stop this process, so it checks once a second
+    # whether its parent still lives.
     signal.signal(signal.SIGALRM, partial(_end_with, int(sys.argv[1])))
     signal.setitimer(signal.ITIMER_REAL, 1, 1)
     json.dump(matching_files(json.load(sys.stdin)), sys.stdout)

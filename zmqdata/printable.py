@@ -1,12 +1,13 @@
-"""Texts of others as one line that can be shown: a terminal obeys what it is told by
-control characters.
+"""Sanitizing texts from peers for display: control characters in them could control a
+terminal.
 """
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """A text in which a peer's words may be, as one line of a log or a terminal.
+    """Return a text that may come from a peer as a single line that is safe to log or
+    print.
 
     >>> printable("job one\\n2026-01-01 ERROR all is lost")
     'job one?2026-01-01 ERROR all is lost'

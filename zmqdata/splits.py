@@ -1,11 +1,10 @@
-"""What a split is and how a source describes its splits: plain data that the dispatcher
-can use without running code.
+"""Splits and descriptions of sources, as plain data that the dispatcher uses without
+running user code.
 
-Also how a source's description and a seed order its splits, for those who hand them out
-and those who read all.
+The order of a source's splits is computed here from its description and a seed, for the
+dispatcher and for local iterators.
 
-No logic of leasing lives here (that is ``core.ledger``), and no reading of sources
-(that is ``iterators``).
+Leasing belongs to ``core.ledger``, and reading sources belongs to ``iterators``.
 """
 
 from __future__ import annotations
@@ -18,31 +17,40 @@ from msgspec import Struct
 
 
 class Split(Struct, frozen=True, array_like=True):
-    """A range of consecutive splits of one source, or, when ``start == stop``, the end
+    """A range of consecutive splits of one source or, when ``start == stop``, the end
     of a repetition.
 
-    A split is an index into what its source describes: row, value or file number
-    ``start <= i < stop``, of these with a ``step`` each so many-th. Sources whose
-    splits are named (``FileSplits``) get the names along, in order.
+    A split is an index into its source: a row, value or file number
+    ``start <= i < stop``. With a ``step``, only every ``step``-th index belongs to the
+    range.
     """
 
     repetition: int
+    """Number of the repetition of the source."""
     start: int
+    """The first index."""
     stop: int
+    """The index after the last index."""
     names: tuple[str, ...] = ()
+    """Names of the splits, in order, for a source with named splits
+    (``FileSplits``).
+    """
     step: int = 1
+    """Distance between consecutive indices of the range."""
 
     @property
     def is_end(self) -> bool:
         return self.start == self.stop
+
+    """True if this marks the end of a repetition."""
 
     @property
     def size(self) -> int:
         return -(-(self.stop - self.start) // self.step)
 
     def part(self, first: int, stop: int) -> Split:
-        """The splits ``first <= i < stop`` of this range, counted from its beginning,
-        with their names.
+        """Return the splits ``first <= i < stop`` of this range, counted from its
+        beginning, with their names.
 
         >>> Split(0, 10, 13, ("a", "b", "c")).part(1, 3)
         Split(repetition=0, start=11, stop=13, names=('b', 'c'), step=1)
@@ -54,33 +62,34 @@ class Split(Struct, frozen=True, array_like=True):
 
 
 class IndexSplits(Struct, frozen=True, tag="index"):
-    """A source whose splits are the indices ``0 .. count - 1``; ``count=None`` never
-    ends.
-    """
+    """A source whose splits are the indices ``0 .. count - 1``."""
 
     count: int | None
+    """Number of splits, or None for an infinite source."""
 
 
 class FileSplits(Struct, frozen=True, tag="files"):
-    """A source whose splits are the files that match the patterns, listed anew for each
+    """A source whose splits are the files that match patterns, listed again for each
     repetition.
-
-    ``seed`` is the user's, or None.
     """
 
     patterns: tuple[str, ...]
+    """File names and glob patterns."""
     shuffle: bool
+    """True if each repetition has its own order."""
     seed: int | None
+    """The user's seed, or None."""
 
     def ordered(self, names: Iterable[str], seed: int, turn: int) -> tuple[str, ...]:
-        """The order of the files that were found: by name or, with ``shuffle``, a
-        permutation.
+        """Return the names in the order of a turn: sorted by name or, with ``shuffle``,
+        permuted.
 
-        It follows from the user's seed, or else from ``seed``, and from the ``turn``,
-        as in ``turn_of``. Dispatchers and local iterators call this, so that both give
-        the same order.
+        The permutation follows from the user's seed, or else from ``seed``, and from
+        the ``turn`` as returned by ``turn_of``. Dispatchers and local iterators both
+        call this, so both give the same order.
 
-        >>> FileSplits(("*.txt",), shuffle=False, seed=None).ordered(["b.txt", "a.txt"], seed=1, turn=0)
+        >>> files = FileSplits(("*.txt",), shuffle=False, seed=None)
+        >>> files.ordered(["b.txt", "a.txt"], seed=1, turn=0)
         ('a.txt', 'b.txt')
         """
         found = sorted(names)
@@ -91,8 +100,9 @@ class FileSplits(Struct, frozen=True, tag="files"):
 
 
 def turn_of(iteration: int, repetition: int) -> int:
-    """One number for a repetition within an iteration: what is drawn anew each time
-    mixes it into its seed.
+    """Return a single number for a repetition within an iteration.
+
+    Everything that is drawn again in each repetition mixes this number into its seed.
 
     >>> turn_of(0, 3), turn_of(1, 0) == turn_of(0, 1)
     (3, False)
@@ -104,25 +114,28 @@ SplitSource = IndexSplits | FileSplits
 
 
 class SplitProvider(Protocol):
-    """Where a source iterator gets its splits from. One provider per source, in
-    left-to-right order of the pipeline.
+    """The provider of splits for a source iterator. Each source has its own provider,
+    in left-to-right order of the pipeline.
     """
 
     def next_split(self) -> Split | None:
-        """The next range of splits of the current repetition; None at its end, again
-        and again until ``reset``.
+        """Return the next range of splits of the current repetition; None at its end,
+        on every call until ``reset``.
 
-        The splits and their order are those of the ledger. How many come at a time is
-        the provider's to say, and may differ when they are asked for again.
+        The splits and their order are exactly the ledger's. The provider chooses how
+        many splits a range holds, and may choose differently when the same splits are
+        requested again.
         """
 
     def reset(self) -> None:
-        """Go on to the next repetition; what is left of the current one is skipped."""
+        """Advance to the next repetition; the remaining splits of the current
+        repetition are skipped.
+        """
 
     def state(self) -> Any:
-        """The exact place in the ledger; ``restore(state())`` on a provider with the
-        same ledger continues here.
+        """Return the exact position in the ledger. After ``restore(state())``, a
+        provider with the same ledger continues at this position.
         """
 
     def restore(self, state: Any) -> None:
-        """Continue at the place that ``state`` told."""
+        """Continue at the position that ``state`` returned."""

@@ -1,5 +1,5 @@
-"""How many cores there are for threads, and threads of which it is known whether they
-run, whoever is interrupted.
+"""The number of usable cores, and threads whose liveness is reported correctly when a
+signal interrupts the caller.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 
 
 def available_cores() -> int:
-    """How many cores this process may use: its affinity, cut by the quota of its
-    control group.
+    """Return the number of cores that this process may use: its CPU affinity, limited
+    by the quota of its control group.
     """
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -25,36 +25,38 @@ def available_cores() -> int:
 
 
 class Background(threading.Thread):
-    """A thread that does not look dead because somebody was interrupted.
+    """A thread whose ``is_alive`` and ``join`` stay correct when a signal handler
+    raises within them.
 
-    ``threading.Thread`` looks at a lock that is free once the thread is gone. An
-    exception from a signal handler in the midst of ``is_alive`` or ``join`` has it
-    conclude, in Python 3.10 to 3.12, that the thread is gone while it runs on. A
-    training loop that catches Ctrl-C and goes on would be told that the thread behind
-    its iterator has ended.
+    ``threading.Thread`` tests a lock that is released when the thread has ended. In
+    Python 3.10 to 3.12, if a signal handler raises an exception within ``is_alive`` or
+    ``join``, the thread is marked as ended while it still runs. A training loop that
+    catches Ctrl-C and continues would then be told that the thread behind its iterator
+    has ended.
     """
 
     _process = 0
     _is_over = False
 
     def start(self) -> None:
-        """Begins to run.
+        """Start the thread.
 
         Raises:
-            RuntimeError: the system has no thread left, or it was started before.
+            RuntimeError: the system cannot start another thread, or this thread was
+                started before.
         """
         self._process = os.getpid()
         super().start()
 
     def run(self) -> None:
-        """Runs the target."""
+        """Run the target."""
         try:
             super().run()
         finally:
             self._is_over = True
 
     def is_alive(self) -> bool:
-        """Whether it was started, in this process, and has not come to the end of its
-        target.
+        """Return True if the thread was started in this process and its target has not
+        returned.
         """
         return self.ident is not None and not self._is_over and self._process == os.getpid()

@@ -1,9 +1,9 @@
-"""Every durable fact of the dispatcher. ``DispatcherState.apply`` is the only thing
-that changes state, by these.
+"""Every durable fact of the dispatcher. Only ``DispatcherState.apply`` changes state,
+and only by these updates.
 
-A dispatcher writes the updates of a turn before it sends any message that reveals them;
-replaying them from the beginning yields the same state. Old journals must stay
-readable: add fields with defaults only; whatever else changes needs a migration in
+A dispatcher writes the updates of a turn before it sends any message that reveals them.
+Replaying them from the beginning yields the same state. Old journals must stay
+readable: a new field needs a default, and any other change needs a migration in
 ``zmqdata.journal``.
 """
 
@@ -21,23 +21,27 @@ class Update(Struct, frozen=True, tag=True):
 
 
 class BeginLifeUpdate(Update, frozen=True):
-    """A dispatcher takes up this state: its ``life``-th one from the first.
+    """A dispatcher process takes over this state.
 
-    All random choices follow from ``seed``; what it makes is numbered from the other
-    three on, as what was given such a number once may be gone and yet be remembered by
-    peers.
+    New objects are numbered from ``next_dataset``, ``next_iteration`` and ``next_task``
+    on: peers may still remember removed objects by their numbers.
     """
 
     life: int
+    """Number of the dispatcher process, from the first that used this state."""
     seed: int
+    """Seed of all random choices of the dispatcher."""
     next_dataset: int
+    """Number of the next dataset."""
     next_iteration: int
+    """Number of the next iteration."""
     next_task: int
+    """Number of the next task."""
 
 
 class AddWorkerUpdate(Update, frozen=True):
-    """A worker is registered; it may be away for a while, as while the dispatcher
-    is.
+    """A worker is registered. It may be unreachable for a while, for example during a
+    restart of the dispatcher.
     """
 
     worker: str
@@ -47,14 +51,14 @@ class AddWorkerUpdate(Update, frozen=True):
 
 
 class RemoveWorkerUpdate(Update, frozen=True):
-    """A worker was lost, or said goodbye."""
+    """A worker was lost or deregistered itself."""
 
     worker: str
 
 
 class PlaceWorkerUpdate(Update, frozen=True):
-    """The worker at this address has, or had last, this place in the list of configured
-    addresses.
+    """A place in the list of configured addresses belongs to the worker at this
+    address, or to its last worker.
     """
 
     place: int
@@ -62,15 +66,16 @@ class PlaceWorkerUpdate(Update, frozen=True):
 
 
 class RegisterDatasetUpdate(Update, frozen=True):
-    """A pipeline is stored under this id. ``kept``: also while nobody uses it."""
+    """A pipeline is stored under this id."""
 
     dataset_id: str
     description: DatasetDescription
     kept: bool = True
+    """True if the dataset stays registered while no job uses it."""
 
 
 class RemoveDatasetUpdate(Update, frozen=True):
-    """A dataset that nobody used was collected."""
+    """An unused dataset was collected."""
 
     dataset_id: str
 
@@ -82,67 +87,61 @@ class CreateJobUpdate(Update, frozen=True):
 
 
 class CreateIterationUpdate(Update, frozen=True):
-    """A repetition of a job has begun; ``seed`` decides all of its random choices.
-
-    ``num_shards``: the number of its tasks, where that is fixed from the beginning.
-    """
+    """A repetition of a job has begun."""
 
     iteration: int
     job: str
     repetition: int
     seed: int
+    """Seed of all random choices of the iteration."""
     num_shards: int = 0
+    """Number of the iteration's tasks if it is fixed from the beginning, else 0."""
 
 
 class OpenClientUpdate(Update, frozen=True):
-    """A client reads an iteration, as one of its numbered consumers where there are
-    any.
-
-    ``local_workers``: the addresses of workers in its own process.
-    """
+    """A client reads an iteration."""
 
     client: str
     iteration: int
     local_workers: tuple[str, ...] = ()
+    """Addresses of the workers in the client's own process."""
     consumer: int | None = None
+    """The client's consumer index in a coordinated job, else None."""
 
 
 class CloseClientUpdate(Update, frozen=True):
-    """A client reads no more; what it was given and did not report is owed to others.
-
-    ``iteration``: what it read, of one that had gone before a snapshot.
+    """A client stops reading. Elements that it received and did not report are owed to
+    other clients.
     """
 
     client: str
     iteration: int | None = None
+    """The iteration that the client read, in a snapshot; None otherwise."""
 
 
 class CreateTaskUpdate(Update, frozen=True):
-    """An iteration has one more task, without a host. ``shard``: its static part, or
-    None.
-
-    ``index``: its number among those of the iteration, if that is not the next one.
-    """
+    """An iteration has a new task, without a host."""
 
     task: int
     iteration: int
     seed: int
     shard: int | None = None
+    """Index of its static shard, or None."""
     index: int | None = None
+    """Its index among the tasks of the iteration, or None for the next one."""
 
 
 class HostTaskUpdate(Update, frozen=True):
-    """A worker hosts the task under this attempt; an empty worker means that its host
-    was lost.
-    """
+    """A worker hosts the task under this attempt."""
 
     task: int
     attempt: int
     worker: str
+    """The worker, or an empty text if the task lost its host."""
 
 
 class AssignSplitsUpdate(Update, frozen=True):
-    """The ledger of a task's source grows by one entry."""
+    """An entry is appended to the ledger of a task's source."""
 
     task: int
     source: int
@@ -150,23 +149,23 @@ class AssignSplitsUpdate(Update, frozen=True):
 
 
 class CutLedgerUpdate(Update, frozen=True):
-    """The end of a ledger was taken back, unstarted: ``entries`` of them stay, and the
-    last of these ends at ``stop``.
-
-    What comes back is handed out again. An attempt's cuts are numbered from 1: this one
-    has ``cut``.
+    """The end of a ledger was taken back before the task started it. The returned
+    splits are handed out again.
     """
 
     task: int
     source: int
     cut: int
+    """Number of this cut, counted from 1 within an attempt."""
     entries: int
+    """Number of ledger entries that remain."""
     stop: int
+    """Index after the last split of the last remaining entry."""
 
 
 class TakeStateUpdate(Update, frozen=True):
-    """A task can go on from this place of its pipeline. States that are not needed
-    after that leave with it.
+    """A task can continue from this state of its pipeline. The dispatcher then drops
+    states that are no longer needed.
     """
 
     task: int
@@ -174,12 +173,11 @@ class TakeStateUpdate(Update, frozen=True):
 
 
 class DecideUpdate(Update, frozen=True):
-    """Operations of a task have decided which elements they leave out: its decisions
-    from number ``first`` on.
-    """
+    """Operations of a task have decided which elements to skip."""
 
     task: int
     first: int
+    """Number of the first decision in ``decisions``."""
     decisions: tuple[Decision, ...]
 
 
@@ -195,8 +193,8 @@ class ListFilesUpdate(Update, frozen=True):
 
 
 class HoldUpdate(Update, frozen=True):
-    """A client has received this of a task that lost its host, so the next host need
-    not send it.
+    """A client has received these elements of a task that lost its host, so the next
+    host need not send them.
     """
 
     task: int
@@ -205,40 +203,36 @@ class HoldUpdate(Update, frozen=True):
 
 
 class EndTaskUpdate(Update, frozen=True):
-    """A task has come to its end after ``total`` elements, or rounds; ``dropped``
-    elements made no round.
-
-    ``left_out``: so many could not be made, and were left out as the pipeline wants it.
-    """
+    """A task has reached its end."""
 
     task: int
     total: int
+    """Number of its elements, or of its rounds in a coordinated job."""
     dropped: int = 0
+    """Number of elements dropped because they did not fill a round."""
     left_out: int = 0
+    """Number of elements that failed and were skipped, as the pipeline requests."""
 
 
 class RemoveTaskUpdate(Update, frozen=True):
-    """A task is no part of its iteration any more (its copy was lost and is not owed to
-    anybody).
+    """A task is no longer part of its iteration: its copy was lost and is owed to no
+    client.
     """
 
     task: int
 
 
 class DeliverUpdate(Update, frozen=True):
-    """Elements of a task have reached a training loop, that of ``client``; empty in a
-    snapshot.
-    """
+    """Elements of a task have reached a training loop."""
 
     task: int
     ranges: Ranges
     client: str = ""
+    """The client of that training loop; empty in a snapshot."""
 
 
 class CountRepeatsUpdate(Update, frozen=True):
-    """A client of an iteration has dropped so many elements, all in all, that came to
-    it again.
-    """
+    """A client of an iteration has dropped this many repeated elements in total."""
 
     iteration: int
     client: str
@@ -262,7 +256,7 @@ class ExtendHorizonUpdate(Update, frozen=True):
 
 
 class PassStepsUpdate(Update, frozen=True):
-    """What there is in all steps below ``step`` has reached the training loop of a
+    """The elements of all steps below ``step`` have reached the training loop of a
     consumer.
     """
 
@@ -272,22 +266,22 @@ class PassStepsUpdate(Update, frozen=True):
 
 
 class RestoreLedgerUpdate(Update, frozen=True):
-    """In a snapshot or from a checkpoint: the ledger of a task's source, and how often
-    its end was taken back.
-
-    Its first ``base`` entries are not needed any more.
-    """
+    """The ledger of a task's source, in a snapshot or from a checkpoint."""
 
     task: int
     source: int
     splits: tuple[Split, ...]
     cuts: int
+    """Number of times that the end of the ledger was taken back."""
     base: int = 0
+    """Number of entries dropped from the beginning, because they are no longer
+    needed.
+    """
 
 
 class RestoreCursorUpdate(Update, frozen=True):
-    """In a snapshot or from a checkpoint: where an iteration, or a task of it, is in a
-    source. See ``SplitCursor``.
+    """The position of an iteration, or of a task of it, in a source; in a snapshot or
+    from a checkpoint. See ``SplitCursor``.
     """
 
     iteration: int
@@ -299,8 +293,8 @@ class RestoreCursorUpdate(Update, frozen=True):
 
 
 class RestoreSpentUpdate(Update, frozen=True):
-    """In a snapshot or from a checkpoint: splits of a source that no ledger has any
-    more. See ``SpentSplits``.
+    """The splits of a source that no ledger holds any longer, in a snapshot or from a
+    checkpoint. See ``SpentSplits``.
     """
 
     iteration: int
@@ -310,8 +304,8 @@ class RestoreSpentUpdate(Update, frozen=True):
 
 
 class RestoreRoundsUpdate(Update, frozen=True):
-    """In a snapshot or from a checkpoint: how far consumers of a coordinated job have
-    come, and how far they may go.
+    """The progress and the horizon of the consumers of a coordinated job, in a snapshot
+    or from a checkpoint. See ``Rounds``.
     """
 
     iteration: int
@@ -323,7 +317,7 @@ class RestoreRoundsUpdate(Update, frozen=True):
 
 
 class RestoreTallyUpdate(Update, frozen=True):
-    """In a snapshot: what was counted of an iteration. See ``Tally``."""
+    """The counts of an iteration, in a snapshot. See ``Tally``."""
 
     iteration: int
     splits: dict[int, int]
@@ -333,44 +327,46 @@ class RestoreTallyUpdate(Update, frozen=True):
 
 
 class CloseTaskListUpdate(Update, frozen=True):
-    """The iteration gets no further task, so its clients can find the end by
-    themselves.
+    """The iteration gets no further task, so its clients can find its end without the
+    dispatcher.
     """
 
     iteration: int
 
 
 class FailIterationUpdate(Update, frozen=True):
-    """An iteration can not go on; whoever reads it, now or later, gets this error.
-
-    ``failure``: what a worker said of its pipeline, where that is the reason.
+    """An iteration cannot continue. All its present and future clients get this
+    error.
     """
 
     iteration: int
     error: str
     text: str
     failure: bytes = b""
+    """The pipeline failure that a worker reported as the reason, or empty."""
 
 
 class CommitChunkUpdate(Update, frozen=True):
-    """A chunk of a task that is saved counts, and its elements with it, whether or not
-    it has its final name yet.
-
-    It was written under ``attempt`` and holds elements ``first ... stop - 1`` in
-    ``size`` bytes; ``spec`` as in ``ChunkWritten``.
+    """A chunk of a saved task is committed, and its elements with it, even before the
+    chunk has its final name.
     """
 
     task: int
     attempt: int
+    """The attempt that wrote the chunk."""
     first: int
+    """Number of its first element."""
     stop: int
+    """Number after its last element."""
     size: int
+    """Size of the chunk in bytes."""
     spec: bytes = b""
+    """Spec of the elements, as in ``ChunkWritten``."""
 
 
 class FailSaveUpdate(Update, frozen=True):
-    """What kept a save from going on, as the pipeline's failure; the iteration fails
-    with it.
+    """A save has failed with a pipeline failure. Its iteration fails with the same
+    failure.
     """
 
     iteration: int
@@ -378,14 +374,14 @@ class FailSaveUpdate(Update, frozen=True):
 
 
 class EndSaveUpdate(Update, frozen=True):
-    """The marker that ends a save, for good or ill, is on the disk."""
+    """The marker that ends a save, whether it succeeded or failed, is on the disk."""
 
     iteration: int
 
 
 class CountDeathUpdate(Update, frozen=True):
-    """The process that hosted this attempt of a task ended; ``how`` and the rest as in
-    ``Death``.
+    """The process that hosted this attempt of a task ended. The fields have their
+    meaning in ``Death``.
     """
 
     task: int
@@ -396,17 +392,18 @@ class CountDeathUpdate(Update, frozen=True):
 
 
 class PoisonUpdate(Update, frozen=True):
-    """A node of the task leaves out this element from now on; ``text`` says why."""
+    """A node of the task skips this element from now on."""
 
     task: int
     node: str
     number: int
     text: str
+    """The reason, as text."""
 
 
 class RemoveJobUpdate(Update, frozen=True):
-    """A job was collected with its iterations, tasks and clients; the same name may
-    begin anew.
+    """A job was collected with its iterations, tasks and clients. A new job may use the
+    same name.
     """
 
     job: str

@@ -1,8 +1,7 @@
-"""Control messages and data headers <-> frames. The only place that knows how messages
-look as bytes.
+"""Conversion of control messages and data headers to and from frames. Only this module
+knows the byte layout of messages.
 
-Elements are encoded elsewhere (``blocks``). Decoding never raises anything but
-``ProtocolError``.
+``blocks`` encodes elements. Decoding raises ``ProtocolError`` and no other exception.
 """
 
 from __future__ import annotations
@@ -26,37 +25,40 @@ from zmqdata.messages import (
 )
 
 MAGIC = b"ZD%d" % PROTOCOL_VERSION
-"""First frame of every control message: tells a peer of another version from garbage.
+"""First frame of every control message. It distinguishes a peer with another protocol
+version from garbage.
 """
 
 MOST_MAGIC = 11
-"""More of a first frame is not looked at: no version has more digits."""
+"""Maximum number of bytes of a first frame that are examined: no version has more
+digits.
+"""
 NOTICE = Probe()
-"""The answer to a message of another version: as of any message, its first frame says
-which version is spoken here.
+"""Answer to a message of another protocol version. As in every message, its first frame
+states the version of the sender.
 
-Only who listens gives it, once for each such message. Who has connected ends when it
-comes, and answers nothing: so it is the last word, and no two sides can go on telling
-each other.
+Only the listening side sends it, once for each such message. The connecting side stops
+when it receives it and sends no answer, so two peers never exchange such notices
+endlessly.
 """
 
 MessageT = TypeVar("MessageT")
 
 
 def _plain(value: Any) -> Any:
-    """Text of a kind of its own, as names that come from an array are (``np.str_``),
-    travels as any text.
+    """Convert an instance of a subclass of ``str``, such as ``np.str_`` from an array,
+    to plain text.
     """
     if isinstance(value, str):
         return str.__str__(value)
-    raise NotImplementedError(f"no message may have {value!r} of {type(value)}")
+    raise NotImplementedError(f"A message cannot carry {value!r} of {type(value)}.")
 
 
 _encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 
 
 def pack(message: Message) -> list[bytes]:
-    """The frames of a control message."""
+    """Return the frames of a control message."""
     if isinstance(message, TasksChanged):
         message = TasksChanged(message.client, _encoded_once(message.task_list))
     return [MAGIC, _encode(message)]
@@ -66,10 +68,10 @@ _last_list: tuple[Any, Any] = (None, None)
 
 
 def _encoded_once(task_list: TaskList) -> Any:
-    """A list's bytes in place of it, the same as before if it is the one before:
-    hundreds of clients get the same.
+    """Return a task list as encoded bytes, and reuse the bytes of the last call for the
+    same list. Hundreds of clients receive the same list.
     """
-    global _last_list  # replaced as a whole, so that threads see one or the other
+    global _last_list  # replaced as a whole, so that each thread sees a consistent pair
     known, content = _last_list
     if known is not task_list:
         content = msgspec.Raw(_encode(task_list))
@@ -78,12 +80,12 @@ def _encoded_once(task_list: TaskList) -> Any:
 
 
 def pack_header(message: Message) -> bytes:
-    """The first frame of a message on a link."""
+    """Return the first frame of a message on a link."""
     return _encode(message)
 
 
 class Unpacker(Generic[MessageT]):
-    """Decodes what one kind of socket may receive.
+    """Decoder of the messages that a socket of a certain kind may receive.
 
     Args:
         kinds: the union of message classes that are allowed there.
@@ -93,21 +95,21 @@ class Unpacker(Generic[MessageT]):
         self._decode = msgspec.msgpack.Decoder(kinds).decode
 
     def control(self, frames: Sequence[bytes | memoryview]) -> MessageT:
-        """The message in the frames of a control socket (routing id removed).
+        """Return the message in the frames of a control socket, without routing id.
 
         Raises:
-            VersionMismatchError: it begins as a message of another version; what else
-                is in it only that one knows.
-            ProtocolError: for anything else that is not exactly one allowed message.
+            VersionMismatchError: the frames begin like a message of another protocol
+                version. The rest of such a message is not decoded.
+            ProtocolError: the frames are anything else than exactly one allowed
+                message.
         """
         magic = bytes(frames[0][:MOST_MAGIC]) if frames else b""
         if magic != MAGIC and magic[:2] == MAGIC[:2] and magic[2:].isdigit():
             raise VersionMismatchError(
                 f"Version mismatch, the peer speaks protocol version {magic[2:].decode()} and this "
-                "process version "
-                f"{PROTOCOL_VERSION}: their releases of zmqdata do not go together. Compare "
-                "`zmqdata --version` on "
-                "both sides, install the same release, and start again what was changed"
+                f"process version {PROTOCOL_VERSION}: their releases of zmqdata are incompatible. "
+                "Compare `zmqdata --version` on both sides, install the same release, and restart "
+                "the changed side."
             )
         if len(frames) != 2:
             raise ProtocolError(f"expected 2 frames, got {len(frames)}")
@@ -116,10 +118,10 @@ class Unpacker(Generic[MessageT]):
         return self.header(frames[1])
 
     def header(self, frame: bytes | memoryview) -> MessageT:
-        """The message in a single frame.
+        """Return the message in a single frame.
 
         Raises:
-            ProtocolError: for anything that is not exactly one allowed message.
+            ProtocolError: the frame is anything else than exactly one allowed message.
         """
         try:
             return self._decode(frame)  # type: ignore[no-any-return]  # the decoder was made for MessageT

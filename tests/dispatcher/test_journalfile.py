@@ -163,7 +163,7 @@ def test_damage_is_told_with_the_path(file: JournalFile, tmp_path: Path) -> None
     """The error names the file."""
     path = tmp_path / "journal"
     path.write_bytes(b"x" + path.read_bytes()[1:])
-    with pytest.raises(DataLossError, match=f"{path} is damaged at offset 0"):
+    with pytest.raises(DataLossError, match=f"`{path}` is damaged at offset 0"):
         replayed(tmp_path)
 
 

@@ -302,7 +302,7 @@ def test_a_flipped_byte_is_not_believed(tmp_path: Path, share: float) -> None:
     content[int(len(content) * share)] ^= 4
     journal.write_bytes(content)
     text = refusal(tmp_path)
-    assert f"{journal} is damaged at offset" in text
+    assert f"`{journal}` is damaged at offset" in text
     assert journal.read_bytes() == content
 
 
