@@ -191,7 +191,7 @@ def _read_header(content: memoryview, name: str, schema: int) -> tuple[Header, i
         raise FailedPreconditionError(
             f"The journal `{name}` was written by a later version of zmqdata: it has schema "
             f"{header.schema}, and this version supports up to {schema}. Start the later version, "
-            "or give this dispatcher another `work_dir`."
+            "or give this dispatcher another `work_dir`"
         )
     return header, len(MARK) + _START + len(first[1])
 
@@ -268,5 +268,5 @@ def _lost(name: str, offset: int, what: str) -> DataLossError:
     return DataLossError(
         f"The journal `{name}` is damaged at offset {offset}: {what}. The disk did not keep what "
         "was written to it. Restore the folder from a backup, or start with another `work_dir`, in "
-        "which all jobs begin anew."
+        "which all jobs begin anew"
     )

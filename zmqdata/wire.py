@@ -51,7 +51,7 @@ def _plain(value: Any) -> Any:
     """
     if isinstance(value, str):
         return str.__str__(value)
-    raise NotImplementedError(f"A message cannot carry {value!r} of {type(value)}.")
+    raise NotImplementedError(f"A message cannot carry {value!r} of {type(value)}")
 
 
 _encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
@@ -109,7 +109,7 @@ class Unpacker(Generic[MessageT]):
                 f"Version mismatch, the peer speaks protocol version {magic[2:].decode()} and this "
                 f"process version {PROTOCOL_VERSION}: their releases of zmqdata are incompatible. "
                 "Compare `zmqdata --version` on both sides, install the same release, and restart "
-                "the changed side."
+                "the changed side"
             )
         if len(frames) != 2:
             raise ProtocolError(f"expected 2 frames, got {len(frames)}")

@@ -237,7 +237,7 @@ def test_variables_that_are_misspelt_are_found() -> None:
         (["dispatcher", "--worker-address", ""], "`worker_addresses` must not have empty entries"),
         (
             ["dispatcher", "--work-dir", ""],
-            "`work_dir` must not be empty; leave it out, or say DIR",
+            "`work_dir` must not be empty; leave it out, or set it to DIR",
         ),
         (["dispatcher", "--host", "no-such-host.invalid"], "Unknown host 'no-such-host.invalid'"),
         (

@@ -131,7 +131,7 @@ def test_dropped_messages_are_shown_when_there_are_any() -> None:
 
 def test_a_server_without_a_key_is_warned_of() -> None:
     """First of all, and only then."""
-    assert "whoever reaches this server" in printed(config={"insecure": True})
+    assert "any process that can reach this server" in printed(config={"insecure": True})
     assert "insecure" not in printed(config={"insecure": False})
 
 

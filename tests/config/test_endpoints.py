@@ -61,7 +61,7 @@ def test_a_service_is_written_in_several_ways(service: Any, endpoint: str) -> No
         ("tcp://::1:5050", "IPv6 host in brackets"),
         ("tcp://[::1]", "has no port"),
         ("ipc://", "must have 1 to 107 bytes"),
-        ("ipc://" + "x" * 108, "got 108 bytes"),
+        ("ipc://" + "x" * 108, "Got 108 bytes"),
     ],
 )
 def test_a_service_that_cannot_be_is_refused(service: Any, text: str) -> None:
@@ -104,7 +104,7 @@ def test_only_tcp_endpoints_have_a_host() -> None:
 
 def test_a_dispatcher_is_not_everywhere() -> None:
     """A service at every host is refused; nothing could connect to it."""
-    with pytest.raises(ValueError, match=r"'\*' is every host"):
+    with pytest.raises(ValueError, match=r"'\*' means every host"):
         parse_service("tcp://*:5050")
 
 
@@ -113,5 +113,5 @@ def test_a_dispatcher_is_not_everywhere() -> None:
 )
 def test_what_nobody_can_connect_to_is_not_announced(address: str) -> None:
     """An address for binding is no address for others."""
-    with pytest.raises(ValueError, match="nobody can connect"):
+    with pytest.raises(ValueError, match="which cannot connect to the host"):
         advertised(address)

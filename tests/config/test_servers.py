@@ -283,7 +283,7 @@ def test_a_list_of_texts_is_one(kind: type[Any], name: str) -> None:
         (
             {"client_timeout_ms": 99},
             ValueError,
-            "`client_timeout_ms` must be at least 100, got 99: clients",
+            "`client_timeout_ms` must be at least 100, got 99. Clients",
         ),
         (
             {"max_message_bytes": 10},
@@ -293,7 +293,7 @@ def test_a_list_of_texts_is_one(kind: type[Any], name: str) -> None:
         (
             {"host": "ipc:///run/d"},
             ValueError,
-            "`host` must be .*, got 'ipc:///run/d': .* on TCP, never on a path",
+            "`host` must be .*, got 'ipc:///run/d'. .* on TCP, never on a path",
         ),
     ],
 )
@@ -408,13 +408,13 @@ def test_a_tag_is_never_empty(tag: str) -> None:
         (
             {"data_transfer_protocol": "shm", "data_ports": (7, 8)},
             ValueError,
-            "`data_ports` means nothing .*'shm'",
+            "`data_ports` has no effect .*'shm'",
         ),
         # addresses
         (
             {"host": "/run/worker"},
             ValueError,
-            "`host` must be .*, got '/run/worker': .* on TCP, never on a path",
+            "`host` must be .*, got '/run/worker'. .* on TCP, never on a path",
         ),
         (
             {"dispatcher_address": "a:b:c"},
@@ -427,7 +427,7 @@ def test_a_tag_is_never_empty(tag: str) -> None:
             NotFoundError,
             r"No credentials factory .* for protocol grp\.",
         ),
-        ({"dispatcher_address": "tcp://*:1"}, ValueError, r"'\*' is every host"),
+        ({"dispatcher_address": "tcp://*:1"}, ValueError, r"'\*' means every host"),
         ({"worker_address": "a:b:c"}, ValueError, "Malformed address 'a:b:c'"),
         (
             {"worker_address": "gate:70000"},
@@ -437,13 +437,13 @@ def test_a_tag_is_never_empty(tag: str) -> None:
         (
             {"worker_address": "0.0.0.0:%port%"},
             ValueError,
-            "nobody can connect to the host '0.0.0.0'",
+            "cannot connect to the host '0.0.0.0'",
         ),
         ({"data_transfer_address": "a:b:c"}, ValueError, "Malformed address 'a:b:c'"),
         (
             {"data_transfer_address": "*:%dts_port%"},
             ValueError,
-            r"nobody can connect to the host '\*'",
+            r"cannot connect to the host '\*'",
         ),
         # contradictions
         (
@@ -454,37 +454,37 @@ def test_a_tag_is_never_empty(tag: str) -> None:
         (
             {"data_ports": (7000, 7100), "data_transfer_port": 7000},
             ValueError,
-            "give one of the two",
+            "Set only one of them",
         ),
         (
             {"data_transfer_protocol": "ipc", "data_ports": (7, 8)},
             ValueError,
-            "`data_ports` means nothing .*'ipc'",
+            "`data_ports` has no effect .*'ipc'",
         ),
         (
             {"data_transfer_protocol": "shm", "shared_memory_bytes": 0},
             ValueError,
-            "leaves nothing for .*'shm'",
+            "leaves no memory for .*'shm'",
         ),
         (
             {"data_transfer_protocol": "ipc", "data_transfer_port": 7},
             ValueError,
-            "`data_transfer_port` means nothing",
+            "`data_transfer_port` has no effect",
         ),
         (
             {"data_transfer_protocol": "ipc", "data_transfer_address": "gate"},
             ValueError,
-            "`data_transfer_address` means nothing",
+            "`data_transfer_address` has no effect",
         ),
         (
             {"data_transfer_address": "gate:7000"},
             ValueError,
-            "write %dts_port% for it, or set `data_transfer_port`",
+            "Write %dts_port% instead of the port, or set `data_transfer_port`",
         ),
         (
             {"data_transfer_address": "[::1]:7000", "data_ports": (7000, 7001)},
             ValueError,
-            "names one port for all",
+            "names a single port for all",
         ),
     ],
 )
@@ -578,7 +578,7 @@ def test_a_worker_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "ZMQDATA_PORT",
             "tcp://10.0.0.1:5050",
-            "Kubernetes sets it for a service of this name; `enableServiceLinks",
+            "Kubernetes sets this variable for a service with this name; set `enableServiceLinks",
         ),
         ("ZMQDATA_PORT", "70000", "`port` must be between 0 and 65535"),
         ("ZMQDATA_GC_DYNAMIC_SHARDING_JOBS", "maybe", "expected 1, 0, true or false, got 'maybe'"),
@@ -615,7 +615,7 @@ def test_contradictions_with_the_environment_are_named(monkeypatch: pytest.Monke
     monkeypatch.setenv("ZMQDATA_DATA_PORTS", "7000-7100")
     with pytest.raises(
         ValueError,
-        match=r"give one of the two \(the environment has ZMQDATA_DATA_PORTS=7000-7100\)",
+        match=r"Set only one of them \(the environment has ZMQDATA_DATA_PORTS=7000-7100\)",
     ):
         WorkerConfig.from_environment(dispatcher_address=HERE, data_transfer_port=7000)
 

@@ -160,7 +160,7 @@ def test_a_single_port_is_a_range() -> None:
         (
             {"words": "x"},
             TypeError,
-            r"`words` must be a list of strings, got 'x'; for a single one write \['x'\]",
+            r"`words` must be a list of strings, got 'x'; for a single string write \['x'\]",
         ),
         ({"words": [1]}, TypeError, "`words entry` must be str, got 1"),
         ({"ports": 7}, TypeError, r"`ports` must be a pair \(first, last\), got 7"),
@@ -170,7 +170,7 @@ def test_a_single_port_is_a_range() -> None:
             ValueError,
             r"`ports` must be \(first, last\) with first <= last, got \(7, 6\)",
         ),
-        ({"name": ""}, ValueError, "`name` must not be empty; leave it out, or say a word"),
+        ({"name": ""}, ValueError, "`name` must not be empty; leave it out, or set it to a word"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused(
@@ -243,7 +243,7 @@ def test_an_error_without_the_environment_is_left_as_it_is(monkeypatch: pytest.M
     [
         ("ZMQDATA_COUNT", "one", "ZMQDATA_COUNT=one is wrong: expected a whole number"),
         ("ZMQDATA_MOOD", "SAD", "ZMQDATA_MOOD=SAD is wrong: `mood` must be one of"),
-        ("ZMQDATA_PORT", "tcp://10.0.0.1:1", "Kubernetes sets it"),
+        ("ZMQDATA_PORT", "tcp://10.0.0.1:1", "Kubernetes sets this variable"),
     ],
 )
 def test_a_wrong_variable_is_named(

@@ -309,7 +309,7 @@ def test_without_a_key_everybody_is_warned(caplog: pytest.LogCaptureFixture) -> 
         caplog.at_level(logging.WARNING),
         DispatchServer(DispatcherConfig(insecure=True)) as dispatcher,
     ):
-        assert "insecure: there is no key" in caplog.text
+        assert "insecure: without a key" in caplog.text
         with pytest.raises(PermissionDeniedError, match="does without a key"):
             status(dispatcher.target)
         use_key_file(insecure=True)

@@ -17,7 +17,7 @@ from zmqdata.errors import FailedPreconditionError, NotFoundError
 from zmqdata.transport import keychoice, keys
 
 KEY = keys.new_key()
-CONTRADICTION = "`key_file` .--key-file. and `insecure` .--insecure. contradict each other: leave out `insecure`"
+CONTRADICTION = "`key_file` .--key-file. and `insecure` .--insecure. contradict each other. Leave out `insecure`"
 
 
 def test_a_key_is_made_when_it_is_needed_first(

@@ -1,7 +1,8 @@
-"""The configuration of a dispatcher, checked when it is made.
+"""The configuration of a dispatcher, validated at creation.
 
-Names, order and meaning of the fields are tf.data's, ours come after them. No address
-is resolved and no file is touched here; that is for the server.
+Names, order and meaning of the fields are tf.data's; fields without a counterpart in
+tf.data come after them. Resolving addresses and touching files belongs to the server,
+not to this module.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ SMALLEST_MESSAGE_LIMIT = 1 << 16
 DEPLOYMENT_MODES = ("COLOCATED", "REMOTE", "HYBRID")
 _PORT_RANGE = re.compile(r"(?P<host>.+):(?P<first>[0-9]{1,5})-(?P<last>[0-9]{1,5})")
 LEAST_CLIENT_TIMEOUT = 100
-"""In milliseconds: what three reports of a client need, on a machine that has something
-else to do, too.
+"""Smallest client timeout in milliseconds: enough for three reports of a client on a
+busy machine.
 """
 SNAPSHOTS_PER_WORKER = 3
 MOST_SNAPSHOTS = 10_000
@@ -45,7 +46,7 @@ MOST_SNAPSHOTS = 10_000
 @described
 @dataclass(frozen=True)
 class DispatcherConfig:
-    """How a dispatcher runs.
+    """Configuration of a dispatcher.
 
     A field given as None takes its default.
 
@@ -54,87 +55,86 @@ class DispatcherConfig:
 
     Raises:
         TypeError: a field has another type.
-        ValueError: a field is empty or out of its range, or fault tolerance is asked
-            for without a work folder.
+        ValueError: a field is empty or out of its range, or fault tolerance is
+            requested without a work folder.
         NotFoundError: the protocol does not exist.
 
     Example:
         >>> DispatcherConfig(port=5050).worker_timeout_ms
         10000
 
-    tf.data has the same fields, the last seven excepted, with slower defaults. What is
-    at once with 0 and never with -1 there is so here; a ``worker_timeout_ms`` of 0, the
-    default there, is refused.
+    tf.data has the same fields except the last seven, with slower defaults. As in
+    tf.data, 0 means immediately and -1 means never for the fields that say so. Unlike
+    in tf.data, where it is the default, a ``worker_timeout_ms`` of 0 is refused.
     """
 
-    port: int = setting(0, "TCP port to listen on; 0: any free one", least=0, most=MOST_PORT)
+    port: int = setting(0, "TCP port to listen on; 0: any free port", least=0, most=MOST_PORT)
     protocol: str = setting(
         "tcp", "protocol of the control connections; 'tcp' is the only one", metavar="tcp"
     )
     work_dir: str | None = setting(
         None,
-        "folder of this dispatcher alone for registered pipelines and its journal; without one all "
-        "is kept in memory",
+        "folder for registered pipelines and the journal, used by this dispatcher alone; without "
+        "it, all state is kept in memory",
         metavar="DIR",
     )
     fault_tolerant_mode: bool | None = setting(
         None,
-        "let jobs survive a restart of the dispatcher, by a journal in work_dir; not said: if "
-        "there is one",
+        "let jobs survive a restart of the dispatcher, by a journal in work_dir; default: true if "
+        "work_dir is set",
         flag="--fault-tolerant",
     )
     worker_addresses: tuple[str, ...] = setting(
         (),
-        "the hosts that workers may register from, by name or address; without a port, or with "
-        "%port%, any port of it; "
-        "HOST:A-B is an entry for each of these ports, as the processes of one worker have them; "
-        "a name stands for its addresses too; empty: any host",
+        "hosts from which workers may register, by name or address; without a port, or with "
+        "%port%, any port of the host is accepted; HOST:A-B is an entry for each of these ports, "
+        "for a worker with several processes; a name also stands for its addresses; empty: any "
+        "host",
         flag="--worker-address",
         metavar="HOST[:PORT]",
     )
     job_gc_check_interval_ms: int = milliseconds(
         1_000,
-        "how often to look for jobs to collect, in milliseconds; 0: all the time, -1: never",
+        "interval between searches for jobs to collect, in milliseconds; 0: continuously, -1: "
+        "never",
         least=-1,
     )
     job_gc_timeout_ms: int = milliseconds(
         300_000,
-        "how long a job may be without clients before it is collected, in milliseconds; 0: it goes "
-        "at once, -1: never",
+        "time that a job may be without clients before it is collected, in milliseconds; 0: "
+        "collected at once, -1: never",
         least=-1,
     )
     worker_timeout_ms: int = milliseconds(
         10_000,
-        "after how long a worker is lost whose machine vanished without a word, in milliseconds; "
-        "one that is "
-        "connected is never lost, however silent, one whose connection ended is lost "
-        "disconnect_grace_ms later; so "
-        "long a static part waits for a worker that has not come, and a restarted dispatcher for "
-        "the workers that it "
-        "had",
+        "time after which a worker is lost whose machine vanished without closing its connection, "
+        "in milliseconds; a connected worker is never lost, even if it is silent; a worker whose "
+        "connection ended is lost after disconnect_grace_ms; a static shard waits this long for a "
+        "missing worker, and a restarted dispatcher waits this long for the workers it had",
     )
     worker_max_concurrent_snapshots: int = setting(
         SNAPSHOTS_PER_WORKER,
-        "how many streams of distributed_save each worker writes at a time; 0: the default",
+        "number of streams of distributed_save that each worker writes concurrently; 0: the "
+        "default",
         least=0,
         most=MOST_SNAPSHOTS,
     )
     client_timeout_ms: int = milliseconds(
         15_000,
-        "silence after which a client counts as gone when others read the same job, in "
-        "milliseconds; clients report "
-        "once a second, and three times within it if that is more often; at least 100",
+        "silence after which a client counts as gone if other clients read the same job, in "
+        "milliseconds; at least 100; clients report once a second, or three times within this time "
+        "if that is more often",
     )
     gc_dynamic_sharding_jobs: bool = setting(
         True,
-        "also collect jobs whose splits are handed out as needed, although a client may come back "
-        "for the rest",
+        "also collect jobs with dynamic sharding, although a client might return for their "
+        "remaining splits",
     )
     deployment_mode: str = setting(
         "REMOTE",
-        "where the workers are: COLOCATED in the hosts of the clients, REMOTE elsewhere, HYBRID "
-        "both; with COLOCATED, "
-        "clients of a static sharding policy read from workers of their own host",
+        "where the workers run: COLOCATED on the hosts of the clients, REMOTE elsewhere, HYBRID "
+        "both; with COLOCATED, clients of a static sharding policy read from workers on their own "
+        "host",
         choices=DEPLOYMENT_MODES,
         metavar="|".join(DEPLOYMENT_MODES),
     )
@@ -145,12 +145,12 @@ class DispatcherConfig:
     )
     disconnect_grace_ms: int = milliseconds(
         1_000,
-        "how long a worker may be without a connection before it is lost, in milliseconds",
+        "time that a worker may be without a connection before it is lost, in milliseconds",
         least=0,
     )
     max_message_bytes: int = setting(
         64 << 20,
-        "larger control messages are refused; large pipelines come in smaller pieces",
+        "largest accepted control message, in bytes; larger pipelines are sent in pieces",
         least=SMALLEST_MESSAGE_LIMIT,
         most=MOST_BYTES,
     )
@@ -161,8 +161,7 @@ class DispatcherConfig:
         if self.fault_tolerant_mode is True and not self.work_dir:
             raise ValueError(
                 "Cannot enable fault tolerant mode without configuring a work dir. Set `work_dir` "
-                "to a folder that "
-                "outlives the dispatcher"
+                "to a folder that outlives the dispatcher"
             )
         _check_order(self.worker_addresses)
         check_settings(self)
@@ -171,9 +170,8 @@ class DispatcherConfig:
         if self.client_timeout_ms < LEAST_CLIENT_TIMEOUT:
             raise ValueError(
                 f"`client_timeout_ms` must be at least {LEAST_CLIENT_TIMEOUT}, got "
-                f"{self.client_timeout_ms}: clients "
-                "report three times within it, and one that is busy for a moment longer would "
-                "count as gone"
+                f"{self.client_timeout_ms}. Clients report three times within it, and with a "
+                "shorter timeout a client that is busy for a moment would count as gone"
             )
         object.__setattr__(self, "worker_addresses", tuple(_one_per_port(self.worker_addresses)))
         _check_places(self.worker_addresses)
@@ -184,15 +182,15 @@ class DispatcherConfig:
 
     @classmethod
     def from_environment(cls, **explicit: Any) -> Self:
-        """A configuration in which what is not given is taken from ``ZMQDATA_*``, as
+        """Return a configuration whose missing fields are taken from ``ZMQDATA_*``, as
         the command line does.
 
         Args:
-            explicit: fields by name; they win over the environment.
+            explicit: fields by name; they take precedence over the environment.
 
         Raises:
-            TypeError, ValueError: as for the class; what the environment has wrong is
-                named.
+            TypeError, ValueError: as for the class; the error names the environment
+                variable with a wrong value.
 
         Example:
             >>> DispatcherConfig.from_environment(port=5050).port
@@ -202,7 +200,7 @@ class DispatcherConfig:
 
 
 def _one_per_port(entries: Iterable[str]) -> Iterator[str]:
-    """The entries, with one for each port where there is a range of them."""
+    """Expand each entry with a range of ports into an entry for each port."""
     for entry in entries:
         match = _PORT_RANGE.fullmatch(entry)
         if match is None:
@@ -211,9 +209,8 @@ def _one_per_port(entries: Iterable[str]) -> Iterator[str]:
         first, last = int(match["first"]), int(match["last"])
         if not 0 < first <= last <= MOST_PORT:
             raise ValueError(
-                f"`worker_addresses` has the ports {first}-{last} in {entry!r}: the first must not "
-                "be above the last, "
-                f"both between 1 and {MOST_PORT}"
+                f"`worker_addresses` has the ports {first}-{last} in {entry!r}. The first must not "
+                f"exceed the last, and both must be between 1 and {MOST_PORT}"
             )
         yield from (f"{match['host']}:{port}" for port in range(first, last + 1))
 
@@ -221,15 +218,14 @@ def _one_per_port(entries: Iterable[str]) -> Iterator[str]:
 def _check_order(entries: object) -> None:
     if isinstance(entries, Set):
         raise TypeError(
-            "`worker_addresses` must be a list, as the place of an entry is the index of its "
-            "worker, and a set has no "
-            f"order: got {entries!r}"
+            f"`worker_addresses` must be a list, got {entries!r}. The index of an entry is the "
+            "index of its worker, and a set has no order"
         )
 
 
 def _check_places(entries: tuple[str, ...]) -> None:
-    """Refuses entries for which no worker can ever come: static jobs would wait for
-    it.
+    """Raise if no worker can ever match an entry, because static jobs would wait for it
+    forever.
     """
     fixed: set[str] = set()
     for entry in entries:
@@ -246,8 +242,7 @@ def _check_places(entries: tuple[str, ...]) -> None:
             )
         if entry.lower() in fixed:
             raise ValueError(
-                f"`worker_addresses` has {entry!r} twice, and only one worker can have that port: "
-                "leave one out, or "
-                f"write {PORT_MARK} for the port"
+                f"`worker_addresses` has {entry!r} twice, and only one worker can use that port. "
+                f"Remove one of the entries, or write {PORT_MARK} instead of the port"
             )
         fixed.add(entry.lower())

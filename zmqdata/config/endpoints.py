@@ -1,8 +1,8 @@
-"""Addresses as users write them, and the endpoints that they stand for. Nothing is
-resolved, and no socket known, here.
+"""Parsing of the addresses that users write, and the endpoints that they mean. Name
+resolution and sockets do not belong here.
 
-An *endpoint* is what a socket connects to (``"tcp://10.0.0.1:5050"``); an *address* is
-its part behind ``://``.
+An *endpoint* is what a socket connects to (``"tcp://10.0.0.1:5050"``). An *address* is
+the part of an endpoint after ``://``.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ DATA_PORT_MARK = "%dts_port%"
 
 
 def parse_service(service: str | tuple[str, str]) -> str:
-    """The endpoint that a service string or pair stands for.
+    """Return the endpoint that a service string or pair means.
 
     Args:
-        service: ``"tcp://host:port"``, ``"ipc://path"``, ``"host:port"`` (which is
-            tcp), or a pair ``(protocol, address)``. An IPv6 address stands in brackets.
+        service: ``"tcp://host:port"``, ``"ipc://path"``, ``"host:port"`` (which means
+            tcp), or a pair ``(protocol, address)``. An IPv6 address needs brackets.
 
     Returns:
         The endpoint to connect a socket to.
 
     Raises:
-        ValueError: it is not a string, empty, malformed, or its port is missing or out
-            of range.
-        NotFoundError: there is no such protocol.
+        ValueError: the service is not a string, is empty or malformed, or its port is
+            missing or out of range.
+        NotFoundError: the protocol does not exist.
 
     Example:
         >>> parse_service("localhost:5050")
@@ -41,22 +41,22 @@ def parse_service(service: str | tuple[str, str]) -> str:
         >>> parse_service(("ipc", "/tmp/dispatcher"))
         'ipc:///tmp/dispatcher'
 
-    The errors are tf.data's; its only protocol is "grpc", ours are "tcp" and "ipc".
+    The errors are tf.data's. Its only protocol is "grpc"; the protocols here are "tcp"
+    and "ipc".
     """
     protocol, address = _protocol_and_address(service)
     if protocol not in PROTOCOLS:
         allowed = " or ".join(f"'{name}://'" for name in PROTOCOLS)
         raise NotFoundError(
-            f"No credentials factory has been registered for protocol {protocol}. A service begins "
-            f"with {allowed}, "
-            f"got {service!r}"
+            f"No credentials factory has been registered for protocol {protocol}. A service must "
+            f"begin with {allowed}, got {service!r}"
         )
     if protocol == "ipc":
         return f"ipc://{_checked_path(address)}"
     host, port = split_address(address)
     if host == "*":
         raise ValueError(
-            f"Malformed `service` {service!r}: '*' is every host; name the one where the "
+            f"Malformed `service` {service!r}: '*' means every host. Name the host on which the "
             "dispatcher runs"
         )
     return f"tcp://{join_address(host, port)}"
@@ -75,8 +75,7 @@ def _protocol_and_address(service: object) -> tuple[str, str]:
     if not isinstance(service, str):
         raise ValueError(
             "`service` must be a string such as 'tcp://host:port', or a pair (protocol, address), "
-            f"got {service!r} of "
-            f"type {type(service).__name__}"
+            f"got {service!r} of type {type(service).__name__}"
         )
     if service == "":
         raise ValueError("`service` must not be empty")
@@ -97,17 +96,16 @@ def _checked_path(path: str) -> str:
     if not 0 < size <= LONGEST_IPC_PATH:
         raise ValueError(
             f"The path of an ipc:// service must have 1 to {LONGEST_IPC_PATH} bytes, the limit of "
-            "Unix sockets; "
-            f"got {size} bytes: {path!r}"
+            f"Unix sockets. Got {size} bytes: {path!r}"
         )
     return path
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of ``"host:port"``, the host without brackets.
+    """Return host and port of ``"host:port"``, the host without brackets.
 
     Raises:
-        ValueError: a part is missing, or the port is no number between 1 and 65535.
+        ValueError: a part is missing, or the port is not a number between 1 and 65535.
 
     Example:
         >>> split_address("[::1]:5050")
@@ -137,7 +135,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int) -> str:
-    """``"host:port"`` with brackets around an IPv6 address.
+    """Return ``"host:port"``, with brackets around an IPv6 address.
 
     Example:
         >>> join_address("::1", 5050)
@@ -147,7 +145,7 @@ def join_address(host: str, port: int) -> str:
 
 
 def endpoint_host(endpoint: str) -> str | None:
-    """The host of a tcp endpoint, None for any other.
+    """Return the host of a tcp endpoint, or None for another protocol.
 
     Example:
         >>> endpoint_host("tcp://[::1]:5050")
@@ -158,11 +156,11 @@ def endpoint_host(endpoint: str) -> str | None:
 
 
 def advertised(advertise: str) -> tuple[str, int | None]:
-    """Host and port of what a user wants announced; None where the port is the one that
-    is bound.
+    """Return host and port of an address to announce. The port is None if it stands for
+    the bound port.
 
     Raises:
-        ValueError: it is malformed, or nobody could connect to it.
+        ValueError: the address is malformed, or other processes cannot connect to it.
 
     Example:
         >>> advertised("gateway:%port%"), advertised("::1"), advertised("10.0.0.1:7000")
@@ -171,15 +169,14 @@ def advertised(advertise: str) -> tuple[str, int | None]:
     host, port = _host_and_port(advertise)
     if host in EVERY_INTERFACE or host in (PORT_MARK, DATA_PORT_MARK):
         raise ValueError(
-            f"The address {advertise!r} is announced to others, and nobody can connect to the host "
-            f"{host!r}: name an "
-            "address of this machine, or leave it out"
+            f"The address {advertise!r} is announced to other processes, which cannot connect to "
+            f"the host {host!r}. Name an address of this machine, or leave it out"
         )
     return host, port
 
 
 def _host_and_port(advertise: str) -> tuple[str, int | None]:
-    # A bare IPv6 address has colons and no port.
+    # A bare IPv6 address contains colons but no port.
     try:
         return str(ipaddress.ip_address(advertise.strip("[]"))), None
     except ValueError:
@@ -192,37 +189,36 @@ def _host_and_port(advertise: str) -> tuple[str, int | None]:
 
 
 def port_in(address: str, mark: str) -> str:
-    """The port that an address names, ``""`` when it names none, or the mark for the
-    one that is bound.
+    """Return the port that an address names; ``""`` if it names no port, or names the
+    mark for the bound port.
     """
     behind_host = address.rpartition("]")[2]
-    # More than one colon without brackets: all of it is an IPv6 address.
+    # Several colons without brackets: the whole address is an IPv6 address.
     port = behind_host.partition(":")[2] if behind_host.count(":") == 1 else ""
     return "" if port == mark else port
 
 
 def check_protocol(protocol: str) -> None:
-    """Refuses every protocol that no server speaks.
+    """Raise if no server supports the protocol.
 
     Raises:
-        NotFoundError: it is not ``tcp``.
+        NotFoundError: the protocol is not ``tcp``.
     """
     if protocol != "tcp":
         raise NotFoundError(
             f"No credentials factory has been registered for protocol {protocol}. A server's "
-            "protocol is 'tcp'"
+            "protocol must be 'tcp'"
         )
 
 
 def check_host(host: str) -> None:
-    """Refuses a host to listen on that is a path.
+    """Raise if the host to listen on is a path.
 
     Raises:
-        ValueError: it is one.
+        ValueError: the host is a path.
     """
     if "/" in host:
         raise ValueError(
-            f"`host` must be an address or a name of this machine, got {host!r}: a server listens "
-            "on TCP, never on a "
-            "path. For this machine alone leave it out, which is 127.0.0.1"
+            f"`host` must be an address or a name of this machine, got {host!r}. A server listens "
+            "on TCP, never on a path. Leave it out to listen on 127.0.0.1, for this machine alone"
         )

@@ -1,5 +1,5 @@
-"""The settings by which processes say which key they have; apart, as commands have them
-that start no server.
+"""The settings that select the key of a process. They have their own module because
+commands that start no server need them, too.
 """
 
 from __future__ import annotations
@@ -8,34 +8,36 @@ from dataclasses import dataclass
 
 from zmqdata.config.settings import check_settings, described, setting
 
-WITHOUT_KEY = "insecure: there is no key, so whoever reaches this server may use it, and have workers run code"
+WITHOUT_KEY = (
+    "insecure: without a key, any process that can reach this server may use it "
+    "and make workers run code"
+)
 
 
 def key_file_setting() -> str | None:
-    """Declares which key file to use."""
+    """Declare the setting for the key file."""
     return setting(
         None,
-        "file with the key of the cluster, as `zmqdata keygen` makes it; without it that of this "
-        "user, which is made "
-        "when it is needed first",
+        "file with the key of the cluster, as made by `zmqdata keygen`; without it, the key of "
+        "this user, which is created on first use",
         metavar="FILE",
         rival="insecure",
     )
 
 
 def insecure_setting() -> bool:
-    """Declares whether to do without a key."""
+    """Declare the setting for operation without a key."""
     return setting(
         False,
-        "do without a key: nothing is encrypted, and whoever reaches a server may use it, and have "
-        "it run code",
+        "operate without a key: nothing is encrypted, and any process that can reach a server may "
+        "use it and make it run code",
     )
 
 
 @described
 @dataclass(frozen=True)
 class KeySettings:
-    """By which key a process proves that it is of the cluster.
+    """The key with which a process proves that it belongs to the cluster.
 
     Args:
         {settings}

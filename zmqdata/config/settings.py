@@ -1,9 +1,9 @@
 """Settings: the fields of a configuration, each declared once with its type, default,
 range and meaning.
 
-From that declaration follow the check at creation, the docstring, the command-line
-option and the environment variable. What a setting means to a server is not known here;
-which settings there are is said by ``zmqdata.config.dispatcher``.
+The check at creation, the docstring, the command-line option and the environment
+variable all follow from that declaration. The settings themselves and their effect on
+servers belong to ``zmqdata.config.dispatcher`` and ``zmqdata.config.worker``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FOREVER = -1
 MOST_PORT = 65535
 MOST_BYTES = 2**63 - 1
 MOST_MILLISECONDS = 2**31 - 1
-"""What ZeroMQ takes for a time; 24 days."""
+"""Largest time that ZeroMQ accepts; 24 days."""
 PREFIX = "ZMQDATA_"
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"0", "false", "no", "off"})
@@ -30,22 +30,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Declaration:
-    """What is said of a setting beside its name, type and default.
-
-    ``least`` and ``most``: the range of a number; ``choices``: the words allowed,
-    whatever their case; ``flag``, ``metavar`` and ``variable``: option, placeholder and
-    environment variable where they do not follow from the name; ``rival``: another
-    setting of the configuration, which contradicts this one where both are set.
-    """
+    """The declaration of a setting, beside its name, type and default."""
 
     meaning: str
+    """Explanation for users."""
     least: int | None = None
+    """Smallest allowed number."""
     most: int | None = None
+    """Largest allowed number."""
     choices: tuple[str, ...] = ()
+    """Allowed words, in any case of letters."""
     flag: str = ""
+    """Command-line option, if it does not follow from the name."""
     metavar: str = ""
+    """Placeholder for the value, if it does not follow from the name."""
     variable: str = ""
+    """Environment variable, if it does not follow from the name."""
     rival: str = ""
+    """Name of another setting that contradicts this setting if both are set."""
 
 
 def setting(
@@ -60,33 +62,34 @@ def setting(
     variable: str = "",
     rival: str = "",
 ) -> T:
-    """Declares a setting, as a field of a frozen dataclass; the arguments are those of
+    """Declare a setting, as a field of a frozen dataclass. See the fields of
     ``Declaration``.
     """
     declaration = Declaration(meaning, least, most, choices, flag, metavar, variable, rival)
-    # To the type checker a field is its default, as it is for ``dataclasses.field``.
+    # The type checker takes a field for its default value, as with
+    # ``dataclasses.field``.
     declared: T = field(default=default, metadata={"declaration": declaration})
     return declared
 
 
 def milliseconds(default: int, meaning: str, *, least: int = 1) -> int:
-    """Declares a setting that is a time in milliseconds."""
+    """Declare a setting that is a time in milliseconds."""
     return setting(default, meaning, least=least, most=MOST_MILLISECONDS)
 
 
 def declaration_of(one: Field[Any]) -> Declaration:
-    """What was declared of a field."""
+    """Return the declaration of a field."""
     found: Declaration = one.metadata["declaration"]
     return found
 
 
 def flag_of(one: Field[Any]) -> str:
-    """The command-line option of a setting."""
+    """Return the command-line option of a setting."""
     return declaration_of(one).flag or f"--{one.name.replace('_', '-')}"
 
 
 def opposite(flag: str) -> str:
-    """The option that turns off what ``flag`` turns on.
+    """Return the option that turns off what ``flag`` turns on.
 
     Example:
         >>> opposite("--fault-tolerant")
@@ -96,7 +99,7 @@ def opposite(flag: str) -> str:
 
 
 def variable_of(one: Field[Any]) -> str:
-    """The environment variable of a setting."""
+    """Return the environment variable of a setting."""
     return declaration_of(one).variable or PREFIX + one.name.upper()
 
 
@@ -104,16 +107,16 @@ def variable_of(one: Field[Any]) -> str:
 
 
 def read_text(one: Field[Any], text: str) -> Any:
-    """The value that a text stands for on the command line and in the environment.
+    """Return the value of a text from the command line or the environment.
 
     Raises:
-        ValueError: it stands for none; the text says what was expected.
+        ValueError: the text is not a valid value; the error says what was expected.
     """
     return _KINDS[str(one.type)].read(text)
 
 
 def shown(value: Any) -> str:
-    """A value as a person writes it; ``""`` for none.
+    """Return a value as a user writes it; ``""`` for None.
 
     Example:
         >>> shown(("GPU", "LAB")), shown((7000, 7100)), shown(True), shown(None)
@@ -166,10 +169,11 @@ def _read_range(text: str) -> tuple[int, int]:
 
 
 def check_type(name: str, value: object, kind: type) -> None:
-    """Refuses a value of another type.
+    """Raise if a value has another type.
 
     Raises:
-        TypeError: naming the argument, what came and what was expected.
+        TypeError: the value has another type; the error names the argument, the value
+            and the expected type.
     """
     if not isinstance(value, kind):
         raise TypeError(
@@ -178,12 +182,12 @@ def check_type(name: str, value: object, kind: type) -> None:
 
 
 def check_int(name: str, value: object, least: int | None = None, most: int | None = None) -> int:
-    """A whole number in its range.
+    """Return a whole number after checking its range.
 
     Raises:
-        TypeError: it is no whole number. True is an int to Python, and nobody means a
-            port by it.
-        ValueError: it is out of the range.
+        TypeError: the value is not a whole number. True is an int in Python, but as a
+            port it is surely a mistake.
+        ValueError: the number is out of the range.
 
     Example:
         >>> check_int("num_workers", 2, least=0)
@@ -209,12 +213,12 @@ def check_int(name: str, value: object, least: int | None = None, most: int | No
 
 
 def check_wait(name: str, seconds: object, forever: bool = True) -> None:
-    """Refuses what is no time to wait, in seconds; None means for ever, where that is
-    allowed.
+    """Raise if a value is not a time to wait in seconds. None means forever, if
+    ``forever`` allows it.
 
     Raises:
-        TypeError: it is no number.
-        ValueError: it is below zero, or not a number at all (NaN).
+        TypeError: the value is not a number.
+        ValueError: the value is negative or NaN.
 
     Example:
         >>> check_wait("timeout", None), check_wait("timeout", 0)
@@ -230,10 +234,11 @@ def check_wait(name: str, seconds: object, forever: bool = True) -> None:
 
 
 def check_text(name: str, text: str) -> str:
-    """The same text, if it can be written as UTF-8, as all messages are.
+    """Return the same text after checking that it can be encoded as UTF-8, as every
+    message is.
 
     Raises:
-        ValueError: it has half of a surrogate pair in it.
+        ValueError: the text contains half of a surrogate pair.
 
     Example:
         >>> check_text("job_name", "Größe")
@@ -272,7 +277,7 @@ def _checked_str(name: str, value: Any, declared: Declaration) -> str:
     check_type(name, value, str)
     if not value:
         raise ValueError(
-            f"`{name}` must not be empty; leave it out, or say {declared.metavar or 'a word'}"
+            f"`{name}` must not be empty; leave it out, or set it to {declared.metavar or 'a word'}"
         )
     if declared.choices:
         found = [choice for choice in declared.choices if choice.lower() == value.lower()]
@@ -287,7 +292,7 @@ def _checked_str(name: str, value: Any, declared: Declaration) -> str:
 def _checked_texts(name: str, values: Any, declared: Declaration) -> tuple[str, ...]:
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         raise TypeError(
-            f"`{name}` must be a list of strings, got {values!r}; for a single one write "
+            f"`{name}` must be a list of strings, got {values!r}; for a single string write "
             f"[{values!r}]"
         )
     kept = tuple(values)
@@ -310,7 +315,7 @@ def _checked_ports(name: str, ports: Any, declared: Declaration) -> tuple[int, i
 
 @dataclass(frozen=True)
 class _Kind:
-    """How values of one type are read from a text, and checked."""
+    """Functions that read a value of a certain type from a text, and check it."""
 
     read: Callable[[str], Any]
     check: Callable[[str, Any, Declaration], Any]
@@ -330,11 +335,11 @@ _KINDS = {
 
 
 def checked(one: Field[Any], value: Any) -> Any:
-    """A setting's value in its final form; None stands for the default.
+    """Return the validated and normalized value of a setting; None means the default.
 
     Raises:
-        TypeError: it has another type.
-        ValueError: it is empty or out of its range.
+        TypeError: the value has another type.
+        ValueError: the value is empty or out of its range.
     """
     if value is None or value is one.default:
         return one.default
@@ -342,8 +347,8 @@ def checked(one: Field[Any], value: Any) -> Any:
 
 
 def check_settings(config: Any) -> None:
-    """Checks every setting of a frozen configuration that is being made, and puts its
-    final form in place.
+    """Check every setting of a frozen configuration during its creation, and replace
+    values by their normalized form.
     """
     for one in fields(config):
         object.__setattr__(config, one.name, checked(one, getattr(config, one.name)))
@@ -353,9 +358,8 @@ def check_settings(config: Any) -> None:
         if rival and all(getattr(config, each.name) != each.default for each in (one, rival)):
             this, other = (f"`{each.name}` ({flag_of(each)})" for each in (one, rival))
             raise ValueError(
-                f"{this} and {other} contradict each other: leave out `{rival.name}` to have "
-                f"`{one.name}` count, or "
-                f"`{one.name}` to have `{rival.name}` count"
+                f"{this} and {other} contradict each other. Leave out `{rival.name}` to use "
+                f"`{one.name}`, or leave out `{one.name}` to use `{rival.name}`"
             )
 
 
@@ -363,14 +367,13 @@ def check_settings(config: Any) -> None:
 
 
 def from_environment(kind: type[T], explicit: Mapping[str, Any]) -> T:
-    """A configuration from what is given, else from the environment, else from the
-    defaults.
+    """Return a configuration from the given fields, else from the environment, else
+    from the defaults.
 
-    A variable that is empty counts as not set, and so does one that contradicts what is
-    given.
+    A variable counts as unset if it is empty or contradicts a given field.
 
     Raises:
-        TypeError, ValueError: as the configuration raises them; what comes from the
+        TypeError, ValueError: as the configuration raises them; a wrong value from the
             environment is named.
     """
     found: dict[str, Any] = {}
@@ -404,27 +407,30 @@ def _read_variable(one: Field[Any], variable: str, text: str) -> Any:
     except ValueError as error:
         told = f"The environment variable {variable}={text} is wrong: {error}"
         if variable.endswith("_PORT") and "://" in text:
-            told += ". Kubernetes sets it for a service of this name; `enableServiceLinks: false` keeps it out of a pod"
+            told += (
+                ". Kubernetes sets this variable for a service with this name; "
+                "set `enableServiceLinks: false` to keep it out of a pod"
+            )
         raise type(error)(told) from None
 
 
 def variables(*kinds: type) -> set[str]:
-    """The environment variables of all settings of these configurations."""
+    """Return the environment variables of all settings of these configurations."""
     return {variable_of(one) for kind in kinds for one in fields(cast(Any, kind))}
 
 
 def described(kind: type[T]) -> type[T]:
-    """Decorator: puts what was declared of each setting in the place of ``{settings}``
-    in the class's docstring.
+    """Class decorator that replaces ``{settings}`` in the docstring by the declaration
+    of each setting.
     """
     lines = [f"{one.name}: {declaration_of(one).meaning}." for one in fields(cast(Any, kind))]
-    # Cleaned first: Python 3.13 takes the indentation of docstrings away, those before
-    # it leave it.
+    # Cleaned first: Python 3.13 removes the indentation of docstrings, earlier versions
+    # keep it.
     kind.__doc__ = inspect.cleandoc(kind.__doc__ or "").replace("{settings}", "\n    ".join(lines))
     return kind
 
 
 def default_of(one: Field[Any]) -> str:
-    """The default of a setting in words, for people."""
+    """Return the default of a setting in words, for users."""
     assert one.default is not MISSING
     return shown(one.default) or "none"

@@ -1,7 +1,8 @@
-"""The configuration of a worker, checked when it is made.
+"""The configuration of a worker, validated at creation.
 
-Names, order and meaning of the fields are tf.data's, ours come after them. No address
-is resolved and no file is touched here; that is for the server.
+Names, order and meaning of the fields are tf.data's; fields without a counterpart in
+tf.data come after them. Resolving addresses and touching files belongs to the server,
+not to this module.
 """
 
 from __future__ import annotations
@@ -35,17 +36,19 @@ if TYPE_CHECKING:
 
 DATA_TRANSPORTS = ("shm", "ipc", "tcp")
 LEAST_SHARED_MEMORY, MOST_SHARED_MEMORY = 1 << 16, 1 << 40
-"""Less would hold none of the frames that are large enough to be worth a slot."""
+"""Bounds of ``shared_memory_bytes``. Below the lower bound, no frame that is large
+enough for a slot fits.
+"""
 
 
 def dispatcher_setting() -> str:
-    """Declares where the dispatcher is, which a worker and all commands that ask one
-    have to know.
+    """Declare the address of the dispatcher, for a worker and for all commands that
+    connect to a dispatcher.
     """
     return setting(
         "",
-        "where the dispatcher listens, as it says when it is ready: tcp://host:port, host:port or "
-        "ipc://path",
+        "address of the dispatcher, as the dispatcher prints it when it is ready: tcp://host:port, "
+        "host:port or ipc://path",
         flag="--dispatcher",
         metavar="tcp://HOST:PORT",
         variable="ZMQDATA_DISPATCHER",
@@ -55,7 +58,7 @@ def dispatcher_setting() -> str:
 @described
 @dataclass(frozen=True)
 class WorkerConfig:
-    """How a worker runs.
+    """Configuration of a worker.
 
     A field given as None takes its default.
 
@@ -64,54 +67,53 @@ class WorkerConfig:
 
     Raises:
         TypeError: a field has another type.
-        ValueError: a field is empty, malformed, out of its range or at odds with
-            another one; no dispatcher is named.
+        ValueError: a field is empty, malformed, out of its range or contradicts another
+            field, or no dispatcher is named.
         NotFoundError: a protocol does not exist.
         FailedPreconditionError: a tag is empty.
 
     Example:
-        >>> WorkerConfig("tcp://10.0.0.1:5050", worker_tags=("GPU",)).heartbeat_interval_ms
+        >>> config = WorkerConfig("tcp://10.0.0.1:5050", worker_tags=("GPU",))
+        >>> config.heartbeat_interval_ms
         1000
 
-    tf.data has the same fields, those from ``data_ports`` on excepted, with slower
-    defaults.
+    tf.data has the same fields except ``data_ports`` and the fields after it, with
+    slower defaults.
     """
 
     dispatcher_address: str = dispatcher_setting()
     worker_address: str | None = setting(
         None,
-        "what to tell others to connect to: HOST, HOST:%port% or HOST:PORT; without it what host "
-        "says, or the local "
-        "address of the route to the dispatcher when that means every interface",
+        "address announced to other processes: HOST, HOST:%port% or HOST:PORT; without it, the "
+        "value of host, or the local address of the route to the dispatcher if host means every "
+        "interface",
         flag="--advertise",
         metavar="ADDR",
     )
     port: int = setting(
-        0, "TCP port of the control socket; 0: any free one", least=0, most=MOST_PORT
+        0, "TCP port of the control socket; 0: any free port", least=0, most=MOST_PORT
     )
     protocol: str = setting(
         "tcp", "protocol of the control connections; 'tcp' is the only one", metavar="tcp"
     )
     heartbeat_interval_ms: int = milliseconds(
-        1_000, "how often the dispatcher hears of the worker, in milliseconds"
+        1_000, "interval between heartbeats to the dispatcher, in milliseconds"
     )
     dispatcher_timeout_ms: int = milliseconds(
         3_600_000,
-        "how long the worker does without its dispatcher, in milliseconds; longer than a heartbeat "
-        "interval",
+        "time that the worker keeps running without its dispatcher, in milliseconds; longer than a "
+        "heartbeat interval",
     )
     data_transfer_protocol: str | None = setting(
         None,
-        "the only transport over which to send elements: 'tcp', or for clients of this host 'ipc' "
-        "(paths) or 'shm' "
-        "(shared memory); without it the best that the client can use",
+        "the only transport for elements: 'tcp', or for clients on the same host 'ipc' (paths) or "
+        "'shm' (shared memory); without it, the best transport that the client supports",
         metavar="tcp|ipc|shm",
     )
     data_transfer_address: str | None = setting(
         None,
-        "what to tell clients to connect to for elements: HOST, HOST:%dts_port% or, with a single "
-        "data port, "
-        "HOST:PORT; without it the host of worker_address",
+        "address announced to clients for elements: HOST, HOST:%dts_port% or, with a single data "
+        "port, HOST:PORT; without it, the host of worker_address",
         metavar="ADDR",
     )
     host: str = setting(
@@ -120,62 +122,62 @@ class WorkerConfig:
         metavar="ADDR",
     )
     worker_tags: tuple[str, ...] = setting(
-        (), "free words by which jobs may choose workers", flag="--tag", metavar="T"
+        (), "tags by which jobs select workers", flag="--tag", metavar="T"
     )
     data_transfer_port: int = setting(
         0,
         "the only TCP port for connections that carry elements, enough for one client at a time; "
-        "0: see data_ports, "
-        "of which it takes the place",
+        "replaces data_ports; 0: use data_ports",
         least=0,
         most=MOST_PORT,
     )
     cross_trainer_cache_size_bytes: int = setting(
         10 << 30,
-        "how many bytes of elements each task keeps for a cross-trainer cache",
+        "number of bytes of elements that each task keeps for a cross-trainer cache",
         least=1,
         most=MOST_BYTES,
     )
     snapshot_max_chunk_size_bytes: int = setting(
         6 << 30,
-        "about the largest chunk that distributed_save writes, in bytes",
+        "approximate size of the largest chunk that distributed_save writes, in bytes",
         least=1,
         most=MOST_BYTES,
     )
     shutdown_quiet_period_ms: int = milliseconds(
         0,
-        "how long a worker that is told to stop goes on sending the elements that it has made, in "
-        "milliseconds; it "
-        "ends earlier when clients have them all",
+        "time that a stopping worker continues to send the elements that it has produced, in "
+        "milliseconds; it ends earlier when clients have all of them",
         least=0,
     )
     data_ports: tuple[int, int] | None = setting(
         None,
-        "first and last TCP port for connections that carry elements, one for each client; without "
-        "it any free one",
+        "first and last TCP port for connections that carry elements, one port for each client; "
+        "without it, any free port",
         metavar="A-B",
     )
     buffer_bytes: int = setting(
-        16 << 20, "how many bytes each task produces ahead of its clients", least=1, most=MOST_BYTES
+        16 << 20,
+        "number of bytes that each task produces ahead of its clients",
+        least=1,
+        most=MOST_BYTES,
     )
     shared_memory_bytes: int = setting(
         128 << 20,
-        "how many bytes of memory each client of this host may share with the worker, taken as "
-        "large elements need "
-        f"them; at least {LEAST_SHARED_MEMORY}, or 0: none",
+        "number of bytes of memory that each client on the same host may share with the worker, "
+        f"allocated as large elements need them; at least {LEAST_SHARED_MEMORY}, or 0: none",
         least=0,
         most=MOST_SHARED_MEMORY,
     )
     pipeline_cache_dir: str | None = setting(
         None,
         "folder for large arrays and shipped code of pipelines, shared by all workers that name "
-        "it; without it one of "
-        "this user in the system's temporary folder",
+        "it; without it, a folder of this user in the system's temporary folder",
         metavar="DIR",
     )
     pipeline_cache_bytes: int = setting(
         16 << 30,
-        "how many bytes are kept there; those used longest ago make way for others",
+        "size limit of pipeline_cache_dir in bytes; the least recently used files are evicted "
+        "first",
         least=1,
         most=MOST_BYTES,
     )
@@ -186,8 +188,7 @@ class WorkerConfig:
         if isinstance(self.dispatcher_address, (str, type(None))) and not self.dispatcher_address:
             raise ValueError(
                 "Must specify a `dispatcher_address` in the `WorkerConfig`, for example "
-                "'tcp://127.0.0.1:5050', the "
-                "address that the dispatcher prints when it starts"
+                "'tcp://127.0.0.1:5050'. The dispatcher prints its address when it starts"
             )
         check_settings(self)
         check_protocol(self.protocol)
@@ -195,15 +196,14 @@ class WorkerConfig:
         self._check_addresses()
         if not all(tag.strip() for tag in self.worker_tags):
             raise FailedPreconditionError(
-                f"Worker tags cannot be empty. Got worker_tags={self.worker_tags!r}; leave the "
-                "empty ones out"
+                f"Worker tags cannot be empty. Got worker_tags={self.worker_tags!r}; remove the "
+                "empty tags"
             )
         if self.dispatcher_timeout_ms <= self.heartbeat_interval_ms:
             raise ValueError(
                 f"`dispatcher_timeout_ms`={self.dispatcher_timeout_ms} must be longer than "
-                "`heartbeat_interval_ms`="
-                f"{self.heartbeat_interval_ms}: between two heartbeats the dispatcher has nothing "
-                "to answer"
+                f"`heartbeat_interval_ms`={self.heartbeat_interval_ms}: the dispatcher answers "
+                "only to heartbeats"
             )
         self._check_data_sockets()
         self._check_shared_memory()
@@ -223,43 +223,42 @@ class WorkerConfig:
         if self.data_transfer_port and self.data_ports is not None:
             raise ValueError(
                 f"`data_transfer_port`={self.data_transfer_port} and "
-                f"`data_ports`={self.data_ports} say the same "
-                "thing; give one of the two"
+                f"`data_ports`={self.data_ports} both set the ports for elements. Set only one of "
+                "them"
             )
         names = ("data_ports", "data_transfer_port", "data_transfer_address")
         useless = [name for name in names if getattr(self, name)]
         if self.data_transfer_protocol in ("ipc", "shm") and useless:
             chosen = self.data_transfer_protocol
             raise ValueError(
-                f"`{useless[0]}` means nothing with `data_transfer_protocol`={chosen!r}, which "
-                "uses paths"
+                f"`{useless[0]}` has no effect with `data_transfer_protocol`={chosen!r}, which "
+                "uses paths instead of ports. Leave it out"
             )
         ports = self.usable_data_ports
         if self.announced_data_port and (ports is None or ports[0] != ports[1]):
             raise ValueError(
-                f"`data_transfer_address`={self.data_transfer_address!r} names one port for all "
-                "connections that carry "
-                f"elements, and there may be several: write {DATA_PORT_MARK} for it, or set "
-                "`data_transfer_port`"
+                f"`data_transfer_address`={self.data_transfer_address!r} names a single port for "
+                "all connections that carry elements, but several ports may be in use. Write "
+                f"{DATA_PORT_MARK} instead of the port, or set `data_transfer_port`"
             )
 
     def _check_shared_memory(self) -> None:
         if 0 < self.shared_memory_bytes < LEAST_SHARED_MEMORY:
             raise ValueError(
                 f"`shared_memory_bytes` must be at least {LEAST_SHARED_MEMORY}, or 0 for none, got "
-                f"{self.shared_memory_bytes}: no element that is worth sharing fits into less"
+                f"{self.shared_memory_bytes}. No element that is large enough to be shared fits "
+                "into less"
             )
         if self.data_transfer_protocol == "shm" and not self.shared_memory_bytes:
             raise ValueError(
-                "`shared_memory_bytes`=0 leaves nothing for `data_transfer_protocol`='shm': give "
-                "it memory, or say "
-                "'ipc' to send elements through sockets"
+                "`shared_memory_bytes`=0 leaves no memory for `data_transfer_protocol`='shm'. Set "
+                "it to a positive size, or choose 'ipc' to send elements through sockets"
             )
 
     @property
     def usable_data_ports(self) -> tuple[int, int] | None:
-        """First and last port for connections that carry elements, whichever setting
-        says so; None: any.
+        """First and last port for connections that carry elements, from either setting;
+        None means any port.
         """
         return (
             (self.data_transfer_port, self.data_transfer_port)
@@ -269,29 +268,29 @@ class WorkerConfig:
 
     @property
     def announced_port(self) -> str:
-        """The port that ``worker_address`` names, ``""`` when it names none, or the one
-        that is bound.
+        """The port that ``worker_address`` names; ``""`` if it names no port or stands
+        for the bound port.
         """
         return port_in(self.worker_address or "", PORT_MARK)
 
     @property
     def announced_data_port(self) -> str:
-        """The port that ``data_transfer_address`` names, ``""`` when it names none, or
-        the one that is bound.
+        """The port that ``data_transfer_address`` names; ``""`` if it names no port or
+        stands for the bound port.
         """
         return port_in(self.data_transfer_address or "", DATA_PORT_MARK)
 
     @classmethod
     def from_environment(cls, **explicit: Any) -> Self:
-        """A configuration in which what is not given is taken from ``ZMQDATA_*``, as
+        """Return a configuration whose missing fields are taken from ``ZMQDATA_*``, as
         the command line does.
 
         Args:
-            explicit: fields by name; they win over the environment.
+            explicit: fields by name; they take precedence over the environment.
 
         Raises:
-            TypeError, ValueError: as for the class; what the environment has wrong is
-                named.
+            TypeError, ValueError: as for the class; the error names the environment
+                variable with a wrong value.
 
         Example:
             >>> WorkerConfig.from_environment(dispatcher_address="tcp://10.0.0.1:5050").port
@@ -304,7 +303,7 @@ def _checked_transport(name: str) -> str:
     if name.lower() not in DATA_TRANSPORTS:
         raise NotFoundError(
             f"No data transfer server factory has been registered for name {name}. A worker's "
-            "`data_transfer_protocol` "
-            f"is one of {', '.join(map(repr, DATA_TRANSPORTS))}, or None for the best of them"
+            f"`data_transfer_protocol` must be one of {', '.join(map(repr, DATA_TRANSPORTS))}, or "
+            "None for the best transport"
         )
     return name.lower()
