@@ -107,8 +107,8 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> N
     for one in (path, f"file://{path}"):
         refused = prepare_save(e.PrepareSave(one, "run", None, None, -2))
         assert refused.error == "FailedPreconditionError"
-        assert f"{path}/save.json should be a file" in refused.text
-        assert "should be a file" in check(one).conflict
+        assert f"{path}/save.json is a pipe, a device" in refused.text
+        assert "but a file is expected there" in check(one).conflict
 
 
 def test_publishing_twice_changes_nothing(tmp_path: Path) -> None:

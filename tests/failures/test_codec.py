@@ -86,12 +86,12 @@ def test_what_was_not_shipped_with_a_package_comes_with_remedies(missing: Except
     said.
     """
     found = str(sent(raised(PipelineError("map(f) failed", node="map(f)"), raised(missing))))
-    assert "hidden files, __pycache__, .pyc and backup files stay at home" in found
+    assert "hidden files, __pycache__, .pyc and backup files are not shipped" in found
     assert "ship=" not in found
     other = raised(
         PipelineError("map(f) failed", node="map(f)"), raised(FileNotFoundError(2, "gone", "a.rec"))
     )
-    assert "stay at home" not in str(sent(other))
+    assert "are not shipped" not in str(sent(other))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ class Mute(Exception):
 def test_an_exception_without_a_text_travels() -> None:
     """An exception whose __str__ raises arrives as a failure that says so."""
     found = decode_failure(encode_failure(Mute(), 3, "w"))
-    assert "its text cannot be made: RuntimeError" in str(found)
+    assert "its text cannot be obtained: RuntimeError" in str(found)
 
 
 def test_texts_that_are_no_unicode_travel() -> None:

@@ -177,7 +177,7 @@ def test_a_chunk_with_fewer_elements_than_its_name_says_is_data_loss(tmp_path: P
     Path(tmp_path / made.name).rename(chunk_path(str(tmp_path), "chunk_0_0_4"))
     finish(tmp_path, Chunk("chunks/chunk_0_0_4", 4, made.nbytes))
     found = [str(one) for one in run(node)]
-    assert "it has 3 elements, and 4 were written" in found[-1]
+    assert "it has 3 elements, but 4 were written" in found[-1]
 
 
 def test_waiting_is_told(caplog: pytest.LogCaptureFixture) -> None:

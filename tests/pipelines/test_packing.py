@@ -205,7 +205,7 @@ def test_another_python_is_refused_before_opening() -> None:
     """
     packed = altered(pack_pipeline(len), python="3.2", payload=b"never looked at")
     with pytest.raises(
-        FailedPreconditionError, match=r"start the worker with Python 3\.2"
+        FailedPreconditionError, match=r"Start the worker with Python 3\.2"
     ) as caught:
         open_pipeline(packed)
     assert "client: Python 3.2" in str(caught.value)
@@ -352,7 +352,7 @@ def test_arrays_are_views_of_parts_that_can_be_written() -> None:
 def test_a_part_that_is_not_there_is_an_error() -> None:
     """The text says what to do."""
     with pytest.raises(
-        FailedPreconditionError, match="part of the pipeline is not on this worker any more"
+        FailedPreconditionError, match="part of the pipeline is no longer on this worker"
     ):
         open_pipeline(pack_pipeline(np.zeros(LARGE, np.uint8)), lambda digest: None)
 

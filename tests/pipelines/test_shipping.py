@@ -110,15 +110,15 @@ def test_a_package_without_init_comes_from_all_its_folders(
 @pytest.mark.parametrize(
     ("ship", "text"),
     [
-        (["__main__"], "travels by itself"),
+        (["__main__"], "shipped automatically"),
         (["json"], "part of Python"),
         ([sys], "part of Python"),
         (["zmqdata.nodes"], "every worker has zmqdata"),
-        (["no_such_module"], r"no module 'no_such_module' here.*sys.path"),
-        (["/no/such/folder"], "there is no /no/such/folder"),
-        ([types.ModuleType("made_by_hand")], "no module 'made_by_hand' here"),
-        (["no_such_package.module"], "no module 'no_such_package' here"),
-        (["numpy"], r"'numpy' holds compiled code .*Install it on the workers"),
+        (["no_such_module"], r"the module 'no_such_module' does not exist here.*sys.path"),
+        (["/no/such/folder"], "the path /no/such/folder does not exist"),
+        ([types.ModuleType("made_by_hand")], "the module 'made_by_hand' does not exist here"),
+        (["no_such_package.module"], "the module 'no_such_package' does not exist here"),
+        (["numpy"], r"'numpy' contains compiled code .*Install it on the workers"),
     ],
 )
 def test_what_cannot_be_shipped_is_an_error_with_a_remedy(ship: object, text: str) -> None:
@@ -137,7 +137,7 @@ def test_other_types_are_refused(ship: object) -> None:
 def test_a_module_of_compiled_code_is_refused(folder: Path) -> None:
     """Also where it is a single file, named as a module."""
     (folder / f"fast{EXTENSION_SUFFIXES[0]}").write_bytes(b"\x7fELF")
-    with pytest.raises(ValueError, match="'fast' holds compiled code"):
+    with pytest.raises(ValueError, match="'fast' contains compiled code"):
         pack_sources(["fast"])
 
 
@@ -157,7 +157,7 @@ def test_large_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_folder_without_source_is_refused(folder: Path) -> None:
     """There is nothing to import in it."""
     (folder / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"'empty' has no \.py file"):
+    with pytest.raises(ValueError, match=r"'empty' contains no \.py file"):
         pack_sources([folder / "empty"])
 
 
@@ -211,5 +211,5 @@ def test_a_module_without_a_file_is_refused(
 def test_a_module_whose_spec_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name under which something without spec and file was put is as good as none."""
     monkeypatch.setitem(sys.modules, "raft", types.ModuleType("raft"))
-    with pytest.raises(ValueError, match="no module 'raft' here"):
+    with pytest.raises(ValueError, match="the module 'raft' does not exist here"):
         pack_sources(["raft"])

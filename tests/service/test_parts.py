@@ -130,8 +130,8 @@ def test_a_registered_dataset_brings_its_code(service: Service, ferry: Any) -> N
     ("ship", "kind", "text"),
     [
         ("ferry", TypeError, "must be a list"),
-        (["numpy"], ValueError, "holds compiled code"),
-        (["no_such_module"], ValueError, "no module 'no_such_module'"),
+        (["numpy"], ValueError, "contains compiled code"),
+        (["no_such_module"], ValueError, "the module 'no_such_module' does not exist"),
     ],
 )
 def test_what_cannot_be_shipped_is_an_error_at_the_call(

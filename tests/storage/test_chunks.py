@@ -125,7 +125,7 @@ def test_a_truncated_or_missing_chunk_is_data_loss(tmp_path: Path) -> None:
     (tmp_path / "1.chunk").unlink()
     reader = ChunkReader(str(tmp_path), manifest.chunks)
     with pytest.raises(
-        DataLossError, match=r"0.chunk is damaged: it has \d+ bytes, and \d+ were written"
+        DataLossError, match=r"0.chunk is damaged: it has \d+ bytes, but \d+ were written"
     ):
         next(reader)
     with pytest.raises(DataLossError, match=r"1.chunk is damaged: .*No such file"):

@@ -87,9 +87,7 @@ def test_a_manifest_replaces_what_was_there(tmp_path: Path) -> None:
 def test_a_folder_without_manifest_holds_nothing(tmp_path: Path) -> None:
     """A missing folder or manifest is an error that says so."""
     for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(
-            NotFoundError, match=r"holds no saved dataset: there is no manifest.json"
-        ):
+        with pytest.raises(NotFoundError, match=r"holds no saved dataset: it has no manifest.json"):
             read_manifest(str(folder))
 
 
@@ -108,7 +106,7 @@ def test_a_changed_manifest_is_data_loss(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     content["chunks"][0]["elements"] += 1
     path.write_text(json.dumps(content))
-    with pytest.raises(DataLossError, match="checksum does not fit"):
+    with pytest.raises(DataLossError, match="checksum does not match"):
         read_manifest(str(tmp_path))
 
 

@@ -1,8 +1,8 @@
-"""``RaggedTensor``, rows of different lengths in one array, and ``RaggedTensorSpec``,
-which describes such leaves.
+"""``RaggedTensor``, rows of different lengths in a single array, and
+``RaggedTensorSpec``, which describes such leaves.
 
-Values and pure functions over them, on numpy alone. Making ragged batches out of
-elements belongs to ``iterators``, how they travel to ``blocks``.
+This module holds values and pure functions that need only numpy. Batching elements into
+ragged tensors belongs to ``iterators``, and encoding them belongs to ``blocks``.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _SHOWN = 200  # values, in a repr
 
 
 class RaggedTensor:
-    """Rows of different lengths: their values one behind the other, and where each row
-    begins and ends.
+    """Rows of different lengths: their concatenated values, and the offsets at which
+    rows begin and end.
 
-    Row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. Where the values are
-    ragged in turn, so are the rows.
+    Row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. If the values are ragged
+    in turn, so are the rows.
 
     Args:
-        values: an array of at least one axis, or a ``RaggedTensor``.
-        row_splits: int64 or int32, of shape ``[rows + 1]``, from 0 to ``len(values)``,
-            never falling.
+        values: an array with at least one axis, or a ``RaggedTensor``.
+        row_splits: int64 or int32, of shape ``[rows + 1]``, non-decreasing from 0 to
+            ``len(values)``.
 
     Raises:
-        TypeError: values or row_splits are of another type.
-        ValueError: row_splits do not divide the values.
+        TypeError: values or row_splits have another type.
+        ValueError: row_splits do not partition the values.
 
     >>> ragged = RaggedTensor(np.array([1, 2, 3]), np.array([0, 1, 1, 3]))
     >>> ragged
@@ -52,8 +52,8 @@ class RaggedTensor:
     >>> ragged[2], ragged.shape, len(ragged)
     (array([2, 3]), (3, None), 3)
 
-    As ``tf.RaggedTensor``, which is made with ``from_row_splits``; all axes that may be
-    ragged count as ragged.
+    Equivalent of ``tf.RaggedTensor``, which is created with ``from_row_splits``. Every
+    axis that may be ragged counts as ragged.
     """
 
     __slots__ = ("row_splits", "values")
@@ -68,7 +68,9 @@ class RaggedTensor:
 
     @classmethod
     def trusted(cls, values: Array | RaggedTensor, row_splits: Array) -> RaggedTensor:
-        """Put checked parts together, without looking at them again."""
+        """Assemble a ragged tensor from parts that were checked before, without
+        checking them again.
+        """
         made = object.__new__(cls)
         made.values, made.row_splits = values, row_splits
         return made
@@ -82,7 +84,7 @@ class RaggedTensor:
         >>> RaggedTensor.from_row_lengths([1, 2, 3], [2, 0, 1]).to_list()
         [[1, 2], [], [3]]
 
-        As ``tf.RaggedTensor.from_row_lengths``.
+        Equivalent of ``tf.RaggedTensor.from_row_lengths``.
         """
         return cls(values, splits_of(row_lengths, splits_dtype(row_splits_dtype)))
 
@@ -93,22 +95,24 @@ class RaggedTensor:
         """Stack rows.
 
         Args:
-            rows: at least one; arrays of one dtype and number of axes, or ragged
-                tensors of one ragged rank.
+            rows: at least one row; arrays of the same dtype and number of axes, or
+                ragged tensors of the same ragged rank.
             row_splits_dtype: int64 or int32.
-            ragged_rank: how many axes of the arrays may differ; None: the first. The
-                axes behind must be equal.
+            ragged_rank: number of leading axes of the arrays whose lengths may differ;
+                None means 1. The other axes must be equal.
 
         >>> RaggedTensor.from_rows([np.array([1, 2]), np.array([3])]).to_list()
         [[1, 2], [3]]
-        >>> RaggedTensor.from_rows([np.zeros((1, 2)), np.zeros((2, 1))], ragged_rank=2).to_list()
+        >>> rows = [np.zeros((1, 2)), np.zeros((2, 1))]
+        >>> RaggedTensor.from_rows(rows, ragged_rank=2).to_list()
         [[[0.0, 0.0]], [[0.0], [0.0]]]
 
-        Ours; ``tf.ragged.stack`` does it for tensors.
+        tf.data has no such function; ``tf.ragged.stack`` does this for tensors.
         """
         if not len(rows):
             raise ValueError(
-                "from_rows() got no rows, and without one there is no dtype: give at least one"
+                "from_rows() got no rows, and the dtype follows from the rows: pass at least one "
+                "row"
             )
         dtype = splits_dtype(row_splits_dtype)
         if all(type(row) is RaggedTensor for row in rows):
@@ -119,12 +123,12 @@ class RaggedTensor:
 
     @property
     def ragged_rank(self) -> int:
-        """How many axes behind the first are ragged."""
+        """Number of ragged axes after the first axis."""
         return 1 + (self.values.ragged_rank if isinstance(self.values, RaggedTensor) else 0)
 
     @property
     def flat_values(self) -> Array:
-        """The values below all ragged axes, as one array."""
+        """The values below all ragged axes, as a single array."""
         values = self.values
         while isinstance(values, RaggedTensor):
             values = values.values
@@ -132,26 +136,26 @@ class RaggedTensor:
 
     @property
     def dtype(self) -> DType:
-        """That of the flat values."""
+        """The dtype of the flat values."""
         return self.flat_values.dtype
 
     @property
     def shape(self) -> Shape:
-        """The length of each axis, None for the ragged ones."""
+        """The length of each axis, None for ragged axes."""
         return (len(self), *(None,) * self.ragged_rank, *self.flat_values.shape[1:])
 
     @property
     def ndim(self) -> int:
-        """The number of axes, ragged ones included."""
+        """The number of axes, including ragged axes."""
         return self.ragged_rank + self.flat_values.ndim
 
     @property
     def nbytes(self) -> int:
-        """Bytes of values and splits."""
+        """The number of bytes of values and splits."""
         return int(self.values.nbytes + self.row_splits.nbytes)
 
     def row_lengths(self) -> Array:
-        """The length of each row.
+        """Return the length of each row.
 
         >>> RaggedTensor([1, 2, 3], [0, 1, 3]).row_lengths()
         array([1, 2])
@@ -162,8 +166,8 @@ class RaggedTensor:
         return len(self.row_splits) - 1
 
     def __getitem__(self, index: Any) -> Any:
-        """A row by its number, or several by a slice: views of the values, as numpy's
-        are.
+        """Return a row by its number, or several rows by a slice. Both are views of the
+        values, as with numpy.
         """
         if isinstance(index, slice):
             return self._rows(*index.indices(len(self)))
@@ -195,11 +199,12 @@ class RaggedTensor:
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(
-            "a ragged tensor is no array: to_tensor() pads its rows, flat_values are all its values"
+            "a ragged tensor is not an array: to_tensor() pads its rows, and flat_values holds all "
+            "its values"
         )
 
     def to_list(self) -> list[Any]:
-        """The rows as nested lists.
+        """Return the rows as nested lists.
 
         >>> RaggedTensor([1, 2], [0, 0, 2]).to_list()
         [[], [1, 2]]
@@ -207,16 +212,16 @@ class RaggedTensor:
         return [row.to_list() if isinstance(row, RaggedTensor) else row.tolist() for row in self]
 
     def to_tensor(self, default_value: Any = None) -> Array:
-        """An array in which short rows are padded to the longest.
+        """Return an array in which each row is padded to the length of the longest row.
 
         Args:
-            default_value: what to pad with; None: 0, or the empty text.
+            default_value: the padding; None means 0 or the empty text.
 
         >>> RaggedTensor([1, 2, 3], [0, 1, 3]).to_tensor(-1)
         array([[ 1, -1],
                [ 2,  3]])
 
-        As ``tf.RaggedTensor.to_tensor``.
+        Equivalent of ``tf.RaggedTensor.to_tensor``.
         """
         values = (
             self.values.to_tensor(default_value)
@@ -232,14 +237,14 @@ class RaggedTensor:
         return padded
 
     def with_flat_values(self, flat_values: Any) -> RaggedTensor:
-        """The same rows of other values, for example the result of a function of
-        ``flat_values``.
+        """Return the same rows with other values, for example the result of a function
+        of ``flat_values``.
 
         >>> ragged = RaggedTensor([1, 2], [0, 0, 2])
         >>> ragged.with_flat_values(ragged.flat_values * 10).to_list()
         [[], [10, 20]]
 
-        As ``tf.RaggedTensor.with_flat_values``.
+        Equivalent of ``tf.RaggedTensor.with_flat_values``.
         """
         inner = self.values
         return RaggedTensor(
@@ -248,14 +253,15 @@ class RaggedTensor:
         )
 
     def copy(self) -> RaggedTensor:
-        """An equal one in memory of its own."""
+        """Return an equal ragged tensor that shares no memory with this one."""
         return RaggedTensor.trusted(self.values.copy(), self.row_splits.copy())
 
     def equals(self, other: object) -> bool:
-        """Whether the other is ragged in the same way and has the same rows and dtypes;
-        NaN equals NaN.
+        """Return True if the other is ragged in the same way and has the same rows and
+        dtypes. NaN equals NaN.
 
-        >>> RaggedTensor([1], [0, 1]).equals(RaggedTensor([1], [0, 1])), RaggedTensor([1], [0, 1]).equals(1)
+        >>> ragged = RaggedTensor([1], [0, 1])
+        >>> ragged.equals(RaggedTensor([1], [0, 1])), ragged.equals(1)
         (True, False)
         """
         if not isinstance(other, RaggedTensor) or self.row_splits.dtype != other.row_splits.dtype:
@@ -276,15 +282,15 @@ class RaggedTensor:
 
 
 def check_splits(values: Any, splits: Array) -> None:
-    """Refuse splits that do not divide these values.
+    """Raise if splits do not partition these values.
 
     Raises:
-        TypeError: of another type than those of a ragged tensor.
-        ValueError: they do not go from 0 to the number of values without falling.
+        TypeError: the values or splits have a type that a ragged tensor cannot have.
+        ValueError: the splits are not non-decreasing from 0 to the number of values.
     """
     if values.ndim < 1:
         raise TypeError(
-            f"values of a ragged tensor need an axis to divide, got one value {values!r}"
+            f"values of a ragged tensor need an axis to divide, got the scalar {values!r}"
         )
     if splits.dtype not in _SPLIT_DTYPES or splits.ndim != 1:
         raise TypeError(
@@ -299,13 +305,12 @@ def check_splits(values: Any, splits: Array) -> None:
     ):
         raise ValueError(
             f"row_splits must go from 0 to the number of values ({len(values)}) without falling, "
-            f"got {splits}; lengths "
-            "of rows belong into from_row_lengths()"
+            f"got {splits}; pass lengths of rows to from_row_lengths() instead"
         )
 
 
 def splits_dtype(dtype: Any) -> DType:
-    """The dtype of row splits, checked.
+    """Return the dtype of row splits after checking it.
 
     >>> splits_dtype("int32")
     dtype('int32')
@@ -317,7 +322,7 @@ def splits_dtype(dtype: Any) -> DType:
 
 
 def splits_of(row_lengths: Any, dtype: DType) -> Array:
-    """Where rows of these lengths begin and end.
+    """Return the row splits for rows of these lengths.
 
     >>> splits_of([2, 0, 1], np.dtype("int64"))
     array([0, 2, 2, 3])
@@ -328,18 +333,19 @@ def splits_of(row_lengths: Any, dtype: DType) -> Array:
 
 
 def concatenate(parts: Sequence[Any]) -> Any:
-    """Arrays of one dtype, or ragged tensors of one ragged rank, one behind the other
+    """Concatenate arrays of the same dtype, or ragged tensors of the same ragged rank,
     along the first axis.
 
-    >>> concatenate([RaggedTensor([1], [0, 1]), RaggedTensor([2, 3], [0, 0, 2])]).to_list()
+    >>> first, second = RaggedTensor([1], [0, 1]), RaggedTensor([2, 3], [0, 0, 2])
+    >>> concatenate([first, second]).to_list()
     [[1], [], [2, 3]]
     """
     first = parts[0]
     if isinstance(first, RaggedTensor):
         if any(not isinstance(part, RaggedTensor) for part in parts):
             raise TypeError(
-                "ragged tensors cannot be joined with arrays: make all of them ragged, or pad with "
-                "to_tensor()"
+                "ragged tensors cannot be concatenated with arrays: make all of them ragged, or "
+                "pad them with to_tensor()"
             )
         lengths = np.concatenate([part.row_lengths() for part in parts])
         return RaggedTensor.trusted(
@@ -347,7 +353,7 @@ def concatenate(parts: Sequence[Any]) -> Any:
         )
     if first.dtype.isnative or first.dtype.kind in "US":
         return np.concatenate(parts)
-    return np.concatenate(parts, dtype=first.dtype)  # which would come back in native byte order
+    return np.concatenate(parts, dtype=first.dtype)  # otherwise numpy returns native byte order
 
 
 def _check_rows(arrays: Sequence[Array], ragged_rank: int) -> None:
@@ -373,7 +379,7 @@ def _check_rows(arrays: Sequence[Array], ragged_rank: int) -> None:
 
 
 def _ragged_rows(arrays: Sequence[Array], ragged_rank: int, dtype: DType) -> RaggedTensor:
-    """Rows that are known to fit."""
+    """Stack rows that were checked before."""
     lengths = [len(array) for array in arrays]
     if ragged_rank == 1:
         return RaggedTensor.trusted(concatenate(arrays), splits_of(lengths, dtype))
@@ -381,9 +387,7 @@ def _ragged_rows(arrays: Sequence[Array], ragged_rank: int, dtype: DType) -> Rag
 
 
 def _joined(arrays: Sequence[Array], ragged_rank: int, dtype: DType) -> RaggedTensor:
-    """The rows of all arrays, one behind the other: what lies below one more ragged
-    axis.
-    """
+    """Concatenate the rows of all arrays: the values below another ragged axis."""
     inner = np.repeat([array.shape[1] for array in arrays], [len(array) for array in arrays])
     flat = [array.reshape(array.shape[0] * array.shape[1], *array.shape[2:]) for array in arrays]
     below = concatenate(flat) if ragged_rank == 1 else _joined(flat, ragged_rank - 1, dtype)
@@ -395,16 +399,18 @@ class RaggedTensorSpec:
     """Shape, dtype and ragged axes of a leaf that is a ``RaggedTensor``.
 
     Args:
-        shape: length of each axis, None for ragged ones and those that vary;
-            ``shape=None`` where even the number of axes does.
-        dtype: of the flat values.
-        ragged_rank: how many axes behind the first are ragged; None: all.
+        shape: length of each axis, None for ragged axes and axes of varying length;
+            ``shape=None`` if even the number of axes varies.
+        dtype: dtype of the flat values.
+        ragged_rank: number of ragged axes after the first axis; None means all.
         row_splits_dtype: int64 or int32.
 
-    >>> RaggedTensorSpec((None, None, 3), "float32", ragged_rank=1)
-    RaggedTensorSpec(shape=(None, None, 3), dtype=float32, ragged_rank=1, row_splits_dtype=int64)
+    >>> spec = RaggedTensorSpec((None, None, 3), "float32", ragged_rank=1)
+    >>> spec.shape, spec.dtype, spec.row_splits_dtype
+    ((None, None, 3), dtype('float32'), dtype('int64'))
 
-    As ``tf.RaggedTensorSpec``; a ragged rank of 0 is a ``TensorSpec`` here.
+    Equivalent of ``tf.RaggedTensorSpec``; instead of a ragged rank of 0, use
+    ``TensorSpec``.
     """
 
     shape: Shape | None
@@ -423,7 +429,7 @@ class RaggedTensorSpec:
         if ragged_rank is None:
             if wanted is None:
                 raise ValueError(
-                    "a RaggedTensorSpec needs ragged_rank where the number of axes is not known"
+                    "a RaggedTensorSpec needs ragged_rank if the number of axes is unknown"
                 )
             ragged_rank = len(wanted) - 1
         if isinstance(ragged_rank, bool) or not isinstance(ragged_rank, (int, np.integer)):
@@ -448,7 +454,7 @@ class RaggedTensorSpec:
 
     @classmethod
     def of(cls, ragged: RaggedTensor) -> RaggedTensorSpec:
-        """The spec of one ragged tensor.
+        """Return the spec of a ragged tensor.
 
         >>> RaggedTensorSpec.of(RaggedTensor([1], [0, 0, 1])).shape
         (2, None)
@@ -456,8 +462,8 @@ class RaggedTensorSpec:
         return cls(ragged.shape, ragged.dtype, ragged.ragged_rank, ragged.row_splits.dtype)
 
     def admits(self, ragged: RaggedTensor) -> bool:
-        """Whether a ragged tensor is one of those described; a length given for a
-        ragged axis holds for each row.
+        """Return True if a ragged tensor matches this spec. A length given for a ragged
+        axis must hold for each row.
 
         >>> RaggedTensorSpec((None, None), "int64").admits(RaggedTensor([1], [0, 1]))
         True
@@ -470,8 +476,8 @@ class RaggedTensorSpec:
 
 
 def _lengths(ragged: RaggedTensor, wanted: Shape) -> Shape:
-    """The shape, with the length of a ragged axis where one is wanted and all rows have
-    it.
+    """Return the shape. A ragged axis has the wanted length if all rows have it, else
+    None.
     """
     lengths: list[int | None] = [len(ragged)]
     level: Any = ragged

@@ -1,5 +1,5 @@
-"""Shapes with lengths that vary, and dtypes as specs see them. Pure functions; specs
-themselves are in ``specs``.
+"""Shapes with varying lengths, and dtypes as specs treat them. Only pure functions live
+here; specs themselves are in ``specs``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Shape = tuple[int | None, ...]
 
 
 def checked_shape(shape: Any) -> Shape | None:
-    """A shape as a tuple: None for a length that varies, and None as a whole where even
-    the number of axes does.
+    """Return a shape as a tuple, with None for a varying length. Return None if even
+    the number of axes varies.
 
     Raises:
-        TypeError: it is no sequence.
-        ValueError: it holds something that is no length.
+        TypeError: the shape is not a sequence.
+        ValueError: an entry is not a length.
 
     >>> checked_shape(3), checked_shape([None, 2]), checked_shape(None)
     ((3,), (None, 2), None)
@@ -37,13 +37,13 @@ def _axis(length: Any) -> int | None:
         return None
     if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 0:
         raise ValueError(
-            f"a shape holds lengths of at least 0, or None for one that varies; got {length!r}"
+            f"a shape holds lengths of at least 0, or None for a varying length; got {length!r}"
         )
     return int(length)
 
 
 def shape_admits(wanted: Shape, shape: Shape) -> bool:
-    """Whether a shape is one of those described.
+    """Return True if a shape matches the wanted shape.
 
     >>> shape_admits((None, 2), (5, 2)), shape_admits((None, 2), (5, 3))
     (True, False)
@@ -54,7 +54,7 @@ def shape_admits(wanted: Shape, shape: Shape) -> bool:
 
 
 def merged_shape(first: Shape | None, second: Shape | None) -> Shape | None:
-    """The narrowest shape that admits both.
+    """Return the narrowest shape that admits both.
 
     >>> merged_shape((2, 3), (4, 3)), merged_shape((2,), (2, 3))
     ((None, 3), None)
@@ -65,10 +65,11 @@ def merged_shape(first: Shape | None, second: Shape | None) -> Shape | None:
 
 
 def checked_dtype(dtype: Any) -> DType:
-    """What numpy takes for a dtype, where texts of every width are one.
+    """Return anything that numpy accepts as a dtype as a dtype. Texts of all widths
+    have the same dtype.
 
     Raises:
-        TypeError: numpy takes it for none, or for records without fields.
+        TypeError: numpy does not accept it, or it is a record dtype without fields.
 
     >>> checked_dtype("float32"), checked_dtype("<U3")
     (dtype('float32'), dtype('<U'))
@@ -77,15 +78,15 @@ def checked_dtype(dtype: Any) -> DType:
         found: DType = np.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"dtype must be something that numpy takes for a dtype, got {dtype!r}: {error}"
+            f"dtype must be a value that numpy accepts as a dtype, got {dtype!r}: {error}"
         ) from None
     if found.names == ():
-        raise TypeError(f"dtype must not be that of records without fields, got {dtype!r}")
+        raise TypeError(f"dtype must not be a record dtype without fields, got {dtype!r}")
     return without_width(found)
 
 
 def without_width(dtype: DType) -> DType:
-    """The dtype, where texts of every width are one.
+    """Return the dtype; texts of all widths have the same dtype.
 
     >>> without_width(np.dtype("<U3"))
     dtype('<U')
@@ -94,7 +95,7 @@ def without_width(dtype: DType) -> DType:
 
 
 def dtype_name(dtype: DType) -> str:
-    """What specs and errors call a dtype.
+    """Return the name of a dtype in specs and errors.
 
     >>> dtype_name(np.dtype("<U")), dtype_name(np.dtype("f4"))
     ('str', 'float32')

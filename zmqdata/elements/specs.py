@@ -1,11 +1,12 @@
-"""What elements look like: dtype and shape of each leaf, in the nesting of the element;
-and specs as bytes.
+"""Specs: dtype and shape of each leaf of an element, in the element's nesting; and
+specs as bytes.
 
-Frozen descriptions and pure functions over them. Finding the spec of a pipeline by
-running it belongs to ``iterators``, and how elements travel to ``blocks``.
+This module holds immutable descriptions and pure functions over them. Running a
+pipeline to find its spec belongs to ``iterators``, and encoding elements belongs to
+``blocks``.
 
 A spec is a ``TensorSpec`` or ``RaggedTensorSpec``, or a dict, tuple, list or namedtuple
-of them. ``None`` in an element is a leaf.
+of specs. ``None`` in an element is a leaf.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from zmqdata.elements.shapes import (
 from zmqdata.errors import ProtocolError
 
 AUTOTUNE = -1
-"""Lets zmqdata choose a number, for example the size of a buffer."""
+"""Let zmqdata choose a number, for example the size of a buffer."""
 INFINITE_CARDINALITY = -1
-"""The cardinality of a dataset that never ends."""
+"""The cardinality of an infinite dataset."""
 UNKNOWN_CARDINALITY = -2
-"""The cardinality of a dataset whose length is known only by running it."""
+"""The cardinality of a dataset whose length is only known by running it."""
 
 _PYTHON_DTYPES: dict[type, np.dtype[Any]] = {
     bool: np.dtype(np.bool_),
@@ -51,19 +52,19 @@ _MAX_DEPTH = 64
 
 @dataclass(frozen=True, init=False)
 class TensorSpec:
-    """Shape and dtype of one leaf of an element.
+    """Shape and dtype of a leaf of an element.
 
     Texts have no width here: every ``<U..`` is ``str`` and every ``S..`` is ``bytes``.
 
     Args:
-        shape: length of each axis, None for a length that varies; ``shape=None`` where
-            even the number of axes does.
-        dtype: anything that numpy takes as a dtype.
+        shape: length of each axis, None for a varying length; ``shape=None`` if even
+            the number of axes varies.
+        dtype: anything that numpy accepts as a dtype.
 
     >>> TensorSpec((None, 28), "uint8")
     TensorSpec(shape=(None, 28), dtype=uint8)
 
-    As ``tf.TensorSpec``, with numpy's dtypes.
+    Equivalent of ``tf.TensorSpec``, with numpy's dtypes.
     """
 
     shape: Shape | None
@@ -77,7 +78,7 @@ class TensorSpec:
         return f"TensorSpec(shape={self.shape}, dtype={dtype_name(self.dtype)})"
 
     def admits(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-        """Whether an array of this shape and dtype is one of those described.
+        """Return True if an array of this shape and dtype matches the spec.
 
         >>> TensorSpec((None, 2), "int64").admits((5, 2), np.dtype("int64"))
         True
@@ -89,19 +90,18 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """What a dataset in an element looks like, as ``window`` makes them: the spec of
-    its own elements.
+    """The spec of a dataset that is a leaf of an element, as ``window`` creates them.
 
     Args:
-        element_spec: the spec of its elements.
+        element_spec: the spec of the elements of that dataset.
 
     Raises:
-        TypeError: it is none.
+        TypeError: ``element_spec`` is not a spec.
 
     >>> DatasetSpec(TensorSpec((), "int64"))
     DatasetSpec(TensorSpec(shape=(), dtype=int64))
 
-    As ``tf.data.DatasetSpec``.
+    Equivalent of ``tf.data.DatasetSpec``.
     """
 
     element_spec: Any
@@ -114,25 +114,26 @@ class DatasetSpec:
 
     @property
     def shape(self) -> Shape:
-        """That of one object: ``()``."""
+        """The shape of a single object: ``()``."""
         return ()
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the array that ``batch`` makes of datasets: object."""
+        """The dtype of the array into which ``batch`` puts datasets: object."""
         return np.dtype(object)
 
 
 def is_list(value: object) -> bool:
-    """Whether optree must not look inside: a list in an element is an array."""
+    """Return True if optree must not look inside: a list in an element is an array."""
     return isinstance(value, list)
 
 
 def check_spec(name: str, value: object) -> None:
-    """Refuse what is no nesting of specs.
+    """Raise if a value is not a nesting of specs.
 
     Raises:
-        TypeError: naming the argument, what came and what was expected.
+        TypeError: a leaf is not a spec; the error names the argument, the leaf and the
+            expected type.
 
     >>> check_spec("spec", {"x": TensorSpec((), "int64")})
     """
@@ -146,8 +147,8 @@ def check_spec(name: str, value: object) -> None:
 
 
 def map_structure(function: Callable[..., Any], structure: Any, *others: Any) -> Any:
-    """Apply a function to each leaf, lists and None included, and give the results in
-    the same nesting.
+    """Apply a function to each leaf, including lists and None, and return the results
+    in the same nesting.
 
     >>> map_structure(len, {"a": "xyz", "b": ([1, 2],)})
     {'a': 3, 'b': (2,)}
@@ -156,10 +157,12 @@ def map_structure(function: Callable[..., Any], structure: Any, *others: Any) ->
 
 
 def spec_of(element: Any) -> Any:
-    """The spec of one element, with the shapes that it happens to have.
+    """Return the spec of a single element, with its actual shapes.
 
-    >>> spec_of({"x": np.zeros((2, 3), np.float32), "n": 7})
-    {'x': TensorSpec(shape=(2, 3), dtype=float32), 'n': TensorSpec(shape=(), dtype=int64)}
+    >>> spec_of({"x": np.zeros((2, 3), np.float32)})
+    {'x': TensorSpec(shape=(2, 3), dtype=float32)}
+    >>> spec_of(7)
+    TensorSpec(shape=(), dtype=int64)
     """
     return map_structure(_leaf_spec, element)
 
@@ -177,10 +180,10 @@ def _leaf_spec(leaf: Any) -> TensorSpec | RaggedTensorSpec | DatasetSpec:
 
 
 def merge_specs(first: Any, second: Any) -> Any:
-    """The narrowest spec that admits the elements of both.
+    """Return the narrowest spec that admits the elements of both.
 
     Raises:
-        TypeError: they differ in nesting or dtype; the text shows both.
+        TypeError: the specs differ in nesting or dtype; the text shows both.
 
     >>> merge_specs(TensorSpec((2, 3), "int8"), TensorSpec((4, 3), "int8"))
     TensorSpec(shape=(None, 3), dtype=int8)
@@ -189,14 +192,14 @@ def merge_specs(first: Any, second: Any) -> Any:
         return optree.tree_map(_merge_leaves, first, second, none_is_leaf=True)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"specs do not fit together: {first} and {second} ({error}); make nesting and dtypes "
-            "equal with map()"
+            f"specs do not fit together: {first} and {second} ({error}); make nesting "
+            "and dtypes equal with map()"
         ) from None
 
 
 def specs_agree(one: Any, other: Any) -> bool:
-    """Whether an element can look like both: the same nesting and dtypes, and no axis
-    of two different lengths.
+    """Return True if an element can match both specs: they have the same nesting and
+    dtypes, and no axis has two different lengths.
 
     >>> specs_agree(TensorSpec((None, 3), "int8"), TensorSpec((2, None), "int8"))
     True
@@ -237,14 +240,14 @@ def _merge_leaves(first: Any, second: Any) -> TensorSpec | RaggedTensorSpec | Da
 def replace_shape(
     spec: RaggedTensorSpec, shape: Shape | None, more_ragged: int = 0
 ) -> RaggedTensorSpec:
-    """The spec of ragged tensors of another shape, and ragged rank."""
+    """Return the spec of ragged tensors with another shape and ragged rank."""
     return RaggedTensorSpec(
         shape, spec.dtype, spec.ragged_rank + more_ragged, spec.row_splits_dtype
     )
 
 
 def with_leading_axis(spec: Any, length: int | None) -> Any:
-    """The spec of a batch of ``length`` (None: varying) elements of this spec.
+    """Return the spec of a batch of ``length`` (None: varying) elements of this spec.
 
     >>> with_leading_axis((TensorSpec((2,), "int8"),), None)
     (TensorSpec(shape=(None, 2), dtype=int8),)
@@ -260,7 +263,8 @@ def _stacked_leaf(leaf: Any, length: int | None) -> TensorSpec | RaggedTensorSpe
 
 
 def without_leading_axis(spec: Any) -> Any:
-    """The spec of one row of stacked elements; the opposite of ``with_leading_axis``.
+    """Return the spec of a row of stacked elements; the inverse of
+    ``with_leading_axis``.
 
     >>> without_leading_axis(RaggedTensorSpec((2, None), "int8"))
     TensorSpec(shape=(None,), dtype=int8)
@@ -276,7 +280,7 @@ def _row_leaf(leaf: Any) -> TensorSpec | RaggedTensorSpec:
 
 
 def with_leading_length(spec: Any, length: int | None) -> Any:
-    """The spec of stacked elements of this spec, but with ``length`` rows (None:
+    """Return the spec of stacked elements of this spec, with ``length`` rows (None:
     varying).
 
     >>> with_leading_length(TensorSpec((3, 2), "int8"), None)
@@ -295,7 +299,7 @@ def with_leading_length(spec: Any, length: int | None) -> Any:
 
 
 def leading_length(spec: Any) -> int | None:
-    """How many rows stacked elements of this spec have, or None where that varies.
+    """Return the number of rows in stacked elements of this spec, or None if it varies.
 
     >>> leading_length({"x": TensorSpec((None, 2)), "y": TensorSpec((4,))})
     4
@@ -305,8 +309,7 @@ def leading_length(spec: Any) -> int | None:
     return lengths[0] if lengths else None
 
 
-# -------------------------------------------------------------------------------------------------
-# specs as bytes
+# --- specs as bytes
 
 
 class _Leaf(msgspec.Struct, frozen=True, array_like=True, tag="l"):
@@ -347,10 +350,10 @@ _decoder = msgspec.msgpack.Decoder(_Node)
 
 
 def encode_spec(spec: Any) -> bytes:
-    """A spec as bytes that ``decode_spec`` reads anywhere.
+    """Encode a spec as bytes for ``decode_spec`` in any process.
 
     Raises:
-        TypeError: it holds something that is no spec.
+        TypeError: a leaf is not a spec.
 
     >>> decode_spec(encode_spec({"x": TensorSpec((None,), "int8")}))
     {'x': TensorSpec(shape=(None,), dtype=int8)}
@@ -395,18 +398,18 @@ def _describe_dtype(dtype: np.dtype[Any]) -> Any:
 
 
 def decode_spec(encoded: bytes) -> Any:
-    """Read what ``encode_spec`` wrote. A namedtuple whose class is not imported here
-    becomes a dict.
+    """Decode the bytes from ``encode_spec``. A namedtuple becomes a dict if this
+    process has not imported its class.
 
     Raises:
-        ProtocolError: these bytes are no spec.
+        ProtocolError: the bytes are not a spec.
     """
     try:
         return _rebuild(_decoder.decode(encoded), 0)
     except ProtocolError:
         raise
-    except Exception as error:  # whatever msgspec or numpy made of a stranger's bytes
-        raise ProtocolError(f"these bytes are no spec of an element: {error}") from None
+    except Exception as error:  # msgspec and numpy raise various errors for untrusted bytes
+        raise ProtocolError(f"these bytes are not a spec of an element: {error}") from None
 
 
 def _rebuild(node: _Node, depth: int) -> Any:
@@ -453,8 +456,8 @@ def _rebuild_dtype(described: Any, depth: int) -> np.dtype[Any]:
 
 
 def _imported_class(node: _Record) -> Any:
-    """The namedtuple class, if its module is imported here already: nothing is imported
-    on a peer's word.
+    """Return the namedtuple class if this process has already imported its module; a
+    peer never triggers an import.
     """
     found: Any = sys.modules.get(node.module)
     for name in node.qualname.split("."):

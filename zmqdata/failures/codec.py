@@ -1,8 +1,9 @@
-"""An exception in place of an element, as bytes: made by a worker, raised by a client.
+"""Failures as bytes: a worker encodes an exception in place of an element, and a client
+decodes and raises it.
 
-The user's exception is data. It travels as plain values (``remote_errors``) with what
-the consumer needs to find the fault: the node with the user's file and line, and the
-element's number.
+The user's exception travels as plain values (``remote_errors``). With it travels what
+the user needs to find the fault: the node with file and line in the user's code, and
+the element's number.
 """
 
 from __future__ import annotations
@@ -15,44 +16,47 @@ from zmqdata.failures.names import PREFIX
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why there is no element: an error of the service by name, or the user's
-    exception.
-
-    ``service_error`` names a class of ``zmqdata.errors`` when the fault lies with the
-    pipeline as a whole.
+    """The reason why an element is missing: an error of the service by name, or the
+    user's exception.
     """
 
     text: str
+    """Text of the error."""
     node: str
+    """The failed node, with file and line in the user's code."""
     element: int
+    """Number of the element within its task."""
     worker: str
+    """The worker that ran the task."""
     service_error: str
+    """Name of a class of ``zmqdata.errors`` if the fault concerns the pipeline as a
+    whole, else empty.
+    """
     cause: RemoteError
+    """The original exception."""
 
 
 _decoder = msgspec.msgpack.Decoder(Failure)
 
 MISSING_MODULE = (
-    "If it is yours, send it along: distribute(..., ship=[the module]), or define what is used of "
-    "it in the training "
-    "script, which travels by itself. Otherwise install it on the worker (pip install), or start "
-    "the worker where "
-    "Python finds it (the same folder or PYTHONPATH as the training script)."
+    "If it is your own module, ship it: distribute(..., ship=[the module]), or define "
+    "what you use of it in the training script, which is shipped automatically. "
+    "Otherwise install it on the worker (pip install), or start the worker where Python "
+    "finds it (the same folder or PYTHONPATH as the training script)."
 )
-"""What to do about a module that a worker lacks."""
+"""Advice for a module that a worker lacks."""
 
 
 MISSING_SHIPPED_FILE = (
-    "It belongs to a package that was shipped without it: hidden files, __pycache__, .pyc and "
-    "backup files stay at "
-    "home, and so does what was made after distribute(). Give it another name, or put it where "
-    "workers can read it."
+    "It belongs to a package that was shipped without it: hidden files, __pycache__, "
+    ".pyc and backup files are not shipped, and neither are files created after "
+    "distribute(). Give it another name, or put it where workers can read it."
 )
-"""What to do about a part of a shipped package that a worker lacks."""
+"""Advice for a file of a shipped package that a worker lacks."""
 
 
 def _remedy(cause: BaseException) -> str:
-    """What to do about code that is not here; "" where it is not that."""
+    """Return advice on missing code; "" for any other exception."""
     if isinstance(cause, FileNotFoundError) and PREFIX in str(cause.filename):
         return MISSING_SHIPPED_FILE
     if isinstance(cause, ModuleNotFoundError):
@@ -61,7 +65,7 @@ def _remedy(cause: BaseException) -> str:
 
 
 def encode_failure(error: BaseException, element: int, worker: str) -> bytes:
-    """Describes why element number ``element`` could not be made by ``worker``."""
+    """Encode the reason why ``worker`` could not produce element number ``element``."""
     cause = (
         error.__cause__
         if isinstance(error, PipelineError) and error.__cause__ is not None
@@ -82,10 +86,10 @@ def encode_failure(error: BaseException, element: int, worker: str) -> bytes:
 
 
 def told_by(encoded: bytes) -> tuple[str, str]:
-    """The error that a failure stands for: the name of its class and, without
-    tracebacks, its text.
+    """Return the class name and, without tracebacks, the text of the error in an
+    encoded failure.
 
-    Bytes that are no failure stand for the ``ProtocolError`` that says so.
+    For bytes that are not a failure, return those of the resulting ``ProtocolError``.
     """
     try:
         error = decode_failure(encoded)
@@ -95,10 +99,10 @@ def told_by(encoded: bytes) -> tuple[str, str]:
 
 
 def decode_failure(encoded: bytes) -> DataServiceError:
-    """The exception to raise at the consumer.
+    """Return the exception to raise at the client.
 
     Raises:
-        ProtocolError: the bytes are no failure.
+        ProtocolError: the bytes are not a failure.
     """
     try:
         failure = _decoder.decode(encoded)

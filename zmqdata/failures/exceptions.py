@@ -1,8 +1,8 @@
-"""Exceptions on their way between processes: described by plain values, rebuilt without
-unpickling anything.
+"""Exceptions between processes: described by plain values, and rebuilt without
+unpickling.
 
-A peer's words are not trusted: rebuilding imports nothing, runs no constructor that a
-user wrote, makes nothing that could end a process or a loop.
+Content from a peer is not trusted. Rebuilding imports nothing, runs no constructor
+written in Python, and creates no exception that could end a process or a loop.
 """
 
 from __future__ import annotations
@@ -24,17 +24,14 @@ MAX_TRACEBACK_CHARS = 64 * 1024
 
 
 class RemoteError(msgspec.Struct, frozen=True):
-    """An exception as plain values.
-
-    Attributes:
-        kind: module and qualified name of its class, ``"builtins.ValueError"``.
-        args: its arguments; what is not plain comes as its ``repr``.
-        traceback: the formatted traceback with its causes, at most 64 KB.
-    """
+    """An exception as plain values."""
 
     kind: str
+    """Module and qualified name of its class, such as ``"builtins.ValueError"``."""
     args: tuple[Any, ...] = ()
+    """Its arguments; an argument that is not plain is replaced by its ``repr``."""
     traceback: str = ""
+    """The formatted traceback with its causes, at most 64 KB."""
 
     def __post_init__(self) -> None:
         # msgspec has no union of str and bytes
@@ -45,19 +42,17 @@ class RemoteError(msgspec.Struct, frozen=True):
 
 
 class RemoteException(RuntimeError):
-    """Stands for an exception whose class this process does not have. Its subclass
-    shows the name.
-
-    Attributes:
-        kind: module and qualified name of the class over there.
+    """A stand-in for an exception whose class this process does not have. Its
+    subclasses are named after that class.
     """
 
     kind: str = ""
+    """Module and qualified name of the original class."""
 
 
 def describe_exception(error: BaseException) -> RemoteError:
-    """Describe an exception by plain values of limited size. Never fails, whatever the
-    exception is.
+    """Describe an exception by plain values of limited size. This function never
+    raises, whatever the exception is.
 
     >>> describe_exception(ValueError("bad", 3)).args
     ('bad', 3)
@@ -71,14 +66,13 @@ def describe_exception(error: BaseException) -> RemoteError:
 
 
 def rebuild_exception(remote: RemoteError) -> Exception:
-    """Make an exception again, of the same class when this process has imported it,
-    else a ``RemoteException``.
+    """Create an exception of the same class if this process has imported it, else a
+    ``RemoteException``.
 
-    The class must be an ``Exception`` found among imported modules. A constructor
-    written in Python is not called: it may do anything, and rarely takes what ended up
-    in ``args``. ``StopIteration`` and what is no ``Exception`` (``KeyboardInterrupt``,
-    ``SystemExit``) are never made: raised in a training loop they would end it in
-    silence.
+    The class must be an ``Exception`` from an imported module. A constructor written in
+    Python is not called: it may do anything, and rarely accepts the values in ``args``.
+    ``StopIteration`` and classes outside ``Exception`` (``KeyboardInterrupt``,
+    ``SystemExit``) are never created: they would end a training loop silently.
 
     >>> rebuild_exception(RemoteError("builtins.ValueError", ("bad", 3)))
     ValueError('bad', 3)
@@ -139,8 +133,8 @@ def _formatted(error: BaseException) -> str:
 
 
 def text_of(error: BaseException, limit: int = MAX_TRACEBACK_CHARS) -> str:
-    """What an exception says, of limited length and fit for the wire, whatever its
-    ``__str__`` does.
+    """Return the text of an exception, of limited length and encodable for the wire,
+    whatever its ``__str__`` does.
 
     >>> text_of(ValueError("bad"))
     'bad'
@@ -148,18 +142,18 @@ def text_of(error: BaseException, limit: int = MAX_TRACEBACK_CHARS) -> str:
     try:
         said = str(error)
     except Exception as second:  # a user's __str__ may do anything
-        said = f"<its text cannot be made: {type(second).__name__}>"
+        said = f"<its text cannot be obtained: {type(second).__name__}>"
     return _cut(_text(said), limit)
 
 
 def _text(text: str) -> str:
-    """Lone surrogates cannot be encoded for the wire."""
+    """Escape lone surrogates, which the wire format cannot encode."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _cut(text: str, limit: int) -> str:
-    """Keep both ends: a traceback names the loop at its start and the failure at its
-    end.
+    """Shorten a text in the middle: a traceback names the loop at its start and the
+    failure at its end.
     """
     if len(text) <= limit:
         return text
@@ -178,8 +172,8 @@ def _find_class(kind: str) -> type[Exception] | None:
 
 
 def _walk(found: object, names: list[str]) -> object:
-    """By stored attributes only: a module's ``__getattr__`` may import whatever it
-    likes.
+    """Look up a dotted name in stored attributes only, because a module's
+    ``__getattr__`` may import anything.
     """
     for name in names:
         found = getattr(found, "__dict__", {}).get(name)
@@ -195,9 +189,7 @@ def _accepted(found: object) -> type[Exception] | None:
 
 
 def _is_native(kind: type, method: str) -> bool:
-    """Whether the interpreter's own classes define the method, rather than somebody's
-    Python code.
-    """
+    """Return True if a built-in class defines the method, rather than Python code."""
     owner = next(base for base in kind.__mro__ if method in base.__dict__)
     return owner.__module__ == "builtins"
 

@@ -1,7 +1,6 @@
-"""Names of modules that a pipeline brought along: what they are called in a worker, and
-what users know them by.
+"""Names of shipped modules: their names within a worker, and the names that users know.
 
-Nothing is imported or looked up here; ``pipelines.importing`` does that.
+Importing and looking up modules belongs to ``pipelines.importing``.
 """
 
 from __future__ import annotations
@@ -9,21 +8,22 @@ from __future__ import annotations
 import re
 
 PREFIX = "zmqdata_shipped_"
-"""Begins the package below which a worker keeps the modules of one shipment; 16 digits
-of its content follow.
+"""Beginning of the name of the package that holds the modules of a shipment in a
+worker. The first 16 digits of the shipment's digest follow.
 """
 
 _SHIPPED = re.compile(rf"(?:[^\s\"']*/)?\b{PREFIX}[0-9a-f]{{16}}[./]")
 
 
 def plain_name(text: str) -> str:
-    """A text with the names of shipped modules as the client knows them, and their
-    files without the folder.
+    """Replace the names of shipped modules by the names that the client uses, and
+    remove the folder from their files.
 
     Example:
         >>> plain_name("zmqdata_shipped_0123456789abcdef.images.crop: in images.crop")
         'images.crop: in images.crop'
-        >>> plain_name('File "/tmp/zmqdata-0/1f/zmqdata_shipped_0123456789abcdef/images/crop.py", line 3')
+        >>> folder = "/tmp/zmqdata-0/1f/zmqdata_shipped_0123456789abcdef"
+        >>> plain_name(f'File "{folder}/images/crop.py", line 3')
         'File "images/crop.py", line 3'
     """
     return _SHIPPED.sub("", text) if PREFIX in text else text

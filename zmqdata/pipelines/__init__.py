@@ -1,10 +1,10 @@
-"""Shipping pipelines: packed by clients, carried unopened by the dispatcher, opened by
-workers.
+"""Shipping pipelines: clients pack them, the dispatcher forwards them unopened, and
+workers open them.
 
-The public names of the package; what runs is in ``packing`` (bytes and back),
-``pickler`` (the only module that imports dill), ``unsendable`` (what may not travel)
-and ``fingerprints`` (what makes two pipelines the same). Importing this package does
-not import dill.
+This module holds the public names of the package. ``packing`` converts pipelines to
+bytes and back, ``pickler`` is the only module that imports dill, ``unsendable`` knows
+which objects cannot be shipped, and ``fingerprints`` decides whether two pipelines are
+equal. Importing this package does not import dill.
 """
 
 from __future__ import annotations

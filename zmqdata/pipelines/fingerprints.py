@@ -1,10 +1,10 @@
-"""What makes two pipelines the same: a fingerprint that is equal in every run of the
-same script.
+"""Fingerprints of pipelines: equal pipelines have equal fingerprints in every run of
+the same script.
 
-Nothing is pickled here. Pickles differ from run to run (order of sets, identity of
-strings); a fingerprint hashes what a pipeline is: operations, parameters, content of
-arrays, bytecode of functions. Line numbers, file names, addresses and the seed of
-string hashing have no part in it.
+Nothing is pickled here. Pickles differ between runs (order of sets, identity of
+strings), but a fingerprint hashes content: operations, parameters, elements of arrays,
+bytecode of functions. Line numbers, file names, addresses and the seed of string
+hashing do not affect it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _NOT_PARAMETERS = frozenset({"inputs", "site", "label"})
 
 
 def nodes_in_order(node: Any) -> list[Any]:
-    """The nodes that lead to this one, inputs before their consumers, each once, itself
-    last.
+    """Return the nodes that lead to this node, without duplicates: inputs before their
+    consumers, the node itself last.
 
-    Without recursion: a pipeline may be thousands of operations long.
+    The search does not recurse, because a pipeline may have thousands of operations.
     """
     order: dict[int, Any] = {}
     waiting = [(node, False)]
@@ -50,18 +50,19 @@ def nodes_in_order(node: Any) -> list[Any]:
 
 
 def fingerprint(node: Any) -> Fingerprint:
-    """Hash a pipeline, equally in every process, run and machine with the same Python
-    minor version.
+    """Hash a pipeline. The hash is equal in every process, run and machine with the
+    same Python minor version.
 
     Args:
         node: the last node of a pipeline, or any value.
 
     >>> fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
     True
-    >>> fingerprint(len).structure == fingerprint(max).structure, fingerprint(len) == fingerprint(max)
+    >>> first, second = fingerprint(len), fingerprint(max)
+    >>> first.structure == second.structure, first == second
     (True, False)
 
-    Ours; tf.data's fingerprint is one hash of its graph.
+    tf.data's fingerprint is a single hash of its graph.
     """
     scribe = _Scribe()
     scribe.add(node)
@@ -106,10 +107,10 @@ def _name(named: Any) -> str:
 
 
 class _Scribe:
-    """Writes values into two hashes; whatever is reached through a function goes into
-    the second.
+    """Writer of values into three hashes.
 
-    What is said of the functions alone goes into a third.
+    The first covers the structure. The second covers everything reached through a
+    function. The third covers the functions alone.
     """
 
     def __init__(self, outer: _Scribe | None = None) -> None:
@@ -117,10 +118,10 @@ class _Scribe:
         self.code = hashlib.sha256()
         self.functions = hashlib.sha256()
         self.in_code: bool = outer.in_code if outer else False
-        # Functions, classes and objects by identity, with their number, kept alive so
-        # that no identity is used twice. Apart for each hash: code must not change the
-        # numbers in the structure. Plain values have no identity: whether two equal
-        # strings are one object differs from run to run.
+        # Functions, classes and objects by identity, with their number. They are kept
+        # alive so that no identity is reused. Each hash has its own numbers, because
+        # code must not change the numbers in the structure. Plain values have no
+        # identity: the identity of two equal strings differs between runs.
         self.known: dict[bool, dict[int, tuple[int, Any]]] = (
             {mode: dict(known) for mode, known in outer.known.items()}
             if outer
@@ -130,20 +131,22 @@ class _Scribe:
         self.contents: dict[int, tuple[Any, bytes]] = outer.contents if outer else {}
 
     def result(self) -> Fingerprint:
-        """What has been written so far."""
+        """Return the fingerprint of everything written so far."""
         return Fingerprint(
             *(one.hexdigest()[:32] for one in (self.structure, self.code, self.functions))
         )
 
     def write(self, *texts: str | bytes) -> None:
-        """Texts with their lengths, so that no two sequences of them look the same."""
+        """Write texts with their lengths, so that different sequences of texts always
+        differ.
+        """
         target = self.code if self.in_code else self.structure
         for text in texts:
             content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
             target.update(len(content).to_bytes(8, "little") + content)
 
     def add(self, value: Any) -> None:
-        """Write one value of any kind."""
+        """Write a value of any kind."""
         if id(value) in self.inside:
             self.write("cycle", str(len(self.inside) - self.inside.index(id(value))))
             return
@@ -152,15 +155,15 @@ class _Scribe:
         self.inside.pop()
 
     def add_all(self, kind: str, values: Iterable[Any]) -> None:
-        """Values whose order counts."""
+        """Write values whose order counts."""
         listed = list(values)
         self.write(kind, str(len(listed)))
         for value in listed:
             self.add(value)
 
     def add_set(self, kind: str, values: Iterable[Any]) -> None:
-        """Values in the order of their own hashes: that of a set changes with
-        PYTHONHASHSEED.
+        """Write values in the order of their own hashes, because the order of a set
+        depends on PYTHONHASHSEED.
         """
         parts = sorted(map(self._apart, values), key=_Scribe._digest)
         self.write(kind, str(len(parts)))
@@ -168,7 +171,7 @@ class _Scribe:
             self._include(part)
 
     def add_mapping(self, kind: str, items: Mapping[Any, Any]) -> None:
-        """Keys in such an order, each with its value."""
+        """Write keys in the order of their hashes, each with its value."""
         self.write(kind, str(len(items)))
         if (
             len(items) > _MANY
@@ -197,7 +200,7 @@ class _Scribe:
         return self.structure.digest() + self.code.digest()
 
     def add_once(self, thing: Any, write: Callable[[Any, _Scribe], None]) -> None:
-        """Write something that has an identity; a second time only its number."""
+        """Write an object with an identity; on repetition, write only its number."""
         known = self.known[self.in_code]
         if id(thing) in known:
             self.write("again", str(known[id(thing)][0]))
@@ -206,15 +209,15 @@ class _Scribe:
             write(thing, self)
 
     def add_code(self, thing: Any, write: Callable[[Any, _Scribe], None]) -> None:
-        """Enter a function, a class or anything else that can be called."""
+        """Write a function, a class or another callable."""
         self.functions.update(_bare(thing))
         outer, self.in_code = self.in_code, True
         self.add_once(thing, write)
         self.in_code = outer
 
     def content(self, array: np.ndarray[Any, Any]) -> bytes:
-        """Hash of an array's elements, computed once however many functions use the
-        array.
+        """Return the hash of an array's elements. It is computed once, even if many
+        functions use the array.
         """
         if id(array) not in self.contents:
             octets = np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.size else b""
@@ -224,7 +227,7 @@ class _Scribe:
 
 @functools.singledispatch
 def _add(value: Any, scribe: _Scribe) -> None:
-    """Any other object: its class and what it holds."""
+    """Write any other object: its class and its content."""
     if callable(value):
         scribe.write("function")
         scribe.add_code(value, _write_object)
@@ -233,12 +236,12 @@ def _add(value: Any, scribe: _Scribe) -> None:
 
 
 def _write_object(value: Any, scribe: _Scribe) -> None:
-    if _has_inputs(value):  # also a pipeline inside of another one, as in flat_map
+    if _has_inputs(value):  # also a pipeline within another pipeline, as in flat_map
         _write_pipeline(value, scribe)
         return
     if _has_inputs(
         getattr(value, "node", None)
-    ):  # a dataset that a function uses: how often it was read is no part
+    ):  # a dataset that a function uses; the number of its reads does not count
         scribe.write("dataset")
         _write_pipeline(value.node, scribe)
         return
@@ -258,13 +261,13 @@ def _write_object(value: Any, scribe: _Scribe) -> None:
 def _write_reduced(value: Any, scribe: _Scribe) -> None:
     try:
         reduced = value.__reduce_ex__(4)
-    except Exception:  # not to be pickled either: pack_pipeline says so, with the path to it
+    except Exception:  # it cannot be pickled either: pack_pipeline raises an error with its path
         return
     if isinstance(reduced, str):
         scribe.write(reduced)
         return
-    # What makes it is a function of its class, named already; items of containers come
-    # as iterators
+    # Its constructor belongs to its class, which is already written. Items of
+    # containers arrive as iterators.
     scribe.add_all(
         "reduced", [list(part) if isinstance(part, Iterator) else part for part in reduced[1:5]]
     )
@@ -303,8 +306,8 @@ def _(value: enum.Enum, scribe: _Scribe) -> None:
 @_add.register(tuple)
 def _(value: list[Any] | tuple[Any, ...], scribe: _Scribe) -> None:
     if len(value) > _MANY and set(map(type, value)) <= _ATOMS:
-        # Version 1 has no references: equal values give equal bytes. A loop over a
-        # million names would take seconds
+        # marshal version 1 has no references, so equal values give equal bytes. A loop
+        # over a million names would take seconds.
         scribe.write(type(value).__name__, marshal.dumps(list(value), 1))
     else:
         scribe.add_all(type(value).__name__, value)
@@ -411,7 +414,7 @@ def _(value: types.CodeType, scribe: _Scribe) -> None:
 
 
 def _bare(thing: Any) -> bytes:
-    """Hash of what can be called, without the values that it holds."""
+    """Return the hash of a callable without the values that it holds."""
     apart = _Scribe()
     apart.in_code = True
     apart.write(
@@ -450,7 +453,7 @@ def _write_class(kind: type, scribe: _Scribe) -> None:
 
 
 def _counts(name: str, held: Any) -> bool:
-    """Leave out what a class holds for the interpreter only."""
+    """Return False for attributes of a class that only the interpreter uses."""
     return name not in _CLASS_NOISE and not isinstance(
         held, (types.GetSetDescriptorType, types.MemberDescriptorType)
     )
@@ -478,8 +481,8 @@ def _contents(cell: types.CellType) -> Any:
 
 
 def _used_names(code: types.CodeType) -> list[str]:
-    """Names that may be globals, of this code and the code inside it. Too many
-    (attributes) rather than too few.
+    """Return names that may be globals in this code and the code within it. Attributes
+    are included, because a missing global would be worse.
     """
     names = set(code.co_names)
     for const in code.co_consts:

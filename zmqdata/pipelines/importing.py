@@ -1,12 +1,11 @@
-"""Modules that a pipeline brought along, importable by that pipeline only. For workers:
-it runs code of the sender.
+"""Shipped modules, importable only by the pipeline that they came with. For workers
+alone: importing them runs the sender's code.
 
-The modules of one shipment live below a package of their own,
-``zmqdata_shipped_<content>``, so that two versions of a module can be in one process.
-What shipped code imports by absolute name is found there because its builtins have an
-``__import__`` of their own; no state of the interpreter tells who imports what, so it
-holds in every thread and at every time. The same shipment in two pipelines is one set
-of modules.
+The modules of a shipment live below their own package ``zmqdata_shipped_<content>``, so
+that a process can hold two versions of a module. Shipped code finds them by absolute
+name because its builtins have a special ``__import__``. This needs no interpreter-wide
+state, so it works in every thread at any time. Pipelines with the same shipment share
+its modules.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from zmqdata.pipelines.shipping import SOURCES, SourceArchive
 
 
 class Shipment:
-    """The modules of one shipment.
+    """The modules of a shipment.
 
     Attributes:
         names: the top-level modules in it.
-        builtins: for the globals of code that may import them.
+        builtins: builtins for the globals of code that may import the modules.
     """
 
     def __init__(self, root: str, names: frozenset[str]) -> None:
@@ -49,13 +48,15 @@ class Shipment:
         self._importlib = _ScopedImportlib(self)
 
     def placed(self, name: str) -> str:
-        """What a module is called in this process: below the shipment's package, if it
-        was shipped.
+        """Return the name of a module in this process: below the shipment's package if
+        the module was shipped.
         """
         return f"{self.root}.{name}" if name.partition(".")[0] in self.names else name
 
     def import_module(self, name: str, package: str | None = None) -> types.ModuleType:
-        """``importlib.import_module`` as shipped code sees it."""
+        """Import a module as ``importlib.import_module`` does, with shipped modules
+        visible.
+        """
         return importlib.import_module(self.placed(importlib.util.resolve_name(name, package)))
 
     def import_name(
@@ -66,7 +67,7 @@ class Shipment:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
-        """``__import__`` as shipped code sees it."""
+        """Import a module as ``__import__`` does, with shipped modules visible."""
         package = (names or {}).get("__package__")
         if (
             level and package and self.placed(package) != package
@@ -82,8 +83,8 @@ class Shipment:
 
 
 class _ScopedImportlib(types.ModuleType):
-    """``importlib`` with an ``import_module`` that knows the shipment: plug-ins are
-    imported by their names.
+    """``importlib`` with an ``import_module`` that finds shipped modules, because
+    plug-ins are imported by name.
     """
 
     def __init__(self, shipment: Shipment) -> None:
@@ -101,7 +102,7 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder:
-    """Finds modules below the packages of shipments, for Python's import system."""
+    """Finder of modules below the packages of shipments, for Python's import system."""
 
     @staticmethod
     def find_spec(
@@ -117,16 +118,17 @@ _shipments: dict[str, Shipment] = {}
 
 
 def install(archives: Mapping[str, bytes | memoryview], folder: Path | None = None) -> Shipment:
-    """Makes shipped modules importable through the shipment that is returned; they are
-    run when they are imported.
+    """Make shipped modules importable through the returned shipment. Their code runs on
+    import.
 
     Args:
-        archives: what ``pack_sources`` has made.
-        folder: where their files may lie as long as this process lives; None: a
-            temporary folder.
+        archives: the result of ``pack_sources``.
+        folder: folder for their files until this process ends; None means a temporary
+            folder.
 
     Raises:
-        FailedPreconditionError: the files cannot be written, or are no archive.
+        FailedPreconditionError: the files cannot be written, or an archive is
+            malformed.
     """
     root = PREFIX + hashlib.sha256(" ".join(sorted(archives)).encode()).hexdigest()[:16]
     if root in _shipments:
@@ -138,7 +140,10 @@ def install(archives: Mapping[str, bytes | memoryview], folder: Path | None = No
         ]
         _write_files(parent, root, opened)
     except (OSError, ValueError) as error:
-        text = f"the shipped code cannot be unpacked in {parent}: {error}. Is there space left on the worker's disk?"
+        text = (
+            f"the shipped code cannot be unpacked in {parent}: {error}. Is there space "
+            "left on the worker's disk?"
+        )
         raise FailedPreconditionError(text) from error
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
@@ -152,8 +157,8 @@ def install(archives: Mapping[str, bytes | memoryview], folder: Path | None = No
 
 
 def _write_files(parent: Path, root: str, archives: Sequence[SourceArchive]) -> None:
-    """Writes all files, then gives their folder its name: two threads may be at it at
-    once.
+    """Write all files, then rename their folder to its final name, because two threads
+    may unpack the same shipment.
     """
     partial = Path(tempfile.mkdtemp(prefix=f"{root}.", dir=parent))
     try:
@@ -165,7 +170,7 @@ def _write_files(parent: Path, root: str, archives: Sequence[SourceArchive]) -> 
         if not (parent / root).exists():
             partial.rename(parent / root)
     except OSError:
-        if not (parent / root).exists():  # else somebody else was faster
+        if not (parent / root).exists():  # otherwise another thread or process was faster
             raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)

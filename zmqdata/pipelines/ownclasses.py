@@ -1,10 +1,11 @@
-"""Classes that travel by value, opened where they came from: there a class is the very
-same object that it was.
+"""Classes shipped by value, opened in the process that packed them: there they stay the
+same class objects.
 
-The pickle is the same for every worker; only its reading differs. A pickle of protocol
-5 numbers what it makes, so that the process that has written it knows which numbers its
-classes have, and puts them there instead of making others. No class is kept alive by
-this. Like ``pickler``, which imports dill, this module is imported when it is needed.
+The pickle is the same for every worker; only reading it differs. A pickle of protocol 5
+numbers the objects that it creates. The packing process therefore knows the numbers of
+its classes, and substitutes its own classes instead of creating new ones. No class is
+kept alive for this. Like ``pickler``, which imports dill, this module is imported only
+when needed.
 """
 
 from __future__ import annotations
@@ -21,18 +22,20 @@ from zmqdata.pipelines.importing import Shipment
 from zmqdata.pipelines.pickler import PipelineUnpickler, ShippedFirst, set_state
 
 MOST_KNOWN = 10_000
-"""How many pipelines with such classes a process remembers, the newest ones."""
+"""Maximum number of pipelines with such classes that a process remembers; the newest
+are kept.
+"""
 
 _known: collections.OrderedDict[str, Mapping[int, weakref.ref[type]]] = collections.OrderedDict()
 _CHANGING = (setattr, set_state)
 
 
 def remember(digest: str, classes: Mapping[int, type]) -> None:
-    """Notes which classes a pipeline of this process holds by value.
+    """Remember the classes that a pipeline of this process holds by value.
 
     Args:
-        digest: of the packed pipeline.
-        classes: by the number that the pickle gives them.
+        digest: digest of the packed pipeline.
+        classes: the classes by their number in the pickle.
     """
     if not classes:
         return
@@ -43,7 +46,7 @@ def remember(digest: str, classes: Mapping[int, type]) -> None:
 
 
 def classes_of(digest: str) -> dict[int, type]:
-    """Those that were remembered and are still there; none for a pipeline of another
+    """Return the remembered classes that still exist; empty for a pipeline from another
     process.
     """
     found = ((number, one()) for number, one in _known.get(digest, {}).items())
@@ -51,13 +54,13 @@ def classes_of(digest: str) -> dict[int, type]:
 
 
 class HomeUnpickler(ShippedFirst, pickle._Unpickler):
-    """Opens a pickle in the process that has written it.
+    """Unpickler for the process that wrote the pickle.
 
     Args:
         file: the pickle.
-        buffers: what was kept apart.
-        shipment: the modules that came along.
-        classes: what stands in for the classes in the pickle, by their number.
+        buffers: the buffers kept outside the pickle.
+        shipment: the shipped modules.
+        classes: substitutes for the classes in the pickle, by their number.
     """
 
     def __init__(
@@ -75,18 +78,18 @@ class HomeUnpickler(ShippedFirst, pickle._Unpickler):
         self._own = set(map(id, classes.values()))
 
     def find_class(self, module: str, name: str) -> Any:
-        """What any worker would find; dill has a name of its own for the type of
+        """Find a class as any worker does. dill uses its own name for the type of
         None.
         """
         return type(None) if module == "__builtin__" else super().find_class(module, name)
 
     def load_reduce(self) -> None:
-        """Makes what is no class of ours, and leaves those that are ours as they
-        are.
+        """Create an object, unless it is a class of this process: such a class is
+        substituted and left unchanged.
         """
         stack = self.stack
         arguments = stack.pop()
-        # A class is numbered as soon as it is made, and its arguments were just before
+        # A class gets its number when it is created, directly after its arguments.
         own = self._classes.get(len(self.memo))
         if own is not None:
             stack[-1] = own
@@ -96,8 +99,8 @@ class HomeUnpickler(ShippedFirst, pickle._Unpickler):
             stack[-1] = stack[-1](*arguments)
 
     def _is_ours(self, target: object) -> bool:
-        """A class of ours, or a member of an enumeration that is one: both have all
-        that is to be set.
+        """Return True for a class of this process, or a member of such an enumeration:
+        both are already complete.
         """
         return id(target) in self._own or (
             isinstance(target, enum.Enum) and id(type(target)) in self._own
@@ -111,14 +114,14 @@ HomeUnpickler.dispatch = _steps
 def open_pickle(
     payload: bytes, buffers: Iterable[Any], shipment: Shipment | None, digest: str
 ) -> Any:
-    """What the pickle of a pipeline holds, with the classes of this process where it is
-    from here.
+    """Return the content of the pickle of a pipeline, with the classes of this process
+    if it packed the pipeline.
 
     Args:
         payload: the pickle.
-        buffers: what was kept apart.
-        shipment: the modules that came along.
-        digest: of the packed pipeline.
+        buffers: the buffers kept outside the pickle.
+        shipment: the shipped modules.
+        digest: digest of the packed pipeline.
     """
     classes, file = classes_of(digest), io.BytesIO(payload)
     if classes:

@@ -1,9 +1,9 @@
-"""Shipping a pipeline: packed by the client, carried unopened by the dispatcher, opened
-by workers.
+"""Conversion of pipelines to bytes and back: the client packs, the dispatcher forwards,
+and workers open.
 
-No socket and no message lives here. dill is imported only by ``pack_pipeline`` and
-``open_pipeline`` when they are called: importing this module does not need it, so that
-what is merely carried can be described everywhere.
+Sockets and messages do not belong here. Only calls of ``pack_pipeline`` and
+``open_pipeline`` import dill. Importing this module does not, so that every process can
+describe a packed pipeline.
 """
 
 from __future__ import annotations
@@ -35,36 +35,38 @@ if TYPE_CHECKING:
 
 
 FindPart = Callable[[str], "bytes | memoryview | None"]
-"""Gives the content of a part by its digest, or None."""
+"""Function that returns the content of a part by its digest, or None."""
 
 
 class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
-    """A pipeline as bytes, and what one must know before opening them.
-
-    Attributes:
-        payload: pickle of the nodes, protocol 5. Opened by workers only: opening runs
-            code.
-        python: minor version of the client's Python, ``"3.11"``: bytecode does not
-            travel further.
-        version: version of the client's zmqdata.
-        fingerprint: ``str(Fingerprint)``, equal in every run of the same script.
-        modules: top-level modules, neither standard nor zmqdata's own, that the
-            pipeline refers to by name.
-        buffers: digests of the large buffers that the payload takes from outside, in
-            its order.
-        shipped: digests of the source archives that came along.
-        contents: the bytes of both by their digest. They are no part of the packed
-            pipeline: who has them already need not be sent them.
+    """A pipeline as bytes, with everything that a worker must check before opening
+    it.
     """
 
     payload: bytes
+    """Pickle of the nodes, protocol 5. Only workers open it, because opening runs
+    code.
+    """
     python: str
+    """Minor version of the client's Python, such as ``"3.11"``. Other minor versions
+    cannot run its bytecode.
+    """
     version: str
+    """Version of the client's zmqdata."""
     fingerprint: str
+    """``str(Fingerprint)``, equal in every run of the same script."""
     modules: tuple[str, ...] = ()
+    """Top-level modules that the pipeline refers to by name, without the standard
+    library and zmqdata.
+    """
     buffers: tuple[str, ...] = ()
+    """Digests of the large buffers outside the payload, in the payload's order."""
     shipped: tuple[str, ...] = ()
+    """Digests of the shipped source archives."""
     contents: dict[str, bytes] = {}
+    """Bytes of buffers and archives by digest. They are not part of the packed
+    pipeline: a receiver that has them already need not receive them again.
+    """
 
     @functools.cached_property
     def encoded(self) -> bytes:
@@ -74,23 +76,23 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of ``encoded`` in hex; it covers the digests of the parts. Unlike the
-        fingerprint, it may differ from run to run.
+        fingerprint, it may differ between runs.
         """
         return hashlib.sha256(self.encoded).hexdigest()
 
     @classmethod
     def decode(cls, encoded: bytes | memoryview) -> PackedPipeline:
-        """Read what ``encoded`` is.
+        """Decode the bytes of ``encoded``.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the bytes are not a packed pipeline.
         """
         return msgspec.msgpack.decode(encoded, type=cls)
 
 
 def zmqdata_version() -> str:
-    """Version of the installed zmqdata, ``"0"`` when it runs from a folder that was
-    never installed.
+    """Return the version of the installed zmqdata, or ``"0"`` if it runs from a folder
+    that was never installed.
     """
     try:
         return metadata.version("zmqdata")
@@ -101,29 +103,30 @@ def zmqdata_version() -> str:
 def pack_pipeline(
     node: Any, ship: object = (), sources: Mapping[str, bytes] | None = None
 ) -> PackedPipeline:
-    """Turn a pipeline into bytes for workers, or say at once why it cannot be done.
+    """Convert a pipeline to bytes for workers, or raise at once if that is impossible.
 
-    Functions and classes of the training script, lambdas and closures travel by value, with the global names that they
-    use; those of modules that can be imported travel by name.
+    Functions and classes of the training script, lambdas and closures are shipped by
+    value, with the global names that they use. Functions and classes of importable
+    modules are shipped by name.
 
     Args:
         node: the last node of a pipeline (or any value, for example a single function).
-        ship: modules whose source goes along, see ``pack_sources``.
-        sources: what ``pack_sources`` has made of them before; ``ship`` is then not looked at.
+        ship: modules whose source is shipped, see ``pack_sources``.
+        sources: an earlier result of ``pack_sources``; ``ship`` is then ignored.
 
     Raises:
-        TypeError: something cannot leave this process: names the operation, the path to the object, and the remedy.
-        ValueError: a module cannot be shipped; the text says why.
+        TypeError: an object cannot leave this process; the error names the operation,
+            the path to the object, and the remedy.
+        ValueError: a module cannot be shipped; the error gives the reason.
 
     >>> pack_pipeline(len).modules
     ()
-    >>> pack_pipeline(iter([]).__next__ for _ in "a")
+    >>> pack_pipeline(iter([]).__next__ for _ in "a")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    TypeError: cannot send <genexpr> to workers: it is a generator, which cannot leave this process. Pass the function \
-that makes it, for example to Dataset.from_generator, or the values as a list.
+    TypeError: cannot send <genexpr> to workers: it is a generator, which cannot ...
 
-    Ours; tf.data serializes a graph instead.
+    tf.data serializes a graph instead.
     """
     from zmqdata.pipelines.ownclasses import remember
     from zmqdata.pipelines.pickler import PipelinePickler, UnsendableError
@@ -143,7 +146,7 @@ that makes it, for example to Dataset.from_generator, or the values as a list.
         identity = _identity(node, archives)
     except RecursionError as error:
         raise TypeError(
-            "cannot send a pipeline to workers: a parameter is nested too deeply. Flatten it."
+            "cannot send a pipeline to workers: a parameter is nested too deeply. Flatten it"
         ) from error
     packed = PackedPipeline(
         payload=file.getvalue(),
@@ -178,21 +181,22 @@ def _hash_of(text: str) -> str:
 def open_pipeline(
     packed: PackedPipeline, find: FindPart | None = None, folder: Path | None = None
 ) -> Any:
-    """Turn the bytes back into what ``pack_pipeline`` was given. For workers only: it
-    runs code of the sender.
+    """Return the value that was passed to ``pack_pipeline``. For workers alone: opening
+    runs the sender's code.
 
     Args:
-        packed: what ``pack_pipeline`` has made.
-        find: gives the content of a part by its digest, None where it is not to be had.
-            Arrays are views of it, so that it must stay as it is, and be writable if
-            they are to be. None: what ``packed.contents`` holds.
-        folder: where shipped code may lie as long as this process lives; None: a
-            temporary folder.
+        packed: the result of ``pack_pipeline``.
+        find: function that returns the content of a part by its digest, or None if it
+            is unavailable. Arrays are views of that content. It must therefore not
+            change, and arrays are writable only if it is. The default looks in
+            ``packed.contents``.
+        folder: folder for shipped code until this process ends; None means a temporary
+            folder.
 
     Raises:
-        FailedPreconditionError: this process cannot run the pipeline (another Python,
-            another zmqdata, a module, a part or a name missing, anything else that
-            fails while opening). Names both sides and the remedy.
+        FailedPreconditionError: this process cannot run the pipeline. Python or zmqdata
+            has another version, a module, a part or a name is missing, or opening fails
+            otherwise. The error names both sides and the remedy.
 
     >>> open_pipeline(pack_pipeline(len)) is len
     True
@@ -210,8 +214,8 @@ def open_pipeline(
         raise FailedPreconditionError(_missing_text(", ".join(map(repr, missing)), packed))
     from zmqdata.pipelines.ownclasses import open_pickle
 
-    # Arrays may be written to, so each gets memory of its own, also where two have the
-    # same content
+    # A pipeline may write to its arrays, so each array gets its own memory, even if two
+    # have the same content.
     buffers = [_writable(_part(digest, take)) for digest in packed.buffers]
     try:
         return open_pickle(packed.payload, buffers, shipment, packed.digest)[-1]
@@ -229,9 +233,9 @@ def _part(digest: str, find: FindPart) -> bytes | memoryview:
     content = find(digest)
     if content is None:
         raise FailedPreconditionError(
-            f"a part of the pipeline is not on this worker any more ({digest[:16]}...). Was its "
-            "cache emptied while it "
-            "ran? Read the dataset again, which sends it anew."
+            f"a part of the pipeline is no longer on this worker ({digest[:16]}...). "
+            "Was its cache emptied while the pipeline ran? Read the dataset again, "
+            "which sends the part again"
         )
     return content
 
@@ -252,9 +256,15 @@ def _why_not(error: UnsendableError) -> str:
             f"{start}is {_article(kind)} {kind}, which cannot leave this process. {error.reason}."
         )
     if isinstance(error.__cause__, RecursionError):
-        return f"{start}is nested too deeply to be pickled. Flatten it, or build it inside the function."
+        return (
+            f"{start}is nested too deeply to be pickled. Flatten it, or build it inside "
+            "the function."
+        )
     cause = f"{type(error.__cause__).__name__}: {error.__cause__}"
-    return f"{start}({_article(kind)} {kind}) cannot be pickled ({cause}). Create it inside the function instead."
+    return (
+        f"{start}({_article(kind)} {kind}) cannot be pickled ({cause}). Create it inside "
+        "the function instead."
+    )
 
 
 def _article(word: str) -> str:
@@ -266,7 +276,10 @@ def _minor(version: str) -> str:
 
 
 def _here() -> str:
-    return f"this worker ({platform.node()}, Python {platform.python_version()}, zmqdata {zmqdata_version()})"
+    return (
+        f"this worker ({platform.node()}, Python {platform.python_version()}, zmqdata "
+        f"{zmqdata_version()})"
+    )
 
 
 def _there(packed: PackedPipeline) -> str:
@@ -276,19 +289,18 @@ def _there(packed: PackedPipeline) -> str:
 def _check_versions(packed: PackedPipeline) -> None:
     if packed.python != _minor(platform.python_version()):
         raise FailedPreconditionError(
-            f"the pipeline was packed by another Python than that of {_here()} ({_there(packed)}). "
-            "Functions travel as "
-            "bytecode, which only the same minor version can run: start the worker with Python "
-            f"{packed.python}, "
-            f"or the training script with Python {_minor(platform.python_version())}."
+            f"the pipeline was packed by another Python than that of {_here()} "
+            f"({_there(packed)}). Functions are shipped as bytecode, which only the "
+            "same minor version can run. Start the worker with Python "
+            f"{packed.python}, or the training script with Python "
+            f"{_minor(platform.python_version())}"
         )
     major, ours = packed.version.partition(".")[0], zmqdata_version().partition(".")[0]
     if major != ours:
         raise FailedPreconditionError(
-            f"the pipeline was packed by zmqdata {packed.version}, which {_here()} cannot open "
-            f"({_there(packed)}). "
-            f"Install the same major version on both sides: pip install 'zmqdata=={major}.*' on "
-            "the worker."
+            f"the pipeline was packed by zmqdata {packed.version}, which {_here()} "
+            f"cannot open ({_there(packed)}). Install the same major version on both "
+            f"sides: pip install 'zmqdata=={major}.*' on the worker"
         )
 
 
@@ -301,7 +313,7 @@ def _can_import(name: str) -> bool:
         return False
 
 
-_BY_VALUE = "or define the function in the training script so it travels by value."
+_BY_VALUE = "or define the function in the training script, so that it is shipped by value."
 
 
 def _missing_text(names: str, packed: PackedPipeline) -> str:
@@ -314,18 +326,17 @@ def _missing_text(names: str, packed: PackedPipeline) -> str:
 
 def _skew_text(error: Exception, packed: PackedPipeline) -> str:
     return (
-        f"the pipeline refers to a name that {_here()} does not have: {plain_name(str(error))} "
-        f"({_there(packed)}). "
-        "The module is there, probably in another version: install the client's version on the "
-        f"worker, {_BY_VALUE}"
+        f"the pipeline refers to a name that {_here()} does not have: "
+        f"{plain_name(str(error))} ({_there(packed)}). The worker has the module, "
+        "probably in another version: install the client's version on the worker, "
+        f"{_BY_VALUE}"
     )
 
 
 def _failed_text(error: Exception, packed: PackedPipeline) -> str:
     return (
         f"the pipeline cannot be opened by {_here()}: {type(error).__name__}: "
-        f"{plain_name(str(error))} "
-        f"({_there(packed)}). "
-        "Usually an object whose class differs in its version on both sides: install the same "
+        f"{plain_name(str(error))} ({_there(packed)}). The likely cause is an object "
+        "whose class differs between the versions on both sides: install the same "
         "versions."
     )

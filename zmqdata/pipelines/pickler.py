@@ -1,19 +1,20 @@
-"""The pickler of pipelines: dill's, with the script's functions by value and an eye on
-what must not travel.
+"""The pickler of pipelines: based on dill, it ships the script's functions by value and
+refuses objects that cannot be shipped.
 
-The only module that imports dill. It must not be imported by the dispatcher or by a
-consumer; ``pipelines`` imports it when a client packs and when a worker opens. dill's
+Only this module imports dill. The dispatcher and the consumers of elements must not
+import it; ``pipelines`` imports it when a client packs and when a worker opens. dill's
 global settings and tables are read, never changed.
 
-Where it differs from ``dill.dumps(recurse=True)``, and why:
+It differs from ``dill.dumps(recurse=True)`` in these points:
 
-* a function takes along exactly the global names that its bytecode uses, once for all
-  functions of a script, so that mutual recursion works, ``global`` is shared, and a
-  name of the script is not taken for one of an imported module;
-* modules travel by name, never with their contents;
-* locks, files, sockets and the like are refused instead of being silently made anew;
-* numpy arrays go through protocol 5: large ones apart from the stream, others into it
-  without a copy in between.
+* A function carries exactly the global names that its bytecode uses. All functions of a
+  script share them, so mutual recursion works and ``global`` is shared. A name of the
+  script is not mistaken for a name of an imported module.
+* Modules are shipped by name, never with their contents.
+* Locks, files, sockets and similar objects are refused instead of being silently
+  recreated.
+* numpy arrays use protocol 5: large arrays are kept outside the stream, others are
+  written into it without an intermediate copy.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from zmqdata.pipelines.importing import Shipment
 from zmqdata.pipelines.unsendable import remedy_for
 
 SCRIPT_MODULES = frozenset({"__main__", "__mp_main__"})
-"""Modules whose contents mean something else in every process."""
+"""Modules whose contents differ between processes."""
 
 _ALWAYS_THERE = frozenset({"zmqdata", "dill", *SCRIPT_MODULES, *sys.stdlib_module_names})
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 _MANY = 1000
 LARGE = 1 << 20
-"""Buffers from this many bytes on are kept apart from the stream."""
+"""Size in bytes from which buffers are kept outside the stream."""
 MOST_APART = 256
 _GLOBAL_OPCODES = frozenset(
     {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
@@ -56,11 +57,11 @@ _OF_MEMBER = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 
 
 class UnsendableError(Exception):
-    """Something on the way cannot be pickled.
+    """An object cannot be pickled.
 
     Attributes:
-        trail: the objects inside of which the pickler was, outermost first.
-        reason: what is wrong with the last of them, or "" when ``__cause__`` says it.
+        trail: the nested objects at which the pickler was, outermost first.
+        reason: the problem with the last object, or "" if ``__cause__`` is the reason.
     """
 
     def __init__(self, trail: list[object], reason: str = "") -> None:
@@ -70,13 +71,13 @@ class UnsendableError(Exception):
 
 
 class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
-    """Pickles one value into a file with protocol 5.
+    """Pickler that writes a value into a file with protocol 5.
 
     Attributes:
-        modules: top-level names of the modules that the pickle refers to and that a
-            worker may lack.
-        apart: copies of large buffers, which the unpickler must be given in this order.
-        classes: what went by value, by the number that it has in the pickle.
+        modules: top-level names of the modules that the pickle refers to and a worker
+            may lack.
+        apart: copies of large buffers, which the unpickler needs in this order.
+        classes: classes shipped by value, by their number in the pickle.
     """
 
     dispatch: dict[type, Callable[[Any, Any], None]]
@@ -94,8 +95,8 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         self._unfilled: list[tuple[list[object], types.FunctionType]] = []
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
-        """Save one object, watching what it is. Past dill's own ``save``: that one
-        registers numpy's types globally.
+        """Save an object after checking its class. dill's own ``save`` is bypassed,
+        because it registers numpy's types globally.
         """
         if type(obj) in _ATOMS or id(obj) in self.memo:
             pickle._Pickler.save(self, obj, save_persistent_id)  # type: ignore[attr-defined]  # not public
@@ -114,7 +115,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         self._trail.pop()
 
     def save_global(self, obj: Any, name: str | None = None) -> None:
-        """Save by name, if the name means the same in a worker."""
+        """Save an object by name, if the name has the same meaning in a worker."""
         module = pickle.whichmodule(obj, name or getattr(obj, "__qualname__", obj.__name__))  # type: ignore[attr-defined]  # not public
         if module in SCRIPT_MODULES:
             raise pickle.PicklingError(
@@ -124,32 +125,32 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         super().save_global(obj, name)
 
     def note_module(self, name: str) -> None:
-        """Remember that the worker must be able to import this."""
+        """Record a module that the worker must be able to import."""
         top = name.partition(".")[0]
         if top not in _ALWAYS_THERE:
             self.modules.add(top)
 
     def note_class(self, kind: type) -> None:
-        """Remember which number a class has that went by value. Nameless ones of Python
-        (``None``'s) are everywhere.
+        """Record the number of a class that was saved by value. Python's unnamed
+        classes (such as that of ``None``) exist everywhere and are skipped.
         """
         if kind not in _dill._typemap and id(kind) in self.memo:
             self.classes[self.memo[id(kind)][0]] = kind
 
     def save_call(self, function: Callable[..., object], *args: object) -> None:
-        """Have a function called while unpickling, for its effect."""
+        """Save a call of a function that unpickling makes for its side effect."""
         self.save_reduce(function, args)
         self.write(pickle.POP)
 
     def save_function(self, function: types.FunctionType) -> None:
-        """Make the function empty first and fill it after: whatever it holds may refer
-        back to it.
+        """Save an empty function first and fill it afterwards, because its content may
+        refer back to it.
         """
         names = self._globals.setdefault(id(function.__globals__), _named_globals(function))
         cells = function.__closure__ or ()
         self._cells.update(map(id, cells))
-        # What decorators left (abstract, for example) is read when a class is made,
-        # before its methods are filled
+        # Marks set by decorators (abstract, for example) are read when a class is
+        # created, before its methods are filled.
         marks = {mark: value for mark, value in vars(function).items() if type(value) in _ATOMS}
         self.save_reduce(
             new_function, (function.__code__, names, function.__name__, cells, marks), obj=function
@@ -160,7 +161,9 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
             self._fill(function, names)
 
     def save_class(self, kind: type) -> None:
-        """Let dill save a class by value; its methods are filled when it exists."""
+        """Save a class by value with dill; its methods are filled after the class
+        exists.
+        """
         self._open_classes += 1
         _dill.save_type(self, kind, postproc_list=_lost_attributes(kind))
         self._open_classes -= 1
@@ -171,8 +174,8 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
             self._trail = outer
 
     def save_enum(self, kind: enum.EnumMeta) -> None:
-        """Save an enumeration: members first, since each refers to its class; what its
-        body defines after.
+        """Save an enumeration: its members first, because each refers to its class,
+        then the definitions in its body.
         """
         members: dict[str, Any] = dict(kind.__members__)
         values = [(name, member._value_) for name, member in members.items()]
@@ -187,7 +190,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
             )
 
     def save_cell(self, cell: types.CellType) -> None:
-        """Save a cell empty; the function that owns it fills it."""
+        """Save an empty cell; the function that owns the cell fills it."""
         self.save_reduce(types.CellType, (), obj=cell)
         if id(cell) not in self._cells:
             self._fill_cell(cell)
@@ -211,13 +214,14 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         self._filled.add((id(cell), ""))
         try:
             value = cell.cell_contents
-        except ValueError:  # empty in the client, empty in the worker
+        except ValueError:  # a cell that is empty in the client stays empty in the worker
             return
         self.save_call(setattr, cell, "cell_contents", value)
 
     def _save_submodules(self, module: types.ModuleType, code: types.CodeType) -> None:
-        """``xml.etree.ElementTree.parse`` names only ``xml``, but needs all three to be
-        imported.
+        """Save imports of the submodules that a function uses.
+        ``xml.etree.ElementTree.parse`` names only ``xml`` as a global, but needs three
+        imports.
         """
         names = {name for part in _codes(code) for name in part.co_names}
         prefix = f"{module.__name__}."
@@ -227,8 +231,8 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
 
 
 class ShippedFirst:
-    """What unpicklers of pipelines find for a name: shipped modules are preferred to
-    those that are installed here.
+    """Mixin for unpicklers of pipelines that prefers shipped modules to installed
+    modules.
     """
 
     _shipment: Shipment | None
@@ -245,12 +249,12 @@ class ShippedFirst:
 
 
 class PipelineUnpickler(ShippedFirst, dill.Unpickler):  # type: ignore[misc]  # dill has no types
-    """Opens what a ``PipelinePickler`` has written.
+    """Unpickler for the output of ``PipelinePickler``.
 
     Args:
         file: the pickle.
-        buffers: what was kept apart.
-        shipment: the modules that came along.
+        buffers: the buffers kept outside the pickle.
+        shipment: the shipped modules.
     """
 
     def __init__(self, file: io.BytesIO, buffers: Iterable[Any], shipment: Shipment | None) -> None:
@@ -266,7 +270,7 @@ def new_function(
     marks: dict[str, object],
     of_globals: object = __builtins__,
 ) -> types.FunctionType:
-    """Make a function whose state, cells and globals are set afterwards. Called while
+    """Create a function whose state, cells and globals are set later. Called while
     unpickling.
     """
     names.setdefault("__builtins__", of_globals)
@@ -281,7 +285,7 @@ def new_enum(
     names: tuple[str, str, str],
     values: list[tuple[str, object]],
 ) -> enum.EnumMeta:
-    """Make an enumeration of given members. Called while unpickling."""
+    """Create an enumeration with given members. Called while unpickling."""
     name, qualname, module = names
     body = meta.__prepare__(name, bases)
     for key, value in [("__module__", module), ("__qualname__", qualname), *values]:
@@ -291,22 +295,22 @@ def new_enum(
 
 
 def new_type_var(name: str, constraints: tuple[Any, ...], options: dict[str, Any]) -> object:
-    """Make a type variable. Called while unpickling."""
+    """Create a type variable. Called while unpickling."""
     return typing.TypeVar(name, *constraints, **options)
 
 
 def set_state(thing: object, state: dict[str, object]) -> None:
-    """Add to what an object holds. Called while unpickling."""
+    """Add attributes to an object. Called while unpickling."""
     vars(thing).update(state)
 
 
 def set_global(names: dict[str, object], name: str, value: object) -> None:
-    """Give a function's globals one more name. Called while unpickling."""
+    """Add a name to a function's globals. Called while unpickling."""
     names[name] = value
 
 
 def is_importable(value: Any) -> bool:
-    """Whether a worker that has the same modules finds this very object under its
+    """Return True if a worker with the same modules finds this same object under its
     name.
     """
     module = getattr(value, "__module__", None)
@@ -337,7 +341,9 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
 
 
 def _named_globals(function: types.FunctionType) -> dict[str, object]:
-    """Globals to begin with: the names by which relative imports find their way."""
+    """Return the initial globals of a function: the names that relative imports
+    need.
+    """
     space = function.__globals__
     names: dict[str, object] = {"__name__": space.get("__name__", function.__module__)}
     if isinstance(space.get("__package__"), str) and space["__package__"]:
@@ -363,13 +369,15 @@ def _function_state(function: types.FunctionType) -> tuple[dict[str, Any] | None
     for field in fields:
         try:
             state[field] = getattr(function, field)
-        except NameError:  # an annotation, evaluated only now, names what does not exist
+        except NameError:  # an annotation that is evaluated only now uses an undefined name
             continue
     return function.__dict__ or None, state
 
 
 def _lost_attributes(kind: type) -> list[tuple[object, tuple[object, ...]]]:
-    """dill re-makes a named tuple from its fields alone: set what its body added."""
+    """Return the attributes from the body of a named tuple, because dill recreates it
+    from its fields alone.
+    """
     if kind.__bases__ != (tuple,) or not hasattr(kind, "_fields"):
         return []
     made = {
@@ -444,8 +452,8 @@ def _save_dict(pickler: PipelinePickler, items: dict[object, object]) -> None:
 
 
 def _save_plain_or(save: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """A long list of plain values (a million file names) is left to the C pickler: 20
-    times faster.
+    """Return a save function that leaves a long list of plain values (a million file
+    names) to the C pickler, which is 20 times faster.
     """
 
     def save_sequence(pickler: PipelinePickler, items: list[object] | tuple[object, ...]) -> None:
@@ -458,8 +466,8 @@ def _save_plain_or(save: Callable[[Any, Any], None]) -> Callable[[Any, Any], Non
 
 
 def _save_buffer(pickler: PipelinePickler, buffer: pickle.PickleBuffer) -> None:
-    """Write the memory of an array into the stream as it lies there: pickle itself
-    would copy it first.
+    """Write the memory of an array directly into the stream; pickle would copy it
+    first.
     """
     with buffer.raw() as memory:
         if memory.nbytes >= LARGE and len(pickler.apart) < MOST_APART:

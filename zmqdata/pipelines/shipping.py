@@ -1,8 +1,8 @@
-"""Source code on its way to workers that lack it: which files belong to a module,
-packed into bytes. For clients.
+"""Shipping of source code to workers that lack it: the files of a module, packed into
+bytes. For clients.
 
-Nothing is imported here on behalf of a user, and nothing is run; what a worker does
-with the bytes is in ``importing``.
+This module imports and runs nothing for a user. ``importing`` handles the bytes in a
+worker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from zmqdata.failures.names import PREFIX
 
 SOURCES = "__zmqdata_sources__"
-"""Attribute of the package of a shipment: its archives, by digest."""
+"""Attribute of a shipment's package that holds the shipment's archives by digest."""
 MOST_FILE_BYTES = 8 << 20
 MOST_BYTES = 64 << 20
 
@@ -35,44 +35,42 @@ ShippedSource: TypeAlias = "types.ModuleType | str | os.PathLike[str]"
 
 
 class SourceArchive(msgspec.Struct, frozen=True):
-    """The files of one top-level module or package.
-
-    Attributes:
-        name: what it is imported as.
-        files: path below the folder that would be on ``sys.path``, with ``/``, and
-            content; sorted.
-    """
+    """The files of a top-level module or package."""
 
     name: str
+    """The name by which it is imported."""
     files: tuple[tuple[str, bytes], ...]
+    """Paths and contents, sorted. Paths are relative to the folder that would be on
+    ``sys.path``, with ``/``.
+    """
 
 
 def pack_sources(ship: object) -> dict[str, bytes]:
-    """The sources of modules as bytes, by the SHA-256 of these bytes.
+    """Return the sources of modules as bytes, by the SHA-256 of these bytes.
 
     Args:
         ship: a list of modules, of their names, or of paths to packages and to ``.py``
-            files. A part of a package stands for all of it. The same files give the
+            files. A submodule stands for its whole package. The same files give the
             same bytes on every machine.
 
     Raises:
-        TypeError: ``ship`` is no list, or has something else in it.
-        ValueError: there is no such module, its source is not to be had, it is a part
-            of Python, it holds compiled code, or it is too large.
+        TypeError: ``ship`` is not a list, or has an entry of another kind.
+        ValueError: a module does not exist, its source is unavailable, it is part of
+            Python, it contains compiled code, or it is too large.
 
     >>> pack_sources([])
     {}
     >>> pack_sources(["json"])
     Traceback (most recent call last):
         ...
-    ValueError: `ship`: 'json' is a part of Python, which every worker has. Leave it out.
+    ValueError: `ship`: 'json' is part of Python. Every worker has it; leave it out
     """
     if isinstance(ship, (str, bytes, os.PathLike, types.ModuleType)) or not isinstance(
         ship, Sequence
     ):
         raise TypeError(
-            f"`ship` must be a list of modules, names of modules or paths, got {ship!r}; for a "
-            "single one: ship=[...]"
+            "`ship` must be a list of modules, names of modules or paths, got "
+            f"{ship!r}; for a single module write ship=[...]"
         )
     archives: dict[str, SourceArchive] = {}
     carried: dict[str, bytes] = {}
@@ -86,15 +84,17 @@ def pack_sources(ship: object) -> dict[str, bytes]:
         archive = _archive(wanted)
         if archives.setdefault(archive.name, archive) != archive:
             raise ValueError(
-                f"`ship` names two different modules {archive.name!r}; leave one of them out."
+                f"`ship` names two different modules {archive.name!r}. Leave one of them out"
             )
     contents = [msgspec.msgpack.encode(archives[name]) for name in sorted(archives)]
     return {**carried, **{hashlib.sha256(content).hexdigest(): content for content in contents}}
 
 
 def carried_sources(module: str) -> dict[str, bytes] | None:
-    """What a module came along with, by digest, if this is a worker that it was shipped
-    to: all of it goes on.
+    """Return the archives, by digest, that a module was shipped with; None if this
+    process is not a worker that received it.
+
+    A worker that registers a pipeline ships all of them again.
 
     >>> carried_sources("json") is None
     True
@@ -121,32 +121,31 @@ def _is_path(text: str) -> bool:
 
 
 def _places(name: str) -> list[Path]:
-    """The file of a module, or the folders of a package: several only where it is
-    spread over ``sys.path``.
+    """Return the file of a module, or the folders of a package. A package has several
+    folders only if it is spread over ``sys.path``.
     """
     if name in ("__main__", "__mp_main__"):
         raise ValueError(
-            "`ship`: what the script itself defines travels by itself. Leave '__main__' out."
+            "`ship`: definitions of the script itself are shipped automatically. "
+            "Leave '__main__' out"
         )
     if name in sys.stdlib_module_names:
-        raise ValueError(
-            f"`ship`: {name!r} is a part of Python, which every worker has. Leave it out."
-        )
+        raise ValueError(f"`ship`: {name!r} is part of Python. Every worker has it; leave it out")
     if name == "zmqdata":
-        raise ValueError("`ship`: every worker has zmqdata. Leave it out.")
+        raise ValueError("`ship`: every worker has zmqdata. Leave it out")
     spec = _spec(name)
     if spec is None:
         raise ValueError(
-            f"`ship`: there is no module {name!r} here. Give the module itself after importing it, "
-            "its name as in "
-            "`import` (is its folder on sys.path?), or the path to its folder or .py file."
+            f"`ship`: the module {name!r} does not exist here. Pass the module itself "
+            "after importing it, its name as in `import` (is its folder on "
+            "sys.path?), or the path to its folder or .py file"
         )
     if spec.submodule_search_locations:
         return [Path(place) for place in spec.submodule_search_locations]
     if spec.origin is None or not os.path.exists(spec.origin):
         raise ValueError(
-            f"`ship`: the source of {name!r} is not in a file ({spec.origin}). Install it on the "
-            "workers."
+            f"`ship`: the source of {name!r} is not in a file ({spec.origin}). "
+            "Install it on the workers"
         )
     return [Path(spec.origin)]
 
@@ -157,7 +156,7 @@ def _spec(name: str) -> ModuleSpec | None:
     if found is None and module is not None and getattr(module, "__file__", None):
         return importlib.util.spec_from_file_location(
             name, module.__file__
-        )  # made by hand from a file
+        )  # created by hand from a file
     if found is not None:
         return found
     try:
@@ -169,8 +168,8 @@ def _spec(name: str) -> ModuleSpec | None:
 def _packed(name: str, places: list[Path]) -> SourceArchive:
     if not name.isidentifier():
         raise ValueError(
-            f"`ship`: {name!r} cannot be the name of a module; {places[0]} cannot be imported as "
-            "it is."
+            f"`ship`: {name!r} cannot be the name of a module, so {places[0]} cannot "
+            "be imported. Rename it"
         )
     files: dict[str, Path] = {}
     for place in places:
@@ -181,7 +180,7 @@ def _packed(name: str, places: list[Path]) -> SourceArchive:
         elif place.exists():
             files[f"{name}.py"] = place
         else:
-            raise ValueError(f"`ship`: there is no {place}.")
+            raise ValueError(f"`ship`: the path {place} does not exist")
     return SourceArchive(name, tuple(_contents(name, files)))
 
 
@@ -200,25 +199,23 @@ def _contents(name: str, files: dict[str, Path]) -> Iterator[tuple[str, bytes]]:
         compiled = next((path for path in files.values() if path.name.endswith(_COMPILED)), None)
         if compiled is None:
             raise ValueError(
-                f"`ship`: {name!r} has no .py file in it: "
+                f"`ship`: {name!r} contains no .py file: "
                 f"{', '.join(map(str, files.values())) or 'none'}"
             )
     left = MOST_BYTES
     for inside, path in sorted(files.items()):
         if path.name.endswith(_COMPILED):
             raise ValueError(
-                f"`ship`: {name!r} holds compiled code ({path}), which runs only on machines like "
-                "the one that it was "
-                "built for. Install it on the workers (pip install), and ship only what is written "
-                "in Python."
+                f"`ship`: {name!r} contains compiled code ({path}), which runs only "
+                "on machines like the machine it was built for. Install it on the "
+                "workers (pip install), and ship only Python code"
             )
         size = path.stat().st_size
         left -= size
         if size > MOST_FILE_BYTES or left < 0:
             raise ValueError(
-                f"`ship`: {name!r} is too large at {path} ({size / 1e6:.0f} MB): at most "
-                f"{MOST_FILE_BYTES >> 20} MiB a "
-                f"file and {MOST_BYTES >> 20} MiB in all. Files of data belong where workers can "
-                "read them."
+                f"`ship`: {name!r} is too large at {path} ({size / 1e6:.0f} MB): at "
+                f"most {MOST_FILE_BYTES >> 20} MiB per file and {MOST_BYTES >> 20} "
+                "MiB in all. Put data files where workers can read them"
             )
         yield inside, path.read_bytes()

@@ -1,8 +1,8 @@
-"""What may not travel to a worker, and how to say where it hides: a table of kinds, and
-paths through objects.
+"""Objects that cannot be shipped to a worker, and the paths to them: a table of
+classes, and functions that describe where an object is held.
 
-Pure: nothing is pickled here and nothing is imported on behalf of a user's object. The
-pickler hands in the trail of objects that it was inside of; this module turns it into
+Nothing is pickled here, and nothing is imported for a user's object. The pickler passes
+the trail of nested objects to this module, which turns it into a text such as
 ``parse.__closure__['lock']``.
 """
 
@@ -15,45 +15,58 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 _INSIDE = (
-    "Create it inside the function, or in a function under functools.lru_cache that the pipeline "
-    "calls, "
-    "so that each worker makes its own"
+    "Create it inside the function, or in a function under functools.lru_cache that "
+    "the pipeline calls, so that each worker makes its own"
 )
 _FILE = "Open it inside the function: every worker then opens its own (the path must exist there)"
-_ITERATOR = "Pass the function that makes it, for example to Dataset.from_generator, or the values as a list"
-_QUEUE = "Values reach a pipeline through its sources only: read the queue in the generator of Dataset.from_generator"
+_ITERATOR = (
+    "Pass the function that makes it, for example to Dataset.from_generator, or the "
+    "values as a list"
+)
+_QUEUE = (
+    "Values reach a pipeline only through its sources: read the queue in the generator "
+    "of Dataset.from_generator"
+)
 
 _LONGEST_PATH = 300
 
 _REMEDIES: dict[str, str] = {
     **dict.fromkeys(
         (
-            "_thread.lock", "_thread.RLock", "threading._RLock", "threading.Condition", "threading.Event",
-            "threading.Semaphore", "threading.Barrier", "threading.Thread", "_thread._local", "_thread._ThreadHandle",
-            "multiprocessing.process.BaseProcess", "multiprocessing.synchronize.SemLock",
-            "multiprocessing.connection._ConnectionBase", "subprocess.Popen", "concurrent.futures._base.Executor",
-            "concurrent.futures._base.Future", "asyncio.events.AbstractEventLoop", "_asyncio.Future",
-            "asyncio.locks._ContextManagerMixin", "_socket.socket", "zmq.sugar.socket.Socket",
-            "zmq.sugar.context.Context", "zmq.sugar.poll.Poller", "ssl.SSLContext", "_ssl._SSLContext",
-            "sqlite3.Connection", "mmap.mmap", "select.epoll", "select.poll", "builtins.PyCapsule",
-            "_contextvars.Context", "builtins.frame", "builtins.traceback",
+            "_thread.lock", "_thread.RLock", "threading._RLock", "threading.Condition",
+            "threading.Event", "threading.Semaphore", "threading.Barrier", "threading.Thread",
+            "_thread._local", "_thread._ThreadHandle", "multiprocessing.process.BaseProcess",
+            "multiprocessing.synchronize.SemLock", "multiprocessing.connection._ConnectionBase",
+            "subprocess.Popen", "concurrent.futures._base.Executor",
+            "concurrent.futures._base.Future", "asyncio.events.AbstractEventLoop",
+            "_asyncio.Future", "asyncio.locks._ContextManagerMixin", "_socket.socket",
+            "zmq.sugar.socket.Socket", "zmq.sugar.context.Context", "zmq.sugar.poll.Poller",
+            "ssl.SSLContext", "_ssl._SSLContext", "sqlite3.Connection", "mmap.mmap",
+            "select.epoll", "select.poll", "builtins.PyCapsule", "_contextvars.Context",
+            "builtins.frame", "builtins.traceback",
         ),
         _INSIDE,
     ),
-    **dict.fromkeys(("builtins.generator", "builtins.coroutine", "builtins.async_generator"), _ITERATOR),
     **dict.fromkeys(
-        ("queue.Queue", "_queue.SimpleQueue", "multiprocessing.queues.Queue", "multiprocessing.queues.SimpleQueue"),
+        ("builtins.generator", "builtins.coroutine", "builtins.async_generator"),
+        _ITERATOR,
+    ),
+    **dict.fromkeys(
+        (
+            "queue.Queue", "_queue.SimpleQueue", "multiprocessing.queues.Queue",
+            "multiprocessing.queues.SimpleQueue",
+        ),
         _QUEUE,
     ),
     **dict.fromkeys(("_io._IOBase", "tempfile._TemporaryFileWrapper"), _FILE),
 }  # fmt: skip
-"""Class (any in the method resolution order) to what the user can do. By name, so that
-nothing need be imported.
+"""Remedies by class name, for any class in the method resolution order. They are keyed
+by name so that nothing must be imported.
 """
 
 
 def qualified_name(kind: type) -> str:
-    """Module and name of a class, without ``builtins``."""
+    """Return module and name of a class, without ``builtins``."""
     return (
         kind.__qualname__
         if kind.__module__ == "builtins"
@@ -63,8 +76,8 @@ def qualified_name(kind: type) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def remedy_for(kind: type) -> str | None:
-    """What to do about an object of this class, or None when nothing forbids it to
-    travel.
+    """Return the remedy for an object of this class, or None if the object may be
+    shipped.
 
     >>> import threading
     >>> remedy_for(type(threading.Lock())).startswith("Create it inside the function")
@@ -82,8 +95,8 @@ def remedy_for(kind: type) -> str | None:
 
 
 def is_node(value: object) -> bool:
-    """Whether this describes an operation of a pipeline: it has ``inputs`` and the
-    ``site`` that made it.
+    """Return True if this describes an operation of a pipeline: it has ``inputs`` and
+    the ``site`` that created it.
     """
     kind = type(value)
     fields = getattr(kind, "__dataclass_fields__", ())
@@ -93,7 +106,7 @@ def is_node(value: object) -> bool:
 
 
 def node_label(node: Any) -> str:
-    """The operation as a user knows it, e.g. ``map(parse) at train.py:12``."""
+    """Return the name of an operation for users, e.g. ``map(parse) at train.py:12``."""
     label = getattr(node, "label", None)
     text = str(label() if callable(label) else label or type(node).__name__)
     site = str(getattr(node, "site", "") or "")
@@ -101,12 +114,12 @@ def node_label(node: Any) -> str:
 
 
 def describe_trail(trail: Sequence[object]) -> tuple[str, str]:
-    """Name the operation and the path from it to the last object of a trail.
+    """Return the operation and the path from it to the last object of a trail.
 
     Args:
-        trail: objects from the outermost to the one that cannot travel, each reached
-            from the one before; containers that the pickler made on its way may be
-            among them.
+        trail: objects from the outermost to the object that cannot be shipped, each
+            held by the object before it. It may include containers that the pickler
+            created.
 
     Returns:
         ``("map(parse) at train.py:12", "parse.__closure__['lock']")``.
@@ -149,8 +162,8 @@ def _is_container(value: object) -> bool:
 
 
 def _step_through(holder: object, passed: object, value: object) -> str | None:
-    """A container that only the pickler knows stands for its owner's state: its keys
-    read as attributes.
+    """Return the step through a container that only the pickler knows. It stands for
+    its owner's state, so its keys read as attributes.
     """
     if isinstance(passed, dict) and not isinstance(holder, types.FunctionType):
         return next((f".{key}" for key, held in passed.items() if held is value), None)
@@ -169,7 +182,7 @@ def _step(holder: object, value: object) -> str | None:
 
 
 def _held(holder: object) -> Iterator[tuple[str, object]]:
-    """What an object holds, each with the text that reaches it."""
+    """Yield the objects that an object holds, each with the text that reaches it."""
     if isinstance(holder, dict):
         yield from ((f"[{key!r}]", held) for key, held in holder.items())
         yield from ((f" key {type(key).__name__}", key) for key in holder)
@@ -206,7 +219,7 @@ def _held_by_function(function: types.FunctionType) -> Iterator[tuple[str, objec
     yield from _attributes(function)
     yield from (
         (f".__globals__[{name!r}]", held) for name, held in space.items()
-    )  # used by code inside of its code
+    )  # used by code within its code
 
 
 def _contents(cell: types.CellType) -> object:
@@ -217,8 +230,8 @@ def _contents(cell: types.CellType) -> object:
 
 
 def _attributes(holder: object) -> Iterator[tuple[str, object]]:
-    """Attributes that are stored, none that are computed: no code of the user runs
-    here.
+    """Yield stored attributes only, because computing an attribute could run user
+    code.
     """
     yield from ((f".{name}", held) for name, held in getattr(holder, "__dict__", {}).items())
     for base in type(holder).__mro__:

@@ -1,9 +1,9 @@
 """CRC-32C (Castagnoli) of bytes, and the masked form that record files store. Nothing
 else belongs here.
 
-Short values go through a table of 256 entries, long ones through numpy: the checksum is
-linear, so that rows of 512 bytes can be looked up each by itself and joined pairwise.
-Where ``google_crc32c`` or ``crc32c`` is installed, it is taken instead.
+Short values use a table of 256 entries, long ones use numpy. The checksum is linear, so
+rows of 512 bytes are looked up independently and joined pairwise. If ``google_crc32c``
+or ``crc32c`` is installed, it is used instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _POLYNOMIAL = 0x82F63B78
 _ROW = 512
 _SHORT = 64  # bytes up to which a loop is faster than numpy
 _FEW = 32  # rows up to which a loop joins them faster than numpy
-_ROWS_AT_ONCE = 128  # so that what is looked up stays in the processor's cache
+_ROWS_AT_ONCE = 128  # so that the looked-up part stays in the processor's cache
 
 Bytes = bytes | bytearray | memoryview
 Words = np.ndarray[Any, np.dtype[np.uint32]]
@@ -46,7 +46,9 @@ def _crc_by_bytes(content: Bytes) -> int:
 
 @cache
 def _row_table() -> Words:
-    """What byte ``value`` at ``position`` of a row adds to the row's checksum, at
+    """Return the table of contributions to a row's checksum.
+
+    Byte ``value`` at ``position`` of a row has its contribution at
     ``position * 256 + value``.
     """
     table = np.array(_TABLE, np.uint32)
@@ -64,8 +66,8 @@ def _row_offsets() -> np.ndarray[Any, np.dtype[np.intp]]:
 
 @cache
 def _shift_table(doublings: int) -> Words:
-    """What each of the four bytes of a checksum becomes when ``_ROW << doublings``
-    zeros follow.
+    """Return the table that appends ``_ROW << doublings`` zeros, for each of the four
+    bytes of a checksum.
     """
     if doublings == 0:
         table = np.array(_TABLE, np.uint32)
@@ -94,8 +96,10 @@ def _shift_lists() -> list[list[int]]:
 
 
 def _crc_by_rows(content: Bytes) -> int:
-    """Zeros in front change nothing once the register begins at zero, which inverting
-    the first 4 bytes makes it.
+    """Compute the checksum with numpy, in rows of ``_ROW`` bytes.
+
+    Leading zeros change nothing if the register starts at zero. Inverting the first 4
+    bytes makes it start there.
     """
     count = -(-len(content) // _ROW)
     padded = np.zeros(count * _ROW, np.uint8)
@@ -112,7 +116,7 @@ def _crc_by_rows(content: Bytes) -> int:
 
 
 def _joined(crcs: Words) -> int:
-    """The checksum of rows that follow one another, from those of each by itself."""
+    """Return the checksum of consecutive rows from their independent checksums."""
     if len(crcs) <= _FEW:
         crc, (first, second, third, fourth) = 0, _shift_lists()
         for row in crcs.tolist():
@@ -151,7 +155,7 @@ _crc = _fastest()
 
 
 def crc32c(content: Bytes) -> int:
-    """The checksum of bytes.
+    """Return the CRC-32C of bytes.
 
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'
@@ -160,8 +164,8 @@ def crc32c(content: Bytes) -> int:
 
 
 def masked_crc32c(content: Bytes) -> int:
-    """The checksum as record files store it, so that the checksum of bytes that hold
-    checksums is no weaker.
+    """Return the masked CRC-32C, as record files store it. Masking keeps the checksum
+    strong for bytes that contain checksums.
 
     >>> hex(masked_crc32c(b"123456789"))
     '0xc78ab0e5'

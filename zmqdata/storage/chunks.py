@@ -1,8 +1,7 @@
-"""Elements in files: chunks, which are rows of blocks, each with its lengths and a
-checksum.
+"""Chunks: files of elements, stored as blocks with lengths and a checksum each.
 
-Which chunks a folder holds is for ``manifests``; running pipelines over them belongs to
-``iterators``.
+The list of a folder's chunks belongs to ``manifests``. Running pipelines over chunks
+belongs to ``iterators``.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ BLOCK_BYTES = 1 << 20
 BLOCK_ELEMENTS = 4096
 CHUNK_BYTES = 256 << 20
 UNKNOWN_SIZE = -1
-"""In place of the bytes of a chunk that nobody has told."""
+"""Stand-in for the size of a chunk whose size in bytes is unknown."""
 _HEAD = Layout("<4sIQI")  # mark, bytes of the header, bytes of the frames, checksum of both
 _MARK = b"zqb1"
 
 
 def write_block(file: BinaryIO, meta: bytes, frames: Sequence[Any]) -> int:
-    """Append a block to a chunk; returns the bytes that it takes there."""
+    """Append a block to a chunk and return its size there in bytes."""
     views = [memoryview(frame).cast("B") for frame in frames]
     header = msgspec.msgpack.encode((meta, [len(view) for view in views]))
     checksum = zlib.crc32(header)
@@ -46,12 +45,13 @@ def write_block(file: BinaryIO, meta: bytes, frames: Sequence[Any]) -> int:
 
 
 class ChunkWriter:
-    """Appends elements to one chunk.
+    """Writer that appends elements to a chunk.
 
     Args:
         path: name of the file.
         compression: as for ``distribute``.
-        at: where to go on, as ``(elements, bytes)``; what lies behind is cut off.
+        at: position at which to continue, as ``(elements, bytes)``; the file is
+            truncated there.
     """
 
     def __init__(self, path: str, compression: str | None, at: tuple[int, int] = (0, 0)) -> None:
@@ -59,7 +59,7 @@ class ChunkWriter:
         self.elements, self.nbytes = at
         self._builder = BlockBuilder(
             allow_objects=False
-        )  # who reads a file would unpickle a stranger's bytes
+        )  # a reader would otherwise unpickle untrusted bytes
         self._compression = Compression(compression)
         self._file: BinaryIO = open(path, "r+b" if at[1] else "wb")  # noqa: SIM115 - closed by close()
         self._file.truncate(self.nbytes)
@@ -67,14 +67,14 @@ class ChunkWriter:
 
     @property
     def pending(self) -> int:
-        """How many elements were added and are not in the file yet."""
+        """The number of elements that were added and are not yet in the file."""
         return self._builder.count
 
     def add(self, element: Any) -> None:
-        """Append an element, which nobody may change until ``flush``.
+        """Append an element. The caller must not modify it before ``flush``.
 
         Raises:
-            TypeError: it holds something that cannot be stored.
+            TypeError: the element has a leaf that cannot be stored.
         """
         if not self._builder.add(element):
             self.flush()
@@ -83,7 +83,7 @@ class ChunkWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was added, as a block."""
+        """Write the added elements as a block."""
         if not self._builder.count:
             return
         block = self._builder.build(self._compression)
@@ -92,22 +92,22 @@ class ChunkWriter:
         self.elements += block.count
 
     def finish(self) -> Chunk:
-        """Write the rest and close the file, which is on the disk afterwards."""
+        """Write the remaining elements, sync the file to disk and close it."""
         self.flush()
         os.fsync(self._file.fileno())
         self.close()
         return Chunk(os.path.basename(self.path), self.elements, self.nbytes)
 
     def close(self) -> None:
-        """Close the file without writing the rest. Idempotent."""
+        """Close the file without writing the remaining elements. Idempotent."""
         self._file.close()
 
 
 def read_block(file: BinaryIO) -> DecodedBlock | None:
-    """The next block of a chunk, or None at its end.
+    """Return the next block of a chunk, or None at its end.
 
     Raises:
-        DataLossError: it is truncated or damaged.
+        DataLossError: the block is truncated or damaged.
     """
     head = file.read(_HEAD.size)
     if not head:
@@ -116,7 +116,7 @@ def read_block(file: BinaryIO) -> DecodedBlock | None:
         mark, header_size, size, checksum = _HEAD.unpack(head)
         content = memoryview(file.read(header_size + size)) if mark == _MARK else memoryview(b"")
         if len(content) < header_size + size or mark != _MARK or zlib.crc32(content) != checksum:
-            raise DataLossError("a block is truncated or its checksum does not fit")
+            raise DataLossError("a block is truncated, or its checksum does not match")
         meta, sizes = msgspec.msgpack.decode(content[:header_size])
         frames, at = [], header_size
         for length in sizes:
@@ -130,12 +130,12 @@ def read_block(file: BinaryIO) -> DecodedBlock | None:
 
 
 class ChunkReader:
-    """Reads the elements of chunks in order. Damage is one DataLossError, behind which
-    the next chunk follows.
+    """Iterator over the elements of chunks, in order. Damage raises a single
+    DataLossError; iteration then continues with the next chunk.
 
     Args:
-        folder: where they are.
-        chunks: which; more may be added behind the end.
+        folder: the folder of the chunks.
+        chunks: the chunks to read; more can be appended later.
     """
 
     def __init__(self, folder: str, chunks: Iterable[Chunk]) -> None:
@@ -151,7 +151,7 @@ class ChunkReader:
         self._block: Iterator[Any] = iter(())
 
     def add(self, chunks: Iterable[Chunk]) -> None:
-        """More to read, once the present ones are at their end."""
+        """Append chunks to the list of chunks to read."""
         self._chunks.extend(chunks)
 
     def __iter__(self) -> ChunkReader:
@@ -179,8 +179,8 @@ class ChunkReader:
         except (DataLossError, FailedPreconditionError, OSError) as error:
             self._next_chunk()
             raise DataLossError(
-                f"{os.path.join(self._folder, chunk.name)} is damaged: {error}. Remove the folder "
-                "and make it again"
+                f"{os.path.join(self._folder, chunk.name)} is damaged: {error}. "
+                "Remove the folder and save the dataset again"
             ) from None
         if block is None:
             self._next_chunk()
@@ -198,12 +198,12 @@ class ChunkReader:
         self._file = self._files.open(path, "rb")
         size = self._files.size(path)
         if chunk.nbytes != UNKNOWN_SIZE and size != chunk.nbytes:
-            raise DataLossError(f"it has {size} bytes, and {chunk.nbytes} were written")
+            raise DataLossError(f"it has {size} bytes, but {chunk.nbytes} were written")
 
     def _check_count(self, chunk: Chunk) -> None:
         found = self._before + self._count
         if found != chunk.elements:
-            raise DataLossError(f"it has {found} elements, and {chunk.elements} were written")
+            raise DataLossError(f"it has {found} elements, but {chunk.elements} were written")
 
     def _next_chunk(self) -> None:
         self.close()
@@ -211,7 +211,7 @@ class ChunkReader:
         self._offset = self._taken = self._before = self._count = 0
 
     def skip(self, count: int) -> None:
-        """Leave out elements; whole chunks without reading them."""
+        """Skip a number of elements. Whole chunks are skipped without reading them."""
         while self._chunk < len(self._chunks) and count >= self._chunks[self._chunk].elements:
             count -= self._chunks[self._chunk].elements
             self._next_chunk()
@@ -219,13 +219,13 @@ class ChunkReader:
             next(self)
 
     def state(self) -> Any:
-        """Where it is: chunk, byte, element there, and elements of the chunk before
-        that byte.
+        """Return the position: chunk, byte of a block, element in that block, and
+        number of elements of the chunk before that block.
         """
         return [self._chunk, self._offset, self._taken, self._before]
 
     def restore(self, state: Any) -> None:
-        """Continue where ``state`` was taken."""
+        """Continue at the position that ``state`` returned."""
         self._chunk, offset, taken, before = state
         if taken:
             self._open(self._chunks[self._chunk])

@@ -1,8 +1,8 @@
-"""Files wherever they are: by plain paths on this machine, by URLs (``s3://bucket/x``)
-wherever fsspec reaches.
+"""Access to files by plain paths on this machine, and by URLs (``s3://bucket/x``)
+through fsspec.
 
-Only what saving and loading need. What is in the files belongs to ``chunks`` and
-``manifests``.
+Only operations that saving and loading need belong here. File contents belong to
+``chunks`` and ``manifests``.
 """
 
 from __future__ import annotations
@@ -19,53 +19,53 @@ from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, Unimplem
 
 
 class FileSystem(Protocol):
-    """A file system. Paths are whole, as the user gave them; folders need not be
-    made.
+    """A file system. Paths are absolute, as the user gave them. Folders are created on
+    demand.
     """
 
     def open(self, path: str, mode: str) -> BinaryIO:
-        """A file, ``"rb"`` or ``"wb"``; one that is written is on the disk after
-        ``finish``.
+        """Open a file with mode ``"rb"`` or ``"wb"``. A written file is on the disk
+        after ``finish``.
         """
 
     def finish(self, file: BinaryIO) -> None:
-        """Closes a file that was written, which is on the disk afterwards."""
+        """Sync a written file to the disk and close it."""
 
     def create(self, path: str, content: bytes) -> None:
-        """Makes a file with this content, at once; AlreadyExistsError where there is
-        one.
+        """Create a file with this content atomically; raise AlreadyExistsError if it
+        exists.
         """
 
     def replace(self, path: str, content: bytes) -> None:
-        """Makes a file with this content, at once, in place of what was there."""
+        """Create a file with this content atomically, replacing an existing file."""
 
     def move(self, source: str, target: str) -> None:
-        """Gives a file another name. On this machine that is one step; an object store
-        copies and deletes.
+        """Rename a file. On this machine this is atomic; an object store copies and
+        deletes.
         """
 
     def names(self, folder: str) -> list[str]:
-        """What is in a folder, in order; nothing where there is none."""
+        """Return the sorted names in a folder; empty if the folder does not exist."""
 
     def size(self, path: str) -> int | None:
-        """How many bytes a file has, None where there is none."""
+        """Return the size of a file in bytes, or None if it does not exist."""
 
     def remove(self, path: str) -> None:
-        """Removes a file, if there is one."""
+        """Remove a file if it exists."""
 
     def remove_folder(self, folder: str) -> None:
-        """Removes a folder with everything in it, as far as possible."""
+        """Remove a folder with its contents, as far as possible."""
 
 
 def read(files: FileSystem, path: str, most: int = -1) -> bytes:
-    """The content of a file, or the first ``most`` bytes of it."""
+    """Return the content of a file, or its first ``most`` bytes."""
     with files.open(path, "rb") as file:
         return file.read(most)
 
 
 def _regular(path: str, flags: int) -> int:
-    """Opens a file for ``open``. Whatever else has its name is waited for by nobody, as
-    a pipe would be for ever.
+    """Open a regular file for ``open``. Refuse other kinds of files, because opening a
+    pipe would block forever.
     """
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
@@ -73,7 +73,7 @@ def _regular(path: str, flags: int) -> int:
         if error.errno in (
             errno.ENXIO,
             errno.EISDIR,
-        ):  # a socket or a pipe that nobody reads; a folder to be written
+        ):  # a socket, a pipe without a reader, or a folder opened for writing
             raise FailedPreconditionError(_no_file(path)) from None
         raise
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -84,14 +84,14 @@ def _regular(path: str, flags: int) -> int:
 
 def _no_file(path: str) -> str:
     return (
-        f"{path} should be a file, and is a pipe, a device, a socket or a folder: nothing of ours "
-        "makes one there. "
-        "Remove it, or name another folder"
+        f"{path} is a pipe, a device, a socket or a folder, but a file is expected "
+        "there. zmqdata never creates such an entry. Remove it, or choose another "
+        "folder"
     )
 
 
 class LocalFiles:
-    """Files that this machine has, mounted ones included."""
+    """Files on this machine, including mounted file systems."""
 
     def open(self, path: str, mode: str) -> BinaryIO:
         if "w" in mode:
@@ -134,7 +134,9 @@ class LocalFiles:
         self._settle(target)
 
     def _settle(self, path: str) -> None:
-        """A new name is on the disk only when its folder is."""
+        """Sync the folder of a file, because a new name is durable only after its
+        folder is synced.
+        """
         folder = os.open(os.path.dirname(path), os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -162,7 +164,7 @@ class LocalFiles:
 
 
 class RemoteFiles:
-    """Files behind a URL, by fsspec.
+    """Files at a URL, through fsspec.
 
     Args:
         filesystem: an ``fsspec.AbstractFileSystem``.
@@ -193,7 +195,7 @@ class RemoteFiles:
         self._filesystem.mv(source, target)
 
     def names(self, folder: str) -> list[str]:
-        # Listings are cached by some file systems, and others write here too.
+        # Some file systems cache listings, and other processes write here, too.
         self._filesystem.invalidate_cache()
         try:
             found = self._filesystem.ls(folder, detail=False)
@@ -222,8 +224,8 @@ LOCAL = LocalFiles()
 
 
 class FileURLs(RemoteFiles):
-    """Files that this machine has, by URLs: opened as those with plain paths are, which
-    fsspec does not.
+    """Files on this machine, by URL. They are opened as plain paths are, with a check
+    that fsspec lacks.
     """
 
     def open(self, path: str, mode: str) -> BinaryIO:
@@ -231,7 +233,7 @@ class FileURLs(RemoteFiles):
 
 
 def is_url(path: str) -> bool:
-    """Whether a path is for fsspec.
+    """Return True if a path needs fsspec.
 
     >>> is_url("s3://bucket/x"), is_url("/tmp/x"), is_url("file:///tmp/x")
     (True, False, True)
@@ -240,7 +242,7 @@ def is_url(path: str) -> bool:
 
 
 def whole_path(path: str) -> str:
-    """A path that means the same from every folder.
+    """Return a path that does not depend on the current folder.
 
     >>> whole_path("s3://bucket/x/"), whole_path("/a/../b")
     ('s3://bucket/x', '/b')
@@ -249,12 +251,12 @@ def whole_path(path: str) -> str:
 
 
 def files_of(path: str) -> FileSystem:
-    """The file system of a path.
+    """Return the file system of a path.
 
     Raises:
-        UnimplementedError: it is a URL, and fsspec, or what it needs for this protocol,
-            is not installed.
-        ValueError: nobody knows this protocol.
+        UnimplementedError: the path is a URL, and fsspec, or a package that it needs
+            for this protocol, is not installed.
+        ValueError: the protocol is unknown.
 
     >>> files_of("/tmp/x") is LOCAL
     True
@@ -268,10 +270,9 @@ def files_of(path: str) -> FileSystem:
         filesystem, _ = fsspec.core.url_to_fs(path)
     except ImportError as error:
         raise UnimplementedError(
-            f"{path} is a URL, and for those something is missing here: {error}. Install it with "
-            "`pip install "
-            "'zmqdata[fsspec]'`, and what fsspec needs for this protocol (s3fs, gcsfs, ...), on "
-            "every worker and at "
-            "the dispatcher too"
+            f"{path} is a URL, and a package for it is missing: {error}. Install it "
+            "with `pip install 'zmqdata[fsspec]'`, together with the package that "
+            "fsspec needs for this protocol (s3fs, gcsfs, ...), on every worker and "
+            "on the dispatcher, too"
         ) from None
     return (FileURLs if isinstance(filesystem, LocalFileSystem) else RemoteFiles)(filesystem)

@@ -1,11 +1,14 @@
-"""What a folder of saved elements holds, beside the elements: its manifest, its markers
-and the names of its chunks.
+"""Descriptions of saved elements in a folder: its manifest, its markers and the names
+of its chunks.
 
-``save`` leaves a manifest and chunks beside it. ``distributed_save`` has more:
-``save.json`` (what is being saved) from the beginning,
-``chunks/chunk_<stream>_<chunk>_<elements>`` for each chunk that counts,
-``streams/stream_<stream>/`` for those that do not yet, and at the end the manifest with
-the marker ``DONE``, or the marker ``ERROR``. Blocks and elements belong to ``chunks``.
+``save`` writes a manifest with chunks beside it. ``distributed_save`` writes more:
+
+* ``save.json`` (a description of the save), at the beginning;
+* ``chunks/chunk_<stream>_<chunk>_<elements>`` for each committed chunk;
+* ``streams/stream_<stream>/`` for chunks that are not yet committed;
+* at the end the manifest with the marker ``DONE``, or the marker ``ERROR``.
+
+Blocks and elements belong to ``chunks``.
 """
 
 from __future__ import annotations
@@ -38,14 +41,16 @@ ERROR = "ERROR"
 CHUNKS = "chunks"
 STREAMS = "streams"
 MOST_BYTES = 256 << 20
-"""Of a manifest, which has about a hundred for each chunk: whoever made the folder
-could have us read without end.
+"""Maximum size of a manifest, which needs about a hundred bytes for each chunk. Without
+this limit, a crafted folder could make the reader read without end.
 """
 MOST_ELEMENTS = 10**18 - 1
-"""Of all chunks, as many as the name of one can tell."""
+"""Maximum number of elements in all chunks: the largest number that fits into a chunk's
+name.
+"""
 MOST_PER_BYTE = 1 << 20
-"""Elements in each byte of a chunk, more than there ever are: as many as a block may
-hold, which takes many bytes.
+"""Upper bound on the elements for each byte of a chunk: the maximum number of elements
+in a block, which has many bytes.
 """
 _FORMAT = "zmqdata elements 1"
 _SAVE_FORMAT = "zmqdata distributed save 1"
@@ -58,39 +63,41 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """One file of a folder: how many elements it holds, in how many bytes."""
+    """A chunk of a folder."""
 
     name: str
+    """Name of its file, relative to the folder."""
     elements: int
+    """Number of its elements."""
     nbytes: int
+    """Size of its file in bytes."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a folder holds.
-
-    Attributes:
-        run: tells what was written at one time from what was written at another.
-        spec: of the elements, encoded, or None where there are none to tell.
-        specs: more such specs; that of all elements admits each of them.
-        splittable: whether its chunks may be read by several tasks, each by one.
-    """
+    """Description of the content of a folder."""
 
     run: str
+    """Id of the save that wrote the folder."""
     compression: str | None
+    """Compression of the blocks, as for ``distribute``."""
     spec: str | None
+    """Encoded spec of the elements, or None if it is unknown."""
     chunks: tuple[Chunk, ...]
+    """The chunks, in the order in which they are read."""
     specs: tuple[str, ...] = ()
+    """Further encoded specs; the spec of all elements admits each of them."""
     splittable: bool = False
+    """True if each chunk may be read by another task."""
     format: str = _FORMAT
 
     @property
     def elements(self) -> int:
-        """How many there are in all chunks."""
+        """The number of elements in all chunks."""
         return sum(chunk.elements for chunk in self.chunks)
 
     @property
     def element_spec(self) -> Any:
-        """The spec of all elements; None where it is not known."""
+        """The spec of all elements; None if it is unknown."""
         if self.spec is not None:
             return decode_spec(b64decode(self.spec))
         merged = None
@@ -104,18 +111,16 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class SaveDescription(msgspec.Struct, frozen=True):
-    """What is being saved in a folder, from the moment at which it began.
-
-    Attributes:
-        run: tells this save from every other.
-        spec: of the elements, encoded, as far as it was known before the first of them.
-        cardinality: the number of elements, where it is known.
-    """
+    """Description of a distributed save, from its beginning on."""
 
     run: str
+    """Id of this save."""
     compression: str | None
+    """Compression of the blocks, as for ``distribute``."""
     spec: str | None
+    """Encoded spec of the elements, as far as it was known before the first element."""
     cardinality: int
+    """Number of elements, if it is known."""
     format: str = _SAVE_FORMAT
 
     @property
@@ -124,33 +129,36 @@ class SaveDescription(msgspec.Struct, frozen=True):
 
 
 class SaveError(msgspec.Struct, frozen=True):
-    """Why a save failed: an error by name, its text and, where a pipeline failed, the
-    encoded failure.
-    """
+    """The reason why a save failed."""
 
     error: str
+    """Name of the class of the error."""
     text: str
+    """Text of the error."""
     failure: str = ""
+    """The encoded failure if a pipeline failed, else empty."""
 
 
 class ChunkName(NamedTuple):
-    """What the name of a chunk says: its stream, its number there, and how many
-    elements it holds.
+    """The parsed name of a chunk.
 
     >>> str(ChunkName(3, 0, 25)), ChunkName.parse("chunk_3_0_25")
     ('chunk_3_0_25', ChunkName(stream=3, chunk=0, elements=25))
     """
 
     stream: int
+    """Number of the chunk's stream."""
     chunk: int
+    """Number of the chunk in its stream."""
     elements: int
+    """Number of the chunk's elements."""
 
     def __str__(self) -> str:
         return f"chunk_{self.stream}_{self.chunk}_{self.elements}"
 
     @staticmethod
     def parse(name: str) -> ChunkName:
-        """Raises DataLossError where it is none."""
+        """Parse a name. Raise DataLossError if it is not the name of a chunk."""
         found = _CHUNK.fullmatch(name)
         if found is None:
             raise DataLossError(
@@ -160,22 +168,22 @@ class ChunkName(NamedTuple):
 
     @property
     def turn(self) -> tuple[int, int]:
-        """Its place in the order in which chunks are read: the first of each stream,
-        the second of each, ...
+        """The sort key of the order in which chunks are read: the first chunk of each
+        stream, the second of each, and so on.
         """
         return self.chunk, self.stream
 
 
 def stream_name(stream: int) -> str:
-    """The folder of a stream, within ``streams``."""
+    """Return the name of a stream's folder within ``streams``."""
     return f"stream_{stream}"
 
 
 def parse_stream(name: str) -> int:
-    """The number of a stream by the name of its folder.
+    """Return the number of a stream from the name of its folder.
 
     Raises:
-        DataLossError: it is none.
+        DataLossError: the name is not that of a stream.
 
     >>> parse_stream("stream_4")
     4
@@ -187,19 +195,19 @@ def parse_stream(name: str) -> int:
 
 
 def chunk_path(path: str, name: str | ChunkName) -> str:
-    """Where a chunk of a distributed save lies that counts."""
+    """Return the path of a committed chunk of a distributed save."""
     return f"{path}/{CHUNKS}/{name}"
 
 
 def uncommitted_path(path: str, stream: int, attempt: int, first: int) -> str:
-    """Where a chunk lies while it does not count: written under this attempt of the
-    task, from element ``first`` on.
+    """Return the path of an uncommitted chunk, written under this attempt of the task
+    from element ``first`` on.
     """
     return f"{path}/{STREAMS}/{stream_name(stream)}/uncommitted_chunks/chunk_{attempt}_{first}"
 
 
 def spec_text(spec: Any) -> str | None:
-    """A spec as a manifest holds it."""
+    """Return a spec as text for a manifest."""
     return None if spec is None else b64encode(encode_spec(spec)).decode()
 
 
@@ -207,11 +215,11 @@ def spec_text(spec: Any) -> str | None:
 
 
 def one_spec(one: Any, other: Any) -> Any:
-    """The narrowest spec that admits the elements of both, as those of one save must
-    have it.
+    """Return the narrowest spec that admits the elements of both; all elements of a
+    save need a common spec.
 
     Raises:
-        InvalidArgumentError: they differ in nesting or dtype; the text shows both.
+        InvalidArgumentError: the specs differ in nesting or dtype; the text shows both.
 
     >>> from zmqdata.elements.specs import TensorSpec
     >>> one_spec(TensorSpec((2,), "int8"), TensorSpec((3,), "int8"))
@@ -223,9 +231,9 @@ def one_spec(one: Any, other: Any) -> Any:
         return merge_specs(one, other)
     except TypeError:
         raise InvalidArgumentError(
-            "The elements of a saved dataset must have one structure, but there are elements of "
-            f"{one} and of {other}. "
-            "Make nesting and dtypes equal with map(), or save them to two paths"
+            "The elements of a saved dataset must have one structure, but there are "
+            f"elements of {one} and of {other}. Make nesting and dtypes equal with "
+            "map(), or save them to two paths"
         ) from None
 
 
@@ -242,9 +250,8 @@ def _read(path: str, kind: type[T]) -> T:
     content = read(files_of(path), path, MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise DataLossError(
-            f"{path} is damaged: it has more than {MOST_BYTES} bytes, which is more than is ever "
-            "written. Remove the "
-            "folder and make it again"
+            f"{path} is damaged: it has more than {MOST_BYTES} bytes, more than "
+            "zmqdata ever writes. Remove the folder and save the dataset again"
         )
     return _unseal(content, path, kind)
 
@@ -258,69 +265,69 @@ def _unseal(content: bytes, path: str, kind: type[T]) -> T:
         raise DataLossError(f"{path} is damaged: {error}") from None
     wanted = {field.name: field.default for field in msgspec.structs.fields(kind)}.get("format")
     if checksum != _checksum(decoded) or getattr(found, "format", wanted) != wanted:
-        raise DataLossError(f"{path} is damaged, or of another version: its checksum does not fit")
+        raise DataLossError(
+            f"{path} is damaged, or was written by another version: its checksum does not match"
+        )
     return found
 
 
 def write_manifest(folder: str, manifest: Manifest) -> None:
-    """Make the chunks that it names the content of a folder of this machine, and remove
-    all others.
+    """Make the chunks named by a manifest the content of a folder on this machine, and
+    remove all other chunks.
     """
     LOCAL.replace(os.path.join(folder, MANIFEST), _seal(manifest))
     remove_chunks(folder, {chunk.name for chunk in manifest.chunks})
 
 
 def remove_chunks(folder: str, keep: set[str]) -> None:
-    """Remove the chunks of a folder but those named."""
+    """Remove all chunks of a folder except the named chunks."""
     for name in os.listdir(folder):
         if name.endswith(".chunk") and name not in keep:
             os.remove(os.path.join(folder, name))
 
 
 def read_manifest(folder: str) -> Manifest:
-    """What a folder holds.
+    """Return the manifest of a folder.
 
     Raises:
-        NotFoundError: there is no manifest.
-        DataLossError: it cannot be read.
+        NotFoundError: the folder has no manifest.
+        DataLossError: the manifest cannot be read.
     """
     path = f"{folder}/{MANIFEST}"
     try:
         manifest = _read(path, Manifest)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(
-            f"{folder!r} holds no saved dataset: there is no {MANIFEST} in it. Check the path; a "
-            "save that was broken "
-            "off leaves none"
+            f"{folder!r} holds no saved dataset: it has no {MANIFEST}. Check the "
+            "path; an interrupted save leaves no manifest"
         ) from None
     _check_chunks(path, manifest)
     return manifest
 
 
 def _check_chunks(path: str, manifest: Manifest) -> None:
-    """Refuses what no writer says: a checksum keeps nobody from writing a manifest that
-    leads out of its folder.
+    """Raise for values that no writer produces. A valid checksum does not prevent a
+    crafted manifest from naming files outside its folder.
     """
     for chunk in manifest.chunks:
         if not _CHUNK_FILE.fullmatch(chunk.name):
             raise DataLossError(
-                f"{path} is damaged: it names the chunk {chunk.name!r:.200}. Expected <name>.chunk "
-                "or "
-                f"{CHUNKS}/chunk_<stream>_<chunk>_<num_elements>. Remove the folder and make it "
-                "again"
+                f"{path} is damaged: it names the chunk {chunk.name!r:.200}. Expected "
+                f"<name>.chunk or {CHUNKS}/chunk_<stream>_<chunk>_<num_elements>. "
+                "Remove the folder and save the dataset again"
             )
         if not 0 <= chunk.elements <= chunk.nbytes * MOST_PER_BYTE:
             raise DataLossError(
-                f"{path} is damaged: it claims {chunk.elements} elements in the {chunk.nbytes} "
-                f"bytes of {chunk.name}, "
-                f"which hold at least 0 and at most {MOST_PER_BYTE} each. Remove the folder and "
-                "make it again"
+                f"{path} is damaged: it claims {chunk.elements} elements in the "
+                f"{chunk.nbytes} bytes of {chunk.name}, which hold at least 0 and at "
+                f"most {MOST_PER_BYTE} each. Remove the folder and save the dataset "
+                "again"
             )
     if manifest.elements > MOST_ELEMENTS:
         raise DataLossError(
-            f"{path} is damaged: it claims {manifest.elements} elements, at most {MOST_ELEMENTS} "
-            "are possible. Remove "
-            "the folder and make it again"
+            f"{path} is damaged: it claims {manifest.elements} elements, at most "
+            f"{MOST_ELEMENTS} are possible. Remove the folder and save the dataset "
+            "again"
         )
 
 
@@ -328,16 +335,17 @@ def _check_chunks(path: str, manifest: Manifest) -> None:
 
 
 def begin_save(path: str, description: SaveDescription) -> None:
-    """Makes a folder that of this save; doing it again changes nothing.
+    """Reserve a folder for this save. Idempotent.
 
     Raises:
-        AlreadyExistsError: something else is or was saved there.
+        AlreadyExistsError: the folder belongs to another save.
     """
     files = files_of(path)
     there = read_save(path)
     if there is not None and there.run == description.run:
         return
-    # One whose folder was removed while it ran has left nothing but why it failed.
+    # If the folder was removed during a save, the marker of its failure is all that
+    # remains.
     if there is None and all(files.size(f"{path}/{name}") is None for name in (MANIFEST, ERROR)):
         try:
             files.create(f"{path}/{SAVE}", _seal(description))
@@ -349,16 +357,16 @@ def begin_save(path: str, description: SaveDescription) -> None:
 
 
 def already_saved(path: str) -> str:
-    """What to tell somebody who saves where something is or was saved."""
+    """Return the error text for a save into a folder that belongs to another save."""
     return (
-        f"A save to {path} is already started or completed. Choose another path, or remove that "
-        "folder once nobody "
-        "writes to it"
+        f"A save to {path} is already started or completed. Choose another path, or "
+        "remove that folder when no process writes to it any longer"
     )
 
 
 def read_save(path: str) -> SaveDescription | None:
-    """What is or was saved in a folder by ``distributed_save``; None where nothing was.
+    """Return the description of the ``distributed_save`` into a folder; None if the
+    folder has none.
 
     Raises:
         DataLossError: the description cannot be read.
@@ -371,8 +379,8 @@ def read_save(path: str) -> SaveDescription | None:
 
 
 def finish_save(path: str, manifest: Manifest) -> None:
-    """Writes the manifest and the marker that all is there, and removes what does not
-    count.
+    """Write the manifest and the marker of completion, and remove uncommitted
+    chunks.
     """
     files = files_of(path)
     files.replace(f"{path}/{MANIFEST}", _seal(manifest))
@@ -381,14 +389,14 @@ def finish_save(path: str, manifest: Manifest) -> None:
 
 
 def fail_save(path: str, error: SaveError) -> None:
-    """Writes the marker that the save failed, with the reason."""
+    """Write the marker of failure, with the reason."""
     files = files_of(path)
     files.replace(f"{path}/{ERROR}", _seal(error))
     files.remove_folder(f"{path}/{STREAMS}")
 
 
 def read_save_error(path: str) -> SaveError | None:
-    """Why the save into a folder failed; None where it did not."""
+    """Return the reason why the save into a folder failed; None if it did not fail."""
     name = f"{path}/{ERROR}"
     try:
         return _read(name, SaveError)
@@ -397,15 +405,15 @@ def read_save_error(path: str) -> SaveError | None:
 
 
 def is_done(path: str) -> bool:
-    """Whether the save into a folder has come to its end."""
+    """Return True if the save into a folder is complete."""
     return files_of(path).size(f"{path}/{DONE}") is not None
 
 
 def committed_chunks(files: FileSystem, path: str) -> list[ChunkName]:
-    """The chunks of a folder that count, in the order in which they are read.
+    """Return the committed chunks of a folder, in the order in which they are read.
 
     Raises:
-        DataLossError: there is something else in the folder, or one chunk twice.
+        DataLossError: the folder contains another file, or a chunk twice.
     """
     chunks = sorted(
         (ChunkName.parse(name) for name in files.names(f"{path}/{CHUNKS}")),
@@ -418,5 +426,5 @@ def committed_chunks(files: FileSystem, path: str) -> list[ChunkName]:
 
 
 def error_of(error: SaveError) -> DataServiceError:
-    """The error without what a failed pipeline has to tell."""
+    """Return the error, without the details of a pipeline failure."""
     return named_error(error.error, error.text)

@@ -1,8 +1,8 @@
-"""The record format of TFRecord files: writing it, and reading one record. Running
-pipelines over it belongs to ``iterators``.
+"""The record format of TFRecord files: writing a file, and reading a single record.
+Running pipelines over it belongs to ``iterators``.
 
-A record is its length (8 bytes, little endian), the masked CRC-32C of that (4), its
-bytes, and the masked CRC-32C of those (4).
+A record consists of its length (8 bytes, little endian), the masked CRC-32C of the
+length (4), the content, and the masked CRC-32C of the content (4).
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ COMPRESSION_TYPES = ("", "GZIP", "ZLIB")
 
 
 def read_record(file: BinaryIO) -> bytes | None:
-    """The next record of a file, or None at its end.
+    """Return the next record of a file, or None at its end.
 
     Raises:
-        DataLossError: the file ends within a record, or a checksum does not fit.
+        DataLossError: the file ends within a record, or a checksum does not match.
     """
     head = file.read(_HEAD.size)
     if not head:
         return None
     if len(head) < _HEAD.size:
         raise DataLossError(
-            f"truncated record: {len(head)} bytes are left where a record begins with {_HEAD.size}"
+            f"truncated record: {len(head)} bytes are left, and the header of a "
+            f"record has {_HEAD.size}"
         )
     length, checksum = _HEAD.unpack(head)
     if masked_crc32c(head[:8]) != checksum:
         raise DataLossError(
-            "corrupted record: the checksum of its length does not fit. Is this a TFRecord file?"
+            "corrupted record: the checksum of its length does not match. Is this a TFRecord file?"
         )
     content = file.read(length)
     foot = file.read(_FOOT.size)
@@ -46,12 +47,12 @@ def read_record(file: BinaryIO) -> bytes | None:
             f"truncated record: {len(content)} bytes are left of {length} and a checksum"
         )
     if masked_crc32c(content) != _FOOT.unpack(foot)[0]:
-        raise DataLossError(f"corrupted record: the checksum of its {length} bytes does not fit")
+        raise DataLossError(f"corrupted record: the checksum of its {length} bytes does not match")
     return content
 
 
 def as_record(content: Bytes) -> bytes:
-    """Bytes with what the format puts around them.
+    """Return bytes in the form of a record.
 
     >>> len(as_record(b"abc"))
     19
@@ -63,14 +64,14 @@ def as_record(content: Bytes) -> bytes:
 
 
 class TFRecordWriter:
-    """Writes a TFRecord file, over one that is there already.
+    """Writer of a TFRecord file. An existing file is overwritten.
 
     Args:
         path: name of the file.
         options: the compression, ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
 
     Raises:
-        ValueError: there is no such compression.
+        ValueError: the compression is unknown.
 
     >>> import tempfile, os, zmqdata
     >>> path = os.path.join(tempfile.mkdtemp(), "numbers.tfrecord")
@@ -80,7 +81,7 @@ class TFRecordWriter:
     >>> list(zmqdata.TFRecordDataset(path))
     [b'one', b'two']
 
-    As ``tf.io.TFRecordWriter``.
+    Equivalent of ``tf.io.TFRecordWriter``.
     """
 
     def __init__(self, path: str | os.PathLike[str], options: str | None = None) -> None:
@@ -95,18 +96,20 @@ class TFRecordWriter:
         """Append a record.
 
         Raises:
-            TypeError: it is not made of bytes.
+            TypeError: the record is not bytes-like.
         """
         if not isinstance(record, (bytes, bytearray, memoryview)):
-            raise TypeError(f"a record is bytes, got a {type(record).__name__}; encode it first")
+            raise TypeError(
+                f"a record must be bytes, got a {type(record).__name__}; encode it first"
+            )
         self._write(as_record(record))
 
     def _write(self, content: bytes) -> None:
         self._file.write(content if self._packer is None else self._packer.compress(content))
 
     def flush(self) -> None:
-        """Hand what was written to the operating system; a compressed file may keep
-        some of it until it is closed.
+        """Pass the written bytes to the operating system. For a compressed file, some
+        bytes may stay buffered until ``close``.
         """
         self._file.flush()
 
