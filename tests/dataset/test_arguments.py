@@ -94,7 +94,7 @@ INT = TensorSpec((), "int64")
             ValueError,
             r"got 5, expected arrays with an axis to slice; use from_tensors\(\)",
         ),
-        (lambda: sliceable([[1], [1, 2]]), ValueError, "rows that do not make one array"),
+        (lambda: sliceable([[1], [1, 2]]), ValueError, "rows that do not make a single array"),
         (
             lambda: input_node("zip()", 7),
             TypeError,

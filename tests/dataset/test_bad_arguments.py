@@ -201,7 +201,7 @@ def test_a_bad_argument_is_answered_in_our_words(
 )
 def test_names_of_files_are_names(use: Any, bad: str) -> None:
     """A name that is empty would be the present folder, and one with a NUL is none."""
-    with pytest.raises(ValueError, match="a file name must not be empty, nor hold a NUL"):
+    with pytest.raises(ValueError, match="a file name must not be empty, nor contain a NUL"):
         use(bad)
 
 

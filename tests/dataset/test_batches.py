@@ -90,9 +90,13 @@ def rags() -> Dataset:
         (
             lambda: Dataset.range(1).unbatch(),
             InvalidArgumentError,
-            r"unbatch\(\) .*leaves without one.*Batch them first",
+            r"unbatch\(\) .*some leaves have no axis.*Batch them first",
         ),
-        (lambda: Dataset.from_tensors(()).unbatch(), InvalidArgumentError, "leaves without one"),
+        (
+            lambda: Dataset.from_tensors(()).unbatch(),
+            InvalidArgumentError,
+            "some leaves have no axis",
+        ),
         (
             lambda: Dataset.from_tensors(([1], [1, 2])).unbatch(),
             InvalidArgumentError,
@@ -101,10 +105,10 @@ def rags() -> Dataset:
         (
             lambda: Dataset.range(1).rebatch(2),
             InvalidArgumentError,
-            r"rebatch\(\) takes arrays apart",
+            r"rebatch\(\) splits arrays",
         ),
         (lambda: Dataset.range(1).batch(1).rebatch(0), ValueError, "batch_size must be at least 1"),
-        (lambda: Dataset.range(1).batch(1).rebatch([]), ValueError, "one of at least 1, got"),
+        (lambda: Dataset.range(1).batch(1).rebatch([]), ValueError, "an entry of at least 1, got"),
         (
             lambda: Dataset.range(1).batch(1).rebatch([0, 0]),
             ValueError,
@@ -139,12 +143,12 @@ def rags() -> Dataset:
         (
             lambda: varying(None).bucket_by_sequence_length(len, [], [1]),
             ValueError,
-            r"rising lengths, got \[\]",
+            r"ascending lengths, got \[\]",
         ),
         (
             lambda: varying(None).bucket_by_sequence_length(len, [2, 2], [1] * 3),
             ValueError,
-            "rising",
+            "ascending",
         ),
         (
             lambda: varying(None).bucket_by_sequence_length(len, [2], [1]),

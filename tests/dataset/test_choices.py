@@ -105,7 +105,7 @@ def test_counters_are_endless() -> None:
         (
             lambda: Dataset.sample_from_datasets([ONE], [1, 2]),
             ValueError,
-            "one for each of the 1 datasets",
+            "a number for each of the 1 datasets",
         ),
         (lambda: Dataset.sample_from_datasets([ONE, TWO], [1, -2]), ValueError, "at least 0"),
         (lambda: Dataset.sample_from_datasets([ONE, TWO], [1, np.inf]), ValueError, "finite"),

@@ -81,8 +81,8 @@ def test_groups_can_be_shipped() -> None:
         (lambda: TEN.window(2, shift=0), ValueError, "shift must be at least 1"),
         (lambda: TEN.window(2, stride=0), ValueError, "stride must be at least 1"),
         (lambda: TEN.window(2, drop_remainder=1), TypeError, "drop_remainder must be a bool"),
-        (lambda: TEN.group_by_window(int, batched), ValueError, "not both, not none"),
-        (lambda: TEN.group_by_window(int, batched, 2, int), ValueError, "not both, not none"),
+        (lambda: TEN.group_by_window(int, batched), ValueError, "pass exactly one of them"),
+        (lambda: TEN.group_by_window(int, batched, 2, int), ValueError, "pass exactly one of them"),
         (lambda: TEN.group_by_window(1, batched, 2), TypeError, "key_func must be callable"),
         (lambda: TEN.group_by_window(int, 1, 2), TypeError, "reduce_func must be callable"),
         (

@@ -32,10 +32,12 @@ def test_another_surface_says_what_it_makes() -> None:
 
 def test_a_part_alone_makes_nothing() -> None:
     """What wraps nodes and iterates belongs to the whole; a part says so."""
-    with pytest.raises(NotImplementedError, match=r"Sources is a part of a dataset: .* range\(3\)"):
+    with pytest.raises(
+        NotImplementedError, match=r"Sources is a mixin of a dataset, .* range\(3\)"
+    ):
         Sources.range(3)
     with pytest.raises(
         NotImplementedError,
-        match="DatasetMethods is a part of a dataset: the whole can be iterated",
+        match="DatasetMethods is a mixin of a dataset, and only the dataset itself can be iterated",
     ):
         iter(DatasetMethods())

@@ -30,7 +30,7 @@ def slowly(x: Any) -> Any:
         (
             Dataset.range(50).map(slowly, num_parallel_calls=2).batch(2).prefetch(2),
             "map(slowly)",
-            "fills the threads",
+            "keeps the threads busy",
         ),
         (Dataset.range(50).map(slowly).prefetch(AUTOTUNE), "map(slowly)", "num_parallel_calls"),
         (

@@ -136,14 +136,14 @@ def test_columns_are_left_out(tmp_path: Path) -> None:
             TypeError,
             "record_defaults holds is complex128, expected a dtype of",
         ),
-        (lambda: CsvDataset("a", [[1, 2]]), TypeError, "one number or text"),
-        (lambda: CsvDataset("a", [0], field_delim=",,"), ValueError, "one character"),
+        (lambda: CsvDataset("a", [[1, 2]]), TypeError, "a single number or text"),
+        (lambda: CsvDataset("a", [0], field_delim=",,"), ValueError, "a single character"),
         (lambda: CsvDataset("a", [0], na_value=0), TypeError, "na_value must be a str"),
         (lambda: CsvDataset("a", [0], header=1), TypeError, "header must be a bool"),
         (
             lambda: CsvDataset("a", [0], select_cols=[0], exclude_cols=[1]),
             ValueError,
-            "must not be given both",
+            "exclude each other",
         ),
         (
             lambda: CsvDataset("a", [0, 1], select_cols=[1, 0]),

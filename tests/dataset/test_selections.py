@@ -171,17 +171,17 @@ def test_resampling_is_the_same_with_a_seed() -> None:
         (
             lambda: DICTS.repeat().pad_to_cardinality(9),
             ValueError,
-            "known cardinality, this one has -1",
+            "known cardinality, this dataset has -1",
         ),
         (
             lambda: DICTS.batch(9).pad_to_cardinality(9),
             ValueError,
-            r"needs a shape for them; .*\(None,\)",
+            r"the shape of .*\(None,\).* is unknown",
         ),
         (
             lambda: TEN.rejection_resample(int, [0.5]),
             ValueError,
-            "target_dist must be one probability",
+            "target_dist must hold a probability",
         ),
         (lambda: TEN.rejection_resample(int, [1.5, -0.5]), ValueError, "target_dist"),
         (lambda: TEN.rejection_resample(int, []), ValueError, "target_dist"),

@@ -1,8 +1,8 @@
-"""``Dataset``: the fluent, immutable surface over nodes and iterators, and the checks
+"""``Dataset``: the fluent, immutable interface to nodes and iterators, and the checks
 of its arguments.
 
-What operations are is in ``nodes``, how they run in ``iterators``. Nothing here knows
-of the service.
+Operations are defined in ``nodes`` and run by ``iterators``. This package does not
+depend on the service.
 """
 
 from __future__ import annotations

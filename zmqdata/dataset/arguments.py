@@ -1,5 +1,5 @@
-"""Checks of the arguments of ``Dataset``'s methods, each with a text that says what
-came and what was expected.
+"""Checks of the arguments of ``Dataset``'s methods. Each error states the received and
+the expected value.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from zmqdata.nodes import Node
 from zmqdata.storage.records import COMPRESSION_TYPES
 
 MOST = 2**63 - 1
-"""Numbers of elements are of 64 bits."""
+"""Maximum number of elements; counts have 64 bits."""
 _LONGEST = 100
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def call_site() -> str:
-    """``file:line`` of the user's code that called into this package."""
+    """Return ``file:line`` of the user's code that called into this package."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
         frame = frame.f_back
@@ -35,14 +35,14 @@ def call_site() -> str:
 
 
 def refuse(name: str, value: object, expected: str) -> NoReturn:
-    """Raise the TypeError that says what came and what was expected."""
+    """Raise a TypeError that states the received and the expected value."""
     shown = repr(value).split("\n")[0]
     shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
     raise TypeError(f"{name} must be {expected}, got {shown} of type {type(value).__name__}")
 
 
 def integer(name: str, value: Any) -> int:
-    """The argument as an int, numpy's included; a bool is none."""
+    """Return the argument as an int; integers of numpy are accepted, bools are not."""
     if isinstance(value, (bool, np.bool_)):
         refuse(name, value, "an int")
     try:
@@ -52,8 +52,8 @@ def integer(name: str, value: Any) -> int:
 
 
 def at_least(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """The argument as an int of at least ``least``, and at most ``most`` if there is
-    such a bound.
+    """Return the argument as an int after checking that it is at least ``least`` and,
+    if given, at most ``most``.
     """
     number = integer(name, value)
     if number < least:
@@ -64,19 +64,19 @@ def at_least(name: str, value: Any, least: int, most: int | None = None) -> int:
 
 
 def optional_seed(value: Any) -> int | None:
-    """A seed, or None for one that is drawn."""
+    """Return a seed, or None if the seed is to be drawn."""
     return None if value is None else integer("seed", value)
 
 
 def flag(name: str, value: Any) -> bool:
-    """The argument as a bool; 0 and 1 are none."""
+    """Return the argument as a bool; 0 and 1 are not accepted."""
     if not isinstance(value, (bool, np.bool_)):
         refuse(name, value, "a bool")
     return bool(value)
 
 
 def function(name: str, value: Any) -> Callable[..., Any]:
-    """The argument, if it can be called."""
+    """Return the argument after checking that it is callable."""
     if not callable(value):
         refuse(name, value, "callable")
     made: Callable[..., Any] = value
@@ -84,7 +84,7 @@ def function(name: str, value: Any) -> Callable[..., Any]:
 
 
 def number(name: str, value: Any) -> float:
-    """The argument as a finite float of at least 0."""
+    """Return the argument as a finite float of at least 0."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(
         value, (int, float, np.integer, np.floating)
     ):
@@ -95,7 +95,7 @@ def number(name: str, value: Any) -> float:
 
 
 def numbers(name: str, value: Any, expected: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """A list of numbers as an array."""
+    """Return a list of numbers as an array."""
     try:
         return np.asarray(value, np.float64)
     except (TypeError, ValueError):
@@ -103,7 +103,7 @@ def numbers(name: str, value: Any, expected: str) -> np.ndarray[Any, np.dtype[np
 
 
 def dtype(name: str, value: Any, kinds: str, expected: str) -> np.dtype[Any]:
-    """The argument as a numpy dtype of one of some kinds."""
+    """Return the argument as a numpy dtype after checking its kind."""
     try:
         found: np.dtype[Any] | None = None if value is None else np.dtype(value)
     except (TypeError, ValueError):
@@ -116,14 +116,14 @@ def dtype(name: str, value: Any, kinds: str, expected: str) -> np.dtype[Any]:
 
 
 def several(name: str, value: Any, expected: str) -> list[Any]:
-    """The items of a list or another iterable that is no text."""
+    """Return the items of a list or another iterable except text."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         refuse(name, value, expected)
     return list(value)
 
 
 def optional_spec(name: str, value: Any) -> Any:
-    """A nesting of specs, or None."""
+    """Return a nesting of specs, or None."""
     if value is None:
         return None
     check_spec(name, value)
@@ -133,13 +133,15 @@ def optional_spec(name: str, value: Any) -> Any:
 def parallel_calls(
     num_parallel_calls: Any, deterministic: Any, name: str = "num_parallel_calls"
 ) -> dict[str, Any]:
-    """The parameters of a node with threads; none for one without."""
+    """Return the parameters of a node with threads; empty for a node without
+    threads.
+    """
     ordered = None if deterministic is None else flag("deterministic", deterministic)
     if num_parallel_calls is None:
         if deterministic is not None:
             warnings.warn(
-                "deterministic has no effect without num_parallel_calls: calls in one thread come "
-                "in order",
+                "deterministic has no effect without num_parallel_calls: calls in a "
+                "single thread are in order",
                 stacklevel=3,
             )
         return {}
@@ -150,16 +152,16 @@ def parallel_calls(
 
 
 def generator_spec(output_types: Any, output_shapes: Any, output_signature: Any) -> Any:
-    """The spec of a generator's elements, from the signature or from tf.data's older
-    two arguments.
+    """Return the spec of a generator's elements, from the signature or from the two
+    older arguments of tf.data.
     """
     if output_types is None and output_shapes is None:
         return optional_spec("output_signature", output_signature)
     if output_types is None or output_signature is not None:
         raise TypeError(
-            "from_generator() takes either output_signature, with TensorSpec(shape, dtype) for "
-            "each leaf, or "
-            "output_types and, with them, output_shapes; not both"
+            "from_generator() takes either output_signature, with TensorSpec(shape, "
+            "dtype) for each leaf, or output_types and, with them, output_shapes; "
+            "not both"
         )
     types, nesting = optree.tree_flatten(output_types, is_leaf=is_list, none_is_leaf=True)
     try:
@@ -177,18 +179,19 @@ def generator_spec(output_types: Any, output_shapes: Any, output_signature: Any)
 
 
 def error_policy(on_error: Any, retries: Any, max_errors: Any) -> dict[str, Any]:
-    """The parameters of a map that does not raise all failures at once; none for one
-    that does.
+    """Return the parameters of a map that skips or retries failures; empty for a map
+    that raises all of them.
     """
     if on_error not in ("raise", "skip", "retry"):
         raise ValueError(f'on_error must be "raise", "skip" or "retry", got {on_error!r}')
     if retries is not None and on_error == "raise":
         raise ValueError(
-            'retries needs on_error="retry" (then raise) or on_error="skip" (then leave out)'
+            'retries needs on_error="retry" (which raises after the last retry) or '
+            'on_error="skip" (which skips after the last retry)'
         )
     if max_errors is not None and on_error != "skip":
         raise ValueError(
-            'max_errors needs on_error="skip": it is how many elements may be left out'
+            'max_errors needs on_error="skip": it limits the number of skipped elements'
         )
     if on_error == "raise":
         return {}
@@ -200,22 +203,22 @@ def error_policy(on_error: Any, retries: Any, max_errors: Any) -> dict[str, Any]
 
 
 def file_path(value: Any) -> str:
-    """The name of a file."""
+    """Return the name of a file."""
     found = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(found, str):
         refuse("a file name", value, "a str or path")
     if not found or "\0" in found:
-        raise ValueError(f"a file name must not be empty, nor hold a NUL, got {found!r}")
+        raise ValueError(f"a file name must not be empty, nor contain a NUL, got {found!r}")
     return found
 
 
 def absolute_path(value: Any) -> str:
-    """A file name or pattern, from the present folder."""
+    """Return a file name or pattern, resolved from the current folder."""
     return os.path.abspath(file_path(value))
 
 
 def file_names(value: Any) -> tuple[str, ...]:
-    """One file name or several, from the present folder."""
+    """Return a file name or several, resolved from the current folder."""
     given = [value] if isinstance(value, (str, os.PathLike)) else value
     return tuple(
         map(absolute_path, several("filenames", given, "a file name, several or a dataset of them"))
@@ -223,7 +226,7 @@ def file_names(value: Any) -> tuple[str, ...]:
 
 
 def compression(value: Any) -> str:
-    """The compression of files that are read: ``""``, ``"GZIP"`` or ``"ZLIB"``."""
+    """Return the compression of files to read: ``""``, ``"GZIP"`` or ``"ZLIB"``."""
     found = "" if value is None else value
     if not isinstance(found, str) or found not in COMPRESSION_TYPES:
         raise ValueError(f'compression_type must be "", "GZIP" or "ZLIB", got {value!r}')
@@ -231,21 +234,21 @@ def compression(value: Any) -> str:
 
 
 def optional_size(name: str, value: Any) -> int | None:
-    """A number of bytes, or None for one that zmqdata chooses."""
+    """Return a number of bytes, or None to let zmqdata choose it."""
     return None if value is None else at_least(name, value, 0)
 
 
 def sliceable(leaf: Any) -> np.ndarray[Any, Any] | RaggedTensor:
-    """An array, list or ragged tensor as one that has rows."""
+    """Return an array, list or ragged tensor as an object with rows."""
     if isinstance(leaf, RaggedTensor):
         return leaf
     try:
         array = leaf if isinstance(leaf, np.ndarray) else np.asarray(leaf)
     except ValueError as error:
         raise ValueError(
-            f"from_tensor_slices() got rows that do not make one array: {error}. Rows that differ "
-            "in length: "
-            "RaggedTensor.from_rows(...), or from_list(...), which takes any"
+            f"from_tensor_slices() got rows that do not make a single array: {error}. "
+            "For rows of different lengths use RaggedTensor.from_rows(...), or "
+            "from_list(...), which accepts any rows"
         ) from None
     if array.ndim == 0:
         raise ValueError(
@@ -256,7 +259,7 @@ def sliceable(leaf: Any) -> np.ndarray[Any, Any] | RaggedTensor:
 
 
 def input_node(name: str, dataset: Any) -> Node:
-    """The node of an argument that must be a dataset."""
+    """Return the node of an argument that must be a dataset."""
     node = getattr(dataset, "node", None)
     if not isinstance(node, Node):
         refuse(f"what {name} takes", dataset, "a Dataset")
@@ -264,7 +267,7 @@ def input_node(name: str, dataset: Any) -> Node:
 
 
 def input_nodes(name: str, datasets: Any) -> tuple[Node, ...]:
-    """The nodes of an argument that must be several datasets."""
+    """Return the nodes of an argument that must be a list of datasets."""
     expected = "a list of datasets"
     if isinstance(getattr(datasets, "node", None), Node):
         refuse(f"what {name} takes", datasets, expected)
@@ -274,8 +277,8 @@ def input_nodes(name: str, datasets: Any) -> tuple[Node, ...]:
 
 
 def check_alike(name: str, first: Any, other: Any) -> None:
-    """Refuse elements that are known to differ in nesting or dtype; None is a spec that
-    is not known.
+    """Raise if elements are known to differ in nesting or dtype. None is an unknown
+    spec.
     """
     if first is None or other is None:
         return
@@ -283,5 +286,6 @@ def check_alike(name: str, first: Any, other: Any) -> None:
         merge_specs(first, other)
     except TypeError as error:
         raise TypeError(
-            f"{name} joins datasets whose elements are alike, and these differ: {error}"
+            f"{name} joins datasets whose elements have the same structure, and these "
+            f"differ: {error}"
         ) from None

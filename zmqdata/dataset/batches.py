@@ -1,8 +1,8 @@
-"""The transformations of ``Dataset`` that make batches of elements that differ, and
-those that take batches apart.
+"""The transformations of ``Dataset`` that batch elements of different shapes, and those
+that split batches again.
 
-A part of the class in ``surface``; ``batch`` itself is in ``transforms``. How they run
-is in ``iterators``.
+A mixin of the class in ``surface``; ``batch`` itself is in ``transforms``.
+``iterators`` runs these operations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from zmqdata.nodes import Padding, known_spec, padding_plan
 
 
 class Batches(Transformations[D]):
-    """Makes datasets (``D``) of other batches out of this one."""
+    """Methods that create datasets (``D``) of other batches."""
 
     def padded_batch(
         self,
@@ -34,31 +34,32 @@ class Batches(Transformations[D]):
         padding_values: Any = None,
         drop_remainder: bool = False,
     ) -> D:
-        """Stack consecutive elements whose arrays differ in length, padded at the end
-        of each axis.
+        """Stack consecutive elements whose arrays differ in length, with padding at the
+        end of each axis.
 
         Args:
-            batch_size: how many elements; the last batch may have fewer.
+            batch_size: number of elements in a batch; the last batch may have fewer.
             padded_shapes: a shape for each array, in the nesting of the elements. An
-                axis of None (or -1) becomes as long as the longest in the batch. None:
-                all axes whose length is not known do.
-            padding_values: what to pad with, for each array or one for all; None: 0, or
-                the empty text.
-            drop_remainder: leave out a last batch that is not full.
+                axis of None (or -1) is padded to the longest in the batch. None: this
+                applies to all axes of unknown length.
+            padding_values: the padding for each array, or a single value for all; None:
+                0, or the empty text.
+            drop_remainder: drop a last batch that is not full.
 
         Raises:
-            InvalidArgumentError: shapes or values are known not to fit the elements, in
-                nesting, axes or dtype.
-            TypeError: there are ragged tensors among the elements.
+            InvalidArgumentError: shapes or values are known not to match the elements,
+                in nesting, axes or dtype.
+            TypeError: the elements contain ragged tensors.
 
         >>> from zmqdata.dataset import Dataset
-        >>> next(iter(Dataset.range(1, 4).map(lambda n: np.full(n, n)).padded_batch(3, padding_values=-1)))
+        >>> rows = Dataset.range(1, 4).map(lambda n: np.full(n, n))
+        >>> next(iter(rows.padded_batch(3, padding_values=-1)))
         array([[ 1, -1, -1],
                [ 2,  2, -1],
                [ 3,  3,  3]])
 
-        As ``tf.data.Dataset.padded_batch``; a padding value is converted to the dtype
-        of its array if that keeps it.
+        Equivalent of ``tf.data.Dataset.padded_batch``. A padding value is converted to
+        the dtype of its array if the conversion preserves the value.
         """
         size, drop = at_least("batch_size", batch_size, 1), flag("drop_remainder", drop_remainder)
         check_padding("padded_batch", known_spec(self._node), padded_shapes, padding_values)
@@ -75,20 +76,20 @@ class Batches(Transformations[D]):
     ) -> D:
         """Stack consecutive elements whose arrays differ in length, without padding.
 
-        Arrays become ``RaggedTensor``, ragged through the last axis whose length is not
-        known; those whose shape is known are stacked as in ``batch``. Behind a function
-        without ``output_spec`` no length is known.
+        Arrays become ``RaggedTensor``, ragged up to the last axis of unknown length.
+        Arrays of known shape are stacked as in ``batch``. After a function without
+        ``output_spec``, all lengths are unknown.
 
         Args:
-            batch_size: how many elements; the last batch may have fewer.
-            drop_remainder: leave out a last batch that is not full.
+            batch_size: number of elements in a batch; the last batch may have fewer.
+            drop_remainder: drop a last batch that is not full.
             row_splits_dtype: int64 or int32.
 
         >>> from zmqdata.dataset import Dataset
         >>> next(iter(Dataset.range(3).map(np.arange).ragged_batch(3)))
         RaggedTensor([[], [0], [0, 1]], dtype=int64)
 
-        As ``tf.data.Dataset.ragged_batch``.
+        Equivalent of ``tf.data.Dataset.ragged_batch``.
         """
         size, drop = at_least("batch_size", batch_size, 1), flag("drop_remainder", drop_remainder)
         try:
@@ -100,40 +101,40 @@ class Batches(Transformations[D]):
         )
 
     def unbatch(self) -> D:
-        """The rows of each element, as elements.
+        """Yield the rows of each element as elements.
 
         Raises:
-            InvalidArgumentError: an array is known to have no axis, or they have
+            InvalidArgumentError: an array is known to have no axis, or the arrays have
                 different numbers of rows.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(5).batch(2).unbatch()]
         [0, 1, 2, 3, 4]
 
-        As ``tf.data.Dataset.unbatch``.
+        Equivalent of ``tf.data.Dataset.unbatch``.
         """
         check_rows("unbatch()", known_spec(self._node))
         return self._then(nodes.Unbatch)
 
     def rebatch(self, batch_size: int | Sequence[int], drop_remainder: bool = False) -> D:
-        """The same rows in batches of another size, as ``unbatch().batch(batch_size)``
-        but faster.
+        """Yield the same rows in batches of another size. This is faster than
+        ``unbatch().batch(batch_size)``.
 
         Args:
-            batch_size: how many rows; of several sizes each has its turn, and one of 0
-                makes an empty batch.
-            drop_remainder: leave out a last batch that is not full.
+            batch_size: number of rows in a batch. Several sizes are used in turn, and a
+                size of 0 gives an empty batch.
+            drop_remainder: drop a last batch that is not full.
 
         Raises:
-            InvalidArgumentError: an array is known to have no axis, or they have
+            InvalidArgumentError: an array is known to have no axis, or the arrays have
                 different numbers of rows.
 
         >>> from zmqdata.dataset import Dataset
         >>> list(Dataset.range(7).batch(4).rebatch([2, 1]))
         [array([0, 1]), array([2]), array([3, 4]), array([5]), array([6])]
 
-        As ``tf.data.Dataset.rebatch``. In the service each worker has a remainder of
-        its own.
+        Equivalent of ``tf.data.Dataset.rebatch``. With the service, each worker has its
+        own remainder.
         """
         given: Any = batch_size
         if not (
@@ -143,7 +144,8 @@ class Batches(Transformations[D]):
         sizes = tuple([at_least("batch_size", size, 0) for size in given])
         if not any(sizes):
             raise ValueError(
-                f"batch_size must be an int or a sequence with one of at least 1, got {list(given)}"
+                "batch_size must be an int or a sequence with an entry of at least "
+                f"1, got {list(given)}"
             )
         check_rows("rebatch()", known_spec(self._node))
         return self._then(
@@ -161,33 +163,32 @@ class Batches(Transformations[D]):
         no_padding: bool = False,
         drop_remainder: bool = False,
     ) -> D:
-        """Make batches of elements that are about equally long, which need little
-        padding.
+        """Batch elements of similar length, which need little padding.
 
         Args:
-            element_length_func: the length of an element, an int; gets a plain tuple as
-                its arguments.
-            bucket_boundaries: rising lengths; bucket ``i`` holds those from
-                ``bucket_boundaries[i - 1]`` to below ``bucket_boundaries[i]``, the last
-                one all others.
-            bucket_batch_sizes: how many elements make a batch, for each bucket: one
-                more than boundaries.
+            element_length_func: returns the length of an element, an int; a plain tuple
+                is passed as several arguments.
+            bucket_boundaries: ascending lengths. Bucket ``i`` holds lengths from
+                ``bucket_boundaries[i - 1]`` to ``bucket_boundaries[i]``, exclusive; the
+                last bucket holds all greater lengths.
+            bucket_batch_sizes: number of elements in a batch, for each bucket; the list
+                has another entry than ``bucket_boundaries``.
             padded_shapes: as in ``padded_batch``.
             padding_values: as in ``padded_batch``.
-            pad_to_bucket_boundary: pad axes whose length is not known to one less than
-                the upper boundary. Where nothing is known of the shapes, that is the
-                first axis of each array.
-            no_padding: batch without padding; all elements of a bucket must have one
-                shape.
-            drop_remainder: leave out batches that are not full at the end.
+            pad_to_bucket_boundary: pad axes of unknown length to the upper boundary
+                minus 1. If the shapes are unknown, this applies to the first axis of
+                each array.
+            no_padding: batch without padding; all elements of a bucket must have the
+                same shape.
+            drop_remainder: drop batches that are not full at the end.
 
         >>> from zmqdata.dataset import Dataset
         >>> ds = Dataset.from_tensor_slices([1, 5, 2, 6]).map(np.ones)
         >>> [batch.shape for batch in ds.bucket_by_sequence_length(len, [4], [2, 2])]
         [(2, 2), (2, 6)]
 
-        As ``tf.data.Dataset.bucket_by_sequence_length``. In the service each worker has
-        buckets of its own.
+        Equivalent of ``tf.data.Dataset.bucket_by_sequence_length``. With the service,
+        each worker has its own buckets.
         """
         boundaries, sizes = buckets(bucket_boundaries, bucket_batch_sizes)
         spec = known_spec(self._node)
@@ -213,22 +214,24 @@ class Batches(Transformations[D]):
         *,
         output_spec: Any = None,
     ) -> D:
-        """Apply a vectorised function to stacked elements, and go on with single ones.
+        """Apply a vectorised function to stacked elements, and yield the rows of its
+        results.
 
         Args:
-            map_func: gets a batch as ``batch`` makes it (a plain tuple as its
+            map_func: gets a batch as ``batch`` makes it (a plain tuple as several
                 arguments), and returns as many rows.
-            batch_size: how many elements it gets at a time; the last time it may be
-                fewer.
-            drop_remainder: leave out the elements that do not fill a batch.
-            output_spec: what single elements of the result look like; None: found by
-                running a batch, when asked.
+            batch_size: number of elements that it gets at a time; the last batch may
+                have fewer.
+            drop_remainder: drop the elements that do not fill a batch.
+            output_spec: spec of single elements of the result; None: found by running a
+                batch on request.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(5).map_batches(lambda rows: rows * 10, 2)]
         [0, 10, 20, 30, 40]
 
-        Ours: ``batch(batch_size).map(map_func).unbatch()`` whose length is known.
+        Has no counterpart in tf.data: ``batch(batch_size).map(map_func).unbatch()``
+        with known length.
         """
         return self._then(
             nodes.MapBatches,
@@ -240,8 +243,8 @@ class Batches(Transformations[D]):
 
 
 def check_padding(operation: str, spec: Any, padded_shapes: Any, padding_values: Any) -> None:
-    """Refuse what can be seen to fail before anything runs. ``spec`` is that of the
-    elements, or None when not known.
+    """Raise for padding that is known to fail before anything runs. ``spec`` is the
+    spec of the elements, or None if unknown.
 
     >>> check_padding("padded_batch", None, [None], -1)
     """
@@ -251,9 +254,9 @@ def check_padding(operation: str, spec: Any, padded_shapes: Any, padding_values:
     def check_leaf(leaf: Any, padding: Padding) -> None:
         if isinstance(leaf, RaggedTensorSpec):
             raise TypeError(
-                f"{operation}() pads arrays, and the elements have a ragged leaf {leaf}: batch() "
-                "stacks ragged "
-                "tensors, RaggedTensor.to_tensor() in a map() pads them"
+                f"{operation}() pads arrays, but the elements have a ragged leaf "
+                f"{leaf}. Use batch() to stack ragged tensors, or "
+                "RaggedTensor.to_tensor() in a map() to pad them"
             )
         if (
             leaf.shape is not None
@@ -261,9 +264,8 @@ def check_padding(operation: str, spec: Any, padded_shapes: Any, padding_values:
             and len(padding.shape) != len(leaf.shape)
         ):
             raise InvalidArgumentError(
-                f"padded_shapes must have one length for each axis: {padding.shape} is given for "
-                f"{leaf}. None is a "
-                "length that is as long as it must be"
+                f"padded_shapes must have one length for each axis: {padding.shape} "
+                f"is given for {leaf}. None stands for the longest length in the batch"
             )
         if padding.value is not None and leaf.shape != ():
             filler_of(padding.value, leaf.dtype)
@@ -272,7 +274,7 @@ def check_padding(operation: str, spec: Any, padded_shapes: Any, padding_values:
 
 
 def check_rows(name: str, spec: Any) -> None:
-    """Refuse elements that are known to have no rows.
+    """Raise for elements that are known to have no rows.
 
     >>> from zmqdata.elements.specs import TensorSpec
     >>> check_rows("unbatch()", (TensorSpec((None, 3)), TensorSpec((4,))))
@@ -282,21 +284,19 @@ def check_rows(name: str, spec: Any) -> None:
     leaves = optree.tree_leaves(spec, none_is_leaf=True)
     if not leaves or any(leaf.shape == () for leaf in leaves):
         raise InvalidArgumentError(
-            f"{name} takes arrays apart along their first axis, and there are leaves without one: "
-            f"{spec}. Batch them "
-            "first, or leave them out in a map()"
+            f"{name} splits arrays along their first axis, but some leaves have no "
+            f"axis: {spec}. Batch them first, or remove these leaves in a map()"
         )
     rows = leading_length(spec)
     if any(leaf.shape and leaf.shape[0] not in (None, rows) for leaf in leaves):
         raise InvalidArgumentError(
-            f"{name} takes arrays apart that have equally many rows, and these differ: {spec}. "
-            "Make them equal in a "
-            "map()"
+            f"{name} splits arrays with equal numbers of rows, but these differ: "
+            f"{spec}. Make them equal in a map()"
         )
 
 
 def buckets(boundaries: Any, sizes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Boundaries and batch sizes of buckets, checked.
+    """Return boundaries and batch sizes of buckets after checking them.
 
     >>> buckets([4, 8], [3, 2, 1])
     ((4, 8), (3, 2, 1))
@@ -308,12 +308,12 @@ def buckets(boundaries: Any, sizes: Any) -> tuple[tuple[int, ...], tuple[int, ..
     counts = tuple([at_least("bucket_batch_sizes", one, 1) for one in sizes])
     if not limits or list(limits) != sorted(set(limits)):
         raise ValueError(
-            f"bucket_boundaries must be one or more rising lengths, got {list(limits)}"
+            f"bucket_boundaries must be one or more ascending lengths, got {list(limits)}"
         )
     if len(counts) != len(limits) + 1:
         raise ValueError(
-            f"len(bucket_batch_sizes) must equal len(bucket_boundaries) + 1, got {len(counts)} for "
-            f"{len(limits)}: the "
-            "last one is for lengths from the last boundary on"
+            "len(bucket_batch_sizes) must equal len(bucket_boundaries) + 1, got "
+            f"{len(counts)} for {len(limits)}. The last size is for lengths from the "
+            "last boundary on"
         )
     return limits, counts

@@ -1,5 +1,5 @@
-"""The constructors of ``Dataset`` that take from several datasets by choice, and
-counter. A part of ``surface``.
+"""The constructors of ``Dataset`` that select elements from several datasets, and
+``counter``. A mixin of the class in ``surface``.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ from zmqdata.iterators import known_spec
 
 
 class Choices(DatasetMethods[D]):
-    """Makes datasets (``D``) out of other datasets."""
+    """Constructors of datasets (``D``) from other datasets."""
 
     @classmethod
     def counter(cls, start: Any = 0, step: Any = 1, dtype: Any = np.int64) -> D:
-        """``start``, ``start + step``, ``start + 2 * step`` and so on, without end.
+        """Yield ``start``, ``start + step``, ``start + 2 * step`` and so on, without
+        end.
 
         Args:
             start: the first number.
-            step: from one to the next; may be negative, or a fraction with a float
-                dtype.
-            dtype: the numpy dtype of the elements, of integers or floats.
+            step: difference of consecutive numbers; may be negative, or a fraction with
+                a float dtype.
+            dtype: the numpy dtype of the elements, an integer or float dtype.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.counter(start=10, step=-1).take(3)]
         [10, 9, 8]
 
-        As ``tf.data.Dataset.counter``. In the service each worker counts for itself.
+        Equivalent of ``tf.data.Dataset.counter``. With the service, each worker counts
+        on its own.
         """
         kind = arguments.dtype("dtype of counter()", dtype, "iuf", "an integer or float dtype")
         allowed = (int, np.integer) if kind.kind in "iu" else (int, float, np.integer, np.floating)
@@ -53,7 +55,8 @@ class Choices(DatasetMethods[D]):
         for name, value in (("start", first), ("step", by)):
             if kind.kind in "iu" and not -arguments.MOST - 1 <= value <= arguments.MOST:
                 raise ValueError(
-                    f"{name} of counter() is {value}, and integers of 64 bits are counted"
+                    f"{name} of counter() is {value}, but counter() is limited to "
+                    "integers of 64 bits"
                 )
         return cls._wrap(nodes.Counter(start=first, step=by, dtype=kind.name, site=call_site()))
 
@@ -69,23 +72,23 @@ class Choices(DatasetMethods[D]):
         """Take each element from a dataset drawn at random.
 
         Args:
-            datasets: what to take from; their elements have one structure.
-            weights: how likely each one is drawn, one number of at least 0 for each, or
-                a dataset of such lists, one for each draw; None: all alike. A dataset
-                of weight 0 is left out.
+            datasets: the datasets to draw from; their elements have the same structure.
+            weights: relative probability of each dataset: a number of at least 0 for
+                each, or a dataset of such lists, with a list for each draw. None: all
+                datasets are equally probable. A dataset of weight 0 is ignored.
             seed: fixes the draws.
-            stop_on_empty_dataset: end when a drawn dataset has ended; else go on with
-                the others.
-            rerandomize_each_iteration: whether each repetition draws anew; None: only
-                without a seed.
+            stop_on_empty_dataset: end when a drawn dataset has ended; otherwise
+                continue with the others.
+            rerandomize_each_iteration: True if each repetition has different draws;
+                None: only without a seed.
 
         >>> from zmqdata.dataset import Dataset
-        >>> ds = Dataset.sample_from_datasets([Dataset.range(3), Dataset.range(10, 13)], seed=1)
-        >>> sorted(int(x) for x in ds)
+        >>> datasets = [Dataset.range(3), Dataset.range(10, 13)]
+        >>> sorted(int(x) for x in Dataset.sample_from_datasets(datasets, seed=1))
         [0, 1, 2, 10, 11, 12]
 
-        As ``tf.data.Dataset.sample_from_datasets``; the draws themselves are ours. In
-        the service each worker draws for itself, and the datasets are split.
+        Equivalent of ``tf.data.Dataset.sample_from_datasets``, with different draws.
+        With the service, each worker draws on its own, and the datasets are split.
         """
         inputs = _inputs("sample_from_datasets()", datasets)
         drawn, site = optional_seed(seed), call_site()
@@ -117,9 +120,10 @@ class Choices(DatasetMethods[D]):
         """Take each element from the dataset whose number another dataset yields.
 
         Args:
-            datasets: what to take from; their elements have one structure.
-            choice_dataset: integers from 0 to below the number of datasets.
-            stop_on_empty_dataset: end when the chosen dataset has ended; else pass over
+            datasets: the datasets to choose from; their elements have the same
+                structure.
+            choice_dataset: yields integers from 0 to the number of datasets, exclusive.
+            stop_on_empty_dataset: end when the chosen dataset has ended; otherwise skip
                 that choice.
 
         >>> from zmqdata.dataset import Dataset
@@ -127,14 +131,14 @@ class Choices(DatasetMethods[D]):
         >>> list(Dataset.choose_from_datasets(words, Dataset.range(2).repeat(2)))
         ['foo', 'bar', 'foo', 'bar']
 
-        As ``tf.data.Dataset.choose_from_datasets``. In the service each worker runs all
-        choices, and the datasets are split.
+        Equivalent of ``tf.data.Dataset.choose_from_datasets``. With the service, each
+        worker runs all choices, and the datasets are split.
         """
         inputs = _inputs("choose_from_datasets()", datasets)
         choices = input_node("choose_from_datasets()", choice_dataset)
         spec = known_spec(choices)
         if spec is not None and (getattr(spec, "shape", None) != () or spec.dtype.kind not in "iu"):
-            raise TypeError(f"choice_dataset must yield integers, its elements are {spec}")
+            raise TypeError(f"choice_dataset must yield integers, but its elements are {spec}")
         stops = flag("stop_on_empty_dataset", stop_on_empty_dataset)
         site = call_site()
         return cls._wrap(
@@ -161,15 +165,15 @@ def _inputs(name: str, datasets: Iterable[Any]) -> tuple[nodes.Node, ...]:
 def _with_weights(
     inputs: tuple[nodes.Node, ...], weights: Any
 ) -> tuple[tuple[nodes.Node, ...], tuple[float, ...]]:
-    """The inputs that can be drawn, with their weights; of none, the first without its
-    elements.
+    """Return the inputs with a positive weight and these weights. If no weight is
+    positive, return the first input without its elements.
     """
     if weights is None:
         return inputs, (1.0,) * len(inputs)
     shares = numbers("weights", weights, f"one number for each of the {len(inputs)} datasets")
     if shares.shape != (len(inputs),):
         raise ValueError(
-            f"weights must be one for each of the {len(inputs)} datasets, got {weights!r}"
+            f"weights must hold a number for each of the {len(inputs)} datasets, got {weights!r}"
         )
     if not (np.isfinite(shares).all() and (shares >= 0).all()):
         raise ValueError(f"weights must be finite numbers of at least 0, got {weights!r}")

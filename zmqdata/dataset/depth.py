@@ -1,5 +1,5 @@
-"""Pipelines of more operations than Python's stack has room for: the error that says
-so. Nothing is walked here.
+"""The error for pipelines with more operations than Python's stack can hold. Walking
+pipelines does not belong here.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from zmqdata.nodes import Node, every_node
 
 
 def too_deep(node: Node) -> InvalidArgumentError:
-    """The error of a pipeline that ends with this node, for one that cannot be run or
-    asked.
+    """Return the error for a pipeline that ends with this node and is too deep to run
+    or inspect.
     """
     return InvalidArgumentError(
-        f"this pipeline of {len(every_node(node))} operations is too deep for Python's stack: "
-        f"{node.label}. Join many "
-        "datasets by flat_map() over their names or by choose_from_datasets(), not by "
-        "concatenate() in a loop; "
-        "or raise sys.setrecursionlimit()"
+        f"this pipeline of {len(every_node(node))} operations is too deep for "
+        f"Python's stack: {node.label}. Join many datasets by flat_map() over their "
+        "names or by choose_from_datasets(), not by concatenate() in a loop; or "
+        "raise sys.setrecursionlimit()"
     )
 
 
 @contextmanager
 def within_stack(node: Node) -> Iterator[None]:
-    """Turns the end of the stack, wherever a pipeline is asked something, into the
-    error that names the remedy.
+    """Convert a stack overflow while inspecting a pipeline into the error that names
+    the remedy.
 
     Raises:
         InvalidArgumentError: the pipeline is too deep.

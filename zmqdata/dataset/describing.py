@@ -1,5 +1,5 @@
-"""Pipelines told to their authors: a line for each operation with its spec, and what is
-known without running it.
+"""Descriptions of pipelines for users: a line for each operation with its spec and
+everything known without running it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NOT_KNOWN = "known when it runs"
 
 
 class Description(str):
-    """Text that an interactive session shows as it is."""
+    """Text that an interactive interpreter prints without quotes."""
 
     __slots__ = ()
 
@@ -26,12 +26,12 @@ class Description(str):
 
 
 class _UnknownSpec(Exception):
-    """A function decides."""
+    """A user's function determines the spec."""
 
 
 def known_specs(node: Node) -> dict[int, Any]:
-    """The specs of all operations, by the identity of their nodes, as far as they
-    follow without running anything.
+    """Return the specs of all operations by the ``id`` of their nodes, as far as they
+    are known without running them.
     """
     known: dict[int, Any] = {}
 
@@ -43,9 +43,7 @@ def known_specs(node: Node) -> dict[int, Any]:
     for inner in nodes_in_order(node):
         try:
             known[id(inner)] = inner.spec(infer)
-        except Exception:
-            # Also specs that do not fit together: an error of the run, not of the
-            # drawing.
+        except Exception:  # also a mismatch of specs, which is an error of the run
             known[id(inner)] = None
     return known
 
@@ -66,7 +64,7 @@ class _Brief:
 
 
 def brief_spec(spec: Any) -> str:
-    """A spec in few letters.
+    """Return a spec as short text.
 
     >>> brief_spec({"x": TensorSpec((None, 28), "uint8"), "y": TensorSpec((), "int64")})
     "{'x': uint8[?, 28], 'y': int64}"
@@ -75,8 +73,8 @@ def brief_spec(spec: Any) -> str:
 
 
 def draw(node: Node) -> str:
-    """The pipeline as a tree, the last operation on top, each with what its elements
-    look like.
+    """Return the pipeline as a tree with the last operation on top, each operation with
+    its spec.
     """
     known = known_specs(node)
     return "\n".join(
@@ -85,8 +83,8 @@ def draw(node: Node) -> str:
 
 
 def describe(node: Node) -> Description:
-    """As ``draw``, with number, order, splits and restoring of each operation, and the
-    size of a state.
+    """Return the drawing of a pipeline with cardinality, order, splits and restoring of
+    each operation, and the size of a state.
     """
     known = known_specs(node)
     every = every_node(node)
@@ -115,8 +113,8 @@ def describe(node: Node) -> Description:
 
 
 def _is_ordered(node: Node, may_differ: bool) -> bool:
-    """Whether the order of a node's elements is fixed; an operation that was not told
-    follows the options.
+    """Return True if the order of a node's elements is fixed. An operation without its
+    own setting follows the options.
     """
     return node.is_deterministic and not (
         may_differ and getattr(node, "deterministic", True) is None
@@ -161,7 +159,9 @@ def _cardinality(node: Node) -> str:
 
 
 def _splits(node: Node) -> str:
-    """How the sources of a node can be split, left to right, each once."""
+    """Return how the sources of a node are split, from left to right, without
+    duplicates.
+    """
     told, seen, waiting = [], set(), [node]
     while waiting:
         current = waiting.pop()

@@ -1,4 +1,4 @@
-"""Pipelines as text: a line for each node, as a tree. What costs a run is in
+"""Pipelines as text: a tree with a line for each node. The cost of a run belongs to
 ``profiling``.
 """
 
@@ -21,20 +21,21 @@ _LONGEST = 60
 
 
 def tree_lines(node: Node, describe: Callable[[Node], str]) -> list[str]:
-    """A line for each node, its inputs indented below it; what feeds several nodes is
-    described once.
+    """Return a line for each node, with its inputs indented below it. A node that feeds
+    several nodes is described once.
 
-    Without recursion, as a pipeline may be thousands of operations long.
+    The walk does not recurse, because a pipeline may have thousands of operations.
 
     >>> from zmqdata.nodes import Range, Take
-    >>> tree_lines(Take(inputs=(Range(start=0, stop=9),), count=2), lambda node: node.label)
+    >>> take = Take(inputs=(Range(start=0, stop=9),), count=2)
+    >>> tree_lines(take, lambda node: node.label)
     ['take(2)', '└─ range(9)']
     """
     lines: list[str] = []
     seen: dict[int, int] = {}
     waiting = [
         (node, "", "", "")
-    ]  # a node, what stands before it, before the next of its chain, before its branches
+    ]  # node, prefix of its line, prefix of the next node in its chain, prefix of its branches
     while waiting:
         current, mark, chain, branches = waiting.pop()
         if current.inputs and id(current) in seen:
@@ -44,7 +45,7 @@ def tree_lines(node: Node, describe: Callable[[Node], str]) -> list[str]:
         seen[id(current)] = len(lines)
         if (
             len(current.inputs) == 1
-        ):  # chains stay in their column: else their lines would run out of the screen
+        ):  # chains stay in their column, or long chains would run out of the screen
             waiting.append((current.inputs[0], f"{chain}└─ ", chain, f"{chain}   "))
             continue
         for index, source in reversed(list(enumerate(current.inputs))):
@@ -54,7 +55,7 @@ def tree_lines(node: Node, describe: Callable[[Node], str]) -> list[str]:
 
 
 def parameter_line(node: Node) -> str:
-    """A node with all of its parameters, without the place in the user's code.
+    """Return a node with all its parameters, without the place in the user's code.
 
     >>> from zmqdata.nodes import Range, Take
     >>> parameter_line(Take(inputs=(Range(start=0, stop=9),), count=2))
@@ -96,8 +97,8 @@ class _Shown:
 
 
 def shipped_in(node: Node) -> list[tuple[str, Node]]:
-    """The pipelines within a pipeline that other processes run, each with what it is of
-    what.
+    """Return the pipelines within a pipeline that other processes run, each with a
+    description of its role.
     """
     return [
         (f"{name} of {inner.operation}", value)
@@ -108,8 +109,8 @@ def shipped_in(node: Node) -> list[tuple[str, Node]]:
 
 
 def parameter_lines(node: Node) -> list[str]:
-    """What two pipelines are compared by: the tree with all parameters, then what is
-    run elsewhere for it.
+    """Return the lines by which two pipelines are compared: the tree with all
+    parameters, then the pipelines that other processes run for it.
     """
     lines = tree_lines(node, parameter_line)
     for what, inner in shipped_in(node):
@@ -118,7 +119,8 @@ def parameter_lines(node: Node) -> list[str]:
 
 
 def difference(saved: Iterable[str], present: Iterable[str]) -> str:
-    """What was there and is no more (``-``), and what came instead (``+``).
+    """Return removed lines (``-``), added lines (``+``) and common lines of two
+    pipelines.
 
     >>> print(difference(["take(count=2)", "range"], ["take(count=3)", "range"]))
     - take(count=2)

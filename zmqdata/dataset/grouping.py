@@ -1,5 +1,5 @@
-"""The methods of ``Dataset`` that put elements together in datasets or results. A part
-of the class in ``surface``.
+"""The methods of ``Dataset`` that group elements into datasets or results. A mixin of
+the class in ``surface``.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from zmqdata.dataset.parts import D, DatasetMethods
 
 
 class Groupings(DatasetMethods[D]):
-    """Makes datasets (``D``) out of this one in which elements stand together."""
+    """Methods that create datasets (``D``) of grouped elements."""
 
     def window(
         self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False
     ) -> D:
-        """Datasets of consecutive elements. Where elements are nested, each leaf
-        becomes a dataset of its own.
+        """Return a dataset of windows: datasets of consecutive elements. If elements
+        are nested, each leaf becomes its own dataset.
 
         Args:
-            size: how many elements a window has; the last ones may have fewer.
-            shift: how many elements further the next window begins; None: ``size``.
-            stride: how far apart the elements of a window lie.
-            drop_remainder: leave out windows that are not full.
+            size: number of elements in a window; the last windows may have fewer.
+            shift: distance between the beginnings of consecutive windows; None means
+                ``size``.
+            stride: distance between consecutive elements of a window.
+            drop_remainder: drop windows that are not full.
 
         >>> from zmqdata.dataset import Dataset
         >>> [[int(x) for x in window] for window in Dataset.range(7).window(3, shift=2)]
         [[0, 1, 2], [2, 3, 4], [4, 5, 6], [6]]
 
-        As ``tf.data.Dataset.window``. In the service each worker has windows of its
-        own.
+        Equivalent of ``tf.data.Dataset.window``. With the service, each worker forms
+        its own windows.
         """
         length = at_least("size", size, 1)
         return self._wrap(
@@ -54,28 +55,30 @@ class Groupings(DatasetMethods[D]):
         window_size: int | None = None,
         window_size_func: Callable[[Any], Any] | None = None,
     ) -> D:
-        """Collect elements by key, and make a dataset of each group that is full; at
-        the end, of all that are left.
+        """Collect elements by key, and reduce each full group to a dataset. At the end,
+        reduce the remaining groups.
 
         Args:
-            key_func: from an element to its key, an integer.
-            reduce_func: from a key (np.int64) and the dataset of the group to a
-                dataset, whose elements come out.
-            window_size: how many elements a group has.
-            window_size_func: from a key to how many; one of the two is given.
+            key_func: returns the key of an element, an integer.
+            reduce_func: gets a key (np.int64) and the dataset of the group; returns the
+                dataset whose elements are yielded.
+            window_size: number of elements in a group.
+            window_size_func: returns that number for a key. Exactly one of the two
+                arguments is given.
 
         >>> from zmqdata.dataset import Dataset
-        >>> ds = Dataset.range(6).group_by_window(lambda x: x % 2, lambda key, group: group.batch(2), window_size=2)
-        >>> list(ds)
+        >>> numbers, pair = Dataset.range(6), lambda key, group: group.batch(2)
+        >>> list(numbers.group_by_window(lambda x: x % 2, pair, window_size=2))
         [array([0, 2]), array([1, 3]), array([4]), array([5])]
 
-        As ``tf.data.Dataset.group_by_window``. In the service each worker has groups of
-        its own. Iterator states hold numbers, not elements: restoring pulls again from
-        the oldest element that waits in a group.
+        Equivalent of ``tf.data.Dataset.group_by_window``. With the service, each worker
+        forms its own groups. Iterator states hold numbers, not elements: restoring
+        reads again from the oldest element that waits in a group.
         """
         if (window_size is None) == (window_size_func is None):
             raise ValueError(
-                "group_by_window() takes either window_size or window_size_func: not both, not none"
+                "group_by_window() takes either window_size or window_size_func; "
+                "pass exactly one of them"
             )
         return self._wrap(
             nodes.GroupByWindow(
@@ -93,20 +96,20 @@ class Groupings(DatasetMethods[D]):
         )
 
     def group_by_reducer(self, key_func: Callable[..., Any], reducer: nodes.Reducer) -> D:
-        """One result for each key, by rising keys, after all elements were folded into
-        them.
+        """Fold the elements of each key, and yield a result for each key in ascending
+        order of keys, after all elements.
 
         Args:
-            key_func: from an element to its key, an integer.
+            key_func: returns the key of an element, an integer.
             reducer: how the elements of a key are folded.
 
         >>> from zmqdata.dataset import Dataset
-        >>> total = nodes.Reducer(lambda key: 0, lambda state, x: state + x, lambda state: int(state))
+        >>> total = nodes.Reducer(lambda key: 0, lambda state, x: state + x, int)
         >>> list(Dataset.range(6).group_by_reducer(lambda x: x % 2, total))
         [6, 9]
 
-        As ``tf.data.experimental.group_by_reducer``. In the service each worker has
-        results of its own.
+        Equivalent of ``tf.data.experimental.group_by_reducer``. With the service, each
+        worker yields its own results.
         """
         if not isinstance(reducer, nodes.Reducer):
             refuse("reducer", reducer, "a Reducer")

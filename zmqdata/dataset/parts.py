@@ -1,5 +1,5 @@
-"""What the parts of ``Dataset`` stand on: a node, and how a node becomes a dataset. The
-methods are in the parts.
+"""The common base of the mixins of ``Dataset``: a node, and the conversion of a node to
+a dataset. The methods belong to the mixins.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ D = TypeVar("D")
 
 
 class DatasetMethods(Generic[D]):
-    """Base of the classes that share out the methods of the dataset ``D`` among
-    them.
-    """
+    """Base of the mixins that provide the methods of the dataset ``D``."""
 
     _node: nodes.Node
 
     @classmethod
     def _wrap(cls, node: nodes.Node) -> D:
-        """The dataset whose last operation a node is."""
+        """Return the dataset with this node as its last operation."""
         raise NotImplementedError(
-            f"{cls.__name__} is a part of a dataset: the whole wraps {node.label}"
+            f"{cls.__name__} is a mixin of a dataset, and only the dataset itself "
+            f"wraps {node.label}"
         )
 
     def __iter__(self) -> DatasetIterator:
         raise NotImplementedError(
-            f"{type(self).__name__} is a part of a dataset: the whole can be iterated over"
+            f"{type(self).__name__} is a mixin of a dataset, and only the dataset "
+            "itself can be iterated over"
         )
 
     def _then(self, kind: type[nodes.Node], **parameters: Any) -> D:
-        """The dataset in which one operation more follows, with the user's line that
-        asked for it.
+        """Return the dataset with another operation appended, and record the user's
+        line that requested it.
         """
         return self._wrap(kind(inputs=(self._node,), site=call_site(), **parameters))

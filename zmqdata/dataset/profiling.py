@@ -1,5 +1,5 @@
-"""Where the time of a pipeline goes: running it for some seconds with a clock between
-its operations.
+"""Profiling: running a pipeline for some seconds and measuring the time spent in each
+operation.
 """
 
 from __future__ import annotations
@@ -20,27 +20,26 @@ _active = threading.local()
 
 @dataclass(eq=False)
 class Measured:
-    """What one operation took.
-
-    Attributes:
-        label: the operation.
-        elements: how many it yielded.
-        seconds: spent in it and not in its inputs, over all threads.
-        calls: of its function on other threads, in seconds.
-        nested: what the operations of the datasets took that its function made, by
-            their places in them.
-    """
+    """The measured cost of an operation."""
 
     label: str
+    """The operation."""
     kind: type[Node]
+    """Class of its node."""
     elements: int = 0
+    """Number of elements that it yielded."""
     seconds: float = 0.0
+    """Time spent in it and not in its inputs, in seconds, over all threads."""
     calls: float = 0.0
+    """Time spent in calls of its function on other threads, in seconds."""
     nested: dict[Any, Measured] = field(default_factory=dict, repr=False)
+    """Cost of the operations of datasets that its function created, by their places in
+    these datasets.
+    """
     lock: Any = field(default_factory=threading.Lock, repr=False)
 
     def add(self, seconds: float, elements: int) -> None:
-        """One more call. Taken under a lock, as an operation may run on several
+        """Add a call. A lock protects the sums, because an operation may run on several
         threads.
         """
         with self.lock:
@@ -50,7 +49,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class _Clocked(nodes.Unary):
-    """Measures what its input takes."""
+    """Node that measures the time spent in its input."""
 
     measured: Measured
 
@@ -74,7 +73,7 @@ class _ClockedIterator(ElementIterator):
 
     def _clock(self, pull: Callable[[], tuple[int, Any]]) -> tuple[int, Any]:
         outer, count = getattr(_active, "inner", 0.0), 0
-        _active.inner = 0.0  # what the inputs take in the meantime, on this thread
+        _active.inner = 0.0  # sums the time of inputs on this thread meanwhile
         begin = time.perf_counter()
         try:
             count, element = pull()
@@ -102,7 +101,7 @@ class _ClockedStackable(_ClockedIterator, Stackable):
 
 
 class _ClockedCall:
-    """A user's function with a clock, for calls that are on threads of their own."""
+    """Wrapper of a user's function that measures calls on other threads."""
 
     def __init__(self, function: Callable[..., Any], measured: Measured) -> None:
         self._function, self._measured = function, measured
@@ -125,8 +124,8 @@ class _Nested:
 
 
 class _ClockedDatasets(_ClockedCall):
-    """A user's function that makes datasets, which get clocks of their own; those at
-    one place share one.
+    """Wrapper of a user's function that creates datasets, which get their own clocks.
+    Datasets at the same place share a clock.
     """
 
     def __call__(self, *arguments: Any) -> Any:
@@ -145,12 +144,13 @@ def _clocked(
     made: dict[int, Node],
     place: tuple[int, ...] | None = None,
 ) -> Node:
-    """A node and its inputs with clocks.
+    """Return a node and its inputs with clocks.
 
     Args:
-        measured: gets what each takes: by identity, or with a ``place`` by that, kind
-            and line, as the datasets that a function makes are new for each element.
-        made: what has clocks already.
+        measured: receives the cost of each node. Its keys are identities of nodes or,
+            with a ``place``, the place with class and line, because a function creates
+            new datasets for each element.
+        made: nodes that already have clocks.
     """
     if id(node) in made:
         return made[id(node)]
@@ -171,31 +171,30 @@ def _clocked(
 
 @dataclass(frozen=True)
 class Profile:
-    """What ``Dataset.profile`` found.
-
-    Attributes:
-        seconds: how long it ran.
-        elements: how many came out.
-        operations: in the order of the drawing, the last operation first; then those in
-            nested datasets.
-        bottleneck: the operation that took most.
-        advice: what can be done about it.
-    """
+    """The result of ``Dataset.profile``."""
 
     seconds: float
+    """Duration of the run."""
     elements: int
+    """Number of elements that the pipeline yielded."""
     operations: tuple[Measured, ...]
+    """Costs in the order of the drawing, the last operation first, followed by
+    operations in nested datasets.
+    """
     bottleneck: Measured
+    """The operation with the highest cost."""
     advice: str
+    """Advice on speeding it up."""
     text: str = field(repr=False)
+    """The printed report."""
 
     def __str__(self) -> str:
         return self.text
 
 
 def profile(node: Node, seconds: float, context: Context) -> Profile:
-    """Run a pipeline for some seconds, or to its end, and tell what each operation
-    took.
+    """Run a pipeline for some seconds, or to its end, and return the cost of each
+    operation.
     """
     measured: dict[int, Measured] = {}
     iterator = make_iterator(_clocked(node, measured, {}), context)
@@ -213,7 +212,9 @@ def profile(node: Node, seconds: float, context: Context) -> Profile:
     worst = max(operations, key=_weight)
     advice = _advice(worst, sum(map(_weight, operations)))
     if any(worst in outer.nested.values() and not _has_threads(outer) for outer in operations):
-        advice += " Or read several of the datasets at a time: interleave(..., num_parallel_calls=AUTOTUNE)."
+        advice += (
+            " Or read several datasets at a time: interleave(..., num_parallel_calls=AUTOTUNE)."
+        )
     rate = f"{count} elements in {ran:.2f} s, {count / ran if ran else 0:.0f} per second"
     lines = tree_lines(node, lambda inner: _row(measured[id(inner)], ran, inner.label))
     for outer in operations:
@@ -225,7 +226,7 @@ def profile(node: Node, seconds: float, context: Context) -> Profile:
 
 
 def _with_nested(measured: dict[Any, Measured]) -> tuple[Measured, ...]:
-    """All that was measured, each pipeline before what is nested in it."""
+    """Return all measured costs, each pipeline before the pipelines nested in it."""
     found = list(measured.values())
     for one in found:
         found += one.nested.values()
@@ -233,8 +234,8 @@ def _with_nested(measured: dict[Any, Measured]) -> tuple[Measured, ...]:
 
 
 def _weight(one: Measured) -> float:
-    """Seconds of work. An operation with threads waits in the consumer's: what counts
-    is what its function took.
+    """Return the time spent on work, in seconds. An operation with threads waits on the
+    consumer's thread, so only its function counts.
     """
     if _has_threads(one):
         return one.calls
@@ -255,25 +256,47 @@ def _row(one: Measured, ran: float, label: str) -> str:
 
 
 _ADVICE: tuple[tuple[type[Node], str], ...] = (
-    (nodes.ParallelMap, "Its function fills the threads: make it faster, or distribute() it to more machines."),
-    (nodes.Map, "If its function waits or is numpy on large arrays: num_parallel_calls=AUTOTUNE. If it is Python: call "
-     "it for a batch() at a time, or distribute() it to other processes."),
-    (nodes.ParallelInterleave, "Its datasets are read slower than they are asked for: raise cycle_length and "
-     "num_parallel_calls, or distribute()."),
-    (nodes.FlatMap, "Its datasets are read one at a time: interleave(..., num_parallel_calls=AUTOTUNE)."),
-    (nodes.Filter, "Its predicate is called for each element: filter before costly maps, or select rows of a batch."),
-    (nodes.Batch, "Elements are stacked one by one: batch() directly behind from_tensor_slices() or range() cuts "
-     "whole batches out of the arrays; map() what follows on batches."),
+    (
+        nodes.ParallelMap,
+        "Its function keeps the threads busy: make it faster, or distribute() it to more machines.",
+    ),
+    (
+        nodes.Map,
+        "If its function waits or is numpy on large arrays: num_parallel_calls=AUTOTUNE. If it is "
+        "Python: call it for a batch() at a time, or distribute() it to other processes.",
+    ),
+    (
+        nodes.ParallelInterleave,
+        "Its datasets are read more slowly than they are requested: raise cycle_length and "
+        "num_parallel_calls, or distribute().",
+    ),
+    (
+        nodes.FlatMap,
+        "Its datasets are read sequentially: interleave(..., num_parallel_calls=AUTOTUNE).",
+    ),
+    (
+        nodes.Filter,
+        "Its predicate is called for each element: filter before costly maps, or select rows of a "
+        "batch.",
+    ),
+    (
+        nodes.Batch,
+        "Elements are stacked individually: batch() directly after from_tensor_slices() or "
+        "range() cuts whole batches out of the arrays; apply later map() calls to batches.",
+    ),
     (nodes.Shuffle, "Shuffle before batch() and before decoding, where elements are small."),
-    (nodes.FromGenerator, "The generator itself is slow: prefetch(AUTOTUNE) behind it hides what it waits for; files "
-     "or arrays as the source can be split over workers."),
-)  # fmt: skip
+    (
+        nodes.FromGenerator,
+        "The generator itself is slow: prefetch(AUTOTUNE) after it hides its waiting; files or "
+        "arrays as the source can be split over workers.",
+    ),
+)
 
 
 def _advice(worst: Measured, whole: float) -> str:
     if whole and _weight(worst) < 0.3 * whole:
-        return "No operation stands out: distribute() the pipeline to have more of all."
+        return "No operation stands out: distribute() the pipeline to speed up all of them."
     found = [text for kind, text in _ADVICE if issubclass(worst.kind, kind)]
     return (
-        found[0] if found else "prefetch(AUTOTUNE) behind it lets it run beside the training loop."
+        found[0] if found else "prefetch(AUTOTUNE) after it lets it run beside the training loop."
     )

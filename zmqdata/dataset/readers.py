@@ -1,5 +1,5 @@
-"""``TFRecordDataset``, ``FixedLengthRecordDataset``, ``CsvDataset``, ``SqlDataset``:
-datasets of files of records.
+"""``TFRecordDataset``, ``FixedLengthRecordDataset``, ``CsvDataset`` and ``SqlDataset``:
+datasets of the records of files.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _KINDS = "iufUS"
 class TFRecordDataset(Dataset):
     """The records of TFRecord files, as bytes. Their checksums are verified.
 
-    A split is a file: with DYNAMIC sharding each file is read by one worker.
+    A split is a file: with DYNAMIC sharding each file is read by a single worker.
 
     Args:
         filenames: a name, several, or a dataset of names, read in this order.
         compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
         buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
-        num_parallel_reads: how many files are read at a time, on threads, a record of
-            each in turn; AUTOTUNE: 16, on as many threads as there are cores. None: one
-            after the other.
+        num_parallel_reads: number of files read concurrently on threads, with a record
+            of each in turn; AUTOTUNE: 16, on as many threads as cores. None: files are
+            read sequentially.
 
-    Iterating raises DataLossError where a file is damaged; the next file follows.
+    For a damaged file, iterating raises DataLossError and continues with the next file.
 
     >>> import os, tempfile, zmqdata
     >>> path = os.path.join(tempfile.mkdtemp(), "one.tfrecord")
@@ -53,7 +53,7 @@ class TFRecordDataset(Dataset):
     >>> list(TFRecordDataset(path))
     [b'content']
 
-    As ``tf.data.TFRecordDataset``.
+    Equivalent of ``tf.data.TFRecordDataset``.
     """
 
     def __init__(
@@ -77,24 +77,24 @@ class TFRecordDataset(Dataset):
 
 
 class FixedLengthRecordDataset(Dataset):
-    """Files cut into pieces of equal length, as bytes.
+    """Files divided into records of equal length, as bytes.
 
-    A split is a file: with DYNAMIC sharding each file is read by one worker.
+    A split is a file: with DYNAMIC sharding each file is read by a single worker.
 
     Args:
         filenames: a name, several, or a dataset of names, read in this order.
         record_bytes: bytes of a record.
-        header_bytes: bytes to leave out at the beginning of each file; None: 0.
-        footer_bytes: bytes to leave out at the end of each file; None: 0.
+        header_bytes: bytes to skip at the beginning of each file; None: 0.
+        footer_bytes: bytes to skip at the end of each file; None: 0.
         buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
-        compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``. The lengths are
-            those of what is unpacked.
-        num_parallel_reads: how many files are read at a time, on threads, a record of
-            each in turn; AUTOTUNE: 16, on as many threads as there are cores. None: one
-            after the other.
+        compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``. All lengths refer to
+            the decompressed content.
+        num_parallel_reads: number of files read concurrently on threads, with a record
+            of each in turn; AUTOTUNE: 16, on as many threads as cores. None: files are
+            read sequentially.
 
-    Iterating raises DataLossError where what lies between header and footer is no whole
-    number of records.
+    Iterating raises DataLossError if the content between header and footer is not a
+    whole number of records.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "records")
@@ -102,7 +102,7 @@ class FixedLengthRecordDataset(Dataset):
     >>> list(FixedLengthRecordDataset(path, 2, header_bytes=4))
     [b'aa', b'bb', b'cc']
 
-    As ``tf.data.FixedLengthRecordDataset``.
+    Equivalent of ``tf.data.FixedLengthRecordDataset``.
     """
 
     def __init__(
@@ -137,26 +137,27 @@ class FixedLengthRecordDataset(Dataset):
 
 
 class CsvDataset(Dataset):
-    """The rows of CSV files (RFC 4180), as tuples with one value for each column. It
+    """The rows of CSV files (RFC 4180), as tuples with a value for each column. It
     cannot be split.
 
     Args:
-        filenames: a name or several. They are read one after the other, in this order.
-        record_defaults: for each column that is read a dtype, if a value is required,
-            or what stands in for a missing value and gives the dtype: ``0`` is int64,
-            ``0.0`` float64, ``""`` str, ``np.float32(0)`` float32.
+        filenames: a name or several, read sequentially in this order.
+        record_defaults: an entry for each selected column. A dtype makes a value
+            required. Any other value replaces a missing value and determines the dtype:
+            ``0`` is int64, ``0.0`` float64, ``""`` str, ``np.float32(0)`` float32.
         compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
         buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
-        header: leave out the first row of each file.
+        header: skip the first row of each file.
         field_delim: the character between fields.
-        use_quote_delim: whether ``"`` quotes a field, which may then hold delimiters
+        use_quote_delim: True if ``"`` quotes a field, which may then contain delimiters
             and line ends.
-        na_value: a text that means a missing value, besides an empty field.
-        select_cols: sorted numbers of the columns that are read; None: all of them.
-        exclude_cols: sorted numbers of the columns that are not; not together with
+        na_value: a text that marks a missing value, besides an empty field.
+        select_cols: sorted numbers of the columns to read; None: all of them.
+        exclude_cols: sorted numbers of the columns to ignore; not together with
             ``select_cols``.
 
-    A row that cannot be read raises a PipelineError in its place; the next row follows.
+    For a row that cannot be read, iterating raises a PipelineError and continues with
+    the next row.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "people.csv")
@@ -164,8 +165,8 @@ class CsvDataset(Dataset):
     >>> list(CsvDataset(path, [str, -1], header=True, select_cols=[0, 1]))
     [('Ada', np.int64(-1))]
 
-    As ``tf.data.experimental.CsvDataset``, which yields bytes, and takes 0 as int32 and
-    0.0 as float32.
+    Equivalent of ``tf.data.experimental.CsvDataset``, which yields bytes, and takes 0
+    as int32 and 0.0 as float32.
     """
 
     def __init__(
@@ -183,12 +184,12 @@ class CsvDataset(Dataset):
     ) -> None:
         if select_cols is not None and exclude_cols is not None:
             raise ValueError(
-                "`select_cols` and `exclude_cols` must not be given both: one follows from the "
-                "other"
+                "`select_cols` and `exclude_cols` exclude each other: pass only one of them"
             )
         if not isinstance(field_delim, str) or len(field_delim) != 1 or field_delim in '"\r\n':
             raise ValueError(
-                f"field_delim must be one character, no quote and no line end; got {field_delim!r}"
+                "field_delim must be a single character, neither a quote nor a line "
+                f"end; got {field_delim!r}"
             )
         if not isinstance(na_value, str):
             refuse("na_value", na_value, "a str")
@@ -215,7 +216,7 @@ def _numbers(name: str, given: Iterable[int]) -> list[int]:
         at_least(name, number, 0) for number in several(name, given, "a list of column numbers")
     ]
     if sorted(set(numbers)) != numbers:
-        raise ValueError(f"{name} must be sorted and hold each column once, got {numbers}")
+        raise ValueError(f"{name} must be sorted and contain each column once, got {numbers}")
     return numbers
 
 
@@ -225,8 +226,8 @@ def _columns(defaults: Sequence[Any], selected: list[int] | None) -> tuple[nodes
     numbers = list(range(len(defaults))) if selected is None else selected
     if len(numbers) != len(defaults):
         raise ValueError(
-            f"select_cols names {len(numbers)} columns and record_defaults has {len(defaults)}: "
-            "give one for each"
+            f"select_cols names {len(numbers)} columns and record_defaults has "
+            f"{len(defaults)}: pass a default for each column"
         )
     return tuple(
         _column(number, default) for number, default in zip(numbers, defaults, strict=True)
@@ -240,7 +241,7 @@ def _column(number: int, default: Any) -> nodes.CsvColumn:
         )
     value = np.asarray(default)
     if value.size != 1 or value.ndim > 1:
-        refuse(f"record_defaults[{number}]", default, "a dtype or one number or text")
+        refuse(f"record_defaults[{number}]", default, "a dtype, or a single number or text")
     dtype = _column_dtype("record_defaults", value.dtype)
     return nodes.CsvColumn(number=number, dtype=dtype, default=_scalar(value.reshape(())))
 
@@ -257,28 +258,27 @@ def _column_dtype(name: str, given: Any) -> np.dtype[Any]:
 
 
 class SqlDataset(Dataset):
-    """The rows of a query, as tuples with one value for each column. It cannot be
-    split.
+    """The rows of a query, as tuples with a value for each column. It cannot be split.
 
     Args:
         driver_name: ``"sqlite"``.
-        data_source_name: name of the file of the data base. It is opened for reading
-            only.
+        data_source_name: file name of the database, which is opened read-only.
         query: SQL. With an ORDER BY each iteration has the same order, which restoring
-            an iterator relies on.
+            an iterator requires.
         output_types: a dtype for each column; NULL becomes 0, False or an empty text.
 
-    A row whose values are not of these types raises a PipelineError in its place; the
-    next row follows.
+    For a row with values of other types, iterating raises a PipelineError and continues
+    with the next row.
 
     >>> import os, sqlite3, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "people.db")
     >>> with sqlite3.connect(path) as base:
     ...     _ = base.execute("CREATE TABLE people AS SELECT 'Ada' AS name, 36 AS age")
-    >>> list(SqlDataset("sqlite", path, "SELECT name, age FROM people ORDER BY name", (str, np.int32)))
+    >>> query = "SELECT name, age FROM people ORDER BY name"
+    >>> list(SqlDataset("sqlite", path, query, (str, np.int32)))
     [('Ada', np.int32(36))]
 
-    As ``tf.data.experimental.SqlDataset``, which yields bytes.
+    Equivalent of ``tf.data.experimental.SqlDataset``, which yields bytes.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""What ``iter(dataset)`` gives: an iterator that can be saved, and restored in another
-run of the program.
+"""The iterators of datasets: they can be saved, and restored in another run of the
+program.
 
-How each operation says where it is lies in ``iterators``; states of tasks in the
-service are the worker's.
+Positions of operations belong to ``iterators``; states of tasks in the service belong
+to the worker.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from zmqdata.nodes import Node
 from zmqdata.pipelines import Fingerprint
 
 VERSION = 1
-"""Of the states. A change of what they hold raises it."""
+"""Version of the form of states. A change of their content increments it."""
 
 QUARANTINE_SAVED = 100
 _MAGIC = b"zmqdata state\n"
@@ -45,36 +45,34 @@ _SAME_THERE = ", which the service takes only where what its workers run is the 
 
 
 class SavedState(msgspec.Struct, frozen=True):
-    """What a state dict holds, as it is checked when it comes back.
-
-    Attributes:
-        version: of this form.
-        fingerprint: of the pipeline.
-        pipeline: its tree, a line for each operation, to show a difference.
-        seed: of the iterator.
-        fixed_seed: of what is the same in all iterators of the program.
-        iteration: the number of the iterator among those of its dataset.
-        position: where the operations are; plain values.
-        quarantine: the newest elements that were left out, as ``LeftOut`` has them.
-    """
+    """The content of a state dict, as it is validated when it is loaded."""
 
     version: int
+    """Version of this form."""
     fingerprint: str
+    """Fingerprint of the pipeline."""
     pipeline: list[str]
+    """Tree of the pipeline, a line for each operation, to show a difference."""
     seed: int
+    """Seed of the iterator."""
     fixed_seed: int
+    """Seed of everything that is the same in all iterators of the program."""
     iteration: int
+    """Number of the iterator among the iterators of its dataset."""
     position: Any
+    """Positions of the operations, as plain values."""
     quarantine: list[LeftOut] = []
+    """The newest skipped elements, as ``LeftOut`` describes them."""
 
 
 class DatasetIterator:
-    """Yields the elements of a dataset, can say where it is, and can go on from there.
+    """An iterator over the elements of a dataset whose position can be saved and
+    restored.
 
     Args:
         node: the pipeline; use ``iter(dataset)`` instead.
         context: seeds and number of this iterator.
-        fingerprint: gives the pipeline's fingerprint; asked when a state is taken or
+        fingerprint: returns the pipeline's fingerprint; called when a state is saved or
             loaded.
 
     >>> from zmqdata.dataset import Dataset
@@ -85,15 +83,14 @@ class DatasetIterator:
     >>> next(first).tolist() == next(second).tolist()
     True
 
-    One thread uses it at a time: several that share one take turns with a lock of their
-    own.
+    It is not thread-safe: threads that share an iterator must protect it with a lock.
 
-    As the iterators of tf.data; ``state_dict`` and ``load_state_dict`` are named as
-    torch names them.
+    Equivalent of the iterators of tf.data; ``state_dict`` and ``load_state_dict`` have
+    torch's names.
     """
 
-    # As a slot, __next__ is the running executor's own: no Python frame lies between it
-    # and the loop.
+    # As a slot, __next__ is the method of the running executor: no Python frame lies
+    # between it and the loop.
     __slots__ = (
         "__next__",
         "__weakref__",
@@ -131,50 +128,51 @@ class DatasetIterator:
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """What the last operation's executor offers besides, such as the statistics of
-        a service's iterator.
+        """Return an attribute of the last operation's executor, such as the statistics
+        of a service's iterator.
         """
         if name in DatasetIterator.__slots__ or name in ("state", "__setstate__"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._executor, name)
 
     def get_next(self) -> Any:
-        """The next element, as ``next(iterator)``.
+        """Return the next element, as ``next(iterator)``.
 
         >>> from zmqdata.dataset import Dataset
         >>> int(iter(Dataset.range(3)).get_next())
         0
 
-        As ``tf.data.Iterator.get_next``, which raises OutOfRangeError at the end; here
-        it is StopIteration.
+        Equivalent of ``tf.data.Iterator.get_next``, which raises OutOfRangeError at the
+        end; this method raises StopIteration.
         """
         return self.__next__()
 
     @property
     def quarantine(self) -> list[Any]:
-        """What ``map(on_error="skip")`` left out: number, node, error, traceback and
-        split of each. The newest 1000.
+        """The newest 1000 elements that ``map(on_error="skip")`` skipped: number, node,
+        error, traceback and split of each.
 
-        A state has the newest 100 of them, which are there again when it is loaded.
+        A state contains the newest 100 of them, which are restored when it is loaded.
 
-        Of what workers of the service leave out, the elements are here that brought
-        them down (``distribute(on_poison="skip")``). Those that raised an exception
-        there are in the workers' logs and in ``zmqdata status --worker``.
+        With the service, this list contains elements that made a worker process die
+        (``distribute(on_poison="skip")``). Elements that raised an exception in a
+        worker are in the worker's log and in ``zmqdata status --worker``.
 
         >>> from zmqdata.dataset import Dataset
-        >>> iterator = iter(Dataset.range(3).map(lambda x: 1 // int(x - 1), on_error="skip"))
+        >>> numbers = Dataset.range(3)
+        >>> iterator = iter(numbers.map(lambda x: 1 // int(x - 1), on_error="skip"))
         >>> list(iterator), [left_out.number for left_out in iterator.quarantine]
         ([-1, 1], [1])
 
-        Ours.
+        Has no counterpart in tf.data.
         """
         return list(self._context.quarantine)
 
     def close(self) -> None:
-        """Give back threads and files; it has ended then. Idempotent; also done when
-        the iterator is collected.
+        """End the iterator and release its threads and files. Idempotent; also called
+        when the iterator is garbage-collected.
 
-        The state that it had can still be taken.
+        Its last state can still be saved.
         """
         if self._at_close is None:
             self._at_close = (self._executor.state(),)
@@ -182,27 +180,27 @@ class DatasetIterator:
         self._executor.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is, as plain values that msgpack takes: positions, numbers and seeds
-        rather than elements.
+        """Return the position as plain values that msgpack can encode: positions,
+        numbers and seeds rather than elements.
 
         Returns:
-            A dict for ``load_state_dict`` of an iterator over an equal pipeline, here
-            or in another program.
+            A dict for ``load_state_dict`` of an iterator over an equal pipeline, in
+            this or another program.
 
         Raises:
-            DataServiceError: an operation cannot say where it is.
+            DataServiceError: an operation cannot save its position.
 
         >>> from zmqdata.dataset import Dataset
         >>> iterator = iter(Dataset.range(3)); _ = next(iterator)
         >>> iterator.state_dict()["position"]
         1
 
-        Ours; tf.data has ``tf.train.Checkpoint(iterator)``, which keeps the elements of
-        buffers.
+        Has no direct counterpart in tf.data, where ``tf.train.Checkpoint(iterator)``
+        stores the elements of buffers.
         """
         position = self._executor.state() if self._at_close is None else self._at_close[0]
         if holds_no_state(position):
-            raise UnimplementedError("an operation of this pipeline cannot say where it is")
+            raise UnimplementedError("an operation of this pipeline cannot save its position")
         context = self._context
         saved = SavedState(
             version=VERSION,
@@ -217,30 +215,30 @@ class DatasetIterator:
         return msgspec.structs.asdict(saved) | {"quarantine": msgspec.to_builtins(saved.quarantine)}
 
     def load_state_dict(self, state: dict[str, Any], *, strict: bool = True) -> None:
-        """Go on where ``state_dict`` was called. What this iterator did before is
-        forgotten.
+        """Continue at the position at which ``state_dict`` was called. The present
+        position of this iterator is discarded.
 
         Args:
-            state: what ``state_dict`` returned.
-            strict: refuse the state of another pipeline. A pipeline whose functions
-                have other code is warned about only. With False, the state is loaded
-                whatever the pipeline is: right if you know that the positions mean the
-                same, as for another ``prefetch`` size.
+            state: the result of ``state_dict``.
+            strict: True refuses the state of another pipeline. Changed code of
+                functions causes only a warning. False loads the state into any
+                pipeline. This is correct if positions mean the same in both, as for
+                another ``prefetch`` size.
 
         Raises:
             FailedPreconditionError: the state belongs to another pipeline; the text
                 shows the difference.
-            InvalidArgumentError: it is no such state, or of a newer version.
+            InvalidArgumentError: the argument is not a state, or has a newer version.
             DataLossError: the state of a distributed dataset is damaged.
             PipelineError: a function that makes nested datasets or groups is called
-                again for those that were being read, and fails now.
-            DataServiceError: the service refuses it. Where that takes it longer to find
-                out than a few seconds, each ``next`` raises it instead.
+                again for the datasets that were being read, and fails now.
+            DataServiceError: the service refuses the state. If the refusal takes longer
+                than a few seconds, each ``next`` raises it instead.
 
-        Where the state itself is wrong the iterator goes on as it was; after a refusal
-        ``next`` raises that, too.
+        If the state itself is invalid, the iterator continues unchanged. After a
+        refusal by the service, ``next`` raises the refusal, too.
 
-        Ours.
+        Has no counterpart in tf.data.
         """
         saved = _checked(state)
         self._compare(saved, strict)
@@ -262,8 +260,8 @@ class DatasetIterator:
             raise
         before.close()
         if restoring.checks:
-            # Operations may have nothing to ask the service for, and would hide that it
-            # has refused to go on.
+            # The operations may have nothing to request from the service, and would
+            # then hide its refusal to continue.
             self.__next__ = chain(self._executor, _LastLook(restoring)).__next__
 
     def _load(self, context: Context, saved: SavedState) -> None:
@@ -273,9 +271,9 @@ class DatasetIterator:
             raise
         except UNFIT as error:
             raise InvalidArgumentError(
-                f"the state does not fit the operations of this pipeline ({type(error).__name__}: "
-                f"{error}). It was "
-                f"taken from\n{difference(saved.pipeline, parameter_lines(self._node))}"
+                "the state does not fit the operations of this pipeline "
+                f"({type(error).__name__}: {error}). It was taken "
+                f"from\n{difference(saved.pipeline, parameter_lines(self._node))}"
             ) from error
 
     def _compare(self, saved: SavedState, strict: bool) -> None:
@@ -285,7 +283,10 @@ class DatasetIterator:
         if then.structure != now.structure:
             compared = difference(saved.pipeline, parameter_lines(self._node))
             if saved.pipeline == parameter_lines(self._node):
-                compared += "\nThe operations are the same; the content of arrays or other parameters differs."
+                compared += (
+                    "\nThe operations are the same; the content of arrays or other parameters "
+                    "differs."
+                )
             raise FailedPreconditionError(
                 "this state belongs to another pipeline (- is in the state only, + in this "
                 "pipeline only):\n"
@@ -295,17 +296,17 @@ class DatasetIterator:
             )
         if then.code != now.code:
             warnings.warn(
-                "the code of a function in this pipeline has changed since the state was saved (or "
-                "the Python "
-                "version): what follows may differ from what would have followed then",
+                "the code of a function in this pipeline (or the Python version) has "
+                "changed since the state was saved. The following elements may "
+                "differ from those of the saved run",
                 stacklevel=3,
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a file, which is there as a whole or not at all.
+        """Write the state to a file atomically.
 
         Args:
-            path: of the file; an existing one is replaced.
+            path: name of the file; an existing file is replaced.
 
         >>> import tempfile, os
         >>> from zmqdata.dataset import Dataset
@@ -316,7 +317,7 @@ class DatasetIterator:
         ...     again = iter(dataset); again.restore(path); print(int(next(again)))
         1
 
-        As ``tf.train.Checkpoint(iterator).save``.
+        Equivalent of ``tf.train.Checkpoint(iterator).save``.
         """
         target = Path(file_path(path))
         payload = msgspec.msgpack.encode(self.state_dict())
@@ -324,30 +325,29 @@ class DatasetIterator:
         _write_atomically(target, _MAGIC + bytes([VERSION]) + check + payload)
 
     def restore(self, path: str | os.PathLike[str], *, strict: bool = True) -> None:
-        """Go on where ``save`` was called.
+        """Continue at the position at which ``save`` was called.
 
         Args:
-            path: of the file.
+            path: name of the file.
             strict: as for ``load_state_dict``.
 
         Raises:
-            NotFoundError: there is no such file.
-            DataLossError: the file is damaged, or none that ``save`` wrote.
-            FailedPreconditionError: it belongs to another pipeline.
+            NotFoundError: the file does not exist.
+            DataLossError: the file is damaged, or was not written by ``save``.
+            FailedPreconditionError: the state belongs to another pipeline.
 
-        As ``tf.train.Checkpoint(iterator).restore``.
+        Equivalent of ``tf.train.Checkpoint(iterator).restore``.
         """
         try:
             content = Path(file_path(path)).read_bytes()
         except FileNotFoundError:
             raise NotFoundError(
-                f"there is no iterator state at {os.fspath(path)}; save(path) writes one"
+                f"the file {os.fspath(path)} does not exist; save(path) writes an iterator state"
             ) from None
         except IsADirectoryError:
             raise InvalidArgumentError(
-                f"{os.fspath(path)} is a folder, expected the file that save(path) wrote; a "
-                "dataset that was saved is "
-                "read by Dataset.load(path)"
+                f"{os.fspath(path)} is a folder, expected the file that save(path) "
+                "wrote; Dataset.load(path) reads a saved dataset"
             ) from None
         self.load_state_dict(_payload(content, os.fspath(path)), strict=strict)
 
@@ -361,8 +361,8 @@ def _refuse(name: str, text: str) -> Any:
 
 
 class _LastLook:
-    """Stands behind the last element of a pipeline that was restored: an end that is
-    none is raised, each time.
+    """Iterator after the last element of a restored pipeline. It raises the service's
+    refusal, on each call, instead of a false end.
     """
 
     def __init__(self, restoring: Restoring) -> None:
@@ -409,7 +409,8 @@ def _payload(content: bytes, path: str) -> Any:
     start = len(_MAGIC) + 5
     if not content.startswith(_MAGIC) or len(content) < start:
         raise DataLossError(
-            f"{path} is no iterator state: it does not begin as one. Was it written by save(path)?"
+            f"{path} is not an iterator state: it does not begin like one. Was it "
+            "written by save(path)?"
         )
     if content[len(_MAGIC)] > VERSION:
         raise InvalidArgumentError(
@@ -418,20 +419,20 @@ def _payload(content: bytes, path: str) -> Any:
     check, payload = content[start - 4 : start], content[start:]
     if zlib.crc32(payload).to_bytes(4, "big") != check:
         raise DataLossError(
-            f"{path} is damaged: its checksum does not fit its content. Restore an older state"
+            f"{path} is damaged: its checksum does not match its content. Restore an older state"
         )
     return decoded(payload, path)
 
 
 def decoded(payload: bytes, path: str) -> Any:
-    """What was saved, or a part of it.
+    """Decode saved bytes, or a part of them.
 
     Raises:
-        DataLossError: the bytes are not what ``save`` writes.
+        DataLossError: the bytes do not have the form that ``save`` writes.
     """
     try:
         return msgspec.msgpack.decode(payload)
     except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError, ValueError) as error:
         raise DataLossError(
-            f"{path} is damaged: its content is no state ({error}). Restore an older one"
+            f"{path} is damaged: its content is not a state ({error}). Restore an older state"
         ) from None

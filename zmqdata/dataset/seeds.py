@@ -1,4 +1,4 @@
-"""Where the iterators of this program get their seeds from."""
+"""The seeds of the iterators of this program."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from zmqdata.iterators import mixed_seed
 
 
 class _Seeds:
-    """Where local iterators get their seeds from: the operating system, until a seed
-    was set.
+    """Source of seeds for local iterators: the operating system, or a seed that the
+    user has set.
     """
 
     def __init__(self) -> None:
@@ -32,39 +32,42 @@ _seeds = _Seeds()
 
 
 def set_random_seed(seed: int) -> None:
-    """Make what local iteration draws (shuffles without a seed of their own) the same
-    in each run of the program.
+    """Make the draws of local iteration (shuffles without their own seed) equal in each
+    run of the program.
 
     Args:
-        seed: at least 0. The iterators that are made from now on get seeds that follow
-            from it and their number.
+        seed: at least 0. The seeds of iterators created from now on follow from it and
+            from their number.
 
     Raises:
-        TypeError, ValueError: it is no such number.
+        TypeError, ValueError: the seed is not such a number.
 
     >>> from zmqdata.dataset import Dataset
     >>> set_random_seed(7); first = list(Dataset.range(10).shuffle(10))
     >>> set_random_seed(7); first == list(Dataset.range(10).shuffle(10))
     True
 
-    As ``tf.random.set_seed``, for datasets only. In the service, seeds of the
-    dispatcher decide instead, but for ``distribute(..., deterministic=True)``.
+    Equivalent of ``tf.random.set_seed``, for datasets only. With the service, the
+    dispatcher's seeds decide instead, except for
+    ``distribute(..., deterministic=True)``.
     """
     _seeds.set(at_least("seed", seed, 0))
 
 
 def given_seed() -> int:
-    """A seed that follows from the one that was set, if any: the same in each run of
-    the program.
+    """Return a seed derived from the user's seed, the same in each run of the program;
+    0 if the user has set none.
     """
     return 0 if _seeds.seed is None else _seeds.fixed
 
 
 def next_seed() -> int:
-    """The seed of the next iterator."""
+    """Return the seed of the next iterator."""
     return _seeds.next()
 
 
 def fixed_seed() -> int:
-    """The seed of what is the same in all iterators of this program."""
+    """Return the seed of everything that is the same in all iterators of this
+    program.
+    """
     return _seeds.fixed

@@ -1,5 +1,5 @@
-"""The methods of ``Dataset`` that pass elements on or not, and those about all of it. A
-part of ``surface``.
+"""The methods of ``Dataset`` that select elements, and those that concern the dataset
+as a whole. A mixin of the class in ``surface``.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ from zmqdata.nodes import SHARD_HINT, Options
 
 
 class Selections(DatasetMethods[D]):
-    """Makes datasets (``D``) out of some of the elements of this one."""
+    """Methods that create datasets (``D``) of some elements of this dataset."""
 
     def shard(self, num_shards: int, index: int) -> D:
-        """Every ``num_shards``-th element, beginning with number ``index``.
+        """Select every ``num_shards``-th element, beginning with number ``index``.
 
         Args:
-            num_shards: into how many parts the dataset is divided.
-            index: which part, from 0. With ``SHARD_HINT`` as ``num_shards`` the service
-                fills in both, under ``ShardingPolicy.HINT``, whatever is given here.
+            num_shards: number of shards.
+            index: index of the shard, from 0. With ``SHARD_HINT`` as ``num_shards`` the
+                service sets both arguments under ``ShardingPolicy.HINT``, and this
+                value is ignored.
 
         Raises:
-            InvalidArgumentError: there is no shard of this index.
+            InvalidArgumentError: the index is not between 0 and ``num_shards - 1``.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(10).shard(3, index=1)]
         [1, 4, 7]
 
-        As ``tf.data.Dataset.shard``. In the service it counts per worker.
+        Equivalent of ``tf.data.Dataset.shard``. With the service, it counts per worker.
         """
         place = integer("index", index)
         if integer("num_shards", num_shards) == SHARD_HINT:
@@ -60,30 +61,31 @@ class Selections(DatasetMethods[D]):
         return self._then(nodes.Shard, num_shards=count, index=place)
 
     def take_while(self, predicate: Callable[..., Any]) -> D:
-        """The elements before the first one for which a function returns false.
+        """Yield the elements before the first for which a function returns false.
 
         Args:
-            predicate: gets a plain tuple as its arguments, anything else as one;
-                returns one bool.
+            predicate: gets a plain tuple as several arguments, anything else as a
+                single argument; returns a bool.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(10).take_while(lambda x: x < 3)]
         [0, 1, 2]
 
-        As ``tf.data.Dataset.take_while``. In the service each worker ends by itself.
+        Equivalent of ``tf.data.Dataset.take_while``. With the service, each worker ends
+        on its own.
         """
         return self._then(nodes.TakeWhile, predicate=function("predicate", predicate))
 
     def unique(self) -> D:
-        """Each element once, at its first place. Elements are one array or scalar of
-        integers or text.
+        """Drop repeated elements. An element is a single array or scalar of integers or
+        text.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.from_tensor_slices([1, 37, 2, 37, 2, 1]).unique()]
         [1, 37, 2]
 
-        As ``tf.data.Dataset.unique``. In the service it looks at the elements of a
-        worker only.
+        Equivalent of ``tf.data.Dataset.unique``. With the service, it sees only the
+        elements of a worker.
         """
         return self._then(nodes.Unique)
 
@@ -91,84 +93,85 @@ class Selections(DatasetMethods[D]):
         """Map with a running state: ``state, output = scan_func(state, element)``.
 
         Args:
-            initial_state: the first state, any nesting. Of arrays, numbers and texts it
-                makes small iterator states.
-            scan_func: gets the state and the element, each as one argument; returns the
-                next state, nested like the first, and an element.
+            initial_state: the first state, any nesting. States of arrays, numbers and
+                texts keep iterator states small.
+            scan_func: gets the state and the element as two arguments; returns the next
+                state, nested like the first, and an element.
 
         >>> from zmqdata.dataset import Dataset
-        >>> [int(x) for x in Dataset.range(5).scan(0, lambda total, x: (total + x, total + x))]
+        >>> sums = Dataset.range(5).scan(0, lambda total, x: (total + x, total + x))
+        >>> [int(x) for x in sums]
         [0, 1, 3, 6, 10]
 
-        As ``tf.data.Dataset.scan``. In the service each worker has a state of its own.
+        Equivalent of ``tf.data.Dataset.scan``. With the service, each worker has its
+        own state.
         """
         fold = function("scan_func", scan_func)
         return self._then(nodes.Scan, initial_state=as_element(initial_state), function=fold)
 
     def ignore_errors(self, log_warning: bool = False) -> D:
-        """Leave out the elements that a function failed on, or that a file is too
-        damaged to give.
+        """Skip the elements for which a function failed, or which a damaged file cannot
+        provide.
 
         Args:
-            log_warning: write each of them to the log ``zmqdata``.
+            log_warning: log each of them to the logger ``zmqdata``.
 
         >>> from zmqdata.dataset import Dataset
         >>> list(Dataset.range(3).map(lambda x: 6 // int(x)).ignore_errors())
         [6, 3]
 
-        As ``tf.data.Dataset.ignore_errors``, which swallows all other errors, too. On
-        the service, what failed once fails again when another worker goes on, so that
-        no element comes twice; what did not fail is called for again, and ends the job
-        if it fails for good.
+        Equivalent of ``tf.data.Dataset.ignore_errors``, which also swallows all other
+        errors. With the service, an element that failed once is also skipped when
+        another worker continues the task, so that no element is repeated. An element
+        that did not fail is called again, and ends the job if it fails finally.
         """
         return self._then(nodes.IgnoreErrors, log_warning=flag("log_warning", log_warning))
 
     def assert_cardinality(self, expected_cardinality: int) -> D:
-        """The same elements, which must be this many: iterating fails with the first
-        too much or when they end early.
+        """Yield the same elements, and fail with the first excess element or at an
+        early end.
 
         Args:
-            expected_cardinality: a number, or ``INFINITE_CARDINALITY``. From now on the
+            expected_cardinality: a number, or ``INFINITE_CARDINALITY``. It becomes the
                 cardinality of the dataset.
 
         Raises:
-            FailedPreconditionError: while iterating, when the number is another.
+            FailedPreconditionError: while iterating, if the number of elements differs.
 
         >>> from zmqdata.dataset import Dataset
         >>> len(Dataset.range(6).filter(lambda x: x < 2).assert_cardinality(2))
         2
 
-        As ``tf.data.experimental.assert_cardinality``. It sees what a worker sees: do
-        not split such a dataset.
+        Equivalent of ``tf.data.experimental.assert_cardinality``. It counts the
+        elements of a worker: do not split such a dataset.
         """
         expected = at_least("expected_cardinality", expected_cardinality, INFINITE_CARDINALITY)
         return self._then(nodes.AssertCardinality, expected=expected)
 
     def pad_to_cardinality(self, cardinality: int, mask_key: str = "valid") -> D:
-        """Append elements of zeros up to a number, and mark which elements are true
-        ones.
+        """Append elements of zeros up to a number, and mark which elements are valid.
 
         Args:
-            cardinality: how many elements there shall be, at least as many as there
-                are.
-            mask_key: under which key each element, a dict, gets a bool: whether it is a
-                true one.
+            cardinality: the resulting number of elements, at least the present number.
+            mask_key: the key under which each element, a dict, gets a bool: True for a
+                valid element.
 
         >>> from zmqdata.dataset import Dataset
-        >>> [x["valid"] for x in Dataset.from_tensor_slices({"a": [1, 2]}).pad_to_cardinality(3)]
+        >>> ds = Dataset.from_tensor_slices({"a": [1, 2]}).pad_to_cardinality(3)
+        >>> [x["valid"] for x in ds]
         [True, True, False]
 
-        As ``tf.data.experimental.pad_to_cardinality``. Functions are run once to find
-        the element_spec.
+        Equivalent of ``tf.data.experimental.pad_to_cardinality``. Functions are run
+        once to find the element_spec.
         """
         wanted, count = at_least("cardinality", cardinality, 0), self._node.cardinality
         if not isinstance(mask_key, str):
             refuse("mask_key", mask_key, "a str")
         if count < 0:
             raise ValueError(
-                f"pad_to_cardinality() needs a dataset of known cardinality, this one has {count} "
-                "(-1 infinite, -2 "
-                "unknown): limit it with take(n), or state the number with assert_cardinality(n)"
+                "pad_to_cardinality() needs a dataset of known cardinality, this "
+                f"dataset has {count} (-1 infinite, -2 unknown): limit it with "
+                "take(n), or state the number with assert_cardinality(n)"
             )
         if count > wanted:
             raise ValueError(
@@ -193,24 +196,25 @@ class Selections(DatasetMethods[D]):
         initial_dist: Sequence[float] | None = None,
         seed: int | None = None,
     ) -> D:
-        """Leave out elements at random, so that the classes come with given
-        probabilities. Yields (class, element).
+        """Drop elements at random, so that classes occur with given probabilities.
+        Yields (class, element).
 
         Args:
-            class_func: from an element to its class, an integer from 0 to the number of
-                classes.
+            class_func: returns the class of an element, an integer from 0 to the number
+                of classes, exclusive.
             target_dist: the wanted probability of each class.
-            initial_dist: the probability of each class as it is; None: estimated while
+            initial_dist: the present probability of each class; None: estimated while
                 running.
             seed: fixes the draws.
 
         >>> from zmqdata.dataset import Dataset
-        >>> ds = Dataset.range(10).rejection_resample(lambda x: int(x % 2), [1.0, 0.0], [0.5, 0.5])
+        >>> numbers, target = Dataset.range(10), [1.0, 0.0]
+        >>> ds = numbers.rejection_resample(lambda x: int(x % 2), target, [0.5, 0.5])
         >>> [int(x) for _, x in ds]
         [0, 2, 4, 6, 8]
 
-        As ``tf.data.Dataset.rejection_resample``, in one pass: an element comes once at
-        most.
+        Equivalent of ``tf.data.Dataset.rejection_resample``, in a single pass: an
+        element occurs at most once.
         """
         target = _distribution("target_dist", target_dist)
         initial = None if initial_dist is None else _distribution("initial_dist", initial_dist)
@@ -226,11 +230,11 @@ class Selections(DatasetMethods[D]):
         )
 
     def with_options(self, options: Options) -> D:
-        """The same elements, with options set for the whole pipeline. Those that are
-        set later win, with a warning.
+        """Return the same dataset with options for the whole pipeline. A later setting
+        overrides an earlier setting, with a warning.
 
         Args:
-            options: see ``Options`` for which there are and what they do.
+            options: see ``Options``.
 
         >>> from zmqdata.dataset import Dataset
         >>> options = Options()
@@ -238,7 +242,7 @@ class Selections(DatasetMethods[D]):
         >>> Dataset.range(3).with_options(options).map(abs).options()
         Options(deterministic=False)
 
-        As ``tf.data.Dataset.with_options``.
+        Equivalent of ``tf.data.Dataset.with_options``.
         """
         if not isinstance(options, Options):
             refuse("options", options, "an Options")
@@ -246,28 +250,28 @@ class Selections(DatasetMethods[D]):
         return self._then(nodes.WithOptions, settings=options.settings)
 
     def options(self) -> Options:
-        """The options of the pipeline: those of all its parts. Changing what comes back
-        changes no dataset.
+        """Return the options of the pipeline, merged from all its parts. Modifying the
+        result does not change the dataset.
 
         >>> from zmqdata.dataset import Dataset
         >>> Dataset.range(3).options()
         Options()
 
-        As ``tf.data.Dataset.options``.
+        Equivalent of ``tf.data.Dataset.options``.
         """
         return nodes.options_of(self._node)
 
     def get_single_element(self) -> Any:
-        """The element of a dataset that has exactly one.
+        """Return the element of a dataset that has exactly one element.
 
         Raises:
-            InvalidArgumentError: it has none, or more.
+            InvalidArgumentError: the dataset has no element, or several.
 
         >>> from zmqdata.dataset import Dataset
         >>> Dataset.range(3).batch(10).get_single_element()
         array([0, 1, 2])
 
-        As ``tf.data.Dataset.get_single_element``.
+        Equivalent of ``tf.data.Dataset.get_single_element``.
         """
         iterator = iter(self)
         try:
@@ -285,21 +289,21 @@ class Selections(DatasetMethods[D]):
         )
 
     def at(self, index: int) -> Any:
-        """One element by its number, without running all before it.
+        """Return an element by its number, without running the elements before it.
 
         Args:
-            index: from 0 to below the cardinality.
+            index: from 0 to the cardinality, exclusive.
 
         Raises:
-            IndexError: there is no such element.
-            UnimplementedError: an operation of the pipeline knows its elements in order
-                only; the text names it.
+            IndexError: the dataset has no such element.
+            UnimplementedError: an operation of the pipeline can yield its elements only
+                in order; the text names it.
 
         >>> from zmqdata.dataset import Dataset
         >>> Dataset.range(1000).map(lambda x: x * x).batch(3).at(4)
         array([144, 169, 196])
 
-        As ``tf.data.experimental.at``.
+        Equivalent of ``tf.data.experimental.at``.
         """
         number, count = integer("index", index), self._node.cardinality
         if number < 0 or 0 <= count <= number:
@@ -318,21 +322,22 @@ class Selections(DatasetMethods[D]):
 
 @dataclass(frozen=True)
 class MarkValid:
-    """Adds to a dict that it is no padding."""
+    """Function that marks a dict as valid, not as padding."""
 
     key: str
+    """The key of the mark."""
 
     def __call__(self, element: Any) -> Any:
-        """The dict with one key more."""
+        """Return the dict with the mark added."""
         return {**element, self.key: True}
 
 
 def _zeros(spec: TensorSpec) -> Any:
     if spec.shape is None or None in spec.shape:
         raise ValueError(
-            f"pad_to_cardinality() makes elements of zeros, and needs a shape for them; {spec} has "
-            "none: give all "
-            "elements one shape with map(), and say so with map(..., output_spec=)"
+            f"pad_to_cardinality() appends elements of zeros, and the shape of {spec} "
+            "is unknown. Give all elements the same shape with map(), and declare it "
+            "with map(..., output_spec=)"
         )
     return np.zeros(tuple(length or 0 for length in spec.shape), spec.dtype)[()]
 
@@ -340,5 +345,7 @@ def _zeros(spec: TensorSpec) -> Any:
 def _distribution(name: str, values: Any) -> tuple[float, ...]:
     array = numbers(name, values, "one probability for each class")
     if array.ndim != 1 or not len(array) or not (array >= 0).all() or abs(array.sum() - 1) > 1e-3:
-        raise ValueError(f"{name} must be one probability for each class, 1 in sum; got {values!r}")
+        raise ValueError(
+            f"{name} must hold a probability for each class, with a sum of 1; got {values!r}"
+        )
     return tuple(array.tolist())

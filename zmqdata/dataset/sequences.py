@@ -1,5 +1,5 @@
-"""The constructors of ``Dataset`` from Python objects and random numbers. A part of the
-class in ``surface``.
+"""The constructors of ``Dataset`` from Python objects and random numbers. A mixin of
+the class in ``surface``.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from zmqdata.iterators import as_element
 
 
 class Sequences(DatasetMethods[D]):
-    """Makes datasets (``D``) out of sequences, iterables and seeds."""
+    """Constructors of datasets (``D``) from sequences, iterables and seeds."""
 
     @classmethod
     def random(cls, seed: int | None = None, rerandomize_each_iteration: bool | None = None) -> D:
-        """Random integers from 0 to 2**32, exclusive, as np.int64, without end.
+        """Yield random integers from 0 to 2**32, exclusive, as np.int64, without end.
 
         Args:
-            seed: fixes them; None: drawn for this program, or by ``set_random_seed``,
-                or by the service's task.
-            rerandomize_each_iteration: whether each iteration and repetition has
-                numbers of its own; None is False.
+            seed: fixes the numbers; None: drawn for this program, by
+                ``set_random_seed``, or for the service's task.
+            rerandomize_each_iteration: True if each iteration and repetition has
+                different numbers; None means False.
 
         >>> from zmqdata.dataset import Dataset
         >>> numbers = Dataset.random(seed=4).take(3)
         >>> list(numbers) == list(numbers), len(set(numbers))
         (True, 3)
 
-        As ``tf.data.Dataset.random``; the numbers themselves are ours. In the service a
-        number is a split.
+        Equivalent of ``tf.data.Dataset.random``, with different numbers. With the
+        service, each number is a split.
         """
         anew = rerandomize_each_iteration
         anew = False if anew is None else flag("rerandomize_each_iteration", anew)
@@ -45,29 +45,30 @@ class Sequences(DatasetMethods[D]):
 
     @classmethod
     def from_list(cls, elements: list[Any]) -> D:
-        """A dataset of the elements of a list, which are not joined to arrays as
-        ``from_tensor_slices`` does.
+        """Return a dataset of the elements of a list, which are not joined to arrays as
+        in ``from_tensor_slices``.
 
         Args:
-            elements: at least one; all of the same nesting and dtypes, of any shapes.
-                They are not copied here: change them no more. What is handed out are
-                copies.
+            elements: at least one element, all of the same nesting and dtypes, of any
+                shapes. They are not copied here, so do not modify them. The dataset
+                yields copies.
 
         Raises:
-            TypeError: it is no list, or the elements differ in nesting or dtype.
-            ValueError: it is empty.
+            TypeError: ``elements`` is not a list, or the elements differ in nesting or
+                dtype.
+            ValueError: the list is empty.
 
         >>> from zmqdata.dataset import Dataset
         >>> list(Dataset.from_list([("a", [1]), ("b", [2, 3])]))
         [('a', array([1])), ('b', array([2, 3]))]
 
-        As ``tf.data.experimental.from_list``.
+        Equivalent of ``tf.data.experimental.from_list``.
         """
         if not isinstance(elements, list):
             raise TypeError(f"`elements` must be a list, got a {type(elements).__name__}")
         if not elements:
             raise ValueError(
-                "`elements` must not be empty: its elements tell what the dataset's look like"
+                "`elements` must not be empty: the spec of the dataset follows from its elements"
             )
         kept = tuple(map(as_element, elements))
         spec = spec_of(kept[0])
@@ -82,31 +83,35 @@ class Sequences(DatasetMethods[D]):
 
     @classmethod
     def from_iterable(cls, make_iterable: Callable[[], Iterable[Any]] | Iterable[Any]) -> D:
-        """A dataset of what can be iterated over again and again. It is one split: a
-        single worker runs all of it.
+        """Return a dataset of an object that can be iterated over repeatedly. It is a
+        single split: a single worker runs all of it.
 
         Args:
-            make_iterable: anything that ``iter`` begins anew each time, or a function
-                that returns an iterable.
+            make_iterable: an object for which each ``iter`` starts from the beginning,
+                or a function that returns an iterable.
 
         Raises:
-            TypeError: it is an iterator or a generator, which can be run only once.
+            TypeError: the argument is an iterator or a generator, which can be run only
+                once.
 
         >>> from zmqdata.dataset import Dataset
         >>> list(Dataset.from_iterable({"a": 1, "b": 2}.items()))
         [('a', 1), ('b', 2)]
 
-        Ours. Restoring an iterator runs the iterable again up to its place.
+        Has no counterpart in tf.data. Restoring an iterator runs the iterable again up
+        to the iterator's position.
         """
         if callable(make_iterable):
             made: Callable[[], Iterable[Any]] = make_iterable
         elif not isinstance(make_iterable, Iterable):
-            refuse("make_iterable", make_iterable, "an iterable or a function that returns one")
+            refuse(
+                "make_iterable", make_iterable, "an iterable or a function that returns an iterable"
+            )
         elif iter(make_iterable) is make_iterable:
             raise TypeError(
-                f"from_iterable() got a {type(make_iterable).__name__}, which can be run only "
-                "once: give the iterable "
-                "itself, or the function that makes it, without calling it"
+                f"from_iterable() got a {type(make_iterable).__name__}, which can be "
+                "run only once. Pass the iterable itself, or the function that makes "
+                "it, without calling it"
             )
         else:
             made = nodes.Reiterated(make_iterable)
@@ -121,37 +126,37 @@ class Sequences(DatasetMethods[D]):
         seed: int | None = None,
         reshuffle_each_iteration: bool = True,
     ) -> D:
-        """A dataset of ``seq[0]`` to ``seq[len(seq) - 1]``: a map-style dataset, a
-        list, an array or memory map.
+        """Return a dataset of ``seq[0]`` to ``seq[len(seq) - 1]`` for a map-style
+        dataset, a list, an array or a memory map.
 
         Args:
-            seq: anything with ``__len__`` and ``__getitem__``. It is not copied here:
-                change it no more. Arrays and tensors that it returns are copied, lists
-                become arrays.
-            shuffle: read it in a random order of all elements, which takes no memory.
+            seq: an object with ``__len__`` and ``__getitem__``. It is not copied here,
+                so do not modify it. Arrays and tensors that it returns are copied, and
+                lists become arrays.
+            shuffle: read all elements in a random order, which needs no memory.
             seed: fixes the orders; None: drawn for each iterator, or by
                 ``set_random_seed``.
-            reshuffle_each_iteration: whether each iteration and repetition has an order
-                of its own.
+            reshuffle_each_iteration: True if each iteration and repetition has a
+                different order.
 
         Raises:
-            TypeError: it lacks one of both methods.
-            ValueError: a seed for an order that is not shuffled.
+            TypeError: ``seq`` lacks one of the two methods.
+            ValueError: a seed is given without ``shuffle``.
 
         >>> from zmqdata.dataset import Dataset
         >>> letters = Dataset.from_source("abcdef", shuffle=True, seed=1)
         >>> sorted(letters), list(letters) == list(letters)
         (['a', 'b', 'c', 'd', 'e', 'f'], False)
 
-        Ours. A split is an index: in the service the workers read different parts of
-        one and the same order.
+        Has no counterpart in tf.data. A split is an index: with the service, the
+        workers read different parts of the same order.
         """
         if not (hasattr(seq, "__len__") and hasattr(seq, "__getitem__")) or isinstance(seq, dict):
             refuse(
                 "seq",
                 seq,
-                "something with __len__ and __getitem__(index), such as a map-style dataset or a "
-                "list",
+                "an object with __len__ and __getitem__(index), such as a map-style "
+                "dataset or a list",
             )
         shuffled, anew = (
             flag("shuffle", shuffle),
@@ -159,7 +164,8 @@ class Sequences(DatasetMethods[D]):
         )
         if seed is not None and not shuffled:
             raise ValueError(
-                f"from_source() got seed {seed} without shuffle=True, where nothing is random"
+                f"from_source() got seed {seed} without shuffle=True. Without "
+                "shuffling the seed has no effect: leave it out, or set shuffle=True"
             )
         return cls._wrap(
             nodes.FromSource(

@@ -1,5 +1,5 @@
-"""The constructors of ``Dataset``: where elements come from, and zip. A part of the
-class in ``surface``.
+"""The constructors of ``Dataset`` from ranges, arrays, generators and file names, and
+``zip``. A mixin of the class in ``surface``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from zmqdata.matching import matching_files
 
 
 class Sources(DatasetMethods[D]):
-    """Makes datasets (``D``) out of nothing but arguments."""
+    """Constructors of datasets (``D``) from arguments alone."""
 
     @classmethod
     def range(cls, *args: int, output_type: Any = np.int64) -> D:
-        """The integers from start to stop, exclusive.
+        """Yield the integers from start to stop, exclusive.
 
         Args:
             args: ``stop``, or ``start, stop``, or ``start, stop, step``, as for
@@ -47,7 +47,7 @@ class Sources(DatasetMethods[D]):
         >>> [int(x) for x in Dataset.range(2, 10, 3)]
         [2, 5, 8]
 
-        As ``tf.data.Dataset.range``.
+        Equivalent of ``tf.data.Dataset.range``.
         """
         if not 1 <= len(args) <= 3:
             raise ValueError(
@@ -58,11 +58,13 @@ class Sources(DatasetMethods[D]):
         start, stop, step = [0, *numbers, 1] if len(args) == 1 else [*numbers, 1][:3]
         if step == 0:
             raise ValueError(
-                "range() got step 0, expected a step up or down: the range would never end"
+                "range() got step 0, expected a positive or negative step: the range "
+                "would never end"
             )
         if max(map(abs, (start, stop, step))) > 2**62:
             raise ValueError(
-                f"range() got {args}, expected numbers of at most 2**62: elements are of 64 bits"
+                f"range() got {args}, expected numbers of at most 2**62, because "
+                "elements have 64 bits"
             )
         kind = dtype("output_type of range()", output_type, "iuf", "an integer or float dtype")
         return cls._wrap(
@@ -71,28 +73,28 @@ class Sources(DatasetMethods[D]):
 
     @classmethod
     def from_tensors(cls, tensors: Any) -> D:
-        """A dataset of one element.
+        """Return a dataset of a single element.
 
         Args:
             tensors: the element, any nesting of arrays, numbers and texts. It is not
-                copied here: change it no more.
+                copied here, so do not modify it.
 
         >>> from zmqdata.dataset import Dataset
         >>> list(Dataset.from_tensors({"x": [1, 2]}))
         [{'x': array([1, 2])}]
 
-        As ``tf.data.Dataset.from_tensors``.
+        Equivalent of ``tf.data.Dataset.from_tensors``.
         """
         return cls._wrap(nodes.Tensors(tensors=as_element(tensors), site=call_site()))
 
     @classmethod
     def from_tensor_slices(cls, tensors: Any) -> D:
-        """A dataset of the rows of arrays.
+        """Return a dataset of the rows of arrays.
 
         Args:
-            tensors: an array, list or ragged tensor, or a nesting of them, all of the
-                same length n > 0 or 0 in their first axis. They are not copied here:
-                change them no more.
+            tensors: an array, list or ragged tensor, or a nesting of them, with the
+                same length (n > 0 or 0) in the first axis. They are not copied here, so
+                do not modify them.
 
         Raises:
             ValueError: the lengths differ, or a leaf has no axis.
@@ -101,7 +103,7 @@ class Sources(DatasetMethods[D]):
         >>> list(Dataset.from_tensor_slices({"x": [1, 2], "y": ["a", "b"]}))[1]
         {'x': np.int64(2), 'y': np.str_('b')}
 
-        As ``tf.data.Dataset.from_tensor_slices``.
+        Equivalent of ``tf.data.Dataset.from_tensor_slices``.
         """
         arrays = map_structure(sliceable, tensors)
         leaves = optree.tree_leaves(arrays, none_is_leaf=True)
@@ -110,11 +112,11 @@ class Sources(DatasetMethods[D]):
             came = (
                 f"arrays of the lengths {lengths}"
                 if lengths
-                else f"{tensors!r}, which holds no array"
+                else f"{tensors!r}, which contains no array"
             )
             raise ValueError(
-                f"from_tensor_slices() got {came}, expected the same length in the first axis of "
-                "all"
+                f"from_tensor_slices() got {came}, expected the same length in the "
+                "first axis of all"
             )
         return cls._wrap(nodes.TensorSlices(tensors=arrays, site=call_site()))
 
@@ -127,18 +129,19 @@ class Sources(DatasetMethods[D]):
         args: Iterable[Any] | None = None,
         output_signature: Any = None,
     ) -> D:
-        """A dataset of what a generator yields. It is one split: a single worker runs
-        all of it.
+        """Return a dataset of the elements that a generator yields. It is a single
+        split: a single worker runs all of it.
 
         Args:
-            generator: called anew for each iteration, with ``args``; returns an
-                iterable. A generator function, not a generator that runs already.
-            output_types: the dtype of each leaf, as tf.data had it before
+            generator: called with ``args`` for each iteration; returns an iterable.
+                Pass a generator function, not a running generator.
+            output_types: the dtype of each leaf, tf.data's argument before
                 ``output_signature``.
-            output_shapes: with them, the shape of each leaf; None: any.
-            args: its arguments, handed over as they are.
-            output_signature: spec of the elements; each is then converted and checked.
-                None: found by running one.
+            output_shapes: the shape of each leaf, together with ``output_types``; None
+                means any.
+            args: arguments for the generator, passed unchanged.
+            output_signature: spec of the elements. Each element is converted and
+                checked. None: found by running the generator for an element.
 
         >>> from zmqdata.dataset import Dataset
         >>> def count(stop):
@@ -146,15 +149,14 @@ class Sources(DatasetMethods[D]):
         >>> list(Dataset.from_generator(count, args=(3,)))
         [0, 1, 2]
 
-        As ``tf.data.Dataset.from_generator``. Restoring an iterator runs the generator
-        again up to its place.
+        Equivalent of ``tf.data.Dataset.from_generator``. Restoring an iterator runs the
+        generator again up to the iterator's position.
         """
         if not callable(generator):
             raise TypeError(
-                "`generator` must be a Python callable that returns an iterable, got a "
-                f"{type(generator).__name__}. "
-                "Give the function that makes it, without calling it: what it returns can be run "
-                "only once"
+                "`generator` must be a Python callable that returns an iterable, got "
+                f"a {type(generator).__name__}. Pass the function that makes it, "
+                "without calling it, because its result can be run only once"
             )
         given = tuple(
             several(
@@ -175,27 +177,28 @@ class Sources(DatasetMethods[D]):
         shuffle: bool | None = None,
         seed: int | None = None,
     ) -> D:
-        """A dataset of the names of the files that match, as absolute paths of type
+        """Return a dataset of the names of matching files, as absolute paths of type
         str.
 
         Args:
             file_pattern: a name or glob pattern (``**`` for any depth of folders), or
-                several. Relative ones are taken from the present folder, now.
-            shuffle: whether each repetition has an order of its own; None is True.
-                Without, they come sorted.
+                several. Relative patterns are resolved now, from the current folder.
+            shuffle: True if each repetition has a different order; None means True.
+                Without shuffling, names are sorted.
             seed: fixes the orders.
 
         Raises:
-            NotFoundError: nothing matches. The files are listed anew for each
+            NotFoundError: no file matches. The files are listed again for each
                 repetition.
 
         >>> import zmqdata.dataset
         >>> from zmqdata.dataset import Dataset
-        >>> list(Dataset.list_files(zmqdata.dataset.__file__)) == [zmqdata.dataset.__file__]
+        >>> name = zmqdata.dataset.__file__
+        >>> list(Dataset.list_files(name)) == [name]
         True
 
-        As ``tf.data.Dataset.list_files``, except that tf.data lists once, when the
-        dataset is made.
+        Equivalent of ``tf.data.Dataset.list_files``, which lists the files only once,
+        when the dataset is created.
         """
         given = [file_pattern] if isinstance(file_pattern, (str, os.PathLike)) else file_pattern
         patterns = tuple(
@@ -203,10 +206,10 @@ class Sources(DatasetMethods[D]):
         )
         if not matching_files(patterns):
             raise NotFoundError(
-                f"No files matched pattern: {', '.join(map(repr, patterns)) or 'none was given'}, "
-                "looked for from the "
-                f"folder {os.getcwd()!r}. Check the spelling; relative patterns start from that "
-                "folder"
+                "No files matched pattern: "
+                f"{', '.join(map(repr, patterns)) or 'none was given'}, searched from "
+                f"the folder {os.getcwd()!r}. Check the spelling; relative patterns "
+                "start from that folder"
             )
         shuffled = True if shuffle is None else flag("shuffle", shuffle)
         return cls._wrap(
@@ -217,24 +220,26 @@ class Sources(DatasetMethods[D]):
 
     @classmethod
     def zip(cls, *args: Any, datasets: Any = None) -> D:
-        """Join one element of each dataset; ends with the shortest.
+        """Combine the elements of several datasets with the same number; end with the
+        shortest dataset.
 
         Args:
-            args: datasets, or one nesting of datasets in tuples and dicts, which the
-                elements then have.
-            datasets: the same as one nesting, as in older code.
+            args: datasets, or a single nesting of datasets in tuples and dicts, which
+                the elements then have.
+            datasets: the same as a single nesting, as in older code.
 
         >>> from zmqdata.dataset import Dataset
-        >>> [(int(a), int(b)) for a, b in Dataset.zip(Dataset.range(3), Dataset.range(5, 7))]
+        >>> pairs = Dataset.zip(Dataset.range(3), Dataset.range(5, 7))
+        >>> [(int(a), int(b)) for a, b in pairs]
         [(0, 5), (1, 6)]
 
-        As ``tf.data.Dataset.zip``. In the service, what is paired with what depends on
-        who pulled which splits.
+        Equivalent of ``tf.data.Dataset.zip``. With the service, the pairing depends on
+        which worker read which splits.
         """
         if bool(args) == (datasets is not None):
             raise TypeError(
-                "zip() takes datasets as its arguments, or one nesting of them as datasets=; not "
-                "both, not none"
+                "zip() takes datasets as its arguments, or a nesting of them as "
+                "datasets=; pass exactly one of the two"
             )
         nesting: Any = datasets if datasets is not None else args[0] if len(args) == 1 else args
         leaves, treespec = optree.tree_flatten(nesting, none_is_leaf=True)

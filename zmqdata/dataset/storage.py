@@ -1,5 +1,5 @@
-"""The methods of ``Dataset`` that keep elements: cache, snapshot, save and load. A part
-of the class in ``surface``.
+"""The methods of ``Dataset`` that store elements: cache, snapshot, save and load. A
+mixin of the class in ``surface``.
 """
 
 from __future__ import annotations
@@ -30,18 +30,22 @@ from zmqdata.storage.manifests import (
 
 
 class Storage(DatasetMethods[D]):
-    """Makes datasets (``D``) that keep what they have seen, and files of elements."""
+    """Methods that create datasets (``D``) with stored elements, and files of
+    elements.
+    """
 
     def cache(self, filename: str | os.PathLike[str] = "") -> D:
-        """Run the dataset once, and play its elements from then on.
+        """Run the dataset once, and replay its elements from then on.
 
         Args:
-            filename: "" keeps them in memory, for all iterators over this dataset
-                object; else a folder of this name is made, which later runs of the
-                program read instead. Change the pipeline: change the name.
+            filename: "" keeps the elements in memory, for all iterators over this
+                dataset object. Otherwise a folder with this name is created, and later
+                runs of the program read it instead. If you change the pipeline, change
+                the name.
 
-        Iterating raises AlreadyExistsError while somebody else writes the same folder,
-        and DataLossError where its files are damaged. Arrays are handed out as copies.
+        Iterating raises AlreadyExistsError while another iterator writes the same
+        folder, and DataLossError if its files are damaged. Arrays are yielded as
+        copies.
 
         >>> from zmqdata.dataset import Dataset
         >>> seen = []
@@ -49,9 +53,9 @@ class Storage(DatasetMethods[D]):
         >>> list(numbers), list(numbers), len(seen)
         ([0, 1], [0, 1], 2)
 
-        As ``tf.data.Dataset.cache``, except that what was seen of a run that was broken
-        off is kept in memory, too. In the service each task keeps and repeats what it
-        saw, and each worker needs a file name of its own.
+        Equivalent of ``tf.data.Dataset.cache``, except that the elements of an
+        interrupted run stay in memory, too. With the service, each task caches and
+        repeats its own elements, and each worker needs its own file name.
         """
         folder = "" if filename == "" else absolute_path(filename)
         return self._wrap(nodes.Cache(inputs=(self._node,), filename=folder, site=call_site()))
@@ -61,23 +65,24 @@ class Storage(DatasetMethods[D]):
         other programs.
 
         Args:
-            path: a folder. What is before the snapshot in the pipeline decides which
-                part of it is read and written: a changed pipeline gets a part of its
-                own.
+            path: a folder. The pipeline before the snapshot determines the subfolder
+                that is read and written: a changed pipeline uses another subfolder.
             compression: "AUTO", None, or the name of a blosc codec.
 
-        While somebody else writes the same snapshot, the elements are made and not
-        written. Iterating raises DataLossError where files are damaged. It cannot be
-        split.
+        While another iterator writes the same snapshot, elements are produced but not
+        written. Iterating raises DataLossError if files are damaged. A snapshot cannot
+        be split.
 
         >>> import tempfile
         >>> from zmqdata.dataset import Dataset
-        >>> seen = []
-        >>> numbers = Dataset.range(2).map(lambda x: seen.append(x) or int(x)).snapshot(tempfile.mkdtemp())
+        >>> seen, folder = [], tempfile.mkdtemp()
+        >>> numbers = Dataset.range(2).map(lambda x: seen.append(x) or int(x))
+        >>> numbers = numbers.snapshot(folder)
         >>> list(numbers), list(numbers), len(seen)
         ([0, 1], [0, 1], 2)
 
-        As ``tf.data.Dataset.snapshot``, without ``reader_func`` and ``shard_func``.
+        Equivalent of ``tf.data.Dataset.snapshot``, without ``reader_func`` and
+        ``shard_func``.
         """
         codec = validate_compression(compression)
         made = nodes.Snapshot(
@@ -90,19 +95,19 @@ class Storage(DatasetMethods[D]):
         return self._wrap(made)
 
     def save(self, path: str | os.PathLike[str], compression: str | None = None) -> None:
-        """Run the whole dataset and write its elements into a folder, in place of what
-        was saved there before.
+        """Run the whole dataset and write its elements into a folder, replacing an
+        earlier save.
 
         Args:
-            path: the folder; it is made if it is not there. What was there is replaced
-                at the end, at once.
+            path: the folder, created if it does not exist. An earlier save is replaced
+                atomically at the end.
             compression: None, "AUTO", or the name of a blosc codec.
 
         Raises:
             InvalidArgumentError: the dataset is infinite.
-            AlreadyExistsError: somebody else is saving there, or it is the folder of a
-                ``distributed_save``.
-            TypeError: an element holds something that cannot be stored.
+            AlreadyExistsError: another process saves into the folder, or the folder
+                belongs to a ``distributed_save``.
+            TypeError: an element has a leaf that cannot be stored.
 
         >>> import tempfile
         >>> from zmqdata.dataset import Dataset
@@ -111,8 +116,8 @@ class Storage(DatasetMethods[D]):
         >>> [int(x) for x in Dataset.load(folder)]
         [0, 1, 2]
 
-        As ``tf.data.Dataset.save``, without ``shard_func`` and ``checkpoint_args``; the
-        files are ours.
+        Equivalent of ``tf.data.Dataset.save``, without ``shard_func`` and
+        ``checkpoint_args``, and with another file format.
         """
         codec, folder = validate_compression(compression), absolute_path(path)
         if self._node.cardinality == INFINITE_CARDINALITY:
@@ -135,30 +140,27 @@ class Storage(DatasetMethods[D]):
         compression: str | None = None,
         wait: bool = False,
     ) -> D:
-        """A dataset of what ``save`` or ``distributed_save`` wrote.
+        """Return a dataset of the elements written by ``save`` or ``distributed_save``.
 
-        What ``save`` wrote comes in the same order and cannot be split. What
-        ``distributed_save`` wrote comes chunk by chunk: the first chunk of each stream,
-        then the second of each, and so on. Under DYNAMIC each chunk goes to one worker.
+        Elements from ``save`` keep their order and cannot be split. Elements from
+        ``distributed_save`` are read chunk by chunk: the first chunk of each stream,
+        then the second of each, and so on. Under DYNAMIC each chunk is read by a single
+        worker.
 
         Args:
-            path: the folder, or a URL that fsspec knows.
-            element_spec: what the elements must look like; None: what they were saved
-                as.
-            compression: what they must have been saved with; None: whatever it was.
-            wait: whether to wait until somebody begins to save there, and to read
-                chunks while others are still being written, in the order in which they
-                are seen.
+            path: the folder, or a URL that fsspec supports.
+            element_spec: the expected spec of the elements; None: the saved spec.
+            compression: the expected compression of the save; None: any.
+            wait: True to wait for a save to begin, and to read chunks while other
+                chunks are still being written, in the order in which they are seen.
 
         Raises:
-            NotFoundError: nothing was saved there, or not to its end, and ``wait`` is
-                False.
-            DataLossError: the manifest is damaged. Iterating raises it where a chunk
-                is; the next chunk follows.
-            ValueError: spec or compression differ from what was saved, or the save
-                failed. With ``wait``, iterating raises the error because of which it
-                failed.
-            UnimplementedError: the path is a URL, and what it takes to read it is not
+            NotFoundError: the folder holds no complete save, and ``wait`` is False.
+            DataLossError: the manifest is damaged. For a damaged chunk, iterating
+                raises the error and continues with the next chunk.
+            ValueError: spec or compression differ from the save, or the save failed.
+                With ``wait``, iterating raises the error that made the save fail.
+            UnimplementedError: the path is a URL, and a package for reading it is not
                 installed.
 
         >>> import tempfile
@@ -168,7 +170,7 @@ class Storage(DatasetMethods[D]):
         >>> list(Dataset.load(folder)), len(Dataset.load(folder))
         ([array([0, 1]), array([2])], 2)
 
-        As ``tf.data.Dataset.load``, without ``reader_func``.
+        Equivalent of ``tf.data.Dataset.load``, without ``reader_func``.
         """
         if not isinstance(wait, bool):
             raise TypeError(f"`wait` must be True or False, got {wait!r}")
@@ -176,12 +178,11 @@ class Storage(DatasetMethods[D]):
         wanted = None if compression is None else (compression, validate_compression(compression))
         node = _saved(folder, wait)
         spec, stored = node.elements_spec, _compression_of(folder, node)
-        # What is only known to the elements themselves cannot be compared before one is
+        # A spec that only the elements know cannot be compared before an element is
         # read.
         if element_spec is not None and spec is not None and element_spec != spec:
             raise ValueError(
-                f"User specified element_spec {element_spec}, but the actual element_spec is "
-                f"{spec}."
+                f"User specified element_spec {element_spec}, but the actual element_spec is {spec}."
             )
         if wanted is not None and wanted[1] != stored:
             raise ValueError(
@@ -195,7 +196,9 @@ class Storage(DatasetMethods[D]):
 
 
 def _saved(folder: str, wait: bool) -> nodes.Load | nodes.LoadGrowing:
-    """What is in a folder; with ``wait``, as soon as there is something."""
+    """Return a node for the save in a folder; with ``wait``, wait until a save
+    begins.
+    """
     waiting = SaveWait(folder)
     while True:
         try:
@@ -211,21 +214,19 @@ def _present(folder: str, wait: bool) -> nodes.Load | nodes.LoadGrowing:
     error = None if done else read_save_error(folder)
     if error is not None and not wait:
         raise ValueError(
-            f"Failed to load the dataset at {folder}. The save job failed to write it. "
-            f"{error.error}: "
-            f"{error.text}. Remove the folder, repair the pipeline (or let map(on_error='skip') "
-            "leave such "
-            "elements out), and save again"
+            f"Failed to load the dataset at {folder}. The save job failed to write "
+            f"it. {error.error}: {error.text}. Remove the folder, repair the pipeline "
+            "(or let map(on_error='skip') skip such elements), and save again"
         )
     if (
         error is not None and description is None
-    ):  # its folder was removed while it ran: there is nothing to wait for
+    ):  # its folder was removed during the save, so no save can be awaited
         raise raised(error)
     if description is not None and not done:
         if not wait:
             raise NotFoundError(
-                f"The dataset at {folder} is not saved to its end yet. load(path, wait=True) reads "
-                "it as it is written"
+                f"The dataset at {folder} is not saved to its end yet. load(path, "
+                "wait=True) reads it while it is written"
             )
         return nodes.LoadGrowing(
             path=folder, run=description.run, elements_spec=description.element_spec

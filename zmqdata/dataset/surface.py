@@ -1,5 +1,5 @@
-"""``Dataset`` and ``TextLineDataset``: running and describing pipelines. Their other
-methods are in ``sources``, ``batches`` and ``transforms``.
+"""``Dataset`` and ``TextLineDataset``: running and describing pipelines. The other
+methods are in ``sources``, ``batches``, ``transforms`` and the other mixins.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY, map_structure
 from zmqdata.iterators import Context, infer_spec
 from zmqdata.pipelines import Fingerprint, fingerprint
 
-# Not in the dataset: what it holds beside its node would be part of the fingerprint of
-# a function that uses it.
+# Not in the dataset itself: any attribute beside its node would become part of the
+# fingerprint of a function that uses the dataset.
 _fingerprints: WeakKeyDictionary[Dataset, Fingerprint] = WeakKeyDictionary()
 
 
@@ -54,12 +54,12 @@ class Dataset(
     Sequences["Dataset"],
     Storage["Dataset"],
 ):
-    """A description of a pipeline: where elements come from and what happens to them.
-    Immutable and cheap.
+    """A description of a pipeline: the source of its elements and the operations on
+    them. Immutable and cheap.
 
-    Each method returns a new dataset; nothing runs before it is iterated over. Elements
+    Each method returns a new dataset; nothing runs before iteration begins. Elements
     are numpy arrays and scalars, ragged tensors or any Python object, nested in dicts,
-    tuples and namedtuples; a list in an element becomes an array.
+    tuples and namedtuples. A list in an element becomes an array.
 
     Args:
         node: the last operation; use the static methods instead.
@@ -67,7 +67,7 @@ class Dataset(
     >>> list(Dataset.range(6).map(lambda x: x * x).batch(4))
     [array([0, 1, 4, 9]), array([16, 25])]
 
-    As ``tf.data.Dataset``, on numpy.
+    Equivalent of ``tf.data.Dataset``, based on numpy.
     """
 
     def __init__(self, node: nodes.Node) -> None:
@@ -90,7 +90,7 @@ class Dataset(
         return self._node
 
     def __iter__(self) -> DatasetIterator:
-        """An iterator over the elements, run in this process."""
+        """Return an iterator over the elements, run in this process."""
         options = nodes.options_of(self._node)
         context = Context(
             seed=next_seed(), fixed_seed=fixed_seed(), iteration=self._iterations, options=options
@@ -99,15 +99,16 @@ class Dataset(
         return DatasetIterator(self._node, context, self.fingerprint)
 
     def fingerprint(self) -> Fingerprint:
-        """Two hashes of the pipeline, equal in every run of the same script: of its
-        structure, and of its code.
+        """Return hashes of the pipeline, equal in every run of the same script: of its
+        structure, its code and its functions.
 
-        Found once, as the content of all arrays has a part in it.
+        The result is cached, because it covers the content of all arrays.
 
         >>> Dataset.range(3).fingerprint() == Dataset.range(3).fingerprint()
         True
 
-        As ``tf.data.Dataset.fingerprint``, which is one hash of the graph.
+        Equivalent of ``tf.data.Dataset.fingerprint``, which is a single hash of the
+        graph.
         """
         if self not in _fingerprints:
             _fingerprints[self] = fingerprint(self._node)
@@ -117,13 +118,13 @@ class Dataset(
         return True
 
     def cardinality(self) -> int:
-        """The number of elements, ``INFINITE_CARDINALITY`` (-1) or
+        """Return the number of elements, ``INFINITE_CARDINALITY`` (-1) or
         ``UNKNOWN_CARDINALITY`` (-2).
 
         >>> Dataset.range(7).batch(2).cardinality()
         4
 
-        As ``tf.data.Dataset.cardinality``.
+        Equivalent of ``tf.data.Dataset.cardinality``.
         """
         with within_stack(self._node):
             return self._node.cardinality
@@ -141,13 +142,13 @@ class Dataset(
 
     @property
     def element_spec(self) -> Any:
-        """Shape and dtype of each leaf, in the nesting of the elements. Found once, by
-        running an element if it must.
+        """Shape and dtype of each leaf, in the nesting of the elements. Found once; if
+        necessary, an element is run.
 
         >>> Dataset.range(3).enumerate().element_spec
         (TensorSpec(shape=(), dtype=int64), TensorSpec(shape=(), dtype=int64))
 
-        As ``tf.data.Dataset.element_spec``.
+        Equivalent of ``tf.data.Dataset.element_spec``.
         """
         if self._spec is None:
             with within_stack(self._node):
@@ -155,8 +156,8 @@ class Dataset(
         return self._spec[0]
 
     def __repr__(self) -> str:
-        """The pipeline as a tree, the last operation on top, each with what its
-        elements look like.
+        """Return the pipeline as a tree with the last operation on top, each operation
+        with its spec.
 
         >>> Dataset.range(6).take(3)  # doctest: +ELLIPSIS
         take(3) at ...: int64
@@ -166,33 +167,34 @@ class Dataset(
             return draw(self._node)
 
     def describe(self) -> Description:
-        """As ``repr``, with how many elements come, how sources are split, what
-        restoring costs, and the state's size.
+        """Return the drawing of ``repr`` with the number of elements, the splits of
+        sources, the cost of restoring, and the size of a state.
 
         >>> print(Dataset.range(6).shuffle(3).describe().splitlines()[-1])
         state: about 36 bytes
 
-        Ours.
+        Has no counterpart in tf.data.
         """
         with within_stack(self._node):
             return describe(self._node)
 
     def profile(self, seconds: float = 5.0) -> Profile:
-        """Run the pipeline for some seconds, or to its end, print what each operation
-        took, and what to do about it.
+        """Run the pipeline for some seconds, or to its end, and print the cost of each
+        operation with advice.
 
         Args:
-            seconds: how long at most.
+            seconds: maximum duration.
 
         Returns:
             The same as an object: ``operations``, ``bottleneck``, ``advice``.
 
-        >>> found = Dataset.range(1000).map(lambda x: sum(range(1000))).profile(1)  # doctest: +ELLIPSIS
+        >>> slow = Dataset.range(1000).map(lambda x: sum(range(1000)))
+        >>> found = slow.profile(1)  # doctest: +ELLIPSIS
         1000 elements in ...
         >>> found.bottleneck.label[:4]
         'map('
 
-        Ours; tf.data has a profiler of its own in TensorBoard.
+        tf.data has a different profiler, in TensorBoard.
         """
         options = nodes.options_of(self._node)
         context = Context(seed=next_seed(), fixed_seed=fixed_seed(), options=options)
@@ -201,16 +203,16 @@ class Dataset(
         return found
 
     def apply(self, transformation_func: Callable[[Dataset], Dataset]) -> Dataset:
-        """What a function makes of this dataset, for example
+        """Return the dataset that a function makes of this dataset, for example
         ``zmqdata.distribute(...)``.
 
         Raises:
-            TypeError: it returned no dataset.
+            TypeError: the function does not return a dataset.
 
         >>> Dataset.range(3).apply(lambda dataset: dataset.repeat(2)).cardinality()
         6
 
-        As ``tf.data.Dataset.apply``.
+        Equivalent of ``tf.data.Dataset.apply``.
         """
         result = function("transformation_func", transformation_func)(self)
         if not isinstance(result, Dataset):
@@ -225,13 +227,13 @@ class Dataset(
         for each element.
 
         Args:
-            initial_state: the first state, returned as it is when there is no element.
-            reduce_func: gets the state and the element, each as one argument.
+            initial_state: the first state, returned unchanged for an empty dataset.
+            reduce_func: gets the state and the element as two arguments.
 
         >>> int(Dataset.range(5).reduce(0, lambda total, x: total + x))
         10
 
-        As ``tf.data.Dataset.reduce``.
+        Equivalent of ``tf.data.Dataset.reduce``.
         """
         state, fold = initial_state, function("reduce_func", reduce_func)
         iterator = iter(self)
@@ -243,13 +245,13 @@ class Dataset(
         return state
 
     def as_numpy_iterator(self) -> Iterator[Any]:
-        """The elements with Python numbers made numpy ones. Text, bytes and other
-        objects stay as they are.
+        """Yield the elements, with Python numbers converted to numpy. Text, bytes and
+        other objects are unchanged.
 
         >>> list(Dataset.range(2).map(int).as_numpy_iterator())
         [np.int64(0), np.int64(1)]
 
-        As ``tf.data.Dataset.as_numpy_iterator``.
+        Equivalent of ``tf.data.Dataset.as_numpy_iterator``.
         """
         return (map_structure(_as_numpy, element) for element in self)
 
@@ -261,8 +263,8 @@ def _as_numpy(leaf: Any) -> Any:
 def opened_files(
     filenames: Any, num_parallel_reads: int | None, opened: Callable[[Any], Dataset]
 ) -> nodes.Node | None:
-    """A node that opens each file by a function; None where names that are known are
-    read one after the other.
+    """Return a node that opens each file by a function; None if known names are read
+    sequentially.
     """
     if num_parallel_reads is None:
         if not isinstance(filenames, Dataset):
@@ -283,21 +285,22 @@ def opened_files(
 class TextLineDataset(Dataset):
     """The lines of text files, without line ends, as str decoded from UTF-8.
 
-    A split is a file: with DYNAMIC sharding each file is read by one worker.
+    A split is a file: with DYNAMIC sharding each file is read by a single worker.
 
     Args:
         filenames: a name, several, or a dataset of names, read in this order.
         compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
         buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
-        num_parallel_reads: how many files are read at a time, on threads, a line of
-            each in turn; AUTOTUNE: 16, on as many threads as there are cores. None: one
-            after the other.
+        num_parallel_reads: number of files read concurrently on threads, with a line of
+            each in turn; AUTOTUNE: 16, on as many threads as cores. None: files are
+            read sequentially.
 
     >>> import zmqdata.dataset
-    >>> "class TextLineDataset(Dataset):" in list(TextLineDataset(zmqdata.dataset.surface.__file__))
+    >>> lines = TextLineDataset(zmqdata.dataset.surface.__file__)
+    >>> "class TextLineDataset(Dataset):" in list(lines)
     True
 
-    As ``tf.data.TextLineDataset``, which yields bytes.
+    Equivalent of ``tf.data.TextLineDataset``, which yields bytes.
     """
 
     def __init__(
