@@ -5,6 +5,10 @@ A dispatcher writes the updates of a turn before it sends any message that revea
 Replaying them from the beginning yields the same state. Old journals must stay
 readable: a new field needs a default, and any other change needs a migration in
 ``zmqdata.journal``.
+
+The fields ``worker``, ``dataset_id``, ``job``, ``iteration``, ``task`` and ``client``
+identify the object that an update concerns. ``source`` is the index of a source in the
+pipeline, from left to right.
 """
 
 from __future__ import annotations
@@ -46,8 +50,11 @@ class AddWorkerUpdate(Update, frozen=True):
 
     worker: str
     address: str
+    """Address of its control socket."""
     tags: tuple[str, ...] = ()
+    """Tags by which jobs select it."""
     python: str = ""
+    """Version of its Python."""
 
 
 class RemoveWorkerUpdate(Update, frozen=True):
@@ -62,7 +69,9 @@ class PlaceWorkerUpdate(Update, frozen=True):
     """
 
     place: int
+    """Index in the list of configured addresses."""
     address: str
+    """Address of the worker."""
 
 
 class RegisterDatasetUpdate(Update, frozen=True):
@@ -70,6 +79,7 @@ class RegisterDatasetUpdate(Update, frozen=True):
 
     dataset_id: str
     description: DatasetDescription
+    """Everything the dispatcher needs to know about the pipeline."""
     kept: bool = True
     """True if the dataset stays registered while no job uses it."""
 
@@ -84,6 +94,7 @@ class CreateJobUpdate(Update, frozen=True):
     """A job exists with these parameters."""
 
     job: JobParameters
+    """Name and parameters of the job."""
 
 
 class CreateIterationUpdate(Update, frozen=True):
@@ -92,6 +103,7 @@ class CreateIterationUpdate(Update, frozen=True):
     iteration: int
     job: str
     repetition: int
+    """Number of the repetition, from 0."""
     seed: int
     """Seed of all random choices of the iteration."""
     num_shards: int = 0
@@ -125,6 +137,7 @@ class CreateTaskUpdate(Update, frozen=True):
     task: int
     iteration: int
     seed: int
+    """Seed of the random choices of the task."""
     shard: int | None = None
     """Index of its static shard, or None."""
     index: int | None = None
@@ -136,6 +149,7 @@ class HostTaskUpdate(Update, frozen=True):
 
     task: int
     attempt: int
+    """Number of the attempt."""
     worker: str
     """The worker, or an empty text if the task lost its host."""
 
@@ -146,6 +160,7 @@ class AssignSplitsUpdate(Update, frozen=True):
     task: int
     source: int
     split: Split
+    """The new entry."""
 
 
 class CutLedgerUpdate(Update, frozen=True):
@@ -170,6 +185,7 @@ class TakeStateUpdate(Update, frozen=True):
 
     task: int
     state: TaskState
+    """The state."""
 
 
 class DecideUpdate(Update, frozen=True):
@@ -179,6 +195,7 @@ class DecideUpdate(Update, frozen=True):
     first: int
     """Number of the first decision in ``decisions``."""
     decisions: tuple[Decision, ...]
+    """The decisions, in order."""
 
 
 class ListFilesUpdate(Update, frozen=True):
@@ -189,7 +206,9 @@ class ListFilesUpdate(Update, frozen=True):
     iteration: int
     source: int
     repetition: int
+    """Number of the repetition of the source."""
     names: tuple[str, ...]
+    """Names of the files."""
 
 
 class HoldUpdate(Update, frozen=True):
@@ -200,6 +219,7 @@ class HoldUpdate(Update, frozen=True):
     task: int
     client: str
     ranges: Ranges
+    """Ranges of numbers of the received elements."""
 
 
 class EndTaskUpdate(Update, frozen=True):
@@ -227,6 +247,7 @@ class DeliverUpdate(Update, frozen=True):
 
     task: int
     ranges: Ranges
+    """Ranges of numbers of the delivered elements."""
     client: str = ""
     """The client of that training loop; empty in a snapshot."""
 
@@ -237,6 +258,7 @@ class CountRepeatsUpdate(Update, frozen=True):
     iteration: int
     client: str
     count: int
+    """Number of repeated elements."""
 
 
 class CreateViewUpdate(Update, frozen=True):
@@ -246,6 +268,9 @@ class CreateViewUpdate(Update, frozen=True):
 
     iteration: int
     tasks: tuple[tuple[int, int], ...]
+    """The number of each task, and its round at its first step, in the order in which
+    they are read.
+    """
 
 
 class ExtendHorizonUpdate(Update, frozen=True):
@@ -253,6 +278,7 @@ class ExtendHorizonUpdate(Update, frozen=True):
 
     iteration: int
     horizon: int
+    """Number of the first step that may not be read yet."""
 
 
 class PassStepsUpdate(Update, frozen=True):
@@ -262,7 +288,9 @@ class PassStepsUpdate(Update, frozen=True):
 
     iteration: int
     consumer: int
+    """Index of the consumer."""
     step: int
+    """Number of the first step that has not been passed."""
 
 
 class RestoreLedgerUpdate(Update, frozen=True):
@@ -271,6 +299,7 @@ class RestoreLedgerUpdate(Update, frozen=True):
     task: int
     source: int
     splits: tuple[Split, ...]
+    """The remaining entries."""
     cuts: int
     """Number of times that the end of the ledger was taken back."""
     base: int = 0
@@ -287,9 +316,13 @@ class RestoreCursorUpdate(Update, frozen=True):
     iteration: int
     source: int
     repetition: int
+    """The current repetition."""
     next: int
+    """Index of the first split that was not handed out."""
     returned: tuple[Split, ...]
+    """Ranges that were taken back and are handed out before new splits."""
     task: int | None = None
+    """The task with its own cursor, or None for the cursor of the iteration."""
 
 
 class RestoreSpentUpdate(Update, frozen=True):
@@ -300,7 +333,9 @@ class RestoreSpentUpdate(Update, frozen=True):
     iteration: int
     source: int
     repetition: int
+    """Number of the repetition of the source."""
     ranges: Ranges
+    """Ranges of indices of the splits."""
 
 
 class RestoreRoundsUpdate(Update, frozen=True):
@@ -310,10 +345,15 @@ class RestoreRoundsUpdate(Update, frozen=True):
 
     iteration: int
     steps: tuple[int, ...]
+    """Number of steps that each consumer has reported."""
     views: tuple[View, ...]
+    """Views that a consumer has not passed yet."""
     horizon: int
+    """Number of the first step that may not be read yet."""
     known: tuple[int, ...]
+    """All tasks that were ever in a view."""
     seats: tuple[str, ...] = ()
+    """The present or last client of each consumer."""
 
 
 class RestoreTallyUpdate(Update, frozen=True):
@@ -321,9 +361,13 @@ class RestoreTallyUpdate(Update, frozen=True):
 
     iteration: int
     splits: dict[int, int]
+    """Number of splits that each task received and did not return."""
     rehosted: int
+    """Number of splits of tasks when they lost their hosts."""
     delivered: dict[str, int]
+    """Number of elements that each client reported first."""
     repeats: dict[str, int]
+    """Number of repeated elements that each client dropped."""
 
 
 class CloseTaskListUpdate(Update, frozen=True):
@@ -341,7 +385,9 @@ class FailIterationUpdate(Update, frozen=True):
 
     iteration: int
     error: str
+    """Name of the class of the error."""
     text: str
+    """Text of the error."""
     failure: bytes = b""
     """The pipeline failure that a worker reported as the reason, or empty."""
 
@@ -371,6 +417,7 @@ class FailSaveUpdate(Update, frozen=True):
 
     iteration: int
     failure: bytes
+    """The encoded failure."""
 
 
 class EndSaveUpdate(Update, frozen=True):
@@ -386,9 +433,13 @@ class CountDeathUpdate(Update, frozen=True):
 
     task: int
     attempt: int
+    """The attempt that the process hosted."""
     how: str
+    """The way in which the process ended, in words."""
     killed: bool = False
+    """True if the process was killed, or exceeded its memory limit."""
     crumbs: tuple[Crumb, ...] = ()
+    """The activities of the task when the process ended."""
 
 
 class PoisonUpdate(Update, frozen=True):
@@ -396,7 +447,9 @@ class PoisonUpdate(Update, frozen=True):
 
     task: int
     node: str
+    """Place of the node in the pipeline."""
     number: int
+    """Number of the element in the node's input."""
     text: str
     """The reason, as text."""
 

@@ -128,8 +128,8 @@ def test_elements_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
     failed = desk.next()
     assert failed.error == "InvalidArgumentError"
     assert failed.text.startswith(
-        "The elements of a saved dataset must have one structure, but there are elements of "
-        "TensorSpec(shape=(), dtype=int64) and of TensorSpec(shape=(), dtype=float32). Make "
+        "The elements of a saved dataset must have one structure, but they have the specs "
+        "TensorSpec(shape=(), dtype=int64) and TensorSpec(shape=(), dtype=float32). Make "
         "nesting and dtypes equal"
     )
     desk.writer.close(10)

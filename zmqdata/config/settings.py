@@ -66,8 +66,8 @@ def setting(
     ``Declaration``.
     """
     declaration = Declaration(meaning, least, most, choices, flag, metavar, variable, rival)
-    # The type checker takes a field for its default value, as with
-    # ``dataclasses.field``.
+    # Declared as the type of the default, because type checkers expect that of a field,
+    # as of ``dataclasses.field``.
     declared: T = field(default=default, metadata={"declaration": declaration})
     return declared
 
@@ -318,7 +318,9 @@ class _Kind:
     """Functions that read a value of a certain type from a text, and check it."""
 
     read: Callable[[str], Any]
+    """Converts a text to a value."""
     check: Callable[[str, Any, Declaration], Any]
+    """Validates and normalizes a value."""
 
 
 _KINDS = {

@@ -1,5 +1,5 @@
-"""The transformations of ``Dataset`` that batch elements of different shapes, and those
-that split batches again.
+"""The transformations of ``Dataset`` that batch elements of different shapes, and the
+transformations that split batches again.
 
 A mixin of the class in ``surface``; ``batch`` itself is in ``transforms``.
 ``iterators`` runs these operations.

@@ -37,6 +37,7 @@ class Measured:
     these datasets.
     """
     lock: Any = field(default_factory=threading.Lock, repr=False)
+    """Protects the sums."""
 
     def add(self, seconds: float, elements: int) -> None:
         """Add a call. A lock protects the sums, because an operation may run on several
@@ -52,6 +53,7 @@ class _Clocked(nodes.Unary):
     """Node that measures the time spent in its input."""
 
     measured: Measured
+    """Receives the cost of the input."""
 
     def spec(self, infer: Infer) -> Any:
         return infer(self.input)
@@ -121,6 +123,7 @@ class _Nested:
     """A dataset with clocks, as a user's function returns it."""
 
     node: Node
+    """The last operation of the dataset."""
 
 
 class _ClockedDatasets(_ClockedCall):

@@ -298,7 +298,7 @@ class DatasetIterator:
             warnings.warn(
                 "the code of a function in this pipeline (or the Python version) has "
                 "changed since the state was saved. The following elements may "
-                "differ from those of the saved run",
+                "differ from the elements of the saved run",
                 stacklevel=3,
             )
 

@@ -1,5 +1,5 @@
-"""The methods of ``Dataset`` that select elements, and those that concern the dataset
-as a whole. A mixin of the class in ``surface``.
+"""The methods of ``Dataset`` that select elements, and the methods that concern the
+dataset as a whole. A mixin of the class in ``surface``.
 """
 
 from __future__ import annotations

@@ -182,7 +182,8 @@ class Storage(DatasetMethods[D]):
         # read.
         if element_spec is not None and spec is not None and element_spec != spec:
             raise ValueError(
-                f"User specified element_spec {element_spec}, but the actual element_spec is {spec}."
+                f"User specified element_spec {element_spec}, but the actual element_spec is "
+                f"{spec}."
             )
         if wanted is not None and wanted[1] != stored:
             raise ValueError(

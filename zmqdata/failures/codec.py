@@ -89,7 +89,8 @@ def told_by(encoded: bytes) -> tuple[str, str]:
     """Return the class name and, without tracebacks, the text of the error in an
     encoded failure.
 
-    For bytes that are not a failure, return those of the resulting ``ProtocolError``.
+    For bytes that are not a failure, return class name and text of the resulting
+    ``ProtocolError``.
     """
     try:
         error = decode_failure(encoded)

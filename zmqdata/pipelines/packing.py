@@ -230,6 +230,7 @@ def open_pipeline(
 
 
 def _part(digest: str, find: FindPart) -> bytes | memoryview:
+    """Return the content of a part; raise if it is unavailable."""
     content = find(digest)
     if content is None:
         raise FailedPreconditionError(

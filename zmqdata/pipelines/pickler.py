@@ -485,8 +485,8 @@ class _Dispatch(dict[type, Callable[[Any, Any], None]]):
 
 PipelinePickler.dispatch = _Dispatch(
     {
-        # numpy's entries are there only if somebody else used dill before us: they do
-        # not know protocol 5
+        # dill adds entries for numpy if another user of dill ran before; these entries
+        # do not support protocol 5.
         **{
             kind: save
             for kind, save in dill.Pickler.dispatch.items()

@@ -144,10 +144,10 @@ class ChunkReader:
         self._chunks = list(chunks)
         self._chunk = 0
         self._file: BinaryIO | None = None
-        self._offset = 0  # of the block that is being read
-        self._taken = 0  # elements of that block
-        self._before = 0  # elements of this chunk's blocks before it
-        self._count = 0  # elements in it
+        self._offset = 0  # of the current block
+        self._taken = 0  # elements taken from the current block
+        self._before = 0  # elements of this chunk before the current block
+        self._count = 0  # elements in the current block
         self._block: Iterator[Any] = iter(())
 
     def add(self, chunks: Iterable[Chunk]) -> None:

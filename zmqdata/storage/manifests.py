@@ -89,6 +89,7 @@ class Manifest(msgspec.Struct, frozen=True):
     splittable: bool = False
     """True if each chunk may be read by another task."""
     format: str = _FORMAT
+    """Name and version of the file format."""
 
     @property
     def elements(self) -> int:
@@ -122,6 +123,7 @@ class SaveDescription(msgspec.Struct, frozen=True):
     cardinality: int
     """Number of elements, if it is known."""
     format: str = _SAVE_FORMAT
+    """Name and version of the file format."""
 
     @property
     def element_spec(self) -> Any:
@@ -231,9 +233,9 @@ def one_spec(one: Any, other: Any) -> Any:
         return merge_specs(one, other)
     except TypeError:
         raise InvalidArgumentError(
-            "The elements of a saved dataset must have one structure, but there are "
-            f"elements of {one} and of {other}. Make nesting and dtypes equal with "
-            "map(), or save them to two paths"
+            "The elements of a saved dataset must have one structure, but they have "
+            f"the specs {one} and {other}. Make nesting and dtypes equal with map(), "
+            "or save them to two paths"
         ) from None
 
 
