@@ -2,12 +2,12 @@
 reading them back. File access belongs to the shell.
 
 A file consists of a magic mark, a header, and records. A record holds its length, the
-CRC-32 of everything else in it, its sequence number (the header is number 0) and the
-MessagePack of all updates of one turn. A turn is therefore read back completely or not
-at all. The first records are a snapshot, which was complete before the file became
+CRC-32 of everything else in it, its sequence number and the MessagePack of all updates
+of one turn. The header is record number 0. A turn is therefore read back completely or
+not at all. The first records are a snapshot, which was complete before the file became
 visible under its name; later records were appended. Checksums start from a random
-``salt`` stored in the header, so that bytes of another file, or bytes crafted by a
-peer, are never mistaken for a record.
+``salt`` stored in the header. Bytes of another file, or bytes crafted by a peer, are
+therefore never mistaken for a record.
 
 An invalid record at the end is a write that was torn by the death of the process or the
 machine. The dispatcher had not yet revealed its updates to any peer, so it is ignored.

@@ -2,8 +2,8 @@
 workers open them.
 
 This module holds the public names of the package. ``packing`` converts pipelines to
-bytes and back, ``pickler`` is the only module that imports dill, ``unsendable`` knows
-which objects cannot be shipped, and ``fingerprints`` decides whether two pipelines are
+bytes and back. ``pickler`` is the only module that imports dill. ``unsendable`` knows
+which objects cannot be shipped. ``fingerprints`` decides whether two pipelines are
 equal. Importing this package does not import dill.
 """
 
