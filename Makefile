@@ -6,6 +6,8 @@ LOCK := requirements-dev.lock
 # One process more than there are cores, four at most: tests wait as long as they compute. `ARGS=-n0` runs them in one.
 PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
 SHARED = -n $(PROCESSES) --dist worksteal
+# Whatever the environment says: without stored bytecode each process of a test would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 .NOTPARALLEL:
 .PHONY: demo test test-full test-tfdata simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build locked lock audit clean bench-attacks
