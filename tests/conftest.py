@@ -15,6 +15,7 @@ import signal
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,10 +38,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _terminal = 2
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Notes where the terminal is, while nothing is captured; gives all tests a key
     that is not the user's.
     """
+    begin_elsewhere(config)
     global _terminal
     _terminal = os.dup(2)
     if (
@@ -52,30 +54,30 @@ def pytest_configure() -> None:
     keychoice.own_key()
 
 
+def begin_elsewhere(config: pytest.Config) -> None:
+    """Has each of several processes begin its collection with another part of the
+    tests.
+
+    Compiling a module takes most of its collection. The first process that reaches a
+    module stores its bytecode, and the others load that.
+    """
+    place: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if place is None or config.args_source is not config.ArgsSource.TESTPATHS:
+        return
+    entries = sorted(
+        str(path)
+        for path in Path(__file__).parent.iterdir()
+        if path.name.startswith("test_") or (path.is_dir() and not path.name.startswith("_"))
+    )
+    first = len(entries) * int(place["workerid"].removeprefix("gw")) // place["workercount"]
+    config.args = entries[first:] + entries[:first]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds ``--full``."""
     parser.addoption(
         "--full", action="store_true", help="also run the tests marked full (make test-full)"
     )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
-    """Has each of several processes begin with another part of the tests.
-
-    Compiling a module takes most of its collection. The first process that reaches a
-    module stores its bytecode, and the others load that.
-    """
-    config = session.config
-    if hasattr(config, "workerinput") and config.args_source is config.ArgsSource.TESTPATHS:
-        entries = sorted(
-            str(path)
-            for path in Path(__file__).parent.iterdir()
-            if path.name.startswith("test_") or (path.is_dir() and not path.name.startswith("_"))
-        )
-        first = len(entries) * int(config.workerinput["workerid"].removeprefix("gw"))
-        first //= config.workerinput["workercount"]
-        config.args = entries[first:] + entries[:first]
 
 
 @pytest.hookimpl(tryfirst=True)

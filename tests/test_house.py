@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = sorted((ROOT / "zmqdata").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
@@ -97,11 +99,27 @@ def tree_of(path: Path) -> ast.Module:
 
 
 @cache
+def walked(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of a module."""
+    return tuple(ast.walk(tree_of(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    """Forgets the trees after these tests: the garbage collector would go through their
+    million nodes for the rest of the run.
+    """
+    yield
+    for cached in (tree_of, walked, code_lines):
+        cached.cache_clear()
+
+
+@cache
 def code_lines(path: Path) -> frozenset[int]:
     """The numbers of the lines that have code on them."""
     told = {
         line
-        for node in ast.walk(tree_of(path))
+        for node in walked(path)
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
@@ -118,12 +136,7 @@ def place(path: Path, node: ast.AST | None = None) -> str:
 
 
 def nodes(paths: list[Path], *kinds: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
-    return (
-        (path, node)
-        for path in paths
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, kinds)
-    )
+    return ((path, node) for path in paths for node in walked(path) if isinstance(node, kinds))
 
 
 def called_name(call: ast.Call) -> str:
@@ -135,7 +148,7 @@ def is_skip(node: ast.expr) -> bool:
 
 
 def defined_names(path: Path) -> Iterator[tuple[str, ast.AST]]:
-    for node in ast.walk(tree_of(path)):
+    for node in walked(path):
         if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             yield node.name, node
         elif isinstance(node, ast.arg):
@@ -148,10 +161,12 @@ def words(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
 
 
+@cache
 def is_banned(name: str) -> bool:
     return name in BANNED_NAMES or not BANNED_WORDS.isdisjoint(words(name))
 
 
+@cache
 def foreign_words(name: str) -> set[str]:
     """The words in a name for which the project has another one; names that tf.data
     gives are kept.
@@ -197,7 +212,7 @@ def test_nothing_grows_too_long() -> None:
         coded = code_lines(path)
         if len(coded) > LONGEST["module"]:
             long.append(f"{place(path)} {len(coded)} lines")
-        for node in ast.walk(tree_of(path)):
+        for node in walked(path):
             if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
                 limit = LONGEST["class" if isinstance(node, ast.ClassDef) else "function"]
                 lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
