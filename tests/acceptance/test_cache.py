@@ -70,7 +70,6 @@ def test_elements_are_made_once(one: zmqdata.LocalCluster, name: str) -> None:
 
 
 @pytest.mark.claim("5.1c")
-@pytest.mark.core
 def test_one_id_is_one_reader(one: zmqdata.LocalCluster, name: str) -> None:
     """Readers with the same trainer id share one copy."""
     first, second = reader(one, "a", name), reader(one, "a", name)
@@ -79,7 +78,6 @@ def test_one_id_is_one_reader(one: zmqdata.LocalCluster, name: str) -> None:
 
 
 @pytest.mark.claim("5.2a")
-@pytest.mark.core
 def test_the_slow_skip_ahead(make_cluster: Callable[..., zmqdata.LocalCluster], name: str) -> None:
     """Who is slower than the window holds goes on at its beginning, in order; the fast
     one has everything.
@@ -194,7 +192,6 @@ def test_compression_is_the_same_for_all(
 
 
 @pytest.mark.claim("5.5a")
-@pytest.mark.core
 def test_a_worker_that_is_started_again(one: zmqdata.LocalCluster, name: str) -> None:
     """A worker that is lost takes its window along; its training jobs go on with
     another worker's elements.

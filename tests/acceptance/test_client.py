@@ -94,7 +94,6 @@ def test_iterators_can_be_saved(cluster: zmqdata.LocalCluster) -> None:
 
 
 @pytest.mark.claim("4.3a", "4.3d")
-@pytest.mark.core
 def test_one_workers_elements_come_in_order(
     make_cluster: Callable[..., zmqdata.LocalCluster],
 ) -> None:
@@ -171,7 +170,6 @@ def test_reading_goes_on_without_a_dispatcher(
 
 
 @pytest.mark.claim("4.2b", "2.3c")
-@pytest.mark.core
 def test_a_dispatcher_without_a_journal_ends_its_jobs(
     make_cluster: Callable[..., zmqdata.LocalCluster],
 ) -> None:
@@ -188,7 +186,6 @@ def test_a_dispatcher_without_a_journal_ends_its_jobs(
 
 
 @pytest.mark.claim("4.1b")
-@pytest.mark.core
 def test_a_new_job_after_a_restart(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
     """Workers find a dispatcher that was started again; new jobs are read, on the same
     dataset object, too.
@@ -231,7 +228,6 @@ def test_an_iterator_that_ended_stays_ended(cluster: zmqdata.LocalCluster) -> No
 
 
 @pytest.mark.claim("4.7a")
-@pytest.mark.core
 @pytest.mark.parametrize("way", ["close", "drop"])
 def test_an_iterator_that_is_let_go_of_leaves_nothing(
     make_cluster: Callable[..., zmqdata.LocalCluster], way: str
@@ -457,7 +453,6 @@ def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCl
 
 
 @pytest.mark.claim("2.9d")
-@pytest.mark.core
 @pytest.mark.parametrize("mode", [OFF, DYNAMIC])
 def test_short_patience_gives_up_nobody_who_is_there(
     make_cluster: Callable[..., zmqdata.LocalCluster], mode: Any

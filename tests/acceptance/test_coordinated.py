@@ -347,7 +347,6 @@ def test_a_second_iteration_is_in_step(cluster: zmqdata.LocalCluster, job: str) 
 
 
 @pytest.mark.claim("2.8a", "4.4h")
-@pytest.mark.core
 def test_a_worker_that_joins(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
     """A worker that joins is read by all consumers from the same step on."""
     cluster = make_cluster(1)
@@ -364,7 +363,6 @@ def test_a_worker_that_joins(make_cluster: Callable[..., zmqdata.LocalCluster]) 
 
 
 @pytest.mark.claim("2.7a", "2.8b", "4.4h")
-@pytest.mark.core
 def test_a_worker_that_is_lost(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
     """When a worker is lost its rounds are made elsewhere: no step is missing, and all
     stay in step.
@@ -423,7 +421,6 @@ def test_a_successor_resumes(cluster: zmqdata.LocalCluster, job: str) -> None:
 
 
 @pytest.mark.claim("4.4k")
-@pytest.mark.core
 def test_a_consumer_that_never_comes(cluster: zmqdata.LocalCluster, job: str) -> None:
     """The others wait for ``consumer_timeout`` and then have an error, not a hang."""
     first, second = consumers(cluster, 2, consumer_timeout=5.0, job_name=job)

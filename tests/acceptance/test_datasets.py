@@ -172,7 +172,6 @@ def test_large_datasets_are_registered(cluster: zmqdata.LocalCluster) -> None:
 
 
 @pytest.mark.claim("1.1h", "2.3a")
-@pytest.mark.core
 def test_datasets_outlive_their_dispatcher(
     make_cluster: Callable[..., zmqdata.LocalCluster], tmp_path: Path
 ) -> None:

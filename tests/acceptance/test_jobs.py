@@ -259,7 +259,6 @@ def test_fewer_elements_than_workers(cluster: zmqdata.LocalCluster) -> None:
 
 
 @pytest.mark.claim("2.6g")
-@pytest.mark.core
 def test_a_worker_that_joins_gets_a_task(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
     """An iteration that began without workers, or with one, is taken up by those that
     come.

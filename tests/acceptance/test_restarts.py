@@ -37,7 +37,6 @@ def again(cluster: zmqdata.LocalCluster) -> None:
 
 
 @pytest.mark.claim("2.3b")
-@pytest.mark.core
 @pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.full)])
 def test_jobs_survive_their_dispatcher(
     durable: Callable[..., zmqdata.LocalCluster], times: int
@@ -82,7 +81,6 @@ def test_readers_share_across_a_restart(durable: Callable[..., zmqdata.LocalClus
 
 
 @pytest.mark.claim("2.3d", "7.53")
-@pytest.mark.core
 def test_parameters_are_remembered(durable: Callable[..., zmqdata.LocalCluster]) -> None:
     """A job that was made before a restart has its parameters behind it."""
     cluster = durable()
@@ -97,7 +95,6 @@ def test_parameters_are_remembered(durable: Callable[..., zmqdata.LocalCluster])
 
 
 @pytest.mark.claim("2.3e")
-@pytest.mark.core
 def test_what_ended_stays_ended(durable: Callable[..., zmqdata.LocalCluster]) -> None:
     """A finished job is finished behind a restart, also for a second one."""
     cluster = durable()
@@ -151,7 +148,6 @@ def test_static_jobs_survive(durable: Callable[..., zmqdata.LocalCluster]) -> No
 
 
 @pytest.mark.claim("2.3g", "4.4h")
-@pytest.mark.core
 def test_consumers_stay_in_step(durable: Callable[..., zmqdata.LocalCluster]) -> None:
     """Coordinated readers go on through a restart of the dispatcher, in step and with
     no round missing.
@@ -170,7 +166,6 @@ def test_consumers_stay_in_step(durable: Callable[..., zmqdata.LocalCluster]) ->
 
 
 @pytest.mark.claim("4.5c")
-@pytest.mark.core
 def test_what_workers_have_is_read_without_a_dispatcher(
     durable: Callable[..., zmqdata.LocalCluster],
 ) -> None:

@@ -128,7 +128,6 @@ def test_small_chunks(durable: Callable[..., zmqdata.LocalCluster], path: str) -
 
 
 @pytest.mark.claim("6.1c", "6.5b")
-@pytest.mark.core
 def test_loading_waits(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
     """``load(wait=True)`` may be called before the save, and yields everything once."""
     cluster = durable()
@@ -149,7 +148,6 @@ def test_loading_is_deterministic(durable: Callable[..., zmqdata.LocalCluster], 
 
 
 @pytest.mark.claim("6.5c")
-@pytest.mark.core
 @pytest.mark.parametrize(("mode", "copies"), [(DYNAMIC, 1), (OFF, 2)])
 def test_what_was_saved_can_be_distributed(
     durable: Callable[..., zmqdata.LocalCluster], path: str, mode: Any, copies: int
@@ -257,7 +255,6 @@ def test_saving_needs_a_journal(
 
 
 @pytest.mark.claim("6.2b", "7.44")
-@pytest.mark.core
 def test_nothing_is_overwritten(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
     """A path with a save, running or done, is refused."""
     cluster = durable()
@@ -309,7 +306,6 @@ def test_a_failing_element_fails_the_save(
 
 
 @pytest.mark.claim("6.4a", "6.6a")
-@pytest.mark.core
 @pytest.mark.parametrize(
     "who", ["worker", "dispatcher", pytest.param("both", marks=pytest.mark.full)]
 )

@@ -161,7 +161,6 @@ def test_counts_of_workers_and_tasks(make_dispatcher: Any, make_worker: Any) -> 
 
 
 @pytest.mark.claim("1.3g")
-@pytest.mark.core
 def test_the_state_can_be_seen(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
     """The export has workers, iterations with their key, mode, readers and end; that of
     a worker has its tasks.
@@ -205,7 +204,6 @@ def test_a_worker_may_come_before_its_dispatcher(silent_address: str) -> None:
 
 
 @pytest.mark.claim("1.3h")
-@pytest.mark.core
 def test_a_cluster_ends_for_good(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
     """A closed cluster listens nowhere, may be closed again, and starts no more
     workers.

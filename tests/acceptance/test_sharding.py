@@ -387,7 +387,6 @@ def test_ipv6_places(make_dispatcher: Any, make_worker: Any) -> None:
 
 
 @pytest.mark.claim("2.11l")
-@pytest.mark.core
 def test_a_static_job_waits_for_its_worker(
     make_cluster: Callable[..., zmqdata.LocalCluster],
 ) -> None:

@@ -302,7 +302,6 @@ def test_nothing_runs_before_it_is_read(cluster: zmqdata.LocalCluster, tmp_path:
 
 
 @pytest.mark.claim("3.1b", "3.5a", "4.5b")
-@pytest.mark.core
 @pytest.mark.parametrize("way", ["stop", "kill"])
 def test_a_lost_worker_loses_and_repeats_nothing(
     make_cluster: Callable[..., zmqdata.LocalCluster], way: str
@@ -318,7 +317,6 @@ def test_a_lost_worker_loses_and_repeats_nothing(
 
 
 @pytest.mark.claim("3.5a")
-@pytest.mark.core
 def test_all_workers_are_started_again(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
     """DYNAMIC: with all workers lost the reader waits, and goes on with those that
     come.

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.full import full
 from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
@@ -84,7 +85,7 @@ def mapping(x: Any) -> Any:
     return x
 
 
-@pytest.mark.parametrize("function", [greedy, hoarding, mapping])
+@pytest.mark.parametrize("function", [greedy, full(hoarding), full(mapping)])
 def test_an_element_that_takes_too_much_is_found_and_named(
     cluster: LocalCluster, function: Any
 ) -> None:
@@ -102,7 +103,13 @@ def test_an_element_that_takes_too_much_is_found_and_named(
         assert worker.alive
 
 
-@pytest.mark.parametrize("options", [{}, {"num_parallel_calls": 4}, {"on_error": "skip"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_parallel_calls": 4, "on_error": "skip"},
+        *map(full, [{}, {"num_parallel_calls": 4}, {"on_error": "skip"}]),
+    ],
+)
 def test_it_is_left_out_on_request(cluster: LocalCluster, options: dict[str, Any]) -> None:
     """With on_poison="skip" every other element comes exactly once; on_error is for
     errors that harm nobody else.

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.full import full
 from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
@@ -103,7 +104,7 @@ def test_buckets_stay_together_when_a_worker_is_killed(cluster: LocalCluster) ->
     assert max(hosts(cluster)) > 1
 
 
-@pytest.mark.parametrize("finite", ["drop", "pad"])
+@pytest.mark.parametrize("finite", ["drop", full("pad")])
 def test_nothing_is_lost_or_repeated_and_nobody_hangs_when_a_worker_is_killed(
     cluster: LocalCluster, finite: str
 ) -> None:

@@ -120,6 +120,7 @@ def test_ctrl_c_does_not_wait() -> None:
         assert "does not end within" not in worker.log
 
 
+@pytest.mark.full
 def test_workers_are_replaced_one_after_the_other() -> None:
     """Each newcomer takes a task from the one that took over; there are not more of
     them in the end.

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.full import full
 from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.client.calls import status
 from zmqdata.testing.cluster import await_condition
@@ -94,7 +95,7 @@ def reader(cluster: LocalCluster) -> Iterator[int]:
     return iter(int(x) for x in Dataset.range(COUNT).apply(distributed))
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["shared", "alone"])
+@pytest.mark.parametrize("shared", [full(True), False], ids=["shared", "alone"])
 def test_a_client_that_was_stopped_hands_out_nothing_that_others_were_given(
     cluster: LocalCluster, stopped: StoppedReader, shared: bool
 ) -> None:
@@ -166,6 +167,7 @@ def test_a_consumer_that_was_stopped_goes_on_at_its_step(
     assert len(set(frozen.found + found)) == len(frozen.found + found) >= COUNT - 4
 
 
+@pytest.mark.full
 def test_a_consumer_that_was_replaced_gets_an_error(
     cluster: LocalCluster, frozen: StoppedReader
 ) -> None:

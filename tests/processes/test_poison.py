@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.full import full
 from zmqdata import Dataset, LocalCluster, distribute, distributed_save
 from zmqdata.errors import PipelineError
 from zmqdata.testing.cluster import await_condition, descendants, is_running
@@ -84,7 +85,10 @@ def read(cluster: LocalCluster, dataset: Dataset, **options: Any) -> list[int]:
     )
 
 
-@pytest.mark.parametrize(("function", "how"), WAYS)
+@pytest.mark.parametrize(
+    ("function", "how"),
+    [way if way[0] in (starving, holding) else full(*way) for way in WAYS],
+)
 def test_it_is_found_and_named(
     cluster: LocalCluster, function: Callable[[Any], Any], how: str
 ) -> None:
@@ -101,9 +105,9 @@ def test_it_is_found_and_named(
 @pytest.mark.parametrize(
     ("function", "calls"),
     [
-        *((function, None) for function in (leaving, faulting, holding)),
         (leaving, 4),
-        *(pytest.param(function, 4, marks=pytest.mark.full) for function in (faulting, holding)),
+        *(full(function, None) for function in (leaving, faulting, holding)),
+        *(full(function, 4) for function in (faulting, holding)),
     ],
 )
 def test_it_is_left_out_on_request(
@@ -126,7 +130,7 @@ def test_nested_datasets_leave_it_out_too(cluster: LocalCluster) -> None:
     assert read(cluster, dataset, on_poison="skip") == REST
 
 
-@pytest.mark.parametrize("function", [leaving, sticking])
+@pytest.mark.parametrize("function", [leaving, full(sticking)])
 def test_a_save_leaves_it_out_on_request(
     cluster: LocalCluster, function: Callable[[Any], Any], tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.full import full
 from zmqdata import Dataset, LocalCluster, distribute, from_dataset_id, register_dataset
 from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
@@ -121,6 +122,7 @@ def test_killed_between_registration_and_first_read(cluster: LocalCluster) -> No
     assert sorted(map(int, dataset)) == list(range(0, 200, 2))
 
 
+@pytest.mark.full
 def test_killed_in_every_repetition(cluster: LocalCluster) -> None:
     """With repeat() behind distribute, each repetition is whole, whenever the
     dispatcher died.
@@ -134,6 +136,7 @@ def test_killed_in_every_repetition(cluster: LocalCluster) -> None:
     assert not_once(found, times=3, count=4_000) == {}
 
 
+@pytest.mark.full
 def test_killed_with_a_worker_at_once(cluster: LocalCluster) -> None:
     """The tasks of a worker that died together with the dispatcher are made again
     elsewhere, without loss or repeat.
@@ -184,6 +187,7 @@ def test_consumers_keep_their_steps(cluster: LocalCluster) -> None:
     assert len(seen) >= 2_998
 
 
+@pytest.mark.full
 def test_a_job_is_what_it_was(cluster: LocalCluster) -> None:
     """After a restart a job that was OFF is not read as DYNAMIC (tf.data's
     testChangeProcessingModeAfterRestart).
@@ -201,6 +205,7 @@ def test_a_job_is_what_it_was(cluster: LocalCluster) -> None:
     assert len(list(first)) == 19
 
 
+@pytest.mark.full
 def test_a_finished_job_stays_finished(cluster: LocalCluster) -> None:
     """Who joins a job that was read to its end gets nothing, also from the next life of
     the dispatcher.
@@ -292,7 +297,7 @@ def test_a_torn_tail_is_left_out(tmp_path: Path) -> None:
         assert from_dataset_id("parallel_epochs", server.address, "dataset-3") is not None
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+@pytest.mark.parametrize("share", [0.5, full(0.1), full(0.8)])
 def test_a_flipped_byte_is_not_believed(tmp_path: Path, share: float) -> None:
     """A dispatcher does not start on a journal that is damaged: it names file and
     offset, and changes nothing.

@@ -107,6 +107,7 @@ def test_a_killed_child_loses_and_repeats_nothing(cluster: LocalCluster) -> None
     assert max(attempts(cluster)) > 1
 
 
+@pytest.mark.full
 def test_killed_one_after_the_other(cluster: LocalCluster) -> None:
     """DYNAMIC: both workers' processes are killed in turn, and every element comes
     exactly once.

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.full import full
 from tests.processes.storms import Storm
 from tests.processes.training_loop import KINDS
 
 pytestmark = [pytest.mark.realprocess, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [kind if kind in ("dynamic", "coordinated") else full(kind) for kind in KINDS]
+)
 def test_nothing_is_lost_and_nothing_comes_twice(kind: str, tmp_path: Path) -> None:
     """Whoever is killed, stopped or asked to end: each element is handed out, none
     twice, in the order promised.

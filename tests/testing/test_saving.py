@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.full import seeds
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.saving import Saves
@@ -23,7 +24,7 @@ WORLDS = 25
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 
 
-@pytest.mark.parametrize("family", range(FAMILIES))
+@pytest.mark.parametrize("family", seeds(FAMILIES, core=1))
 def test_whatever_goes_wrong_everything_is_saved_once(family: int) -> None:
     """Deaths of workers and dispatcher, cuts and lost messages leave every element in
     one chunk of the manifest.
@@ -32,7 +33,7 @@ def test_whatever_goes_wrong_everything_is_saved_once(family: int) -> None:
         SavingScenario(seed).run()
 
 
-@pytest.mark.parametrize("family", range(2))
+@pytest.mark.parametrize("family", seeds(2, core=1))
 def test_poison_is_left_out_of_saves_or_ends_them(family: int) -> None:
     """Elements that kill their worker are found among all other misfortunes; an ERROR
     names one of them.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.full import seeds
 from zmqdata.testing import SimulatedPipeline, World
 
 PIPELINE = SimulatedPipeline(splits=200, most=3)
@@ -13,7 +14,7 @@ PIPELINE = SimulatedPipeline(splits=200, most=3)
 
 @pytest.mark.parametrize("both_ways", [True, False])
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2, core=1))
 def test_a_task_goes_where_its_reader_can_get_it(seed: int, mode: str, both_ways: bool) -> None:
     """A cable between the two that is cut for good costs less than a minute, and no
     element.

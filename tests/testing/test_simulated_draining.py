@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from tests.full import full
 from zmqdata.testing import SimulatedPipeline, World
 
 DRAINS = 100
@@ -48,7 +49,7 @@ def spread(world: World) -> list[int]:
     return sorted(hosts[worker.name] for worker in world.workers if worker.alive)
 
 
-@pytest.mark.parametrize(("workers", "num_consumers"), [(2, None), (4, None), (3, 2)])
+@pytest.mark.parametrize(("workers", "num_consumers"), [full(2, None), (4, None), (3, 2)])
 def test_a_hundred_drains_leave_tasks_few_and_spread(
     workers: int, num_consumers: int | None
 ) -> None:

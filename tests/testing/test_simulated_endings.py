@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.full import seeds
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing import SimulatedPipeline, World
 from zmqdata.testing.world import SimulatedClient
@@ -30,7 +31,7 @@ def add_reader(world: World, gulp: int = 5) -> SimulatedClient:
     return client
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20, core=5))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_who_ends_last_has_what_a_dead_reader_held(seed: int, mode: str) -> None:
     """One of two readers dies before or after the other one has nothing left; nobody
@@ -52,7 +53,7 @@ def test_who_ends_last_has_what_a_dead_reader_held(seed: int, mode: str) -> None
     world.laws.check_end()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20, core=5))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_a_successor_waits_for_what_its_predecessor_held(seed: int, mode: str) -> None:
     """A training loop dies near the end and is started again at once: it reads the rest
@@ -72,7 +73,7 @@ def test_a_successor_waits_for_what_its_predecessor_held(seed: int, mode: str) -
     world.laws.check_end()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10, core=3))
 def test_nobody_waits_for_a_slow_loop(seed: int) -> None:
     """A reader that has nothing left ends within a second, though another one is busy
     with what it holds.

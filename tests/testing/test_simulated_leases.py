@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.full import seeds
 from zmqdata.core.client import events as e
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing import SimulatedPipeline, World
@@ -51,7 +52,7 @@ def last_taken(world: World, client: SimulatedClient, seconds: float) -> float:
     return when
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, core=2))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_a_frozen_client_joins_again(seed: int, mode: str) -> None:
     """What it held goes to the other one; awake, it hands out nothing of that and reads
@@ -67,7 +68,7 @@ def test_a_frozen_client_joins_again(seed: int, mode: str) -> None:
     assert frozen.taken > before
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, core=2))
 def test_a_client_whose_answers_are_lost_stops_in_time(seed: int) -> None:
     """It is heard, so nobody gives it up; after one lease it waits, and goes on with
     what it has when it hears.
@@ -103,7 +104,7 @@ def test_a_client_that_is_not_heard_stops_in_time(rate: float) -> None:
     assert mute.core.client == f"{mute.name}.1"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, core=2))
 def test_a_client_that_was_given_up_before_it_heard_anything_joins_again(seed: int) -> None:
     """It was let in, and knows nothing of that: it reads nothing until it hears, and
     then under another name.
@@ -121,7 +122,7 @@ def test_a_client_that_was_given_up_before_it_heard_anything_joins_again(seed: i
     assert deaf.taken
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, core=2))
 def test_the_only_client_reads_on_and_another_may_join(seed: int) -> None:
     """Cut off from the dispatcher it reads on for long; a second client does not cost
     it what it holds.
@@ -162,7 +163,7 @@ def two_consumers(seed: int) -> tuple[World, SimulatedClient, SimulatedClient]:
     return world, first, second
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6, core=2))
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_frozen_consumer_gets_its_seat_back(seed: int, restart: bool) -> None:
     """Awake again it goes on with the step after the last one that its loop had, and so
@@ -182,7 +183,7 @@ def test_a_frozen_consumer_gets_its_seat_back(seed: int, restart: bool) -> None:
     assert before < frozen.taken == other.taken == len(world.steps.places)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6, core=2))
 def test_a_frozen_consumer_that_was_replaced_ends(seed: int) -> None:
     """Its successor has read in its place: awake again it hands out nothing, and its
     loop gets an error.
@@ -224,7 +225,7 @@ def test_a_new_dispatcher_waits_for_one_lease() -> None:
     assert len(opened) == 1
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, core=2))
 def test_a_dispatcher_that_was_cut_off_gives_nobody_up(seed: int) -> None:
     """It heard nobody: when its cable is back, both clients go on with what they have,
     and nothing comes twice.
@@ -240,7 +241,7 @@ def test_a_dispatcher_that_was_cut_off_gives_nobody_up(seed: int) -> None:
     assert (first.core.client, second.core.client) == (first.name, second.name)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, core=2))
 @pytest.mark.parametrize("num_tasks", [None, 3])
 def test_a_consumer_that_was_cut_off_takes_its_place_again(
     seed: int, num_tasks: int | None
@@ -268,7 +269,7 @@ def test_a_consumer_that_was_cut_off_takes_its_place_again(
     world.steps.check_end(PIPELINE.names())
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, core=2))
 def test_who_reads_alone_beside_a_dispatcher_that_was_cut_off_keeps_what_it_has(seed: int) -> None:
     """Another client joins the moment that the cable is back: the first one had no
     chance to speak before.

@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from tests.full import seeds
 from zmqdata.testing import LawBroken, ResumingScenario
 from zmqdata.testing.checks import Laws
 
@@ -19,7 +20,7 @@ had something.
 """
 
 
-@pytest.mark.parametrize("family", range(2))
+@pytest.mark.parametrize("family", seeds(2, core=1))
 def test_what_was_had_before_and_what_comes_after_is_everything(family: int) -> None:
     """One reader or several, numbered or not: each element once, in the order promised,
     and the iteration ends.

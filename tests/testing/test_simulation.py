@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tests.full import seeds
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherTimes
@@ -49,7 +50,7 @@ def test_a_thousand_elements_reach_three_clients(record_property: pytest.RecordP
     record_property("simulated_seconds", round(world.clock.now, 3))
 
 
-@pytest.mark.parametrize("family", range(FAMILIES))
+@pytest.mark.parametrize("family", seeds(FAMILIES, core=3))
 def test_whatever_goes_wrong_the_laws_hold(family: int) -> None:
     """Deaths, cuts, lost, late and repeated messages, joins and stalls leave every
     iteration complete and ended.
@@ -58,7 +59,7 @@ def test_whatever_goes_wrong_the_laws_hold(family: int) -> None:
         Scenario(seed).run()
 
 
-@pytest.mark.parametrize("family", range(4))
+@pytest.mark.parametrize("family", seeds(4, core=1))
 def test_poison_is_left_out_whatever_else_goes_wrong(family: int) -> None:
     """Elements that kill their worker are found and left out among all other
     misfortunes; the others come once.
@@ -67,7 +68,7 @@ def test_poison_is_left_out_whatever_else_goes_wrong(family: int) -> None:
         PoisonScenario(seed).run()
 
 
-@pytest.mark.parametrize("family", range(8))
+@pytest.mark.parametrize("family", seeds(8, core=2))
 def test_consumers_stay_in_step_whatever_goes_wrong(family: int) -> None:
     """Killed workers and consumers, second readers and a bad network leave every
     consumer with the same steps.
@@ -76,7 +77,7 @@ def test_consumers_stay_in_step_whatever_goes_wrong(family: int) -> None:
         CoordinatedScenario(seed).run()
 
 
-@pytest.mark.parametrize("family", range(2))
+@pytest.mark.parametrize("family", seeds(2, core=1))
 def test_poison_is_left_out_of_every_round(family: int) -> None:
     """Among numbered consumers, too, it is found and left out, also of copies, and all
     keep the same steps.
@@ -144,7 +145,7 @@ def test_nobody_waits_for_a_consumer_that_was_to_the_end(goodbye: bool) -> None:
     assert (successor.outcome, successor.taken) == ("end", fast.taken)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5, core=2))
 def test_clients_of_a_dispatcher_that_forgot_them_end_with_an_error(seed: int) -> None:
     """After a restart without a journal clients end within seconds, and the next ones
     read everything anew.
@@ -222,7 +223,7 @@ def test_a_long_journal_becomes_a_snapshot() -> None:
     assert len(world.disk.content) < 40_000
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3, core=1))
 def test_a_stuck_worker_keeps_only_what_it_has_begun(seed: int) -> None:
     """Whoever has nothing to do makes what others leased and did not begin, each split
     in one ledger.
@@ -249,7 +250,7 @@ def test_a_stuck_worker_keeps_only_what_it_has_begun(seed: int) -> None:
     assert task.total < leased
 
 
-@pytest.mark.parametrize("family", range(4))
+@pytest.mark.parametrize("family", seeds(4, core=1))
 def test_splits_that_wander_are_read_once(family: int) -> None:
     """Workers turn slow and fast, they and the dispatcher die, messages are lost: each
     split ends in one ledger.
@@ -304,7 +305,7 @@ def wander(seed: int) -> int:
     return sum(isinstance(what.update, u.CutLedgerUpdate) for what in told)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6, core=2))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_a_long_task_goes_on_where_it_was(seed: int, mode: str) -> None:
     """A worker that dies late costs the work of about a second, and what its task needs
