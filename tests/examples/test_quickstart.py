@@ -93,11 +93,11 @@ def test_it_survives_a_worker() -> None:
     """With ``--kill-worker`` a worker is killed in the middle of an epoch, and the
     proof is the same as without.
     """
-    command = [sys.executable, str(SCRIPT), "--files", "150", "--epochs", "1", "--kill-worker"]
+    command = [sys.executable, str(SCRIPT), "--files", "60", "--epochs", "1", "--kill-worker"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=290, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert "yes: 150 files" in ended.stdout
-    assert re.search(r"splits finished +│ +150 ", ended.stdout)
+    assert "yes: 60 files" in ended.stdout
+    assert re.search(r"splits finished +│ +60 ", ended.stdout)
     assert re.search(r"tasks that changed their host +│ +[12] ", ended.stdout)
 
 

@@ -66,7 +66,7 @@ def test_who_reads_alone_and_reaches_nobody_stops(lan: Lan, tmp_path: Path) -> N
     """When its lease is over it hands out no more of what it holds: others may have
     that. With its cable it goes on.
     """
-    storm = CableStorm(lan, 1, "ordered", tmp_path, count=200, pace=0.1)
+    storm = CableStorm(lan, 1, "ordered", tmp_path, count=200, pace=0.05)
     storm.run(storm.isolate_reader)
     lease = CLIENT_TIMEOUT / 1000 * 0.9
     assert 0 < storm.handed_out_alone <= lease / storm.pace + 1

@@ -61,6 +61,7 @@ def status(lan: Lan, address: str, role: str = "--dispatcher") -> dict[str, Any]
     return found
 
 
+@pytest.mark.full
 def test_the_quickstart_on_four_machines(lan: Lan) -> None:
     """The quickstart trains over the network: each file comes exactly once, and the
     blocks travel over the cables.
@@ -200,6 +201,17 @@ def test_a_machine_is_back_in_time(lan: Lan) -> None:
     lan.plug_cable("worker2")
     assert repeated_or_missing(client) == {}
     assert [task["attempt"] for task in status(lan, service)["tasks"]] == [1, 1]
+    check_traffic(lan)
+
+
+def check_traffic(lan: Lan) -> None:
+    """The blocks of both workers have travelled over the cables, past the
+    dispatcher.
+    """
+    received, _ = lan.traffic("client")
+    assert min(lan.traffic(worker)[1] for worker in ("worker1", "worker2")) > received / 50
+    assert sum(lan.traffic("dispatcher")) < received / 10
+    assert lan.traffic("client", "lo") == (0, 0)
 
 
 LARGE = f"""

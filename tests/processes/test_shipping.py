@@ -188,6 +188,7 @@ def has_partial(folder: Path) -> bool:
     return any(path.stat().st_size for path in folder.glob("*.partial"))
 
 
+@pytest.mark.full
 def test_a_dispatcher_that_starts_again_midway_gets_the_rest(
     cluster: LocalCluster, table: np.ndarray, tmp_path: Path
 ) -> None:
