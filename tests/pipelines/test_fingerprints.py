@@ -159,6 +159,15 @@ def test_different_values_have_different_fingerprints() -> None:
     assert len({str(fingerprint(Node(value))) for value in VALUES}) == len(VALUES)
 
 
+def test_flags_with_several_members_or_none_have_fingerprints() -> None:
+    """Combinations of flags differ, whether or not this version of Python gives them a
+    name.
+    """
+    bits = enum.Flag("Bits", "A B C")
+    combined = [bits(0), bits.A, bits.A | bits.B, bits.A | bits.C, bits.A | bits.B | bits.C]
+    assert len({str(fingerprint(Node(value))) for value in combined}) == len(combined)
+
+
 plain = st.recursive(
     st.none()
     | st.booleans()

@@ -299,7 +299,8 @@ def _(value: bytearray, scribe: _Scribe) -> None:
 
 @_add.register
 def _(value: enum.Enum, scribe: _Scribe) -> None:
-    scribe.write("enum", _name(type(value)), value.name)
+    # A flag without members has no name; on Python 3.10 none of several members has one.
+    scribe.write("enum", _name(type(value)), value.name or str(value.value))
 
 
 @_add.register(list)
