@@ -11,6 +11,7 @@ from zmqdata.errors import (
     BY_NAME,
     DataServiceError,
     MissingClassError,
+    MissingCodecError,
     ObjectsRefusedError,
     PipelineError,
     named_error,
@@ -53,7 +54,7 @@ def test_errors_that_travel_are_found_by_name() -> None:
     """All but the base, PipelineError, which has more to carry than a text, and what
     concerns the receiver alone.
     """
-    of_the_receiver = {MissingClassError, ObjectsRefusedError}
+    of_the_receiver = {MissingClassError, MissingCodecError, ObjectsRefusedError}
     assert set(BY_NAME.values()) == set(KINDS) - {DataServiceError, PipelineError} - of_the_receiver
     assert all(kind.__name__ == name for name, kind in BY_NAME.items())
     assert all(str(kind("text")) == "text" for kind in BY_NAME.values())

@@ -80,6 +80,12 @@ class MissingClassError(ProtocolError):
     """
 
 
+class MissingCodecError(ProtocolError):
+    """Bytes are compressed, and the package that decompresses them is not installed in
+    this process.
+    """
+
+
 class ObjectsRefusedError(ProtocolError):
     """An element has leaves that must be unpickled, and the receiver does not allow
     pickled objects.

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import struct
+import subprocess
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zmqdata.blocks import BlockBuilder, Compression, compression, decode_block, uncompressed
 from zmqdata.blocks.choosing import Packing
 from zmqdata.blocks.compression import (
     CODECS,
@@ -24,7 +28,7 @@ from zmqdata.blocks.compression import (
     packing_of,
     validate_compression,
 )
-from zmqdata.errors import ProtocolError
+from zmqdata.errors import MissingCodecError, ProtocolError
 
 TOKENS = memoryview(np.arange(4096, dtype=np.int64).view(np.uint8))
 LZ4, ZSTD = packing_of("lz4", 8), packing_of("zstd", 8)
@@ -200,3 +204,105 @@ def test_a_header_that_cannot_be_is_refused(place: int, value: int) -> None:
         damaged[8:12] = bytes(4)
     with pytest.raises(ProtocolError):
         decode_buffer(memoryview(damaged), 10_000, chunks, own=True)
+
+
+# --- without blosc
+
+
+@pytest.fixture
+def no_blosc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process has no blosc for the duration of a test."""
+    compression.warn_of_missing_codec.cache_clear()
+    monkeypatch.setattr(compression, "blosc", None)
+    yield
+    compression.warn_of_missing_codec.cache_clear()
+
+
+def test_the_package_imports_without_blosc() -> None:
+    """Without blosc the package is imported, and its codecs keep their names."""
+    program = (
+        "import sys; sys.modules['blosc'] = None\n"
+        "import zmqdata.dataset, zmqdata.client.distribute, zmqdata.worker.server\n"
+        "from zmqdata import blocks\nprint(blocks.can_compress(), *blocks.CODECS)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split() == ["False", *CODECS]
+    assert said.stderr == ""
+
+
+@pytest.mark.parametrize("value", CODECS)
+def test_without_blosc_a_codec_means_none(
+    value: str, no_blosc: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A codec's name is accepted, nothing is compressed, and one warning in the process
+    names the package and the remedy.
+    """
+    assert validate_compression(value) == value
+    for _ in range(2):
+        stream = Compression(value)
+        assert stream.leaves_all()
+        assert stream.encode("s", [(TOKENS, 8)]) == [(TOKENS, ())]
+        assert stream.shown == ""
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "`blosc` is not installed" in record.message
+    assert "pip install blosc" in record.message
+
+
+def test_without_blosc_auto_warns_where_it_would_compress(
+    no_blosc: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On one host "AUTO" compresses nothing and says nothing; over a link, and in
+    files, it warns.
+    """
+    ticks = iter(range(1_000))
+    stream = Compression("AUTO", clock=lambda: float(next(ticks)))
+    assert stream.leaves_all()
+    assert Compression(None).leaves_all()
+    assert caplog.records == []
+    stream.speed = 1e8
+    assert stream.encode("s", [(TOKENS, 8)]) == [(TOKENS, ())]
+    assert Compression("AUTO").leaves_all()
+    assert len(caplog.records) == 1
+
+
+def test_without_blosc_compressed_bytes_name_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compressed cannot be decoded, and the error names blosc; what is not can."""
+    frame, chunks = encode_buffer(TOKENS, LZ4, 8)
+    monkeypatch.setattr(compression, "blosc", None)
+    with pytest.raises(MissingCodecError, match=r"pip install blosc"):
+        decode_buffer(memoryview(frame), TOKENS.nbytes, chunks, own=False)
+    assert bytes(decode_buffer(TOKENS, TOKENS.nbytes, (), own=False)) == bytes(TOKENS)
+
+
+@pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
+def test_a_block_is_decompressed_for_a_peer_without_blosc(
+    codec: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An uncompressed block holds the same elements, and is read without blosc; one
+    that was not compressed stays as it is.
+    """
+    builder = BlockBuilder()
+    elements = [{"x": np.full(2_000, i), "y": f"{i}", "z": b"z" * 5_000} for i in range(3)]
+    assert all(builder.add(element) for element in elements)
+    block = builder.build(codec)
+    meta, frames = uncompressed(block.meta, block.frames)
+    if codec is None:
+        assert frames is block.frames
+    monkeypatch.setattr(compression, "blosc", None)
+    found = list(decode_block(meta, frames).elements())
+    np.testing.assert_equal(found, elements)
+
+
+def test_unwanted_compression_is_left_out() -> None:
+    """While no reader decompresses, a named codec and "AUTO" leave blocks as they are."""
+    for stream in (Compression("lz4"), Compression("AUTO")):
+        assert not stream.leaves_all()
+        assert stream.encode("s", [(TOKENS, 8)])[0][1]
+        stream.is_wanted = False
+        assert stream.encode("s", [(TOKENS, 8)]) == [(TOKENS, ())]
+        assert stream.shown == ""
+        stream.is_wanted = True
+        assert stream.encode("s", [(TOKENS, 8)])[0][1]

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from zmqdata.blocks import compression as codecs
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.errors import DataLossError
+from zmqdata.errors import DataLossError, FailedPreconditionError
 from zmqdata.storage import chunks
 from zmqdata.storage.chunks import ChunkReader, ChunkWriter
 from zmqdata.storage.manifests import Chunk, Manifest, read_manifest, spec_text, write_manifest
@@ -144,3 +145,36 @@ def test_a_block_with_a_good_checksum_may_still_be_nonsense(tmp_path: Path) -> N
         manifest = Manifest("r", None, None, (Chunk("a.chunk", 1, len(content)),))
         with pytest.raises(DataLossError, match="a block cannot be read"):
             next(ChunkReader(str(tmp_path), manifest.chunks))
+
+
+def test_compressed_chunks_need_blosc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without blosc a compressed chunk is no damaged one: the error names the file, the
+    package and the remedy, and what is not compressed is read.
+    """
+    made = []
+    for index, codec in enumerate(["lz4", None]):
+        writer = ChunkWriter(str(tmp_path / f"{index}.chunk"), codec)
+        writer.add(np.full(5_000, index))
+        made.append(writer.finish())
+    monkeypatch.setattr(codecs, "blosc", None)
+    reader = ChunkReader(str(tmp_path), made)
+    with pytest.raises(
+        FailedPreconditionError, match=r"0\.chunk cannot be read here.*`blosc`"
+    ) as it:
+        next(reader)
+    assert "pip install blosc" in str(it.value)
+    assert "Remove the folder" not in str(it.value)
+    assert int(next(reader)[0]) == 1
+
+
+def test_chunks_written_without_blosc_are_read_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A codec asked for by name is left out and warned of; the chunk is like any other."""
+    codecs.warn_of_missing_codec.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(codecs, "blosc", None)
+        manifest = filled(tmp_path, compression="zstd")
+    codecs.warn_of_missing_codec.cache_clear()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert numbers(ChunkReader(str(tmp_path), manifest.chunks)) == EIGHT

@@ -26,6 +26,7 @@ class FakeCompression:
 
     speed: float = -1.0
     links: int = -1
+    is_wanted: bool = True
     shown: str = ""
     chosen: dict[int, object] = field(default_factory=dict)
 
@@ -74,13 +75,13 @@ class Place:
         far: bool = True,
         links: int = 1,
         consumer: int | None = None,
+        decompresses: bool = True,
     ) -> None:
         """A client reads tasks, over one of so many links."""
         name = f"{client}-1"
-        self.hear(
-            client.encode(), m.OpenLink(client, name, "", 0, "", ("tcp",), m.Reader(consumer))
-        )
-        self.core.handle(self.now, e.LinkBound(name, "tcp://w:1", "secret"))
+        ask = m.OpenLink(client, name, "", 0, "", ("tcp",), m.Reader(consumer))
+        self.hear(client.encode(), structs.replace(ask, decompresses=decompresses))
+        self.core.handle(self.now, c.LinkBound(name, "tcp://w:1", "secret"))
         grants = tuple(m.StreamGrant(task, 1, 8, 1000, 0) for task in tasks)
         self.hear(client.encode(), m.Grant(name, 0, grants, links))
         if far:
@@ -97,6 +98,20 @@ class Place:
 
     def told(self, task: int) -> float:
         return self.runners[task, 1].compression.speed
+
+
+def test_nothing_is_compressed_while_no_reader_decompresses() -> None:
+    """A task compresses as long as one of its readers has a codec, or nobody reads."""
+    place = Place(1)
+    compression = place.runners[1, 1].compression
+    place.pass_by()
+    assert compression.is_wanted
+    place.read("k", 1, decompresses=False)
+    place.pass_by()
+    assert not compression.is_wanted
+    place.read("l", 1)
+    place.pass_by()
+    assert compression.is_wanted
 
 
 def test_a_far_reader_is_as_fast_as_its_link() -> None:

@@ -34,8 +34,15 @@ from zmqdata.blocks.codec import (
     EncodedBlock,
     decode_block,
     decode_meta,
+    uncompressed,
 )
-from zmqdata.blocks.compression import CODECS, Room, validate_compression
+from zmqdata.blocks.compression import (
+    CODECS,
+    Room,
+    can_compress,
+    validate_compression,
+    warn_of_missing_codec,
+)
 from zmqdata.blocks.gathered import Gathered, whole
 from zmqdata.blocks.objects import refused_object
 from zmqdata.blocks.references import (
@@ -65,6 +72,7 @@ __all__ = [
     "ReferencedBlock",
     "Room",
     "Structure",
+    "can_compress",
     "copied",
     "decode_block",
     "decode_meta",
@@ -72,6 +80,8 @@ __all__ = [
     "guessed_size",
     "refused_object",
     "size_of",
+    "uncompressed",
     "validate_compression",
+    "warn_of_missing_codec",
     "whole",
 ]

@@ -11,8 +11,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-import blosc
-
 from zmqdata.blocks.choosing import (
     UNKNOWN_SPEED,
     Choice,
@@ -27,11 +25,14 @@ from zmqdata.blocks.compression import (
     MIN_BYTES,
     SHUFFLES,
     Encoded,
+    can_compress,
     compress,
+    decompress,
     empty_aligned,
     encode_buffer,
     packing_of,
     validate_compression,
+    warn_of_missing_codec,
 )
 
 PROBE_BYTES = 128 * 1024
@@ -66,10 +67,10 @@ class Compression:
             clock. It compares codecs better than the clock if threads wait for cores.
 
     Attributes:
-        speed: bytes per second that the stream's links carry. Infinite within a host,
-            and until it is known: "AUTO" then means None.
-        links: number of links whose blocks the client decompresses with a single
-            thread.
+        speed: bytes per second that the stream's links carry. Infinite on one host, and
+            while nobody has told it: "AUTO" means None then.
+        links: how many links the client decompresses with one thread.
+        is_wanted: False while no client that reads the stream can decompress.
 
     >>> compression = Compression("AUTO")
     >>> column = (memoryview(bytes(4096)), 8)
@@ -84,6 +85,7 @@ class Compression:
         self.value = validate_compression(value)
         self.speed = UNKNOWN_SPEED if clock is None else math.inf
         self.links = 1
+        self.is_wanted = True
         self._timed = clock is not None
         self._clock = clock or _no_time
         self._work = work or self._clock
@@ -130,13 +132,19 @@ class Compression:
         self._pace.resume()
 
     def leaves_all(self) -> bool:
-        """Return True if the next block is sent uncompressed, so that it needs no
-        `encode`.
+        """Whether the next block travels as it is, so that it needs no `encode`.
+
+        Without blosc all do; that is warned of once where compression was wanted.
         """
-        if self.value == "AUTO" and self.speed == math.inf:
+        if self.value is None:
+            return True
+        if not self.is_wanted or (self.value == "AUTO" and self.speed == math.inf):
             self._forget()
             return True
-        return self.value is None
+        if not can_compress():
+            warn_of_missing_codec()
+            return True
+        return False
 
     def encode(
         self,
@@ -154,13 +162,10 @@ class Compression:
                 `encode_buffer`.
             max_chunk: bytes after which a new chunk begins.
         """
-        if self.value != "AUTO":
-            packings = {
-                i: packing_of(self.value, size) for i, (_, size) in enumerate(columns) if self.value
-            }
-        elif self.speed == math.inf:
-            self._forget()
+        if self.leaves_all():
             return [(buffer, ()) for buffer, _ in columns]
+        if self.value is not None and self.value != "AUTO":
+            packings = {i: packing_of(self.value, size) for i, (_, size) in enumerate(columns)}
         else:
             packings = self._choose(structure, columns)
         frames = [
@@ -174,9 +179,9 @@ class Compression:
         return frames
 
     def _forget(self) -> None:
+        self._raw = self._sent = 0
         if self._structure is not None:
             self._structure, self._choice = None, Choice()
-            self._raw = self._sent = 0
             self._pace.forget()
 
     def _choose(self, structure: object, columns: Sequence[tuple[memoryview, int]]) -> Chosen:
@@ -252,7 +257,7 @@ class Compression:
             start = clock()
             chunk = compress(sample, packing, size)
             packed = clock()
-            blosc.decompress_ptr(chunk, address)
+            decompress(chunk, address)
             pack, unpack = min(pack, packed - start), min(unpack, clock() - packed)
         self._notice(self._clock() - began, clock() - worked)
         whole = sample.nbytes

@@ -16,7 +16,7 @@ import numpy as np
 
 from zmqdata.blocks.adaptive import Compression
 from zmqdata.blocks.columns import Column, Sizer, Values, pack, sizer, unpack
-from zmqdata.blocks.compression import MAX_CHUNK, Buffer, Room
+from zmqdata.blocks.compression import MAX_CHUNK, Buffer, Room, decode_buffer
 from zmqdata.blocks.flattening import Columns, Transpose, describe_element, transposer
 from zmqdata.blocks.gathered import Frame
 from zmqdata.blocks.objects import refused_object
@@ -397,6 +397,35 @@ def decode_block(
     ]
     check_ragged(structure.node, iter(columns))
     return DecodedBlock(structure, header.count, nbytes, columns)
+
+
+def uncompressed(meta: Buffer, frames: Sequence[Any]) -> tuple[Buffer, Sequence[Any]]:
+    """Return a block as it would be had nothing been compressed, for a peer without a
+    codec.
+
+    Raises:
+        MissingCodecError: it is compressed, and there is no codec here.
+        ProtocolError: whatever is wrong with the bytes.
+
+    >>> builder = BlockBuilder()
+    >>> builder.add(bytes(4096))
+    True
+    >>> block = builder.build("lz4")
+    >>> meta, frames = uncompressed(block.meta, block.frames)
+    >>> len(block.frames[0]) < 4096 < len(frames[0])
+    True
+    """
+    header = decode_meta(meta)
+    if not any(column.chunks for column in header.columns):
+        return meta, frames
+    columns = tuple(msgspec.structs.replace(column, chunks=()) for column in header.columns)
+    plain = [
+        decode_buffer(_flat(frame), column.nbytes, column.chunks, own=False)
+        if column.chunks
+        else frame
+        for column, frame in zip(header.columns, frames, strict=True)
+    ]
+    return _encoder.encode(BlockMeta(header.count, columns, header.structure)), plain
 
 
 def check_no_objects(structure: Structure) -> None:

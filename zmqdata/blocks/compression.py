@@ -1,27 +1,39 @@
 """Compression of column buffers with blosc, and decompression. ``adaptive`` finds out
 what pays.
 
-A frame is either the buffer itself or a sequence of blosc chunks; the column's list of
-chunk sizes says which. The sizes in a chunk's header are compared with what the block
-announced before any decompression.
+blosc is optional, as it has no wheel for the newest versions of Python. Without it the
+only codec is None: what was asked for by name, or chosen by "AUTO", travels as it is.
+
+A frame is either the buffer itself or a row of blosc chunks; which of both is told by
+the column's list of chunk sizes. What a chunk claims about itself is compared with what
+the block announced before anything is decompressed.
 """
 
 from __future__ import annotations
 
+import logging
+import platform
 from collections.abc import Callable, Sequence
+from functools import cache
 from struct import Struct as Layout
 from typing import Any, TypeAlias
 
-import blosc
 import numpy as np
 
 from zmqdata.blocks.choosing import Packing
-from zmqdata.errors import ProtocolError
+from zmqdata.errors import MissingCodecError, ProtocolError
 
-# A single thread per call: with the GIL released, blosc would otherwise start and join
-# a thread pool for each chunk.
-blosc.set_releasegil(True)
-blosc.set_nthreads(1)
+try:
+    import blosc
+except ImportError:
+    blosc = None
+else:
+    # One thread per call: with the GIL released blosc would otherwise start and join a
+    # pool of threads for each chunk.
+    blosc.set_releasegil(True)
+    blosc.set_nthreads(1)
+
+log = logging.getLogger(__name__)
 
 Buffer: TypeAlias = "bytes | memoryview"
 Encoded: TypeAlias = "tuple[Buffer, tuple[int, ...]]"
@@ -29,7 +41,12 @@ Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 Room: TypeAlias = Callable[[int], Bytes]
 """Allocates the requested number of writable bytes, aligned to 64."""
 
-CODECS: tuple[str, ...] = tuple(blosc.compressor_list())
+CODECS: tuple[str, ...] = (
+    ("blosclz", "lz4", "lz4hc", "zlib", "zstd") if blosc is None else tuple(blosc.compressor_list())
+)
+"""Their names. Without blosc they are still accepted, so that one program runs with and
+without it.
+"""
 MIN_BYTES = 1024
 """Smaller columns are sent uncompressed."""
 MAX_CHUNK = 2_147_483_631
@@ -44,8 +61,29 @@ _FORMAT = 2  # of blosc's chunks; chunks of another format are rejected
 _HEADER = Layout("<BBBBIII")
 
 
+def can_compress() -> bool:
+    """True if blosc is installed in this process, so that codecs other than None
+    exist.
+    """
+    return blosc is not None
+
+
+@cache
+def warn_of_missing_codec() -> None:
+    """Say once in this process that nothing is compressed, why, and what to do."""
+    log.warning(
+        "Nothing is compressed by this process, though it was asked for or would pay: the package "
+        "`blosc` is not installed for Python %s. Elements are sent and saved as they are. Install "
+        "it with `pip install blosc`, if there is a wheel for this version of Python, or say "
+        "`compression=None`.",
+        platform.python_version(),
+    )
+
+
 def validate_compression(value: object) -> str | None:
     """Check the value of a ``compression`` argument.
+
+    A codec's name is accepted without blosc, too; then it means None, and is warned of.
 
     Args:
         value: "AUTO", None, or the name of a blosc codec.
@@ -60,6 +98,8 @@ def validate_compression(value: object) -> str | None:
     'lz4'
     """
     if value is None or (isinstance(value, str) and (value == "AUTO" or value in CODECS)):
+        if value not in (None, "AUTO") and not can_compress():
+            warn_of_missing_codec()
         return value
     allowed = ", ".join(repr(choice) for choice in ("AUTO", None, *CODECS))
     remark = (
@@ -90,6 +130,14 @@ def compress(buffer: memoryview, packing: Packing, typesize: int) -> bytes:
     level, shuffle = _LEVELS.get(packing.codec, 5), SHUFFLES.index(packing.shuffle)
     packed: bytes = blosc.compress(buffer, size, level, shuffle, packing.codec)
     return packed
+
+
+def decompress(chunk: Buffer, address: int) -> int:
+    """Write what a chunk holds to an address that has room for it; return how many
+    bytes.
+    """
+    written: int = blosc.decompress_ptr(chunk, address)
+    return written
 
 
 def encode_buffer(
@@ -128,14 +176,21 @@ def decode_buffer(
         room: allocates the result; None allocates fresh memory.
 
     Raises:
-        ProtocolError: frame, chunks and announced size contradict each other, or a
-            chunk is damaged.
+        MissingCodecError: the frame is compressed, and blosc is not installed.
+        ProtocolError: frame, chunks and announcement contradict each other, or a chunk
+            is damaged.
     """
     if not chunks:
         if frame.nbytes != nbytes:
             raise ProtocolError(f"a frame of {frame.nbytes} bytes was announced with {nbytes}")
         raw: Bytes = np.frombuffer(frame, np.uint8) if nbytes else np.empty(0, np.uint8)
         return copy_aligned(raw, room) if own else raw
+    if not can_compress():
+        raise MissingCodecError(
+            f"{nbytes} bytes are compressed, and the package `blosc`, which decompresses them, is "
+            f"not installed for Python {platform.python_version()}. Install it with `pip install "
+            "blosc`, or use a version of Python that it has a wheel for"
+        )
     _check_chunks(frame, nbytes, chunks)
     buffer = _make_room(nbytes, room)
     address = buffer.__array_interface__["data"][0]
@@ -176,7 +231,7 @@ def _check_chunks(frame: memoryview, nbytes: int, chunks: Sequence[int]) -> None
 def _decompress(chunk: memoryview, address: int) -> int:
     expected: int = _HEADER.unpack_from(chunk)[4]
     try:
-        written: int = blosc.decompress_ptr(chunk, address)
+        written = decompress(chunk, address)
     except Exception as error:  # blosc's own error class derives from nothing narrower
         raise ProtocolError(f"a compressed chunk is damaged: {error}") from None
     if written != expected:

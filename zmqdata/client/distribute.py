@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from zmqdata import messages as m
-from zmqdata.blocks import validate_compression
+from zmqdata.blocks import can_compress, validate_compression
 from zmqdata.client.auto_placement import PlacedIterator, Placing
 from zmqdata.client.calls import check_timeout
 from zmqdata.client.decoding import check_spec_without_objects
@@ -168,6 +168,7 @@ class DataServiceDataset(Node):
             local_workers=local_workers(),
             process=token_of_process() if options.is_local else "",
             allow_objects=options.allow_objects,
+            decompresses=can_compress(),
         )
 
 
@@ -491,7 +492,8 @@ def from_dataset_id(
     if description.element_spec is not None:
         element_spec = agreed_spec(element_spec, description.element_spec, dataset_id)
     name = None if job_name is None else _name_within(dataset_id, job_name)
-    options = replace(options, job_name=name, compression=description.compression)
+    codec = validate_compression(description.compression)
+    options = replace(options, job_name=name, compression=codec)
     registration = Registration(service, dispatcher_timeout, description, dataset_id=dataset_id)
     return Dataset(
         DataServiceDataset(registration=registration, options=options, element_spec=element_spec)

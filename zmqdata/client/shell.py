@@ -19,17 +19,19 @@ from typing import Any
 import zmq
 
 from zmqdata import wire
+from zmqdata.blocks import warn_of_missing_codec
 from zmqdata.client import lifetime
 from zmqdata.client.bookmarks import Bookmarks, ServiceBookmark, answer_of, check_has_places
 from zmqdata.client.calls import client_context
 from zmqdata.client.connections import Descriptors, Memories, Servers
 from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
-from zmqdata.core.client import events as e
+from zmqdata.config.endpoints import endpoint_host
 from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.errors import (
     DataServiceError,
     FailedPreconditionError,
+    InvalidArgumentError,
     PermissionDeniedError,
     ProtocolError,
     UnavailableError,
@@ -38,6 +40,7 @@ from zmqdata.errors import (
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.messages import LeftOutElement, encode_checkpoint, shown_name
 from zmqdata.transport import sockets
+from zmqdata.transport.addresses import is_loopback
 from zmqdata.transport.clocks import boottime
 from zmqdata.transport.keychoice import shown_key
 from zmqdata.transport.loans import Pool
@@ -64,6 +67,7 @@ class ReaderShell:
 
     def __init__(self, profile: ClientProfile, quarantine: deque[LeftOut] | None = None) -> None:
         self.core = ClientCore(profile)
+        self._lacks_codec = profile.job.compression is not None and not profile.decompresses
         self.quarantine: deque[LeftOut] = deque(maxlen=0) if quarantine is None else quarantine
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._unanswered = True
@@ -320,11 +324,20 @@ class ReaderShell:
             text = f"cannot connect to {command.address}: {error}"
             self.loop.post(lambda: self._handle(e.LinkBroken(name, text)))
             return
+        self._note_missing_codec(command.address)
         self._links[name] = (socket, monitor)
         self.loop.read(socket, lambda: self._receive_block(name, socket))
         self.loop.read(monitor, lambda: self._connection_ended(name, socket, monitor))
         if self._memories.map(command):
             self.loop.post(lambda: self._handle(e.MemoryMapped(name)))
+
+    def _note_missing_codec(self, address: str) -> None:
+        """Warn once if a worker on another host would compress what it sends here."""
+        host = endpoint_host(address)
+        if host is not None and self._lacks_codec:
+            with contextlib.suppress(InvalidArgumentError):
+                if not is_loopback(host):
+                    warn_of_missing_codec()
 
     def _attach(self, name: str, address: str) -> None:
         """Connects within this process: blocks come by a call from the worker's

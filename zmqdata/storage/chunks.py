@@ -16,7 +16,12 @@ from typing import Any, BinaryIO
 import msgspec
 
 from zmqdata.blocks import BlockBuilder, Compression, DecodedBlock, decode_block
-from zmqdata.errors import DataLossError, FailedPreconditionError, ProtocolError
+from zmqdata.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    MissingCodecError,
+    ProtocolError,
+)
 from zmqdata.storage.files import files_of
 from zmqdata.storage.manifests import Chunk
 
@@ -107,7 +112,8 @@ def read_block(file: BinaryIO) -> DecodedBlock | None:
     """Return the next block of a chunk, or None at its end.
 
     Raises:
-        DataLossError: the block is truncated or damaged.
+        DataLossError: it is truncated or damaged.
+        MissingCodecError: it is sound, but compressed, and blosc is not installed.
     """
     head = file.read(_HEAD.size)
     if not head:
@@ -123,7 +129,7 @@ def read_block(file: BinaryIO) -> DecodedBlock | None:
             frames.append(content[at : at + length])
             at += length
         return decode_block(meta, frames, allow_objects=False)
-    except DataLossError:
+    except (DataLossError, MissingCodecError):
         raise
     except (ProtocolError, ValueError, TypeError, MemoryError, OverflowError, LayoutError) as error:
         raise DataLossError(f"a block cannot be read: {error}") from None
@@ -176,6 +182,11 @@ class ChunkReader:
             block = read_block(self._file)
             if block is None:
                 self._check_count(chunk)
+        except MissingCodecError as error:
+            self._next_chunk()
+            raise FailedPreconditionError(
+                f"{os.path.join(self._folder, chunk.name)} cannot be read here: {error}"
+            ) from None
         except (DataLossError, FailedPreconditionError, OSError) as error:
             self._next_chunk()
             raise DataLossError(

@@ -21,7 +21,7 @@ from zmq.utils import z85
 
 from zmqdata import messages as m
 from zmqdata import wire
-from zmqdata.blocks import whole
+from zmqdata.blocks import uncompressed, whole
 from zmqdata.config.endpoints import DATA_PORT_MARK, PORT_MARK, join_address, split_address
 from zmqdata.config.worker import DATA_TRANSPORTS, WorkerConfig
 from zmqdata.core.worker import events as e
@@ -51,9 +51,9 @@ class PushSocket:
 
     Its client shows the ``secret``, or proves that it has it where there is a
     ``public`` key for it. ``memory`` is there for its client, which has mapped it when
-    it is ``shared``. ``queued_bytes``: of what could not be sent yet. ``taken``: its
-    client was let in. One that is cut off takes another link, so nobody is let in a
-    second time.
+    it is ``shared``. ``queued_bytes``: of what could not be sent yet. ``decompresses``:
+    false if its client has no codec. ``taken``: its client was let in. One that is cut
+    off takes another link, so nobody is let in a second time.
     """
 
     socket: zmq.Socket[bytes]
@@ -63,6 +63,7 @@ class PushSocket:
     memory: SharedMemory | None = None
     shared: bool = False
     taken: bool = False
+    decompresses: bool = True
     queue: deque[tuple[list[Any], int]] = field(default_factory=deque)
     queued_bytes: int = 0
 
@@ -147,6 +148,7 @@ class LinkSockets:
             self._report(e.LinkBound(command.link, "", "", error.strerror or str(error)))
             return
         link = PushSocket(socket, endpoint, secrets.token_urlsafe(24))
+        link.decompresses = command.decompresses
         if self._key is not None and endpoint.startswith("tcp://"):
             public, secret = zmq.curve_keypair()
             link.secret, link.public = secret.decode(), z85.decode(public)
@@ -335,6 +337,10 @@ def _message(link: PushSocket, header: m.OnLink, frames: Any) -> list[Any]:
     """The frames of a message: those that are large lie in the shared memory, where
     there is room.
     """
+    if isinstance(header, m.Block) and header.meta and not link.decompresses:
+        # What was compressed for others, or before this client came.
+        meta, frames = uncompressed(header.meta, frames)
+        header = structs.replace(header, meta=bytes(meta))
     slot = link.memory.place(frames) if frames and link.shared and link.memory is not None else None
     if slot is None:
         return [wire.pack_header(header), *map(whole, frames)]

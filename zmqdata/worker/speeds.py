@@ -72,6 +72,7 @@ class Speeds:
                     speeds, numbered=numbered, cached=bool(cached)
                 )
                 runner.compression.links = at_client
+                runner.compression.is_wanted = not links or any(link.decompresses for link in links)
             if runner.compression.shown != task.compressed:
                 yield e.Compressing(*task.key, runner.compression.shown)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from msgspec import structs
+
+from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.links import (
@@ -65,6 +68,15 @@ def test_a_link_is_asked_for_until_it_is_opened() -> None:
         e.ConnectLink("me-1", "tcp://x", "secret"),
         m.Grant("me-1", 0, (STREAM,), sent=1.0),
     ]
+
+
+def test_a_client_without_codec_says_so() -> None:
+    """Its asks for links say that it does not decompress."""
+    said: list[Any] = []
+    profile = LinkProfile("me", "host", ("tcp",), decompresses=False)
+    ReadLinks(profile, said.append, lambda address: (STREAM,)).tend(["w"], 0.0)
+    [command] = said
+    assert command.message == structs.replace(ask("me-1"), decompresses=False)
 
 
 def test_grants_are_repeated_every_second() -> None:

@@ -92,6 +92,16 @@ def test_a_link_is_bound_then_opened() -> None:
     assert ends.links.is_bound("client")
 
 
+def test_the_socket_of_a_client_without_codec_decompresses() -> None:
+    """What a client says of its codec goes with the command that binds its socket."""
+    ends = Ends()
+    ends.links.open(
+        "peer", m.OpenLink("k", "k-1", "", 0, "host", ("tcp",), decompresses=False), 0.0
+    )
+    assert ends.done() == [c.BindLink("k-1", "host", ("tcp",), decompresses=False)]
+    assert not ends.links.by_name["k-1"].decompresses
+
+
 def test_a_link_that_cannot_be_bound_can_be_asked_for_again() -> None:
     """Without a free port the client is refused, and its next ask tries again."""
     ends = Ends()

@@ -44,7 +44,8 @@ class ClientProfile:
     ``dispatcher_timeout`` is how many seconds to do without a dispatcher before giving
     up; ``heartbeat``: seconds between two reports; ``local_workers`` and ``process``:
     who is in our own process, and its secret; ``resume``: the encoded checkpoint from
-    which to go on; ``allow_objects``: whether leaves of elements may be unpickled.
+    which to go on; ``allow_objects``: whether leaves of elements may be unpickled;
+    ``decompresses``: false if this process has no codec.
     """
 
     client: str
@@ -61,6 +62,7 @@ class ClientProfile:
     process: str = field(default="", repr=False)
     resume: bytes = b""
     allow_objects: bool = True
+    decompresses: bool = True
 
 
 class ClientCore:
@@ -131,7 +133,14 @@ class ClientCore:
         self.reading = (Stepping if self.is_numbered else Reading)(
             profile.max_outstanding, self._do
         )
-        who = LinkProfile(client, profile.host, profile.transports, profile.reader, profile.process)
+        who = LinkProfile(
+            client,
+            profile.host,
+            profile.transports,
+            profile.reader,
+            profile.process,
+            profile.decompresses,
+        )
         self.links = ReadLinks(who, self._do, self.reading.grants)
         self.standing = Standing(
             client, profile.job, profile.repetition, profile.reader, self.reading

@@ -56,6 +56,7 @@ class LinkProfile:
     transports: tuple[str, ...]
     reader: m.Reader = field(default_factory=m.Reader)
     process: str = field(default="", repr=False)
+    decompresses: bool = True
 
 
 @dataclass
@@ -187,6 +188,7 @@ class ReadLinks:
     def _ask(self, link: ReadLink, now: float) -> None:
         link.asked = now
         who = self.profile
+        told = (who.host, who.transports, who.reader, who.process, self._ticket, who.decompresses)
         self._do(
             e.Send(
                 link.address,

@@ -279,12 +279,17 @@ class DrainRequested:
 
 @dataclass(frozen=True, slots=True)
 class BindLink:
-    """Command: bind a PUSH socket for this link; answered by ``LinkBound``."""
+    """Command: bind a PUSH socket for this link; answered by ``LinkBound``.
+
+    ``decompresses``: false if compressed blocks are to be decompressed before they are
+    sent on it.
+    """
 
     link: str = field(repr=False)
     host: str
     transports: tuple[str, ...]
     process: str = field(default="", repr=False)
+    decompresses: bool = True
 
 
 @dataclass(frozen=True, slots=True)

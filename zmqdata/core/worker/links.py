@@ -47,7 +47,7 @@ class Link:
     ``links``: how many the client has, this one included. ``asks``: how often it has
     seen others leave. ``ticket``: of the iteration that it says it reads. ``vouched``:
     when it last asked us to tell the dispatcher that we hear it. ``reported``: when it
-    was last told how much was sent.
+    was last told how much was sent. ``decompresses``: false if its client has no codec.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Link:
     heard: float = 0.0
     vouched: float = -math.inf
     reported: float = -math.inf
+    decompresses: bool = True
 
     @property
     def bound(self) -> bool:
@@ -162,13 +163,14 @@ class SendLinks:
             self._do(e.Send(peer, m.LinkRefused(ask.link, "ResourceExhaustedError", excess)))
             return
         link = Link(ask.link, ask.client, peer, ask.reader, ask.ticket, made=now, heard=now)
+        link.decompresses = ask.decompresses
         if before is not None:
             if ask.link in before.retired:
                 self._refuse_unknown(peer, ask.link)
                 return
             self._take_over(link, before, ask)
         self.by_name[link.name] = self.by_client[ask.client] = link
-        self._do(e.BindLink(link.name, ask.host, ask.transports, ask.process))
+        self._do(c.BindLink(link.name, ask.host, ask.transports, ask.process, ask.decompresses))
 
     def _excess(self, peer: e.Peer) -> str:
         """Why there can not be a link for one more client; "" when there can."""
