@@ -225,6 +225,10 @@ def test_the_order_of_sets_and_mappings_does_not_count(values: list[Any]) -> Non
             lambda: script_function("class f:\n  def m(self): return 2"),
         ),
         (
+            lambda: script_function("class f:\n  x: int"),
+            lambda: script_function("class f:\n  x: float"),
+        ),
+        (
             lambda: script_function("class C:\n  @property\n  def m(self): return 1\nf = C()"),
             lambda: script_function("class C:\n  @property\n  def m(self): return 2\nf = C()"),
         ),

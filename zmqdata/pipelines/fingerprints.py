@@ -448,9 +448,16 @@ def _write_class(kind: type, scribe: _Scribe) -> None:
     scribe.write(_name(kind))
     if kind.__module__ in _SCRIPT_MODULES or "<locals>" in kind.__qualname__:
         scribe.add_all("bases", kind.__bases__)
-        scribe.add_mapping(
-            "body", {name: held for name, held in vars(kind).items() if _counts(name, held)}
-        )
+        body = {name: held for name, held in vars(kind).items() if _counts(name, held)}
+        annotate = body.get(_ANNOTATE)
+        if isinstance(annotate, types.FunctionType):
+            # Its closure holds the class's body, line numbers among it.
+            body[_ANNOTATE] = annotate.__code__
+        scribe.add_mapping("body", body)
+
+
+_ANNOTATE = "__annotate_func__"
+"""Name of the function that makes a class's annotations, from Python 3.14 on."""
 
 
 def _counts(name: str, held: Any) -> bool:
