@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+VERSION ?=
 LOCK := requirements-dev.lock
 # One process more than there are cores, four at most: tests wait as long as they compute. `ARGS=-n0` runs them in one.
 PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
@@ -13,7 +14,7 @@ test test-full coverage: export OPENBLAS_NUM_THREADS := 1
 test test-full coverage: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL:
-.PHONY: demo test test-full test-pythons test-tfdata simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build locked lock audit clean bench-attacks
+.PHONY: demo test test-full test-pythons test-tfdata simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build locked lock release audit clean bench-attacks
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 test-full: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --full $(ARGS)
@@ -23,7 +24,7 @@ test-tfdata: .venv-tfdata/.ready ; ZMQDATA_CHAINS=$${ZMQDATA_CHAINS:-5000} .venv
 fuzz: .venv/.dev-ready ; $(BIN)/python tools/fuzz.py $(ARGS)
 simulate: .venv/.dev-ready ; $(BIN)/python tools/simulate.py $(ARGS)
 coverage: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) -m 'not realprocess' --cov --cov-context=test --cov-report= $(ARGS) $$($(BIN)/python tools/own_coverage.py --tests) && $(BIN)/python tools/own_coverage.py
-lint: .venv/.dev-ready ; $(BIN)/ruff check .
+lint: .venv/.dev-ready ; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 types: .venv/.dev-ready ; $(BIN)/mypy
 layers: .venv/.dev-ready ; $(BIN)/lint-imports
 docs: .venv/.run-ready ; $(BIN)/python docs/check_links.py
@@ -37,6 +38,8 @@ build: .venv/.dev-ready ; rm -rf build dist && $(BIN)/python -m build
 # The exact packages of the lock, by their hashes, instead of the newest ones: before any of the above, as .ci/run does.
 locked: .venv/.locked-ready
 lock: .venv-lock/.ready ; .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate --extra dev --custom-compile-command "make lock" $(ARGS) pyproject.toml -o $(LOCK)
+# Everything up to the tag, in docs/releasing.md: make release VERSION=x.y.z
+release: .venv-lock/.ready ; .venv-lock/bin/python -m tools.release $(VERSION) $(ARGS)
 audit: .venv-lock/.ready ; .venv-lock/bin/python tools/audit.py $(LOCK)
 clean: ; rm -rf .venv .venv-tfdata .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
@@ -57,9 +60,9 @@ clean: ; rm -rf .venv .venv-tfdata .venv-bench .venv-lock .venv-pythons build di
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@ .venv/.dev-ready .venv/.run-ready
 
-.venv-lock/.ready: pyproject.toml
+.venv-lock/.ready: pyproject.toml Makefile
 	@test -x .venv-lock/bin/python || $(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit>=2.9" "uv>=0.5"
+	.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check build "pip-audit>=2.9" "twine>=6" "uv>=0.5"
 	@touch $@
 
 .venv-tfdata/.ready: pyproject.toml setup.py
