@@ -81,7 +81,7 @@ class Place:
         name = f"{client}-1"
         ask = m.OpenLink(client, name, "", 0, "", ("tcp",), m.Reader(consumer))
         self.hear(client.encode(), structs.replace(ask, decompresses=decompresses))
-        self.core.handle(self.now, c.LinkBound(name, "tcp://w:1", "secret"))
+        self.core.handle(self.now, e.LinkBound(name, "tcp://w:1", "secret"))
         grants = tuple(m.StreamGrant(task, 1, 8, 1000, 0) for task in tasks)
         self.hear(client.encode(), m.Grant(name, 0, grants, links))
         if far:

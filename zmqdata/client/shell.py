@@ -27,6 +27,7 @@ from zmqdata.client.connections import Descriptors, Memories, Servers
 from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
 from zmqdata.config.endpoints import endpoint_host
+from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.errors import (
     DataServiceError,

@@ -49,17 +49,8 @@ class Slot(Discreet, frozen=True, array_like=True):
 
 
 class OpenLink(Message, frozen=True):
-    """From a client that wants blocks. The worker binds a PUSH for it and answers
-    ``LinkOpened``; repeated until then.
-
-    ``replaces``: the link before this one, broken after message ``have_through``: what
-    followed is sent again. ``host`` is equal on both sides when they share kernel,
-    network and files. ``transports`` in order of preference. ``reader`` is the same for
-    all links of a client. ``process`` is a secret of the client's process: a worker
-    that knows it too hands over the elements themselves. ``ticket``: that of the
-    ``TaskList``; a worker gives elements of a task only to those who know it.
-    ``decompresses``: false if the client has no codec. All its blocks then come
-    uncompressed, whatever the job says.
+    """Sent by a client that wants blocks. The worker binds a PUSH for it and answers
+    ``LinkOpened``; the client repeats this until then.
     """
 
     client: str
@@ -85,7 +76,12 @@ class OpenLink(Message, frozen=True):
     elements themselves.
     """
     ticket: int = 0
+    """Ticket of the ``TaskList``. A worker sends elements of a task only to clients
+    that know it.
+    """
     decompresses: bool = True
+    """False if the client has no codec. The worker then sends it uncompressed frames.
+    """
 
 
 class Grant(Message, frozen=True):

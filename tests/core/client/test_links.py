@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec import structs
 
-from zmqdata import commands as c
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.links import (

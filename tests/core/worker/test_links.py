@@ -98,7 +98,7 @@ def test_the_socket_of_a_client_without_codec_decompresses() -> None:
     ends.links.open(
         "peer", m.OpenLink("k", "k-1", "", 0, "host", ("tcp",), decompresses=False), 0.0
     )
-    assert ends.done() == [c.BindLink("k-1", "host", ("tcp",), decompresses=False)]
+    assert ends.done() == [e.BindLink("k-1", "host", ("tcp",), decompresses=False)]
     assert not ends.links.by_name["k-1"].decompresses
 
 

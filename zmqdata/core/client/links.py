@@ -188,7 +188,6 @@ class ReadLinks:
     def _ask(self, link: ReadLink, now: float) -> None:
         link.asked = now
         who = self.profile
-        told = (who.host, who.transports, who.reader, who.process, self._ticket, who.decompresses)
         self._do(
             e.Send(
                 link.address,
@@ -202,6 +201,7 @@ class ReadLinks:
                     reader=who.reader,
                     process=who.process,
                     ticket=self._ticket,
+                    decompresses=who.decompresses,
                 ),
             )
         )

@@ -170,7 +170,7 @@ class SendLinks:
                 return
             self._take_over(link, before, ask)
         self.by_name[link.name] = self.by_client[ask.client] = link
-        self._do(c.BindLink(link.name, ask.host, ask.transports, ask.process, ask.decompresses))
+        self._do(e.BindLink(link.name, ask.host, ask.transports, ask.process, ask.decompresses))
 
     def _excess(self, peer: e.Peer) -> str:
         """Why there can not be a link for one more client; "" when there can."""
