@@ -108,7 +108,7 @@ def test_there_are_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) -> None
     desk.open("k")
     desk.open("l")
     assert desk.only(m.RequestRefused).text.startswith(
-        "There are 1 clients already, which is the most."
+        "The dispatcher already holds 1 clients, its maximum."
     )
     desk.open("k")
     assert desk.only(m.IterationOpened).client == "k"

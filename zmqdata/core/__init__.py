@@ -1,3 +1,5 @@
-"""The deciders: pure state machines and their parts. No socket, thread, file, clock,
-randomness or uuid lives here.
+"""The deciders: pure state machines and their parts. They use no socket, thread, file,
+clock, random number or uuid.
+
+See ``docs/design.md``.
 """

@@ -1,9 +1,10 @@
-"""How much a client lets each of its streams send ahead: a window that opens as long as
-the training loop waits.
+"""The credit window of a stream: how much a worker may send ahead of the training loop.
 
-Small at first, so that clients which share a job get their parts in the measure of
-their speed; doubled each time the training loop has used up everything, so that a fast
-one soon has enough in flight to never wait for a message.
+The window starts small, so that clients sharing a job get elements in proportion to
+their speed. It doubles whenever the training loop has used up everything. A fast client
+therefore soon has enough in flight never to wait for a message.
+
+Decision 0002; protocol 6.4 to 6.6.
 """
 
 from __future__ import annotations
@@ -17,39 +18,47 @@ MOST_BYTES = 64 << 20
 LEAST_BYTES = 4 << 20
 TOTAL_BYTES = 512 << 20
 IN_TURN_ELEMENTS = 1 << 14
-"""At first, of a stream that is read in turn: nobody else could be given its elements.
+"""Initial window, in elements, of a stream that is read in turn. No other client could
+be given its elements.
 """
 IN_TURN_BYTES = 256 << 20
-"""Of all streams that are read in turn: less than of others, as each has to have only
-what one round of all takes.
+"""Total window, in bytes, of all streams that are read in turn. It is below
+``TOTAL_BYTES``, because each stream needs only what one round over all streams takes.
 """
 FEW_BYTES = LEAST_BYTES
-"""Most bytes of a block of few elements, so large ones: each block costs both ends more
-than each element does.
+"""Maximum size, in bytes, of a block with few, and therefore large, elements. Each
+block costs both ends more than each element does.
 
-No more than the smallest window, or a client of many streams would hold twice what it
-asked for.
+This is at most the smallest window. Otherwise a client with many streams would hold
+twice the memory it asked for.
 """
 FEW_SHARED_BYTES = 8 << 20
-"""The same in memory that is shared with who reads. Over sockets such blocks are
+"""The same maximum for a block in shared memory. Over sockets, blocks of this size are
 slower.
 """
 MEMORY_SHARES = 8
-"""Blocks that memory should have a place for: some are read, some on their way, and
-some elements are kept.
+"""Number of blocks that the shared memory has room for: blocks being read, blocks in
+flight and retained elements.
 """
 
 
 def few_bytes(window: int, memory: int) -> int:
-    """How many bytes a block of few elements holds, in so much memory that is shared
-    with who reads; 0: in none.
+    """Return the maximum size, in bytes, of a block with few elements, given the size
+    of the memory shared with the reader.
 
-    More than over sockets if the window is for two of them, and no more than leaves
-    memory for others: a block that finds no place in it goes through sockets.
+    Args:
+        window: maximum size of the stream's window, in bytes.
+        memory: size of the shared memory in bytes; 0 if there is none.
+
+    The maximum exceeds that for sockets if the window holds two such blocks. It leaves
+    room in the memory for other blocks: a block that finds none is sent through
+    sockets.
 
     Example:
-        >>> [few_bytes(64 << 20, memory << 20) >> 20 for memory in (0, 128, 16)], few_bytes(8 << 20, 128 << 20) >> 20
-        ([4, 8, 2], 4)
+        >>> [few_bytes(64 << 20, memory << 20) >> 20 for memory in (0, 128, 16)]
+        [4, 8, 2]
+        >>> few_bytes(8 << 20, 128 << 20) >> 20
+        4
     """
     if not memory:
         return FEW_BYTES
@@ -60,46 +69,57 @@ def few_bytes(window: int, memory: int) -> int:
 
 @dataclass
 class CreditWindow:
-    """The window of one stream. Counts are from the beginning of the stream, in
-    elements and bytes.
-
-    ``limit`` bounds elements for good (``max_outstanding_requests``); None: only the
-    window does. ``reported``: so many of the elements handed out the dispatcher has
-    counted. ``largest`` and ``largest_bytes``: of a block, at most so far.
-    ``breaches``: blocks in a row that were not granted.
+    """The credit window of a stream. Counts of elements and bytes start at the
+    beginning of the stream.
     """
 
     limit: int | None = None
+    """Permanent limit on outstanding elements (``max_outstanding_requests``); None if
+    only the window limits them.
+    """
     elements: int = FIRST_ELEMENTS
+    """Size of the window in elements."""
     bytes: int = FIRST_BYTES
+    """Size of the window in bytes."""
     handed_out: int = 0
+    """Number of elements handed to the training loop."""
     handed_bytes: int = 0
+    """Number of bytes handed to the training loop."""
     reported: int = 0
+    """Number of handed-out elements that the dispatcher has acknowledged."""
     told_elements: int = 0
+    """Highest element count granted to the worker so far."""
     told_bytes: int = 0
+    """Highest byte count granted to the worker so far."""
     told_handed_out: int = 0
+    """Value of ``handed_out`` at the last grant."""
     received: int = 0
+    """Number of elements received."""
     received_bytes: int = 0
+    """Number of bytes received."""
     largest: int = 0
+    """Largest number of elements in a block so far."""
     largest_bytes: int = 0
+    """Largest number of bytes in a block so far."""
     breaches: int = 0
+    """Number of consecutive blocks that exceeded the grant."""
 
     def renewed(self) -> CreditWindow:
-        """A window as wide for a new stream, which counts from its own beginning."""
+        """Return a window of the same size for a new stream, with counts at zero."""
         return CreditWindow(self.limit, self.elements, self.bytes)
 
     def hand_out(self, elements: int, size: int) -> None:
-        """Counts what the training loop has taken."""
+        """Count what the training loop has taken."""
         self.handed_out += elements
         self.handed_bytes += size
 
     def widen(self, streams: int, total: int = TOTAL_BYTES) -> None:
-        """The training loop waits: let more be on its way, within the client's share of
-        ``total`` for each stream.
+        """Double the window because the training loop waits.
 
-        For two blocks at least, within it: who may have one at a time waits for a
-        message behind each, and elements of some bytes come by thousands before the
-        window has been doubled to hold two blocks of them.
+        The window holds at least two blocks, within each stream's share of ``total``.
+        With room for a single block, the worker would wait for a message after each
+        block. Small elements come in blocks of thousands, so doubling alone would reach
+        two blocks too slowly.
         """
         most = max(LEAST_BYTES, min(MOST_BYTES, total // max(1, streams)))
         self.elements = min(2 * max(self.elements, self.largest), MOST_ELEMENTS)
@@ -107,13 +127,13 @@ class CreditWindow:
 
     @property
     def grant(self) -> tuple[int, int]:
-        """Through how many elements and bytes the stream may send now."""
+        """The element and byte counts up to which the worker may send now."""
         elements = self.elements if self.limit is None else min(self.elements, self.limit)
         return self.handed_out + elements, self.handed_bytes + self.bytes
 
     @property
     def worth_telling(self) -> bool:
-        """Whether the grant has moved by so much that the worker should know at
+        """True if the grant has grown so much that the worker should learn of it at
         once.
         """
         elements, size = self.grant
@@ -123,12 +143,14 @@ class CreditWindow:
 
     @property
     def is_news(self) -> bool:
-        """Whether something was taken since the worker was told how much."""
+        """True if the training loop has taken something since the last grant was
+        sent.
+        """
         return self.handed_out > self.told_handed_out
 
     def tell(self) -> tuple[int, int]:
-        """The grant, noted as told. What was told is never taken back: the worker keeps
-        to the highest.
+        """Return the grant and record it as sent. A grant is never withdrawn: the
+        worker keeps to the highest.
         """
         self.told_handed_out = self.handed_out
         elements, size = self.grant
@@ -139,8 +161,8 @@ class CreditWindow:
         return self.told_elements, self.told_bytes
 
     def admits(self, elements: int, size: int) -> bool:
-        """Whether a block lies within what was told. One of any size may come while
-        nothing of the stream waits.
+        """Return True if a block lies within the grant. While nothing of the stream is
+        outstanding, a block of any size is admitted.
         """
         if size < 0 or self.received >= self.told_elements:
             return False
@@ -151,7 +173,7 @@ class CreditWindow:
         return fits or self.received <= self.handed_out
 
     def receive(self, elements: int, size: int) -> None:
-        """Counts a block that was admitted."""
+        """Count a block that was admitted."""
         self.received += elements
         self.received_bytes += size
         self.largest, self.largest_bytes = (

@@ -1,5 +1,7 @@
 """Events and commands that several deciders share, the names of peers, and the tables
-that connect an event, a message or a command with its handler.
+that map an event, a message or a command to its handler.
+
+See ``docs/design.md``.
 """
 
 from __future__ import annotations
@@ -13,128 +15,143 @@ from zmqdata.messages import Message
 Peer = Hashable
 
 DISPATCHER: Peer = "dispatcher"
-"""The peer by which workers and clients know their dispatcher."""
+"""The peer name under which workers and clients address their dispatcher."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Event: time has passed. Shells send it a few times a second."""
+    """Event: time has passed. Shells send it several times a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Event: a control message has arrived from ``peer``."""
+    """Event: a control message has arrived."""
 
     peer: Peer
+    """The sender."""
     message: Message
+    """The message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """Event: ``peer`` has no connection at present."""
+    """Event: a peer has no connection at present."""
 
     peer: Peer
+    """The peer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Command: send a control message. Not being able to is reported by ``Unreachable``
-    and otherwise harmless.
+    """Command: send a control message. The shell reports a failure to send by
+    ``Unreachable``; it has no other effect.
     """
 
     peer: Peer
+    """The receiver."""
     message: Message
+    """The message."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """Command: tell the person who reads the log. ``level`` is one of debug, info,
-    warning, error.
-    """
+    """Command: write a line to the log."""
 
     level: str
+    """Severity: debug, info, warning or error."""
     text: str
+    """The line."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepPiece:
-    """Command: write a piece of a part behind those before it, and check the part when
-    it is whole; ``PieceKept``.
+    """Command: append a piece to a part, and verify the part when it is complete.
+    Answered by ``PieceKept``.
     """
 
     digest: str
+    """Digest of the part."""
     size: int
+    """Size of the complete part in bytes."""
     offset: int
+    """Offset of the piece in the part, in bytes."""
     content: bytes = field(repr=False)
+    """The bytes of the piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class PieceKept:
-    """Event: so many bytes of a part are written. All of them: the part is whole and
-    what its digest says.
-
-    ``broken``: it was whole and something else, and is removed. ``error``: it can not
-    be written.
+    """Event: a piece of a part was written. A part whose bytes are all written matches
+    its digest.
     """
 
     digest: str
+    """Digest of the part."""
     have: int
+    """Number of bytes of the part that are written."""
     broken: bool = False
+    """True if the complete part did not match its digest and was removed."""
     error: str = ""
+    """Reason why the piece could not be written; empty if it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Command: nothing more will come. With an error, the training loop gets it at that
-    place.
-
-    ``failure``: a pipeline's failure, to raise in place of the error.
+    """Command: end the client's iterator. With an error, the training loop gets it at
+    that place.
     """
 
     error: str = ""
+    """Class name of the error; empty if the iterator ends without one."""
     text: str = ""
+    """Text of the error."""
     failure: bytes = b""
+    """Encoded failure of a pipeline, which is raised instead of the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkBroken:
-    """Event: the connection of a link ended, or brought what cannot be decoded."""
+    """Event: the connection of a link ended, or delivered a message that cannot be
+    decoded.
+    """
 
     link: str = field(repr=False)
+    """Name of the link."""
     reason: str
+    """Why the link is broken."""
 
 
 Kind = TypeVar("Kind")
 MessageKind = TypeVar("MessageKind", bound=Message)
 
-# A dict cannot say that the type of a value follows from its key, so the values of these
-# three are `Any`. The methods that fill them say it, and the type checker holds every
-# registration against the handler.
+# A dict type cannot express that the type of a value follows from its key, so the
+# values of these three are `Any`. The signatures of `on` express it, and the type
+# checker checks every registration against its handler.
 
 
 class Handlers(dict[type[object], Callable[[Any, float], object]]):
-    """Handlers of events, by the class of the event. A handler also receives the time."""
+    """Event handlers by event class. A handler also receives the time."""
 
     def on(self, kind: type[Kind], handler: Callable[[Kind, float], object]) -> None:
-        """Register the handler of a class of events."""
+        """Register the handler of an event class."""
         self[kind] = handler
 
 
 class PeerHandlers(dict[type[Message], Callable[[Peer, Any, float], object]]):
-    """Handlers of messages, by the class of the message. A handler receives the sender,
-    the message and the time.
+    """Message handlers by message class. A handler receives the sender, the message and
+    the time.
     """
 
     def on(
         self, kind: type[MessageKind], handler: Callable[[Peer, MessageKind, float], object]
     ) -> None:
-        """Register the handler of a class of messages."""
+        """Register the handler of a message class."""
         self[kind] = handler
 
 
 class Carriers(dict[type[object], Callable[[Any], object]]):
-    """Functions of a shell that carry out commands, by the class of the command."""
+    """Functions of a shell that carry out commands, by command class."""
 
     def on(self, kind: type[Kind], carry_out: Callable[[Kind], object]) -> None:
-        """Register the function that carries out a class of commands."""
+        """Register the function that carries out a command class."""
         self[kind] = carry_out

@@ -1,5 +1,7 @@
-"""What follows from a job's parameters alone: which workers may host its tasks, who
-reads them, whether tasks move.
+"""Rules that follow from a job's parameters alone: which workers may host its tasks,
+which clients read from them, and whether tasks survive their host.
+
+Decision 0005; protocol 3.1, 3.8 and 8.1.
 """
 
 from __future__ import annotations
@@ -10,36 +12,41 @@ from zmqdata.messages import JobParameters, TaskDefinition
 
 COLOCATED = "COLOCATED"
 ON_POISON = ("fail", "skip")
-"""What may become of an element that has killed its worker again and again."""
+"""The allowed values of ``on_poison``, which says what happens to an element that has
+killed its worker repeatedly.
+"""
 UNSPLIT = frozenset({"OFF", "DYNAMIC"})
-"""Processing modes in which no static part of the input belongs to a worker."""
+"""Processing modes in which no static shard of the input belongs to a worker."""
 
 
 def is_static(job: JobParameters) -> bool:
-    """Whether each task of a job reads the fixed part of the input that belongs to its
+    """Return True if each task of a job reads the static shard that belongs to its
     worker.
     """
     return job.processing_mode not in UNSPLIT and job.num_tasks is None
 
 
 def outlives_host(one: JobParameters | TaskDefinition) -> bool:
-    """Whether the tasks of a job go on elsewhere when their worker is gone.
+    """Return True if the tasks of a job continue on another worker when their host is
+    lost.
 
-    Otherwise each of them is a copy of the whole input: what comes to one comes to all,
-    and losing one is no loss.
+    Otherwise each task is a copy of the whole input and produces the same elements as
+    every other task. Losing a copy loses no element.
 
     Example:
-        >>> [outlives_host(JobParameters("job", "dataset", mode)) for mode in ("OFF", "DYNAMIC", "FILE")]
+        >>> modes = ("OFF", "DYNAMIC", "FILE")
+        >>> [outlives_host(JobParameters("job", "dataset", mode)) for mode in modes]
         [False, True, True]
     """
     return one.processing_mode != "OFF" or one.num_consumers is not None
 
 
 def effective_target(job: JobParameters, colocated: bool) -> str:
-    """The target workers of a job, given whether clients and workers are deployed in
-    pairs.
+    """Return the target workers of a job, given whether clients and workers are
+    deployed in pairs.
 
-    There, a worker's static part is for the client beside it (tf.data's rule).
+    In a paired deployment, a worker's static shard is for the client beside it
+    (tf.data's rule).
     """
     if colocated and job.target_workers == "AUTO" and is_static(job):
         return "LOCAL"
@@ -47,22 +54,27 @@ def effective_target(job: JobParameters, colocated: bool) -> str:
 
 
 def may_read(target: str, address: str, tags: Collection[str], local: Collection[str]) -> bool:
-    """Whether a client with these ``local`` workers reads from the worker at
+    """Return True if a client with these ``local`` workers reads from the worker at
     ``address``.
 
     Example:
-        >>> may_read("AUTO", "tcp://b:1", ("colocated",), local=()), may_read("AUTO", "tcp://b:1", ("GPU",), local=())
-        (False, True)
+        >>> may_read("AUTO", "tcp://b:1", ("colocated",), local=())
+        False
+        >>> may_read("AUTO", "tcp://b:1", ("GPU",), local=())
+        True
     """
     return address in local or is_for_all(target, tags)
 
 
 def is_for_all(target: str, tags: Collection[str]) -> bool:
-    """Whether clients read from a worker with these tags wherever they are themselves.
+    """Return True if every client may read from a worker with these tags, wherever the
+    client runs.
 
     Example:
-        >>> is_for_all("ANY", ("COLOCATED",)), is_for_all("AUTO", ()), is_for_all("LOCAL", ())
-        (True, True, False)
+        >>> is_for_all("ANY", ("COLOCATED",)), is_for_all("AUTO", ())
+        (True, True)
+        >>> is_for_all("LOCAL", ())
+        False
     """
     if target == "AUTO":
         return not tags or all(tag.upper() != COLOCATED for tag in tags)
@@ -70,11 +82,11 @@ def is_for_all(target: str, tags: Collection[str]) -> bool:
 
 
 def changed_content(dataset_id: str, known: str, found: str) -> str:
-    """Says how the content differs that a client knows under an id from what the
-    dispatcher has there, and why.
+    """Describe how the content registered under a dataset id differs from what the
+    client knows, and the likely cause.
 
-    >>> changed_content("one", "a:b:c", "a:b:d")[:96]
-    'The dataset with id one has another content than this client knows. Known functions: <c>; found:'
+    >>> changed_content("mnist", "a:b:c", "a:b:d")[69:102]
+    'Known functions: <c>; found: <d>.'
     """
     names = ("structure", "functions", "values that functions hold")
     pairs = [
@@ -83,13 +95,13 @@ def changed_content(dataset_id: str, known: str, found: str) -> str:
         if one != other
     ]
     return (
-        f"The dataset with id {dataset_id} has another content than this client knows. {pairs[0]} "
+        f"The content of dataset id {dataset_id} differs from what this client knows. {pairs[0]} "
         "Probably the "
-        "dispatcher was restarted without a work_dir, and something else was registered under this "
+        "dispatcher was restarted without a work_dir, and other content was registered under this "
         "id before this "
-        "client came back. Call from_dataset_id() again to read what is there now, or register "
-        "what you want under an "
-        "id of its own; with a work_dir a dispatcher keeps what its ids mean."
+        "client came back. Call from_dataset_id() again to read the new content, or register "
+        "your dataset under an "
+        "id of its own. With a work_dir, a dispatcher keeps its ids over restarts."
     )
 
 

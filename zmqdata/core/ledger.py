@@ -1,8 +1,10 @@
-"""How splits of one source are leased: where the iteration stands in it, and how many a
-task gets at a time.
+"""Leases of the splits of a source: the position of an iteration in it, and the number
+of splits that a task gets at a time.
 
-Pure arithmetic over ``zmqdata.splits``; who asks and who answers is the dispatcher
-core's affair.
+Pure arithmetic over ``zmqdata.splits``. The dispatcher core receives the requests and
+sends the answers.
+
+Decision 0012; protocol 5.1 to 5.3 and 5.6 to 5.9.
 """
 
 from __future__ import annotations
@@ -19,24 +21,25 @@ RAMP_SECONDS = 0.25
 STEADY_SECONDS = 10.0
 FIRST_OWN = 64
 MOST_REPETITIONS = 16
-"""Of a source, those with splits that were used up: so many are told apart, older ones
-are over.
+"""Number of repetitions of a source for which used-up splits are remembered. Older
+repetitions count as complete.
 """
 
 
 @dataclass
 class SpentSplits:
-    """The splits of one source whose ledger entries nobody needs any more, by
-    repetition; ends count for nothing.
+    """The splits of a source whose ledger entries no state needs any more. End marks
+    are not counted.
 
-    Where each task has every ``step``-th split, only the last one of each: those before
-    it were its, too.
+    If each task has every ``step``-th split, only the last split of each task is kept:
+    the splits before it belonged to the same task.
     """
 
     repetitions: dict[int, RangeSet] = field(default_factory=dict)
+    """Split numbers by repetition."""
 
     def add(self, split: Split) -> None:
-        """Counts an entry that leaves a ledger."""
+        """Count an entry that leaves a ledger."""
         if split.is_end:
             return
         spent = self.repetitions.setdefault(split.repetition, RangeSet())
@@ -54,7 +57,7 @@ class SpentSplits:
         self._forget_old()
 
     def restore(self, repetition: int, ranges: Iterable[tuple[int, int]]) -> None:
-        """Counts splits that are known to be used up."""
+        """Count splits that are known to be used up."""
         self.repetitions.setdefault(repetition, RangeSet()).update(ranges)
         self._forget_old()
 
@@ -65,28 +68,36 @@ class SpentSplits:
 
 @dataclass
 class SplitCursor:
-    """The position of one iteration in one source: all splits below ``next`` of
-    ``repetition`` were handed out.
-
-    ``names`` are the files found for each repetition that is not over. ``returned`` are
-    ranges that were handed out and taken back; they come before anything new. A cursor
-    of a single task has only each ``step``-th split, from number ``first`` on, and its
-    ``names`` are those of the iteration's.
-    """
+    """The position of an iteration, or of a single task, in a source."""
 
     source: SplitSource
+    """The source."""
     repetition: int = 0
+    """The current repetition of the source."""
     next: int = 0
+    """Number of the next split: all splits of ``repetition`` below it were handed
+    out.
+    """
     names: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """File names by repetition, for each repetition that is not over. The cursor of a
+    single task shares those of the iteration.
+    """
     returned: list[Split] = field(default_factory=list)
+    """Ranges that were handed out and taken back. They are handed out before any new
+    split.
+    """
     first: int = 0
+    """First split of this cursor; above 0 only for the cursor of a single task."""
     step: int = 1
+    """Distance between two splits of this cursor; above 1 only for the cursor of a
+    single task.
+    """
 
     def __post_init__(self) -> None:
         self.next = max(self.next, self.first)
 
     def advance(self, split: Split) -> None:
-        """Counts a split, or an end mark, that was handed out."""
+        """Count a split, or an end mark, that was handed out."""
         if not split.is_end and self._give_again(split):
             return
         if split.repetition > self.repetition:
@@ -95,8 +106,8 @@ class SplitCursor:
             self.next = max(self.next, split.start + split.size * split.step)
 
     def _give_again(self, split: Split) -> bool:
-        """Whether the split begins a range that was taken back, from which it is
-        removed then.
+        """Remove a split from the returned range that it begins. Return False if it
+        begins none.
         """
         for at, whole in enumerate(self.returned):
             if (whole.repetition, whole.start) == (split.repetition, split.start):
@@ -106,25 +117,25 @@ class SplitCursor:
         return False
 
     def restore(self, repetition: int, number: int, returned: Iterable[Split]) -> None:
-        """Puts it where it was: all splits below ``number`` of a repetition were handed
-        out, but for some.
+        """Set the position: all splits of a repetition below ``number`` were handed
+        out, except the ``returned`` ones.
         """
         self.repetition, self.next, self.returned = repetition, number, list(returned)
 
     def forget_names(self, repetition: int) -> None:
-        """Forgets the files of all repetitions before this one."""
+        """Forget the file names of all repetitions before this one."""
         for past in [past for past in self.names if past < repetition]:
             del self.names[past]
 
     def take_back(self, splits: Iterable[Split]) -> None:
-        """Takes ranges that were handed out and not started; end marks among them mean
-        nothing any more.
+        """Take back ranges that were handed out and not started. End marks among them
+        lose their meaning.
         """
         self.returned += [split for split in splits if not split.is_end]
 
     def list(self, repetition: int, names: tuple[str, ...]) -> None:
-        """Takes the files found for a repetition, and names those that are to be handed
-        out again.
+        """Store the file names of a repetition, and name the returned splits that lack
+        them.
         """
         if repetition >= self.repetition:
             self.names[repetition] = names
@@ -146,15 +157,15 @@ class SplitCursor:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the current repetition has no split left, nor any other that was
-        taken back.
+        """True if no split is left, neither of the current repetition nor among the
+        returned ones.
         """
         count = self.count(self.repetition)
         return count is not None and self.next >= count and not self.returned
 
     def needs_listing(self, repetition: int) -> bool:
-        """Whether the files must be listed before a split of this repetition can be
-        handed out.
+        """Return True if the files must be listed before a split of this repetition can
+        be handed out.
         """
         if not isinstance(self.source, FileSplits) or repetition in self.names:
             return False
@@ -163,13 +174,17 @@ class SplitCursor:
         )
 
     def count(self, repetition: int) -> int | None:
-        """The number of splits in a repetition; None when endless or not listed yet."""
+        """Return the number of splits in a repetition; None if it is endless or not
+        listed yet.
+        """
         if isinstance(self.source, IndexSplits):
             return self.source.count
         return len(self.names[repetition]) if repetition in self.names else None
 
     def remaining(self, repetition: int) -> int | None:
-        """The number of splits of a repetition that nobody has; None when endless."""
+        """Return the number of unassigned splits of a repetition; None if it is
+        endless.
+        """
         returned = sum(split.size for split in self.returned if split.repetition == repetition)
         if repetition < self.repetition:
             return returned
@@ -182,8 +197,8 @@ class SplitCursor:
         return self.next if repetition == self.repetition else self.first
 
     def peek(self, repetition: int, size: int) -> Split:
-        """The next ``size`` splits of a repetition, or its end mark. Counts nothing:
-        see ``advance``.
+        """Return the next ``size`` splits of a repetition, or its end mark. The
+        position stays as it is: see ``advance``.
         """
         for whole in self.returned:
             if whole.repetition == repetition:
@@ -198,16 +213,16 @@ class SplitCursor:
 
 
 def lease_size(previous: int, seconds: float, remaining: int | None, tasks: int) -> int:
-    """How many splits a task gets now.
+    """Return the number of splits to lease to a task now.
 
-    Small at first, so that a few large splits (files) are shared evenly, and growing
-    while they are used up fast, so that many small ones (rows) cost no message each.
-    Towards the end it shrinks, so that tasks end together.
+    The lease is small at first, so that a few large splits (files) are shared evenly.
+    It grows while leases are used up fast, so that many small splits (rows) do not cost
+    a message each. It shrinks towards the end, so that tasks end together.
 
     Args:
-        previous: size of the task's last lease, 0 for none.
+        previous: size of the task's last lease, 0 if it had none.
         seconds: how long the last lease lasted.
-        remaining: splits left in the repetition, None when endless.
+        remaining: splits left in the repetition, None if endless.
         tasks: number of tasks that share them.
     """
     if previous == 0:
@@ -226,69 +241,73 @@ def lease_size(previous: int, seconds: float, remaining: int | None, tasks: int)
 
 
 def own_lease_size(previous: int, seconds: float) -> int:
-    """How many splits a task gets now that nobody else may get: there is nothing to
-    share, only messages to save.
+    """Return the number of splits to lease to a task whose splits no other task may
+    get. A larger lease only saves messages.
 
     Args:
-        previous: size of the task's last lease, 0 for none.
+        previous: size of the task's last lease, 0 if it had none.
         seconds: how long the last lease lasted.
     """
     return lease_size(previous, seconds, None, 1) if previous else FIRST_OWN
 
 
 def lease_seconds(previous: int, pace: float, since: float) -> float:
-    """How long a task's last lease lasts: by the pace that its runner has measured, or
-    else by when it was given.
+    """Return how long a task's last lease lasts: by the pace that its runner has
+    measured, or else by the time since it was given.
 
     Args:
         previous: its size.
-        pace: seconds for each split, 0 when unknown.
-        since: seconds from then until the next ask, which comes before the lease is
-            used up.
+        pace: seconds for each split, 0 if unknown.
+        since: seconds from the lease until the next request, which comes before the
+            lease is used up.
     """
     return previous * pace if pace > 0 else since
 
 
 @dataclass
 class Ledger:
-    """The splits of one source that a task was given, in order, with the end marks.
-    Entries are numbered for good.
-
-    ``base``: so many of the first entries are not kept: nobody will need them again.
-    ``spent`` counts what is in these, of all ledgers of the source.
+    """The splits of a source that a task was given, in order, with the end marks. The
+    number of an entry never changes.
     """
 
     entries: list[Split] = field(default_factory=list)
+    """The entries that are kept."""
     base: int = 0
+    """Number of leading entries that are not kept, because no state needs them."""
     spent: SpentSplits = field(default_factory=SpentSplits, compare=False)
+    """The splits of entries that were dropped, counted over all ledgers of the
+    source.
+    """
 
     @property
     def length(self) -> int:
-        """The number of entries, with those that are not kept."""
+        """The number of entries, including those that are not kept."""
         return self.base + len(self.entries)
 
     def ends(self, repetition: int) -> bool:
-        """Whether the task was told that a repetition is over; what came of it then,
-        its source would not look at.
+        """Return True if the task was given the end mark of a repetition. Its source
+        would ignore further splits of it.
 
-        >>> Ledger([Split(0, 0, 2), Split(0, 2, 2)]).ends(0), Ledger([Split(0, 0, 2)]).ends(0)
-        (True, False)
+        >>> Ledger([Split(0, 0, 2), Split(0, 2, 2)]).ends(0)
+        True
+        >>> Ledger([Split(0, 0, 2)]).ends(0)
+        False
         """
         last = self.entries[-1] if self.entries else None
         return last is not None and last.repetition + last.is_end > repetition
 
     def since(self, entry: int) -> tuple[Split, ...]:
-        """The entries from this number on."""
+        """Return the entries from this number on."""
         return tuple(self.entries[max(0, entry - self.base) :])
 
     def parted(self, entries: int, stop: int) -> tuple[list[Split], list[Split]] | None:
-        """What is kept of it and what comes back when only so many entries stay. See
-        ``cut_ledger``.
+        """Return the entries that stay and those that come back when the ledger is cut
+        after ``entries`` entries. See ``cut_ledger``.
         """
         return cut_ledger(self.entries, entries - self.base, stop)
 
     def trim(self, base: int) -> None:
-        """Forgets the entries below this number."""
+        """Forget the entries below this number."""
         count = base - self.base
         if count > 0:
             for split in self.entries[:count]:
@@ -300,13 +319,13 @@ class Ledger:
 def cut_ledger(
     entries: Sequence[Split], count: int, stop: int
 ) -> tuple[list[Split], list[Split]] | None:
-    """Parts a ledger into what stays and what comes back; None when it has no such
-    place.
+    """Split a ledger into the entries that stay and the entries that come back; None if
+    it cannot be cut there.
 
     Args:
-        entries: the ledger of one source.
+        entries: the ledger of a source.
         count: the number of entries that stay.
-        stop: where the last one of these ends from now on; what is behind comes back,
+        stop: the new end of the last entry that stays; splits from there on come back
             too.
     """
     if not 0 <= count <= len(entries):

@@ -1,7 +1,10 @@
-"""How much of everything one dispatcher holds: whoever is let in cannot use up its
+"""Limits on what a dispatcher holds, so that an authorized peer cannot exhaust its
 memory, by mistake or on purpose.
 
-Nobody who works comes near these. What is over a limit is refused and changes nothing.
+No legitimate workload comes near these limits. A request that exceeds a limit is
+refused and changes nothing.
+
+Protocol 2.9, 3.6, 3.12, 4.2 and 6.1.
 """
 
 from __future__ import annotations
@@ -13,28 +16,26 @@ MOST_DATASETS = 10_000
 MOST_JOBS = 10_000
 MOST_CLIENTS = 100_000
 MOST_CLIENTS_OF_PEER = 100
-"""Of one connection; ours have one each."""
+"""Clients of one connection; zmqdata's own clients have a connection each."""
 MOST_WORKERS = 100_000
 MOST_CONSUMERS = 10_000
-"""Of one job, that read in step."""
+"""Numbered consumers of one job."""
 MOST_TASKS = 4_096
-"""Of one job whose order is promised."""
+"""Tasks of one job with a promised order."""
 MOST_TASKS_TOGETHER = 500_000
-"""Of all jobs, from which on there is no further job whose order is promised. Each
-takes about a kilobyte.
+"""Tasks of all jobs. Above this number no job with a promised order is admitted. Each
+task takes about a kilobyte.
 """
 MOST_REGISTERED_BYTES = 1 << 30
-"""Of all datasets together: what is known of them, and of their pipelines what came
-with that.
-"""
+"""Bytes of all dataset descriptions together, including pipelines sent with them."""
 MOST_WAITING_BYTES = 1 << 30
-"""Of all states together from which jobs wait to go on."""
+"""Bytes of all states that wait for the other states of their job."""
 MOST_CHECKPOINT_BYTES = 12 << 20
-"""In the state from which a job goes on."""
+"""Bytes of the state from which a job resumes."""
 MOST_UPLOADS = 10_000
-"""Parts of pipelines that clients have begun to send."""
+"""Parts of pipelines that clients are sending."""
 MOST_CHARACTERS = 1_000
-"""In any name that a peer gives: to itself, to a job, to a dataset."""
+"""Characters of any name that a peer gives to itself, a job or a dataset."""
 
 REPEATED = (
     "request",
@@ -47,26 +48,32 @@ REPEATED = (
     "on_poison",
     "run",
 )
-"""Fields of asks that answers may repeat."""
+"""Fields of requests that answers may repeat."""
 
 
 def too_many(what: str, there: int, most: int) -> str:
-    """Why there cannot be one more; "" when there can.
+    """Return the reason why another item would exceed a limit; "" if it would not.
 
-    >>> too_many("jobs", 9, 10), too_many("jobs", 10, 10)
-    ('', 'There are 10 jobs already, which is the most. Jobs go when nobody needs them; are there more than meant?')
+    >>> too_many("jobs", 9, 10), too_many("jobs", 10, 10)[:50]
+    ('', 'The dispatcher already holds 10 jobs, its maximum.')
     """
     if there < most:
         return ""
-    text = f"There are {there} {what} already, which is the most. "
-    return text + f"{what.capitalize()} go when nobody needs them; are there more than meant?"
+    text = f"The dispatcher already holds {there} {what}, its maximum. "
+    return (
+        text
+        + f"{what.capitalize()} are removed when no longer used. Did a program create too many?"
+    )
 
 
 def too_long(texts: Mapping[str, str]) -> str:
-    """Why one of these texts cannot be taken, by what they are; "" when all can.
+    """Return the reason why a text is too long; "" if none is. The texts are keyed by
+    their description.
 
-    >>> too_long({"name of a job": "training"}), too_long({"name of a job": "x" * 1_001})
-    ('', 'The name of a job has at most 1000 characters, got 1001.')
+    >>> too_long({"name of a job": "training"})
+    ''
+    >>> too_long({"name of a job": "x" * 1_001})
+    'The name of a job has at most 1000 characters, got 1001.'
     """
     for what, text in texts.items():
         if len(text) > MOST_CHARACTERS:
@@ -75,8 +82,8 @@ def too_long(texts: Mapping[str, str]) -> str:
 
 
 def repeats_too_long(ask: object) -> str:
-    """What of an ask is longer than a name, though its answer repeats it: who reads
-    none has many of them wait here.
+    """Return the reason why a request repeats a text that is too long; "" if none is.
+    Answers repeat these texts and would pile up in the queue of a peer that reads none.
     """
     for name in REPEATED:
         text = getattr(ask, name, None)
@@ -86,10 +93,10 @@ def repeats_too_long(ask: object) -> str:
 
 
 class Rotation:
-    """Goes round a collection that may change meanwhile.
+    """Round-robin over a changing collection, a bounded number at a time.
 
     Args:
-        most: how many are taken at a time.
+        most: maximum number of items taken at a time.
 
     Example:
         >>> rotation = Rotation(2)
@@ -104,8 +111,8 @@ class Rotation:
         self._next = 0
 
     def take(self, names: Collection[str]) -> tuple[str, ...]:
-        """The next ones, all when there are no more than that; each of those that stay
-        comes once in a round.
+        """Return the next items, or all of them if they are few enough. Each item that
+        stays in the collection comes once per round.
         """
         if len(names) <= self._most:
             return tuple(names)

@@ -1,10 +1,12 @@
-"""Where a task can be continued: which of its states are kept, which are sent to its
-next host, what of ledgers goes.
+"""The places from which a task can be continued: which of its states are kept, which
+are sent to its next host, and which ledger entries are forgotten.
 
-Pure arithmetic over element numbers; what is in a state is the worker's affair. A gap
-is a run of elements that nobody has. To make the elements of a gap again a host begins
-at the newest state before it; what lies between two gaps it leaps over, if there is a
-state.
+Pure arithmetic over element numbers; only workers interpret the content of a state. A
+gap is a run of elements that no client has. To make the elements of a gap again, a host
+starts at the newest state before it. Between two gaps it continues from a later state,
+if there is any.
+
+Decision 0015; protocol 8.4, 8.5 and 8.7.
 """
 
 from __future__ import annotations
@@ -17,16 +19,17 @@ from zmqdata.decisions import Decisions
 from zmqdata.messages import TaskState
 
 MOST_STATE_BYTES = 4 << 20
-"""Larger states are not taken: a shuffle over a million elements has about this size.
+"""Maximum size of a state; larger states are not taken. A shuffle over a million
+elements has about this size.
 """
 MOST_STATES = 16
 MOST_KEPT_BYTES = 16 << 20
-"""Of one task, in all of its states but the newest two."""
+"""Maximum size of all states of one task except the newest two."""
 
 
 def without_holes(numbers: RangeSet) -> RangeSet:
-    """Everything up to the last member: what counts as had where nobody misses what he
-    was too slow for.
+    """Return every number up to the last member. In a shared cache, elements that a
+    slow trainer missed count as taken.
 
     >>> without_holes(RangeSet([(3, 5), (8, 9)]))
     RangeSet([(0, 9)])
@@ -41,18 +44,19 @@ def keep_needed(
     delivered: RangeSet,
     is_cache: bool,
 ) -> None:
-    """Forgets the states from which nothing will be made again, and the entries and
+    """Forget the states from which no element will be made again, and the entries and
     decisions that no state needs.
 
-    A state is for the elements from its number to that of the next one. Too many,
-    because somebody is slow, are thinned out: then more is made again.
+    A state serves the elements from its number to that of the next state. If a slow
+    client keeps too many states alive, every second state is dropped. Then more
+    elements must be made again after a failure.
 
     Args:
         states: oldest first; shortened here.
-        ledger: of the task; its beginnings are forgotten here.
-        decisions: the same.
-        delivered: what will not be made again.
-        is_cache: whether holes in that are nobody's loss.
+        ledger: ledgers of the task; their leading entries are forgotten here.
+        decisions: decisions of the task; the leading ones are forgotten here.
+        delivered: the elements that will not be made again.
+        is_cache: True if gaps in ``delivered`` count as delivered.
     """
     done = without_holes(delivered) if is_cache else delivered
     following = [state.number for state in states[1:]]
@@ -70,8 +74,8 @@ def keep_needed(
 
 
 def _thin_out(states: list[TaskState]) -> None:
-    """Drops every second state, but neither the first nor the newest two, while there
-    are too many.
+    """Drop every second state while too many are kept. The first and the newest two
+    always stay.
     """
     while len(states) > 3 and (
         len(states) > MOST_STATES
@@ -83,13 +87,13 @@ def _thin_out(states: list[TaskState]) -> None:
 def useful_states(
     states: Sequence[TaskState], taken: RangeSet, total: int | None
 ) -> tuple[TaskState, ...]:
-    """The states by which a host makes what is missing with the least work; none if it
-    must begin at the beginning.
+    """Return the states by which a host makes the missing elements with the least work;
+    none if it must start at the beginning.
 
     Args:
         states: oldest first.
         taken: the elements that need not be made.
-        total: how many there are, if that is known.
+        total: the number of elements, if known.
     """
     ranges = taken.ranges
     gaps = [0] if not ranges or ranges[0][0] > 0 else []
@@ -109,8 +113,8 @@ def is_believable(
     decisions: Decisions,
     total: int | None,
 ) -> bool:
-    """Whether a state that a host has told can be one of its task: behind those known,
-    within what it was given.
+    """Return True if a state reported by a host can belong to its task: it must follow
+    the known states and lie within what the task was given.
     """
     last = states[-1].number if states else 0
     return (

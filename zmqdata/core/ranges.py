@@ -1,5 +1,7 @@
-"""Sets of element numbers, kept as sorted disjoint half-open ranges: what was
-delivered, held, or must be skipped.
+"""Sets of element numbers (delivered, held, to be skipped), kept as sorted, disjoint,
+half-open ranges.
+
+See ``docs/design.md``.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 
 class RangeSet:
-    """A mutable set of non-negative integers that is cheap when its members lie in few
+    """A mutable set of non-negative integers that is cheap if its members form few
     runs.
 
     Args:
@@ -56,7 +58,7 @@ class RangeSet:
         return at >= 0 and number < self._stops[at]
 
     def add(self, first: int, stop: int) -> None:
-        """Adds ``first <= n < stop``, joining what touches."""
+        """Add ``first <= n < stop``, and join adjacent ranges."""
         if first >= stop:
             return
         low = bisect_left(self._stops, first)
@@ -68,16 +70,16 @@ class RangeSet:
         self._stops[low:high] = [stop]
 
     def update(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Adds all of ``ranges``."""
+        """Add all of ``ranges``."""
         for first, stop in ranges:
             self.add(first, stop)
 
     def copy(self) -> RangeSet:
-        """An equal set of its own."""
+        """Return an independent copy."""
         return RangeSet(self)
 
     def missing(self, first: int, stop: int) -> list[tuple[int, int]]:
-        """The runs in ``first <= n < stop`` that are not members, in order."""
+        """Return the runs in ``first <= n < stop`` that are not members, in order."""
         gaps = []
         for at in range(bisect_right(self._stops, first), len(self._firsts)):
             if self._firsts[at] >= stop:
@@ -91,9 +93,9 @@ class RangeSet:
 
     @property
     def beginning(self) -> int:
-        """How many numbers are members from 0 on without a gap."""
+        """The number of members from 0 on without a gap."""
         return self.ranges[0][1] if 0 in self else 0
 
     def covers(self, first: int, stop: int) -> bool:
-        """Whether every ``first <= n < stop`` is a member."""
+        """Return True if every ``first <= n < stop`` is a member."""
         return not self.missing(first, stop)

@@ -1,9 +1,12 @@
-"""The arithmetic of coordinated reads: which step is which round of which task, and how
-far may be read.
+"""Arithmetic of coordinated reads: which step is which round of which task, and how far
+consumers may read.
 
-A step is what every consumer takes at the same place of its own stream: one round, made
-by one task. Views say which tasks take turns from which step on. Who may read what, and
-when a view begins, is decided in ``core.dispatcher.coordinated``.
+A step is a round, made by a single task; every consumer takes it at the same place of
+its own stream. Views say which tasks take turns from which step on.
+``core.dispatcher.coordinated`` decides which client may read what, and when a view
+begins.
+
+Decision 0011; protocol 9.4 to 9.7.
 """
 
 from __future__ import annotations
@@ -20,18 +23,21 @@ STEADY_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Run:
-    """Consecutive steps that are consecutive rounds of one task."""
+    """Consecutive steps that are consecutive rounds of the same task."""
 
     task: int
+    """Number of the task."""
     round: int
+    """The first round."""
     count: int
+    """The number of steps."""
 
 
 def run_at(views: Sequence[View], step: int, horizon: int) -> Run | None:
-    """What a step is, and how many of those that follow are the next rounds of the same
-    task.
+    """Return the task and the round of a step, and the number of steps from there that
+    are consecutive rounds of the same task.
 
-    None at or beyond the horizon.
+    The result is None at or beyond the horizon.
 
     Example:
         >>> views = (View(0, ((7, 0), (8, 0))), View(10, ((8, 5),)))
@@ -51,8 +57,8 @@ def run_at(views: Sequence[View], step: int, horizon: int) -> Run | None:
 
 
 def turns_at(views: Sequence[View], step: int, horizon: int) -> tuple[int, int]:
-    """How many tasks take turns at a step, and the step at which others begin to, or
-    the horizon.
+    """Return the number of tasks that take turns at a step, and the step at which the
+    next view begins, or the horizon.
 
     Example:
         >>> views = (View(0, ((7, 0), (8, 0))), View(10, ((8, 5),)))
@@ -68,7 +74,7 @@ def turns_at(views: Sequence[View], step: int, horizon: int) -> tuple[int, int]:
 
 
 def rounds_before(views: Sequence[View], task: int, step: int) -> int:
-    """How many rounds of a task lie before a step.
+    """Return the number of rounds of a task that lie before a step.
 
     Example:
         >>> views = (View(0, ((7, 0), (8, 0))), View(10, ((8, 5), (9, 0))))
@@ -87,11 +93,12 @@ def rounds_before(views: Sequence[View], task: int, step: int) -> int:
 
 
 def last_step(view: View, totals: Mapping[int, int]) -> int | None:
-    """The step from which on the tasks of a view have nothing left; None while some may
-    have.
+    """Return the step from which on the tasks of a view have no rounds left; None if a
+    task's total is unknown.
 
     Example:
-        >>> last_step(View(10, ((7, 3), (8, 5))), {7: 5, 8: 5}), last_step(View(10, ((7, 3), (8, 5))), {7: 5})
+        >>> view = View(10, ((7, 3), (8, 5)))
+        >>> last_step(view, {7: 5, 8: 5}), last_step(view, {7: 5})
         (13, None)
     """
     end = view.first_step
@@ -105,14 +112,15 @@ def last_step(view: View, totals: Mapping[int, int]) -> int | None:
 
 
 def steps_ahead(previous: int, seconds: float, tasks: int) -> int:
-    """By how many steps the horizon moves now.
+    """Return the number of steps by which the horizon moves now.
 
-    Few at first, so that a worker which joins soon is soon read; then more each time,
-    up to what takes half a minute: so long the consumers can do without a dispatcher.
+    The number is small at first, so that consumers soon read from a worker that joins.
+    It grows up to what takes half a minute: for that time the consumers can do without
+    a dispatcher.
 
     Args:
-        previous: by how many it moved the last time, 0 for none.
-        seconds: how long ago that was.
+        previous: the number of steps of the last move, 0 if it is the first.
+        seconds: seconds since the last move.
         tasks: the number of tasks that take turns.
     """
     if previous == 0:
@@ -123,15 +131,19 @@ def steps_ahead(previous: int, seconds: float, tasks: int) -> int:
 
 
 class Rounds:
-    """How far the consumers of one iteration have come, and how far they may go.
-    Changed by updates only.
-
-    ``steps``: what each consumer has reported. ``seats``: the client that was the last
-    to read as each, or does, if any. ``views`` are those that somebody has not passed
-    yet, ``known`` all tasks that were ever in one.
+    """The progress of the consumers of an iteration, and the horizon up to which they
+    may read. Only updates change it.
 
     Args:
-        num_consumers: how many there are.
+        num_consumers: the number of consumers.
+
+    Attributes:
+        steps: the step that each consumer has reported last.
+        seats: for each consumer, the client that reads as it or did so last; "" if none
+            did.
+        views: the views that some consumer has not passed yet.
+        horizon: the step before which consumers may read.
+        known: all tasks that were ever in a view.
     """
 
     def __init__(self, num_consumers: int) -> None:
@@ -149,7 +161,7 @@ class Rounds:
     def restore(
         self, steps: Iterable[int], views: Iterable[View], horizon: int, known: Iterable[int]
     ) -> None:
-        """Puts everything where it was."""
+        """Set the steps, views, horizon and known tasks."""
         self.steps, self.views, self.horizon, self.known = (
             list(steps),
             list(views),
@@ -158,17 +170,17 @@ class Rounds:
         )
 
     def begin(self, tasks: tuple[tuple[int, int], ...]) -> None:
-        """A view begins at the horizon."""
+        """Begin a view at the horizon."""
         self.views.append(View(self.horizon, tasks))
         self.known.update(task for task, _ in tasks)
 
     def extend(self, horizon: int) -> None:
-        """More steps may be read."""
+        """Move the horizon forward."""
         self.horizon = max(self.horizon, horizon)
 
     def advance(self, consumer: int, step: int) -> dict[int, int]:
-        """A consumer has passed all steps below this one; returns, per task, the rounds
-        that all have passed.
+        """Record that a consumer has passed all steps below this one. Return, per task,
+        the rounds that all consumers have passed.
         """
         self.steps[consumer] = max(self.steps[consumer], step)
         lowest = min(self.steps)
@@ -184,12 +196,12 @@ class Rounds:
     def next_tasks(
         self, totals: Mapping[int, int], live: Iterable[int]
     ) -> tuple[tuple[int, int], ...]:
-        """The tasks that a view from the horizon on should have: those with something
-        left, and new ones behind.
+        """Return the tasks of a view that begins at the horizon: listed tasks with
+        rounds left, followed by new ones.
 
         Args:
             totals: the rounds of tasks that have ended.
-            live: all tasks that there are.
+            live: all live tasks.
         """
         listed = [task for task, _ in self.views[-1].tasks] if self.views else []
         places = [(task, rounds_before(self.views, task, self.horizon)) for task in listed]
@@ -197,21 +209,21 @@ class Rounds:
         return tuple((task, at) for task, at in places if at < totals.get(task, at + 1))
 
     def has(self, tasks: tuple[tuple[int, int], ...]) -> bool:
-        """Whether it is these tasks that take turns already."""
+        """Return True if the last view already has exactly these tasks."""
         return bool(self.views) and [task for task, _ in self.views[-1].tasks] == [
             task for task, _ in tasks
         ]
 
     def end(self, totals: Mapping[int, int], live: Iterable[int]) -> int | None:
-        """The step before which everything lies that these tasks have; None while there
-        may be more.
+        """Return the step before which all rounds of these tasks lie; None if further
+        rounds are possible.
         """
         fresh = any(totals.get(task, 1) for task in live if task not in self.known)
         return last_step(self.views[-1], totals) if self.views and not fresh else None
 
     def passed(self, task: int, total: int | None) -> tuple[int, ...]:
-        """How many rounds of a task each consumer has behind it, of ``total`` if that
-        is known.
+        """Return how many rounds of a task each consumer has passed, at most ``total``
+        if that is known.
         """
         counts = (rounds_before(self.views, task, step) for step in self.steps)
         return tuple(count if total is None else min(count, total) for count in counts)

@@ -125,7 +125,7 @@ def test_an_id_must_mean_what_the_client_knows(known: str, told: str, job: str) 
     error, said = objection(name=job, fingerprint=known)
     assert error is FailedPreconditionError
     assert said.startswith(
-        f"The dataset with id dataset has another content than this client knows. {told} "
+        f"The content of dataset id dataset differs from what this client knows. {told} "
     )
     assert "from_dataset_id() again" in said
     assert objection(name=job, fingerprint=DESCRIPTION.fingerprint) is None
