@@ -76,7 +76,7 @@ def test_there_are_only_so_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     ask("l", structs.replace(ordered, name="other"), 0)
     refusal = desk.only(m.RequestRefused)
     assert (refusal.request, refusal.error) == ("l", "ResourceExhaustedError")
-    assert "There are 30 tasks already" in refusal.text
+    assert "The dispatcher already has 30 tasks" in refusal.text
     ask("l", ordered, 1)
     assert desk.only(m.IterationOpened).client == "l"
     desk.open("n", m.JobParameters("shared", "dataset", "DYNAMIC"))
@@ -108,7 +108,7 @@ def test_there_are_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) -> None
     desk.open("k")
     desk.open("l")
     assert desk.only(m.RequestRefused).text.startswith(
-        "The dispatcher already holds 1 clients, its maximum."
+        "The dispatcher already has 1 clients, its maximum."
     )
     desk.open("k")
     assert desk.only(m.IterationOpened).client == "k"
@@ -138,7 +138,7 @@ def test_there_are_only_so_many_workers(monkeypatch: pytest.MonkeyPatch) -> None
     cluster = Cluster(busy=False)
     cluster.join("v")
     cluster.join("w")
-    assert cluster.sent(m.RequestRefused).text.startswith("There are 1 workers already")
+    assert cluster.sent(m.RequestRefused).text.startswith("The dispatcher already has 1 workers")
     cluster.join("v")
     assert cluster.all_of(m.WorkerRegistered)
 
@@ -170,7 +170,7 @@ def test_descriptions_of_datasets_have_so_many_bytes_together(
             "peer", m.RegisterDataset("request", None, description, pipeline), 0.0
         )
         refusal = shelf.only(m.RequestRefused)
-        assert (refusal.error, "together they have 1000 at most" in refusal.text) == (
+        assert (refusal.error, "maximum of their sum is 1000 bytes" in refusal.text) == (
             "ResourceExhaustedError",
             True,
         )
@@ -197,7 +197,7 @@ def test_a_connection_has_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) 
         assert desk.only(m.IterationOpened).client == client
     desk.jobs.open("one", m.OpenIteration("n", JOB, 0), 0.0)
     assert desk.only(m.RequestRefused).text.startswith(
-        "There are 2 clients of this connection already"
+        "The dispatcher already has 2 clients of this connection"
     )
     desk.close("k")
     desk.done()

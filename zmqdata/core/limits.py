@@ -54,15 +54,15 @@ REPEATED = (
 def too_many(what: str, there: int, most: int) -> str:
     """Return the reason why another item would exceed a limit; "" if it would not.
 
-    >>> too_many("jobs", 9, 10), too_many("jobs", 10, 10)[:50]
-    ('', 'The dispatcher already holds 10 jobs, its maximum.')
+    >>> too_many("jobs", 9, 10), too_many("jobs", 10, 10)[:48]
+    ('', 'The dispatcher already has 10 jobs, its maximum.')
     """
     if there < most:
         return ""
-    text = f"The dispatcher already holds {there} {what}, its maximum. "
+    text = f"The dispatcher already has {there} {what}, its maximum. "
     return (
         text
-        + f"{what.capitalize()} are removed when no longer used. Did a program create too many?"
+        + f"{what.capitalize()} are removed when no longer needed. Are more in use than intended?"
     )
 
 

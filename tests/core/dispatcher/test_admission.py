@@ -210,8 +210,8 @@ def test_numbered_consumers_are_admitted() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"num_consumers": None}, InvalidArgumentError, "give num_consumers too"),
-        ({"num_consumers": None, "consumer": None}, InvalidArgumentError, "give num_consumers too"),
+        ({"num_consumers": None}, InvalidArgumentError, "Pass num_consumers too"),
+        ({"num_consumers": None, "consumer": None}, InvalidArgumentError, "Pass num_consumers too"),
         ({"num_consumers": 0}, InvalidArgumentError, "num_consumers=0"),
         ({"consumer": None}, InvalidArgumentError, "consumers 0 to 1, got consumer_index=None"),
         ({"consumer": 2}, InvalidArgumentError, "consumers 0 to 1, got consumer_index=2"),

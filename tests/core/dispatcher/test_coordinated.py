@@ -414,12 +414,12 @@ def test_nothing_is_remembered_of_jobs_that_are_gone() -> None:
         ({}, None, "InvalidArgumentError", "has consumers 0 to 1, got consumer_index=None"),
         ({}, 2, "InvalidArgumentError", "got consumer_index=2"),
         ({"num_consumers": 0}, 0, "InvalidArgumentError", "num_consumers=0"),
-        ({"num_consumers": None}, 0, "InvalidArgumentError", "give num_consumers too"),
+        ({"num_consumers": None}, 0, "InvalidArgumentError", "Pass num_consumers too"),
         (
             {"num_consumers": None, "finite": "drop"},
             None,
             "InvalidArgumentError",
-            "give num_consumers too",
+            "Pass num_consumers too",
         ),
         ({"finite": "keep"}, 0, "InvalidArgumentError", "'drop' or 'pad', got 'keep'"),
         (

@@ -93,7 +93,7 @@ def test_other_content_under_a_known_id_is_not_taken_in_silence() -> None:
     shelf.register("dataset", digest=digest(1), fingerprint="other")
     found = shelf.done()
     assert [one.text for one in found if isinstance(one, e.LogLine)] == [
-        "dataset dataset is registered again with other content, which is not taken: the first one "
+        "dataset dataset is registered again with other content, which is ignored: the first one "
         "stays"
     ]
     assert found[-1] == m.DatasetRegistered("request", "dataset")

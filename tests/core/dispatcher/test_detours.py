@@ -30,7 +30,7 @@ def test_a_task_leaves_a_worker_that_its_reader_misses() -> None:
     crossing = hosts()
     [task] = [task for task in crossing.tasks if task.worker == "a"]
     [text] = crossing.miss("a")
-    assert "can not reach worker tcp://a" in text
+    assert "cannot reach worker tcp://a" in text
     assert (task.attempt, task.worker) == (2, "")
     assert task.task in crossing.hosting.facts["a"].shunned
 

@@ -106,7 +106,7 @@ def test_a_part_with_other_bytes_begins_anew() -> None:
     shelf = Shelf()
     shelf.store(0, b"1234567890")
     note, told = shelf.kept(0, broken=True)
-    assert "other bytes" in note.text
+    assert "not match its digest" in note.text
     assert told == m.PieceStored("r-k", ONE, 0)
     assert shelf.store(0) == [e.KeepPiece(ONE, 10, 0, b"12345")]
 

@@ -486,7 +486,7 @@ def test_a_folder_that_is_out_of_reach_is_checked_again() -> None:
     later = successor_of(office)
     later.tick()
     [note] = later.feed(e.SaveChecked(later.iteration.iteration, error="no route to host"))
-    assert note.text == "/a can not be looked at, trying again: no route to host"
+    assert note.text == "/a cannot be checked, trying again: no route to host"
     assert of(e.CheckSave, later.tick()) == []
     assert of(e.CheckSave, later.tick(RETRY))
 

@@ -1,3 +1,5 @@
-"""The dispatcher's decisions: `decider` receives events and returns commands, with no
-socket, clock or file.
+"""The dispatcher's decisions: ``decider`` receives events and returns commands, without
+any socket, clock or file.
+
+See ``docs/design.md``.
 """

@@ -1,5 +1,6 @@
-"""Whether a client may have what it asks for: every reason to refuse an iteration, with
-its text.
+"""Admission of clients: every reason to refuse an ``OpenIteration``, with its text.
+
+Decision 0005; protocol 3.1, 9.1 and 9.12.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ from zmqdata.errors import (
 )
 
 Objection = tuple[type[Exception], str]
+"""An error class and the text for the user."""
 
 
 class Admission:
-    """Looks at asks to open an iteration.
+    """Checks requests to open an iteration.
 
     Args:
         state: what exists.
-        placement: the workers that there are.
+        placement: the living workers.
     """
 
     def __init__(self, state: DispatcherState, placement: Placement) -> None:
@@ -44,7 +46,9 @@ class Admission:
         self.placement = placement
 
     def objection(self, ask: m.OpenIteration) -> Objection | None:
-        """The error to refuse an ask with; None when it may be granted."""
+        """Return the error with which a request is refused; None if it may be
+        granted.
+        """
         job = ask.job
         dataset = self.state.datasets.get(job.dataset_id)
         if long := self._of_names(ask):
@@ -52,12 +56,12 @@ class Admission:
         if job.save is not None:
             return (
                 InvalidArgumentError,
-                "A save has no clients: begin it with zmqdata.distributed_save().",
+                "A save has no clients. Start it with zmqdata.distributed_save().",
             )
         if dataset is None:
             return NotFoundError, f"Dataset id {job.dataset_id} not found."
-        # A state begins the job anew: what is left of one of that name makes way, or
-        # there is an error of its own.
+        # A state begins a new incarnation of the job. An existing job of that name is
+        # replaced, or the request is refused later with its own error.
         found = self._of_content(job, dataset) or (None if ask.resume else self._of_name(job))
         found = (
             self._of_limits(ask)
@@ -70,7 +74,9 @@ class Admission:
         )
 
     def _of_names(self, ask: m.OpenIteration) -> str:
-        """Before anything else: every other text repeats some of them."""
+        """Refuse names that are too long. This comes first, because every other text
+        repeats some of them.
+        """
         given = {
             "job": ask.job.name,
             "client": ask.client,
@@ -89,8 +95,8 @@ class Admission:
         return (ResourceExhaustedError, many) if many else None
 
     def _of_content(self, job: m.JobParameters, dataset: m.DatasetDescription) -> Objection | None:
-        # A dispatcher without a journal gives an id anew when its clients of before are
-        # still there
+        # A dispatcher without a journal may assign an id again while clients of its
+        # predecessor still use it.
         if not job.fingerprint or job.fingerprint == dataset.fingerprint:
             return None
         return FailedPreconditionError, changed_content(
@@ -103,14 +109,14 @@ class Admission:
         if not difference:
             return None
         return InvalidArgumentError, (
-            f"Tried to create job with name {job.name}, but found an existing job with different "
-            "parameters: "
-            f"{difference} Use another job_name, or the same parameters in every client."
+            f"Tried to create job with name {job.name}, but found an existing job "
+            f"with different parameters: {difference} Use another job_name, or the "
+            "same parameters in every client."
         )
 
     def _difference(self, existing: m.JobParameters, asked: m.JobParameters) -> str:
-        # tf.data's text, by which people find this: one trainer's elements are
-        # compressed and the other's are not.
+        # tf.data's text, which users search for: the elements of one trainer are
+        # compressed, those of the other are not.
         mismatch = (
             "Data type mismatch. "
             if existing.cache and existing.compression != asked.compression
@@ -142,12 +148,12 @@ class Admission:
 
     def _dataset_labels(self, existing: str, asked: str) -> tuple[str, str]:
         # Two clients that run the same script register the same pipeline as different
-        # bytes: the fingerprint decides. The values that functions hold do not count:
-        # among them are a trainer's own arguments.
+        # bytes, so the fingerprint decides. The values that functions hold do not
+        # count: they include a trainer's own arguments.
         known, other = (self.state.datasets[dataset_id] for dataset_id in (existing, asked))
         structure, functions = _parts_of(known.fingerprint)
         other_structure, other_functions = _parts_of(other.fingerprint)
-        # Bytecode of different versions of Python is never equal.
+        # The bytecode of different Python versions always differs.
         comparable = known.python == other.python and functions and other_functions
         if structure == other_structure and comparable and functions != other_functions:
             return f"functions {functions}", f"functions {other_functions}"
@@ -167,11 +173,10 @@ class Admission:
     def _of_repetition(self, ask: m.OpenIteration) -> Objection | None:
         if ask.job.cache and ask.repetition:
             return InvalidArgumentError, (
-                "Cross-trainer caching requires infinite datasets and disallows multiple "
-                "repetitions of the same "
-                f"dataset. Got repetition {ask.repetition} of job {ask.job.name}: read on with the "
-                "iterator of the "
-                "first one, or apply distribute() again."
+                "Cross-trainer caching requires infinite datasets and disallows "
+                "multiple repetitions of the same dataset. Got repetition "
+                f"{ask.repetition} of job {ask.job.name}: continue with the first "
+                "iterator, or call distribute() again."
             )
         return None
 
@@ -184,7 +189,7 @@ class Admission:
                 return None
             return (
                 InvalidArgumentError,
-                "consumer_index and finite are for coordinated reads: give num_consumers too.",
+                "consumer_index and finite are for coordinated reads. Pass num_consumers too.",
             )
         if job.num_consumers < 1 or index is None or not 0 <= index < job.num_consumers:
             return InvalidArgumentError, (
@@ -194,15 +199,15 @@ class Admission:
             )
         if job.num_consumers > MOST_CONSUMERS or (job.num_tasks or 0) > MOST_TASKS:
             return ResourceExhaustedError, (
-                f"A job has {MOST_CONSUMERS} consumers and, where its order is promised, "
-                f"{MOST_TASKS} tasks at most; "
-                f"got num_consumers={job.num_consumers} and num_tasks={job.num_tasks}."
+                f"A job has at most {MOST_CONSUMERS} consumers and, with a promised "
+                f"order, at most {MOST_TASKS} tasks; got "
+                f"num_consumers={job.num_consumers} and num_tasks={job.num_tasks}."
             )
         if job.num_tasks is not None and (job.num_tasks < 1 or job.processing_mode == "OFF"):
             return InvalidArgumentError, (
-                "A promised order (deterministic=True) needs a processing mode that divides the "
-                "input, and one task or "
-                f"more; got {job.processing_mode} and num_tasks={job.num_tasks}."
+                "A promised order (deterministic=True) needs a processing mode that "
+                f"splits the input, and at least one task; got {job.processing_mode} "
+                f"and num_tasks={job.num_tasks}."
             )
         if job.finite not in (None, "drop", "pad"):
             return (
@@ -211,23 +216,21 @@ class Admission:
             )
         if job.target_workers == "LOCAL":
             return InvalidArgumentError, (
-                "Coordinated reads require non-local workers: every consumer reads from every "
-                "worker. Got "
-                "target_workers='LOCAL'; use 'AUTO' or 'ANY'."
+                "Coordinated reads require non-local workers: every consumer reads "
+                "from every worker. Got target_workers='LOCAL'; use 'AUTO' or 'ANY'."
             )
         if job.cache:
             return InvalidArgumentError, (
-                "Cross-trainer caching does not support coordinated reads. Leave out "
-                "cross_trainer_cache or "
-                "num_consumers."
+                "Cross-trainer caching does not support coordinated reads. Omit "
+                "cross_trainer_cache or num_consumers."
             )
         if job.finite is None and dataset.cardinality >= 0:
             return FailedPreconditionError, (
-                "Round robin reads require that the input dataset has infinite cardinality, but "
-                "the dataset has "
-                f"cardinality {dataset.cardinality}. Consider adding a .repeat() transformation to "
-                "the dataset, or say "
-                "with finite='drop' or finite='pad' what becomes of a last round that is not full."
+                "Round robin reads require that the input dataset has infinite "
+                f"cardinality, but the dataset has cardinality {dataset.cardinality}. "
+                "Consider adding a .repeat() transformation to the dataset, or "
+                "choose with finite='drop' or finite='pad' how an incomplete last "
+                "round is handled."
             )
         return None
 
@@ -236,14 +239,14 @@ class Admission:
         if is_static(job) and not placement.num_shards:
             workers = (
                 ", ".join(sorted(facts.address for facts in placement.facts.values()))
-                or "that may come"
+                or "that may join"
             )
             return NotFoundError, (
                 f"Worker {workers} is not in the workers list. Sharding policy "
-                f"{job.processing_mode} gives each worker "
-                "a fixed part by its place in that list: start the dispatcher with one "
-                "--worker-address (in Python: "
-                "an entry of worker_addresses) for each worker, or use ShardingPolicy.DYNAMIC."
+                f"{job.processing_mode} assigns each worker a fixed shard by its "
+                "place in that list. Start the dispatcher with one --worker-address "
+                "(in Python: an entry of worker_addresses) for each worker, or use "
+                "ShardingPolicy.DYNAMIC."
             )
         target = effective_target(job, placement.colocated)
         known = {facts.address for facts in placement.facts.values()}
@@ -267,15 +270,15 @@ class Admission:
 
 
 def of_poison(rule: str) -> Objection | None:
-    """What is wrong with a rule for elements that kill their worker."""
+    """Return the error for an invalid ``on_poison`` rule; None if the rule is valid."""
     if rule in ON_POISON:
         return None
     return InvalidArgumentError, f"on_poison must be 'fail' or 'skip', got {rule!r}."
 
 
 def _parts_of(fingerprint: str) -> tuple[str, str]:
-    """What a fingerprint says of operations and of functions, short enough to be
-    shown.
+    """Return the structure and function parts of a fingerprint, shortened for
+    display.
     """
     structure, _, rest = fingerprint.partition(":")
     return structure[:24], rest.partition(":")[2][:24]

@@ -1,5 +1,7 @@
-"""Registered datasets: what is stored under which id, and which of them nobody needs
-any more.
+"""Registered datasets: which dataset is stored under which id, and which of them are no
+longer needed.
+
+Decision 0005; protocol 2.1 to 2.6.
 """
 
 from __future__ import annotations
@@ -23,11 +25,12 @@ from zmqdata.errors import (
 )
 
 UNUSED_AT_LEAST = 30.0
+"""Minimum number of seconds for which an unused dataset is kept."""
 
 
 class Datasets:
-    """Registers and describes datasets, and removes those that were registered for one
-    reader that is gone.
+    """Registers and describes datasets, and removes datasets that were registered for a
+    single reader once it is gone.
 
     Args:
         out: state and commands.
@@ -43,8 +46,8 @@ class Datasets:
         self._sizes: dict[str, int] = {}
 
     def register(self, peer: Peer, ask: m.RegisterDataset, now: float) -> None:
-        """Stores a pipeline, or finds it stored already; asks for parts that are not
-        here.
+        """Register a dataset, or send the id of an equal dataset. Ask the client for
+        parts that are missing.
         """
         known, digest = self.out.state.datasets, ask.description.digest
         if mistake := _mistake(ask.description) or too_long(
@@ -60,11 +63,17 @@ class Datasets:
         elif found in known and (
             difference := _structure_difference(known[found], ask.description)
         ):
-            text = f"Datasets with the same ID should have the same structure, got diff for {found}: {difference}"
+            text = (
+                "Datasets with the same ID should have the same structure, "
+                f"got diff for {found}: {difference}"
+            )
             self.out.refuse(peer, ask.request, InvalidArgumentError, text)
             return
         elif found in known and known[found].fingerprint != ask.description.fingerprint:
-            text = f"dataset {found} is registered again with other content, which is not taken: the first one stays"
+            text = (
+                f"dataset {found} is registered again with other content, which is "
+                "ignored: the first one stays"
+            )
             self.out.note("warning", text)
         many = (
             (too_many("datasets", len(known), MOST_DATASETS) or self._too_large(ask))
@@ -74,7 +83,7 @@ class Datasets:
         if many:
             self.out.refuse(peer, ask.request, ResourceExhaustedError, many)
             return
-        # Under an id that exists, what was registered first stays.
+        # Under an existing id, the dataset that was registered first stays.
         wanted = found not in known or known[found].digest == digest
         missing = self.parts.missing(ask.description.parts) if wanted else None
         if missing is not None:
@@ -99,11 +108,10 @@ class Datasets:
         if there + size <= MOST_REGISTERED_BYTES:
             return ""
         return (
-            f"The description of this dataset has {size} bytes, and those of the datasets that are "
-            "registered already "
-            f"{there}; together they have {MOST_REGISTERED_BYTES} at most. Does it list very many "
-            "files, or are many "
-            "registered that nobody needs?"
+            f"The description of this dataset has {size} bytes, and those of the "
+            f"datasets that are already registered have {there} bytes. The maximum of "
+            f"their sum is {MOST_REGISTERED_BYTES} bytes. Does the dataset list very "
+            "many files, or are many unused datasets registered?"
         )
 
     def _free_id(self) -> str:
@@ -113,7 +121,9 @@ class Datasets:
         return str(number)
 
     def describe(self, peer: Peer, ask: m.DescribeDataset, now: float) -> None:
-        """Tells what is known of a dataset. Who asks is about to read it."""
+        """Send the description of a dataset. The request counts as a use, because the
+        client is about to read it.
+        """
         description = self.out.state.datasets.get(ask.dataset_id)
         if description is None:
             self.out.refuse(
@@ -124,7 +134,7 @@ class Datasets:
             self.out.send(peer, m.DatasetDescribed(ask.request, ask.dataset_id, description))
 
     def collect_unused(self, now: float) -> None:
-        """Removes datasets that nobody chose to keep and that no job has used for
+        """Remove datasets that are not marked as kept and that no job has used for
         long.
         """
         if self.gc_timeout < 0:
@@ -132,8 +142,8 @@ class Datasets:
         self.parts.collect_unused(now, max(self.gc_timeout, UNUSED_FOR))
         state = self.out.state
         read = {job.dataset_id for job in state.jobs.values()}
-        # Between registering a dataset and opening its job a client may be slow,
-        # however short the time-out.
+        # A client may be slow between registering a dataset and opening its job,
+        # however short the time-out is.
         patience = max(self.gc_timeout, UNUSED_AT_LEAST)
         for name in [name for name in state.datasets if name not in state.kept]:
             if name in read:
@@ -144,7 +154,7 @@ class Datasets:
     def _remove(self, name: str) -> None:
         digest = self.out.state.datasets[name].digest
         del self.used_at[name]
-        self.out.note("info", f"dataset {name} is removed: no job has read it for long")
+        self.out.note("info", f"dataset {name} is removed: no job has read it for a long time")
         self.out.commit(u.RemoveDatasetUpdate(name))
         if digest in self.parts.stored:
             return
@@ -153,8 +163,8 @@ class Datasets:
 
 
 def _stands_for(one: m.DatasetDescription, asked: m.DatasetDescription) -> bool:
-    """Whether who asks for an id of his own may have that of a dataset that is there,
-    and misses nothing by it.
+    """Return True if a registered dataset can stand for the requested one without any
+    loss of information.
     """
     knows_enough = one.element_spec is not None or asked.element_spec is None
     return one.digest == asked.digest and knows_enough and not _structure_difference(one, asked)
@@ -167,7 +177,7 @@ def _structure_difference(one: m.DatasetDescription, other: m.DatasetDescription
         ("cardinality", one.cardinality, other.cardinality),
     ]
     if None in (one.element_spec, other.element_spec):
-        del pairs[0]  # what one of them could not find out, the two cannot differ in
+        del pairs[0]  # a spec that is unknown on one side cannot differ
     return " ".join(f"existing {name}: <{a}>; got <{b}>." for name, a, b in pairs if a != b)
 
 
@@ -180,12 +190,14 @@ def _spec(description: m.DatasetDescription) -> Any:
 
 
 def _mistake(description: m.DatasetDescription) -> str:
-    """What is wrong with a description whatever else is registered; ``""`` when nothing
-    is.
+    """Return what is wrong with a description regardless of other datasets; ``""`` if
+    it is valid.
     """
     for digest in (description.digest, *(part.digest for part in description.parts)):
         if not m.is_digest(digest):
-            return f"A pipeline's digest has 64 hexadecimal characters, got {digest[:80]!r}"
+            return (
+                f"The digest of a pipeline must have 64 hexadecimal characters, got {digest[:80]!r}"
+            )
     try:
         _spec(description)
     except ProtocolError as error:

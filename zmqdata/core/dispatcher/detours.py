@@ -1,5 +1,7 @@
-"""Tasks go to other workers when a client cannot reach theirs and the dispatcher can: a
-cable between them is cut.
+"""Moves of tasks to other workers when a client cannot reach their worker but the
+dispatcher can, for example because a cable is cut.
+
+Protocol 8.13.
 """
 
 from __future__ import annotations
@@ -13,20 +15,20 @@ from zmqdata.core.job_rules import outlives_host
 from zmqdata.messages import shown_name
 
 HEARD_LATELY = 5.0
-"""A worker that has said nothing to us either for so many seconds is busy, or lost, and
-not behind a cut cable.
+"""Seconds. A worker that has been silent towards the dispatcher, too, for this long is
+busy or lost, not behind a cut cable.
 """
 
 
 class Detours:
-    """Decides which tasks change their host because of what clients say.
+    """Decides which tasks change their host because clients cannot reach it.
 
-    A task goes to each worker once for that reason: where its readers reach none, it
-    stays where it came to.
+    For this reason a task moves to each worker at most once. If its readers can reach
+    no worker, it stays at the last one.
 
     Args:
-        out: takes notes.
-        hosting: of the tasks.
+        out: receives log lines.
+        hosting: moves the tasks.
     """
 
     def __init__(self, out: Outbox, hosting: Hosting) -> None:
@@ -36,8 +38,14 @@ class Detours:
     def take(
         self, iteration: Iteration, client: str, unreached: Collection[str], now: float
     ) -> None:
-        """A client of an iteration has had nothing of the workers at some addresses for
-        long.
+        """Move the tasks of workers from which a client of an iteration has long
+        received nothing.
+
+        Args:
+            iteration: the iteration.
+            client: the client.
+            unreached: addresses of these workers.
+            now: the time.
         """
         if not unreached or iteration.failure is not None or not outlives_host(iteration.job):
             return
@@ -59,6 +67,9 @@ class Detours:
         best = self.hosting.placement.best(task, iteration)
         if best is not None and task.task not in facts[best].shunned:
             where = facts[task.worker].address
-            text = f"client {shown_name(client)} can not reach worker {where}: task {task.task} goes on elsewhere"
+            text = (
+                f"client {shown_name(client)} cannot reach worker {where}: task "
+                f"{task.task} moves to another worker"
+            )
             self.out.note("warning", text)
             self.hosting.fence(task)

@@ -1,21 +1,25 @@
-"""When workers shall speak next: each heartbeat takes time, and thousands would leave
-the dispatcher none.
+"""Pacing of worker heartbeats. Each heartbeat takes time, and thousands of workers
+would leave the dispatcher none for other work.
+
+Protocol 4.1.
 """
 
 from __future__ import annotations
 
 NEGLIGIBLE = 0.1
-"""Seconds that are not worth telling: no worker beats as often."""
+"""Seconds. A shorter pause is not sent, because no worker sends heartbeats that
+often.
+"""
 
 
 class Beats:
-    """Gives out times for heartbeats, one after the other. With few workers it has
-    nothing to say.
+    """Assigns the times of the next heartbeats in order. With few workers
+    it assigns no pause.
 
     Args:
-        share: seconds between two of those times.
-        most: seconds that a worker is silent at the most. With more workers than times,
-            times are given out again.
+        share: seconds between two of these times.
+        most: maximum number of seconds between two heartbeats of a worker. With more
+            workers than times in that period, times are assigned twice.
 
     Example:
         >>> beats = Beats(share=0.1, most=5.0)
@@ -29,16 +33,16 @@ class Beats:
         self._given = 0.0
 
     def next(self, now: float) -> float:
-        """Seconds after which the worker that beats now shall beat again, if it would
-        sooner; 0: whenever it would.
+        """Return the seconds after which the worker that sends a heartbeat now should
+        send the next; 0 if it may choose.
 
-        Times are given in the order of heartbeats, so thousands of workers that were
-        started at once do not beat at once for ever.
+        Times are assigned in the order of heartbeats. Thousands of workers that start
+        at once therefore do not send heartbeats at once for ever.
         """
         self._given = max(self._given + self._share, now)
         if self._given > now + self._most:
-            # So many that one would be silent for too long: what is left of a round is
-            # given out a second time.
+            # With so many workers, some would be silent for too long: the rest of a
+            # period is assigned a second time.
             self._given = min(self._given - self._most / 4, now + self._most)
         pause = round(self._given - now, 3)
         return pause if pause >= NEGLIGIBLE else 0.0

@@ -1,7 +1,9 @@
-"""Parts of pipelines at the dispatcher: which are kept, which are on their way, and
-which nobody needs any more.
+"""Parts of pipelines at the dispatcher: which are stored, which are being uploaded, and
+which are no longer needed.
 
-Their bytes pass through; where they lie is for the shell.
+The bytes only pass through; the shell stores them.
+
+Protocol 2.7 to 2.9 and 4.4.
 """
 
 from __future__ import annotations
@@ -16,29 +18,31 @@ from zmqdata.core.limits import MOST_UPLOADS, too_many
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
 
 UNUSED_FOR = 3600.0
-"""How long a part is kept that no dataset has: a program that is changed and started
-again need not send it again.
+"""Seconds for which a part is kept that no dataset has. A program that is changed and
+restarted within that time need not upload it again.
 """
 ABANDONED_AFTER = 300.0
+"""Seconds after the last piece at which an incomplete upload is removed."""
 
 
 @dataclass
 class IncomingPart:
-    """A part that clients are sending. ``taken`` bytes were given to the shell,
-    ``written`` of them are kept.
-
-    ``waiting``: who is owed an answer, with the request.
-    """
+    """A part that clients are uploading."""
 
     size: int
+    """Size of the complete part in bytes; 0 if unknown."""
     taken: int = 0
+    """Number of bytes passed to the shell."""
     written: int = 0
+    """Number of bytes that the shell has written."""
     heard: float = 0.0
+    """When a client last spoke of the part."""
     waiting: dict[Peer, str] = field(default_factory=dict)
+    """Request id by peer, for each peer that waits for an answer."""
 
 
 class Parts:
-    """Takes parts from clients, in pieces, and gives them to workers.
+    """Receives parts from clients in pieces, and sends them to workers.
 
     Args:
         out: state and commands.
@@ -52,8 +56,8 @@ class Parts:
         self._unused_since: dict[str, float] = {}
 
     def found(self, stored: Iterable[str], partial: Mapping[str, int]) -> None:
-        """Takes over what an earlier dispatcher has left: whole parts, and how much
-        there is of others.
+        """Register what an earlier dispatcher left behind: complete parts, and the
+        sizes of partial ones.
         """
         self.stored.update(stored)
         self.uploads.update(
@@ -61,11 +65,11 @@ class Parts:
         )
 
     def missing(self, parts: Iterable[m.Part]) -> m.Part | None:
-        """The first of these parts that is not kept."""
+        """Return the first of these parts that is not stored."""
         return next((part for part in parts if part.digest not in self.stored), None)
 
     def ask_for(self, peer: Peer, request: str, part: m.Part, now: float) -> None:
-        """Has a client send a part, from where it is known."""
+        """Ask a client to upload a part, from the first missing byte on."""
         if many := self._excess(part.digest):
             self.out.refuse(peer, request, ResourceExhaustedError, many)
             return
@@ -73,7 +77,7 @@ class Parts:
         self.out.send(peer, m.RequestPart(request, part.digest, upload.taken, self.piece_bytes))
 
     def _excess(self, digest: str) -> str:
-        """Why one more part cannot be taken in; "" when it can."""
+        """Return the reason why another upload cannot begin; "" if it can."""
         return (
             ""
             if digest in self.uploads
@@ -83,20 +87,22 @@ class Parts:
     def _upload(self, digest: str, size: int, now: float) -> IncomingPart:
         upload = self.uploads.setdefault(digest, IncomingPart(size))
         upload.heard = now
-        # What a dispatcher before this one has left does not say how long it was to
-        # become.
+        # A partial part left by an earlier dispatcher does not tell its final size.
         upload.size = upload.size or size
         return upload
 
     def store_piece(self, peer: Peer, ask: m.StorePiece, now: float) -> None:
-        """Takes the next piece of a part; one that is here already, or comes too early,
-        is answered all the same.
+        """Pass the next piece of a part to the shell. A piece that is already stored,
+        or comes out of order, is only answered.
         """
         if ask.digest in self.stored:
             self.out.send(peer, m.PieceStored(ask.request, ask.digest, ask.size))
             return
         if not m.is_digest(ask.digest) or not 0 < len(ask.content) <= m.MOST_PIECE_BYTES:
-            text = f"A piece has a digest of 64 hexadecimal characters and 1 to {m.MOST_PIECE_BYTES} bytes"
+            text = (
+                "A piece needs a digest of 64 hexadecimal characters and 1 to "
+                f"{m.MOST_PIECE_BYTES} bytes of content"
+            )
             self.out.refuse(peer, ask.request, InvalidArgumentError, text)
             return
         if many := self._excess(ask.digest):
@@ -104,7 +110,10 @@ class Parts:
             return
         upload = self._upload(ask.digest, ask.size, now)
         if ask.size != upload.size or ask.offset + len(ask.content) > ask.size:
-            text = f"A part of {upload.size} bytes cannot have a piece from {ask.offset} of a part of {ask.size} bytes"
+            text = (
+                f"A piece at offset {ask.offset} of a part of {ask.size} bytes does not "
+                f"fit into the part of {upload.size} bytes that is being uploaded"
+            )
             self.out.refuse(peer, ask.request, InvalidArgumentError, text)
             return
         if ask.offset == upload.taken:
@@ -117,8 +126,8 @@ class Parts:
             self.out.send(peer, m.PieceStored(ask.request, ask.digest, upload.written))
 
     def kept(self, event: PieceKept, now: float) -> None:
-        """A piece was written, or could not be; the last one only if the whole part is
-        what its digest says.
+        """Record the written bytes of a part and answer its clients. The last piece
+        counts only if the part matches its digest.
         """
         upload = self.uploads.get(event.digest)
         if upload is None:
@@ -130,7 +139,8 @@ class Parts:
         if event.broken:
             self.out.note(
                 "warning",
-                f"part {event.digest[:16]} of a pipeline came with other bytes; it is sent anew",
+                f"part {event.digest[:16]} of a pipeline does not match its digest; "
+                "it is uploaded again",
             )
             upload.taken = event.have
         if event.have == upload.size:
@@ -144,9 +154,9 @@ class Parts:
 
     def _give_up(self, digest: str, upload: IncomingPart, error: str) -> None:
         text = (
-            f"The dispatcher cannot keep a part of the pipeline ({upload.size / 1e6:.1f} MB): "
-            f"{error}. Make space "
-            "there, or start the dispatcher with another --work-dir"
+            "The dispatcher cannot store a part of the pipeline "
+            f"({upload.size / 1e6:.1f} MB): {error}. Free disk space there, or start "
+            "the dispatcher with another --work-dir"
         )
         self.out.note("error", text)
         for peer, request in upload.waiting.items():
@@ -155,7 +165,7 @@ class Parts:
         self.out.commands.append(DropPipeline(digest))
 
     def request_piece(self, peer: Peer, ask: m.RequestPiece, now: float) -> None:
-        """Sends a worker a piece."""
+        """Send a worker a piece."""
         if ask.digest in self.stored:
             self.out.commands.append(SendPiece(peer, ask.digest, ask.offset))
         else:
@@ -163,12 +173,12 @@ class Parts:
             self.out.send(peer, m.PieceSent(ask.digest, ask.offset, b"", text))
 
     def lost(self, digest: str) -> None:
-        """A part can not be read any more."""
+        """Record that a part can no longer be read."""
         self.stored.discard(digest)
 
     def collect_unused(self, now: float, patience: float) -> None:
-        """Removes parts that no dataset has had for long, and those that nobody goes on
-        sending.
+        """Remove parts that no dataset has used for long, and uploads that no client
+        continues.
         """
         used = {part.digest for one in self.out.state.datasets.values() for part in one.parts}
         used.update(one.digest for one in self.out.state.datasets.values())

@@ -1,10 +1,12 @@
-"""Datasets that workers save to files: the part of the dispatcher core that begins,
-counts and ends saves.
+"""Distributed saves: the part of the dispatcher core that starts, counts and ends saves
+of datasets to files.
 
 A save is an iteration in DYNAMIC mode without clients. Its tasks are streams of chunks.
-A chunk that a worker has written counts from the moment at which that is committed, and
-only then gets the name under which it is read; so a task that goes to another worker
-goes on behind the last chunk that counts, and nothing comes twice.
+A chunk that a worker has written counts from the moment at which the dispatcher commits
+it. Only then does it get the name under which it is read. A task that moves to another
+worker continues after its last committed chunk, so no element is saved twice.
+
+Decision 0014; protocol 10.1 to 10.8.
 """
 
 from __future__ import annotations
@@ -36,41 +38,43 @@ from zmqdata.errors import (
 )
 
 STAFF_INTERVAL = 0.5
+"""Seconds between two searches for workers of streams without a host."""
 RETRY = 5.0
+"""Seconds before a failed check or marker is tried again."""
 CHANGED = (
-    "While the dispatcher was away its folder was removed or changed, or its disk was not mounted "
-    "again. Save again to "
-    "another path, and leave its folder alone until the save is done"
+    "While the dispatcher was down, its folder was removed or changed, or its disk "
+    "was not mounted again. Save again to another path, and leave its folder alone until "
+    "the save is done"
 )
 
 
 def job_of(path: str) -> str:
-    """The name of the job that saves to a path."""
+    """Return the name of the job that saves to a path."""
     return f"distributed_save to {path}"
 
 
 @dataclass
 class SaveEnding:
-    """What is not durable of a running save.
-
-    ``unpublished``: chunks that count and have no final name yet. ``due``: when the
-    marker may be asked for; infinite while it is being written. ``check_due``: the same
-    of a check of the folder; None when none is due any more.
-    """
+    """The state of a running save that is not durable."""
 
     unpublished: set[e.SaveChunk] = field(default_factory=set)
+    """Committed chunks that have no final name yet."""
     due: float = 0.0
+    """Earliest time to request the marker; infinite while it is being written."""
     check_due: float | None = None
+    """Earliest time to request a check of the folder; infinite while it runs, None once
+    it is done or if none is needed.
+    """
 
 
 class Saves:
-    """Begins, counts and ends saves.
+    """Starts, counts and ends saves.
 
     Args:
         out: state and commands.
-        hosting: gives streams to workers.
-        durable: whether what is committed survives a restart of the dispatcher; without
-            that nothing is saved.
+        hosting: assigns streams to workers.
+        durable: True if committed facts survive a restart of the dispatcher. Otherwise
+            every save is refused.
     """
 
     def __init__(self, out: Outbox, hosting: Hosting, durable: bool) -> None:
@@ -84,7 +88,7 @@ class Saves:
     # --- a save begins
 
     def start(self, peer: Peer, ask: m.StartSave, now: float) -> None:
-        """Has the folder of a save made, if there may be one."""
+        """Request the folder of a save, unless the save must be refused."""
         existing = self.out.state.jobs.get(job_of(ask.path))
         if existing is not None and existing.save is not None and existing.save.run == ask.run:
             self.out.send(peer, m.SaveStarted(ask.request))
@@ -107,15 +111,15 @@ class Saves:
     def _objection(self, ask: m.StartSave) -> Objection | None:
         if not self.durable:
             return InvalidArgumentError, (
-                "Saving a distributed snapshot requires running tf.data service in the fault "
-                "tolerant mode. Start the "
-                "dispatcher with --work-dir FOLDER (in Python: DispatcherConfig(work_dir=...))"
+                "Saving a distributed snapshot requires running tf.data service in "
+                "the fault tolerant mode. Start the dispatcher with --work-dir "
+                "FOLDER (in Python: DispatcherConfig(work_dir=...))"
             )
         objection = of_poison(ask.on_poison)
         if objection is not None:
             return objection
-        # A save is a job, and counts as one from the moment at which its folder is
-        # asked for.
+        # A save is a job, and counts towards the limit as soon as its folder is
+        # requested.
         if long := too_long({"name of a job": job_of(ask.path)}):
             return InvalidArgumentError, long
         if many := too_many("jobs", len(self.out.state.jobs) + len(self._preparing), MOST_JOBS):
@@ -133,7 +137,9 @@ class Saves:
         return None
 
     def prepared(self, event: e.SavePrepared, now: float) -> None:
-        """Gives the streams of a save to workers, now that its folder is made."""
+        """Create the job of a save and assign its streams to workers, now that its
+        folder exists.
+        """
         peer, ask = self._preparing.pop(event.path)
         error, text = event.error, event.text
         if not error and ask.dataset_id not in self.out.state.datasets:
@@ -155,15 +161,15 @@ class Saves:
         number = self.out.state.next_iteration
         self.out.commit(u.CreateJobUpdate(job))
         self.out.commit(u.CreateIterationUpdate(number, job.name, 0, self.out.derive_seed(number)))
-        self.out.note("info", f"begins to save to {ask.path}")
+        self.out.note("info", f"starts to save to {ask.path}")
         self.hosting.staff(self.out.state.iterations[number])
         self.out.send(peer, m.SaveStarted(ask.request))
 
     # --- chunks
 
     def chunk_written(self, peer: Peer, message: m.ChunkWritten, now: float) -> None:
-        """Commits a chunk of the current attempt that is next, and has it published;
-        what counts already is told.
+        """Commit and publish a chunk if it is the next chunk of the current attempt.
+        Acknowledge committed chunks.
         """
         task = self._current(peer, message)
         if task is None:
@@ -180,8 +186,8 @@ class Saves:
         self.out.send(peer, m.ChunkCommitted(task.task, task.attempt, message.stop))
 
     def _current(self, peer: Peer, message: m.ChunkWritten | m.SaveFailed) -> Task | None:
-        """The task that a worker speaks of; None, and it is told to drop it, when it is
-        not its own any more.
+        """Return the task that a worker reports on. If the worker does not host it any
+        more, tell it to drop the task and return None.
         """
         task = self.out.state.tasks.get(message.task)
         if (
@@ -209,14 +215,14 @@ class Saves:
         chunk = _described(task, len(task.chunks) - 1, task.chunks[-1])
         ending = self._ending(iteration)
         ending.unpublished.add(chunk)
-        if ending.check_due is None:  # the check would take it for one that nobody has committed
+        if ending.check_due is None:  # the check would take the chunk for an uncommitted one
             self.out.commands.append(e.PublishChunk(iteration.iteration, _path(iteration), chunk))
         if task.settled:
             self.hosting.settle(task)
 
     def published(self, event: e.ChunkPublished, now: float) -> None:
-        """Notes that a chunk can be read. One that can not be published is lost, and
-        the save with it.
+        """Record that a chunk can be read. A chunk that cannot be published is lost,
+        and the save fails.
         """
         iteration = self.out.state.iterations.get(event.iteration)
         if iteration is None:
@@ -232,7 +238,7 @@ class Saves:
     # --- a save ends
 
     def failed(self, peer: Peer, message: m.SaveFailed, now: float) -> None:
-        """Ends a save because of an element that can not be made or written."""
+        """Fail a save because of an element that cannot be produced or written."""
         task = self._current(peer, message)
         if task is None:
             return
@@ -241,7 +247,9 @@ class Saves:
             self.out.commit(u.FailSaveUpdate(iteration.iteration, message.failure))
         error = BY_NAME.get(message.error, PipelineError)
         self._fail(
-            iteration, error, message.text or f"an element of stream {task.index} could not be made"
+            iteration,
+            error,
+            message.text or f"an element of stream {task.index} could not be produced",
         )
 
     def _fail(self, iteration: Iteration, error: type[Exception], text: str) -> None:
@@ -253,8 +261,8 @@ class Saves:
             self.hosting.fail(iteration, error.__name__, text)
 
     def tick(self, now: float) -> None:
-        """Finds workers for streams, and has the marker written of saves that have come
-        to their end.
+        """Find workers for streams, and request the markers of saves that have
+        ended.
         """
         staff = now - self._staffed >= STAFF_INTERVAL
         self._staffed = now if staff else self._staffed
@@ -290,8 +298,8 @@ class Saves:
         return replace(finish, chunks=tuple(chunks), specs=tuple(saving.specs))
 
     def finished(self, event: e.SaveFinished, now: float) -> None:
-        """Notes that a save has its marker; one whose marker could not be written is
-        asked for again later.
+        """Record that a save has its marker. A marker that could not be written is
+        requested again later.
         """
         iteration = self.out.state.iterations.get(event.iteration)
         if iteration is None or iteration.saving is None or iteration.saving.ended:
@@ -299,7 +307,8 @@ class Saves:
         if event.error:
             self._ending(iteration).due = now + RETRY
             self.out.note(
-                "error", f"{_path(iteration)} can not be ended, trying again: {event.error}"
+                "error",
+                f"the save to {_path(iteration)} cannot be completed, trying again: {event.error}",
             )
             return
         self.out.commit(u.EndSaveUpdate(event.iteration))
@@ -312,8 +321,8 @@ class Saves:
     # --- a dispatcher begins anew
 
     def resume(self) -> None:
-        """Has the folders of a former life's saves looked at, beside everything else:
-        one may be slow, or gone.
+        """Request a check of the folder of each running save, in the background: a
+        folder may be slow or missing.
         """
         for iteration in self._running():
             self._ending(iteration).check_due = 0.0
@@ -324,8 +333,8 @@ class Saves:
         return e.CheckSave(iteration.iteration, save.path, save.run, tuple(_chunks(iteration)))
 
     def checked(self, event: e.SaveChecked, now: float) -> None:
-        """Goes on with a save whose folder is as it was left; ends one that anybody has
-        changed, and no other.
+        """Continue a save whose folder is unchanged. Fail it if the folder has been
+        changed.
         """
         iteration = self.out.state.iterations.get(event.iteration)
         if iteration is None or iteration.saving is None or iteration.saving.ended:
@@ -333,7 +342,7 @@ class Saves:
         ending, path = self._ending(iteration), _path(iteration)
         if event.error:
             ending.check_due = now + RETRY
-            self.out.note("error", f"{path} can not be looked at, trying again: {event.error}")
+            self.out.note("error", f"{path} cannot be checked, trying again: {event.error}")
             return
         ending.check_due = None
         conflict = event.conflict
