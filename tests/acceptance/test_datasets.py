@@ -235,7 +235,9 @@ def test_an_id_that_means_other_functions_now_is_refused(
         assert sorted(numbers(ds)) == [0, 2, 4, 6, 8]
     with zmqdata.DispatchServer(zmqdata.DispatcherConfig(port=int(target.rpartition(":")[2]))):
         zmqdata.register_dataset(target, scaled(other), dataset_id="mine")
-        with pytest.raises(FailedPreconditionError, match="id mine has another content") as caught:
+        with pytest.raises(
+            FailedPreconditionError, match="content of dataset id mine differs"
+        ) as caught:
             list(ds)
         assert said in str(caught.value)
         assert "; found: <" in str(caught.value)

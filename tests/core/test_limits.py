@@ -218,7 +218,7 @@ def test_states_that_wait_have_so_many_bytes_together(monkeypatch: pytest.Monkey
     refusal = waiting.refusal("two")
     assert refusal is not None
     assert refusal.error == "ResourceExhaustedError"
-    assert f"the states that wait already have {size}, and together" in refusal.text
+    assert f"waiting states already have {size} bytes, and their sum" in refusal.text
     assert waiting.refusal("one") is None
     waiting.wait(20.5)
     waiting.bring("three", 0, "other")

@@ -303,7 +303,7 @@ def test_a_dispatcher_without_journal_ends_its_jobs(cluster: LocalCluster) -> No
     cluster.dispatcher.kill()
     cluster.dispatcher.restart()
     began = time.monotonic()
-    with pytest.raises(DataServiceError, match=r"dispatcher was restarted.*iterate anew"):
+    with pytest.raises(DataServiceError, match=r"dispatcher was restarted.*new iterator"):
         list(elements)
     assert time.monotonic() - began < START
     await_condition(lambda: len(status(cluster.target)["workers"]) == 2, what="the workers' return")

@@ -191,7 +191,8 @@ def test_one_client_reads_at_a_time(service: Service) -> None:
     first = iter(ordered(service.target, Dataset.range(10**4), job_name="job"))
     next(first)
     with pytest.raises(
-        FailedPreconditionError, match="One client at a time reads a job whose order is promised"
+        FailedPreconditionError,
+        match="A job with a promised order .* has a single reader at a time",
     ):
         next(iter(ordered(service.target, Dataset.range(10**4), job_name="job")))
 

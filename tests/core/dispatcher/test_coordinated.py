@@ -310,7 +310,7 @@ def test_those_who_wait_are_not_kept_waiting_for_ever() -> None:
     desk.wait(2.0)
     refusal = desk.sent(m.RequestRefused)
     assert (refusal.request, refusal.error) == ("k", "UnavailableError")
-    assert "1 of 2 consumers are there; for 60 s" in refusal.text
+    assert "1 of 2 consumers are present; for 60 s" in refusal.text
     assert "consumer 1, which has not come" in refusal.text
     desk.open("l", 1)
     assert desk.sent(m.RequestRefused).text == refusal.text

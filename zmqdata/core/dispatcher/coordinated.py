@@ -1,9 +1,11 @@
 """Coordinated reads: the part of the dispatcher core that deals with numbered consumers
 and the steps they may read.
 
-Which step is which round of which task is arithmetic (``core.rounds``); here is decided
-when consumers begin, how far they may go, who may take a consumer's place, and for how
-long the others wait for one that is missing.
+``core.rounds`` computes which step is which round of which task. This module decides
+when consumers begin, how far they may read, which client may take a consumer's place,
+and how long the others wait for a missing consumer.
+
+Decisions 0011 and 0018; protocol 9.1 to 9.12.
 """
 
 from __future__ import annotations
@@ -23,21 +25,22 @@ from zmqdata.core.rounds import Rounds, steps_ahead
 from zmqdata.errors import FailedPreconditionError, UnavailableError
 
 ALL_STEPS = 1 << 53
-"""So far may be read at once where no task will come."""
+"""Number of steps by which the horizon moves at once if no further task can join."""
 MISSED_BEATS = 3.0
-"""Seconds in which a client that is there has spoken, whatever ``client_timeout`` is.
+"""Seconds within which every connected client has spoken, whatever ``client_timeout``
+is.
 """
 
 
 class Coordination:
-    """Leads the consumers of all coordinated jobs.
+    """Directs the consumers of all coordinated jobs.
 
     Args:
         out: state and commands.
-        hosting: tells clients of what has changed.
+        hosting: tells clients what has changed.
         clients: the living clients.
         absent: the clients that have been silent for too long.
-        leases: knows who reads on without us.
+        leases: knows which clients read on without the dispatcher.
         grace: seconds without a connection after which a consumer gives way to its
             successor.
     """
@@ -64,19 +67,21 @@ class Coordination:
     # --- who is which consumer
 
     def holder(self, ask: m.OpenIteration) -> str | None:
-        """The client that reads already as whom this one wants to read."""
+        """Return the client that already reads as the consumer that a client asks for;
+        None if none does.
+        """
         iteration = self.out.state.passes.get(ask.job.name, {}).get(ask.repetition)
         if iteration is None or ask.reader.consumer_index is None:
             return None
         return iteration.consumers.get(ask.reader.consumer_index)
 
     def gives_way(self, peer: Peer, ask: m.OpenIteration, holder: str, now: float) -> bool:
-        """Whether a consumer's client is gone, so that another may take its place; one
-        that lives keeps it.
+        """Return True if a consumer's client is gone, so that another may take its
+        place. A living client keeps it.
 
-        Whether it lives is found out by asking it: the successor is answered when that
-        is known, and asks until then. The only consumer may be out of our reach, and go
-        on by what workers hear.
+        A probe determines whether it lives: the successor repeats its request and is
+        answered when the result is known. The only consumer may be unreachable for the
+        dispatcher and still read on, because workers hear it.
         """
         member = self.clients.members.get(holder)
         unreachable = None if member is None else member.unreachable
@@ -102,25 +107,23 @@ class Coordination:
         if ask.job.num_tasks is not None and ask.job.num_consumers == 1:
             return (
                 f"Job {ask.job.name} is read by another client, which has taken "
-                f"{rounds.steps[consumer]} elements. One "
-                "client at a time reads a job whose order is promised (deterministic=True): "
-                "another one can when that "
-                "one has closed its iterator or has died. Give num_consumers and consumer_index to "
-                "have several read "
-                "it in step, or another job_name to read from the beginning."
+                f"{rounds.steps[consumer]} elements. A job with a promised order "
+                "(deterministic=True) has a single reader at a time. Another client "
+                "can read it when that one has closed its iterator or has died. Pass "
+                "num_consumers and consumer_index to have several clients read it in "
+                "step, or use another job_name to read from the beginning."
             )
         return (
-            f"Consumer {consumer} of job {ask.job.name} is read by another client, whose current "
-            "round has already "
-            f"reached {rounds.steps[consumer]}. Each consumer_index is for one client at a time: "
-            "it can be taken over "
-            "when that one has closed its iterator or has died. Use another job_name to read from "
-            "the beginning."
+            f"Consumer {consumer} of job {ask.job.name} is read by another client, "
+            f"whose current round has already reached {rounds.steps[consumer]}. Each "
+            "consumer_index is for a single client at a time. Another client can "
+            "take it over when that one has closed its iterator or has died. Use "
+            "another job_name to read from the beginning."
         )
 
     def objection(self, ask: m.OpenIteration) -> Objection | None:
-        """Why a consumer that was given up may not go on: somebody else has read what
-        it would read.
+        """Return the reason why a consumer that was given up may not continue: another
+        client has read in its place. None if it may.
         """
         iteration = self.out.state.passes.get(ask.job.name, {}).get(ask.repetition)
         rounds, consumer = (
@@ -135,25 +138,25 @@ class Coordination:
         ):
             return None
         return FailedPreconditionError, (
-            f"Consumer {consumer} of job {ask.job.name} was silent for longer than client_timeout "
-            "and has been "
-            "replaced: another client has read as it since, whose current round has already "
-            "reached "
-            f"{rounds.steps[consumer]}. Nothing is handed out twice, so this one has to end. Stop "
-            "one of the two "
-            "training processes, and raise client_timeout_ms of the dispatcher if this one was "
-            "merely busy."
+            f"Consumer {consumer} of job {ask.job.name} was silent for longer than "
+            "client_timeout and has been replaced: another client has read as it "
+            "since, whose current round has already reached "
+            f"{rounds.steps[consumer]}. No element is delivered twice, so this client "
+            "has to end. Stop one of the two training processes, and raise "
+            "client_timeout_ms of the dispatcher if this one was merely busy."
         )
 
     def step_of(self, iteration: Iteration, client: str) -> int:
-        """Where a client goes on: behind what was reported for its consumer."""
+        """Return the step at which a client continues: after the last step reported for
+        its consumer.
+        """
         consumer = _consumer_of(iteration, client)
         return (
             0 if consumer is None or iteration.rounds is None else iteration.rounds.steps[consumer]
         )
 
     def missing(self, iteration: Iteration) -> tuple[int, ...]:
-        """The consumers that nobody is, and whose part is not over."""
+        """Return the consumers that have no client and have not reached the end."""
         rounds = iteration.rounds
         if rounds is None:
             return ()
@@ -162,14 +165,14 @@ class Coordination:
         return tuple(index for index in nobody if end is None or rounds.steps[index] < end)
 
     def unwanted(self, tasks: Iterable[int]) -> dict[int, tuple[int, ...]]:
-        """Of tasks of which a consumer has no client: how many rounds nobody waits for,
-        per consumer.
+        """Return, for each task of an iteration with a consumer that has no client, how
+        many rounds are unwanted, per consumer.
 
-        A consumer may have been to the end before a task came to where it is now, and
-        nobody else tells that worker that what it makes for this consumer needs no
-        room. Its goodbye may be lost: so once the others can read to the end, a
-        consumer without a client holds nobody up. If one comes after all, what it lacks
-        is made again.
+        A consumer may have reached the end before a task moved to its present worker.
+        Only the dispatcher can tell that worker that rounds for this consumer need no
+        room. The consumer's goodbye may be lost. Once the others can read to the end, a
+        consumer without a client therefore delays no other. If a client comes after
+        all, the rounds it lacks are made again.
         """
         found = {}
         for task in [
@@ -192,7 +195,9 @@ class Coordination:
     # --- steps
 
     def plan(self, iteration: Iteration) -> m.Plan | None:
-        """What the consumers of an iteration are told; None where there are none."""
+        """Return the plan for the consumers of an iteration; None if it has no numbered
+        consumers.
+        """
         rounds = iteration.rounds
         if rounds is None:
             return None
@@ -211,8 +216,8 @@ class Coordination:
         )
 
     def take(self, iteration: Iteration, client: str, steps: int, near: int, now: float) -> None:
-        """Counts what a consumer reports, and moves the horizon before it gets
-        there.
+        """Count the steps that a consumer reports, and move the horizon before the
+        consumer reaches it.
         """
         rounds, consumer = iteration.rounds, _consumer_of(iteration, client)
         if rounds is None or consumer is None or iteration.failure is not None:
@@ -226,14 +231,14 @@ class Coordination:
             self._move_on(iteration, rounds, now)
 
     def _move_on(self, iteration: Iteration, rounds: Rounds, now: float) -> None:
-        """Moves the horizon. Tasks come and go there, where nobody can have been
-        yet.
+        """Move the horizon. A new view may begin there, because no consumer can have
+        passed it yet.
         """
         tasks = rounds.next_tasks(iteration.totals, [task.task for task in iteration.live_tasks])
         if not tasks:
             return
-        # Where the order is promised, a task that ends leaves a gap in it; the others
-        # do not move up.
+        # With a promised order, a task that ends leaves a gap; the other tasks do not
+        # move up.
         if iteration.job.num_tasks is None and not rounds.has(tasks):
             self.out.commit(u.CreateViewUpdate(iteration.iteration, tasks))
         self._extend(iteration, rounds, len(tasks), now)
@@ -250,8 +255,8 @@ class Coordination:
         self.hosting.lists.tell(iteration)
 
     def begin(self, iteration: Iteration, now: float) -> None:
-        """Lets the consumers of an iteration begin as soon as all are there, and
-        anything to read.
+        """Let the consumers of an iteration begin as soon as all of them are present
+        and a task exists.
         """
         rounds = iteration.rounds
         if (
@@ -270,7 +275,7 @@ class Coordination:
     # --- time
 
     def tick(self, now: float) -> None:
-        """Begins what can begin, and ends what has waited in vain."""
+        """Begin iterations that are ready, and fail those that have waited too long."""
         coordinated = [
             (one, one.rounds)
             for one in self.out.state.iterations.values()
@@ -286,7 +291,7 @@ class Coordination:
                 del facts[number]
 
     def _wait(self, iteration: Iteration, rounds: Rounds, now: float) -> None:
-        """Counts the time for which consumers that are there wait for others."""
+        """Count the time for which present consumers wait for missing ones."""
         missing = self.missing(iteration)
         if (
             not missing
@@ -302,8 +307,8 @@ class Coordination:
             )
 
     def _somebody_waits(self, iteration: Iteration, now: float) -> bool:
-        """Whether a client waits for others: it may have said nothing for a while, as
-        between two of its heartbeats.
+        """Return True if a client waits for others. It may have been silent for a
+        while, as between two heartbeats.
         """
         patience = max(iteration.job.consumer_timeout, MISSED_BEATS)
         present = [self.clients.members[name] for name in iteration.clients if name in self.clients]
@@ -325,8 +330,8 @@ def _end_of(iteration: Iteration, rounds: Rounds) -> int | None:
 
 
 def _may_read_all(iteration: Iteration, rounds: Rounds) -> bool:
-    """Whether the consumers that are there can read to the end without those that are
-    missing.
+    """Return True if the present consumers can read to the end without the missing
+    ones.
     """
     end = _end_of(iteration, rounds)
     return end is not None and end <= rounds.horizon
@@ -338,9 +343,9 @@ def _nobody_came(iteration: Iteration, missing: tuple[int, ...]) -> str:
     names = ", ".join(map(str, missing))
     what = "has" if len(missing) == 1 else "have"
     return (
-        f"{there} of {job.num_consumers} consumers are there; for {job.consumer_timeout:g} s "
-        "(consumer_timeout) they "
-        f"waited for consumer {names}, which {what} not come, or died. All consumers of a "
-        "coordinated job read "
-        "together: start each of them, or restart one that died, with its consumer_index."
+        f"{there} of {job.num_consumers} consumers are present; for "
+        f"{job.consumer_timeout:g} s (consumer_timeout) they waited for consumer "
+        f"{names}, which {what} not come, or died. All consumers of a coordinated job "
+        "read together: start each of them, or restart a dead one, with its "
+        "consumer_index."
     )

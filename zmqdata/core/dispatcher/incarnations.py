@@ -1,9 +1,11 @@
-"""New incarnations of jobs: who brings the state of which reader, for whom is waited,
-and who stands in the way.
+"""New incarnations of jobs: which client brings the state of which reader, which states
+are still missing, and which clients are in the way.
 
-What is gathered here is not durable: clients ask until they are answered. Whether
-states can be believed is ``core.dispatcher.checkpoints``' affair, what becomes of them
-``core.dispatcher.resuming``'s; ``core.dispatcher.jobs`` opens the iteration.
+Nothing gathered here is durable: clients repeat their requests until they are answered.
+``core.dispatcher.checkpoints`` validates the states, ``core.dispatcher.resuming`` turns
+them into updates, and ``core.dispatcher.jobs`` opens the iteration.
+
+Decision 0020; protocol 3.12.
 """
 
 from __future__ import annotations
@@ -25,62 +27,65 @@ from zmqdata.errors import (
 )
 
 LIVING_PATIENCE = 3.0
-"""Seconds in which a reader that closes has said so, and one that has died is found out
-or not.
+"""Seconds after which a reader has said goodbye if it closes, and is known to be dead
+or alive otherwise.
 """
 OFFER_PATIENCE = 5.0
-"""Who has not repeated an ask for so long is gone, and another may bring the same part.
+"""Seconds. A client that has not repeated its request for this long counts as gone, and
+another client may bring the same part.
 """
 RIVAL_PATIENCE = OFFER_PATIENCE + 2.0
-"""Seconds for which another waits: who brought it may have been killed, and started
-again at once.
+"""Seconds for which a second client waits for the first: the first may have been killed
+and restarted at once.
 """
 
 
 REFUSAL_KEPT = 60.0
-"""Seconds for which those who were refused together are told so again: one may not have
-heard it, and ask on alone.
+"""Seconds for which clients that were refused together are refused again. A client that
+missed the refusal must not wait alone.
 """
 
 
 @dataclass
 class Offer:
-    """One reader's part of a job that is to go on, and who brings it. ``left``: it has
-    closed; what it knows counts.
-    """
+    """A reader's part of a job that resumes, and the client that brings it."""
 
     peer: Peer
+    """Peer of the client."""
     ask: m.OpenIteration
+    """The client's request."""
     checkpoint: m.Checkpoint
+    """The decoded state."""
     heard: float
+    """When the client last repeated its request."""
     left: bool = False
+    """True if the client has closed; its state still counts."""
 
 
 @dataclass
 class Gathering:
-    """The parts of a job that have come so far, by consumer or by the client that each
-    was taken from.
-
-    ``rivals``: who else brings one of them, and since when.
-    """
+    """The parts of a job that have arrived so far."""
 
     since: float
+    """When the first part arrived."""
     rivals: dict[str, float] = field(default_factory=dict)
+    """Clients that bring a part which another client has brought, and since when."""
     offers: dict[int | str, Offer] = field(default_factory=dict)
+    """Offers by consumer index, or by the client from which the state was taken."""
 
     @property
     def present(self) -> list[Offer]:
-        """Those whose readers are there."""
+        """The offers whose clients have not closed."""
         return [offer for offer in self.offers.values() if not offer.left]
 
     @property
     def job(self) -> m.JobParameters:
-        """The parameters that the first one asks for."""
+        """The parameters that the first client asks for."""
         return next(iter(self.offers.values())).ask.job
 
     @property
     def missing(self) -> list[int | str]:
-        """Whose parts have not come yet."""
+        """The keys of the parts that have not arrived yet."""
         if self.job.num_consumers is not None:
             return [
                 consumer
@@ -91,8 +96,8 @@ class Gathering:
         return sorted(wanted - self.offers.keys(), key=str)
 
     def rivalry(self, now: float) -> str:
-        """Who is waited for until it is known which of two clients goes on; "" where
-        nobody is in doubt.
+        """Return what is awaited until it is known which of two clients continues; ""
+        if no part is disputed.
         """
         disputed = any(now - since < RIVAL_PATIENCE for since in self.rivals.values())
         return (
@@ -103,7 +108,7 @@ class Gathering:
 
     @property
     def awaited(self) -> str:
-        """The missing parts in words; "" when there are none."""
+        """The missing parts in words; "" if there are none."""
         missing = self.missing
         if not missing:
             return ""
@@ -112,19 +117,18 @@ class Gathering:
             return f"the state of consumer {named} of job {self.job.name}, which is not loaded yet"
         known = {name for offer in self.offers.values() for name in offer.checkpoint.parts}
         return (
-            f"{len(missing)} of the {len(known)} states that belong together (all readers of the "
-            "job had one), to be "
-            f"loaded for job {self.job.name}"
+            f"{len(missing)} of the {len(known)} states that belong together (every "
+            f"reader of the job had a state), to be loaded for job {self.job.name}"
         )
 
 
 class Incarnations:
-    """Gathers the parts of jobs that are to go on from states.
+    """Gathers the parts of jobs that resume from states.
 
     Args:
         out: state and commands.
         clients: the living clients.
-        absent: those that have been silent for too long.
+        absent: names of the clients that have been silent for too long.
         grace: seconds without a connection after which a reader counts as gone.
     """
 
@@ -138,13 +142,13 @@ class Incarnations:
         self.gatherings: dict[str, Gathering] = {}
         self._refused: dict[
             str, tuple[float, type[DataServiceError], str]
-        ] = {}  # by client, until when, and why
-        # Of the states gathered, and of those that went since the last tick.
+        ] = {}  # by client: expiry time, error class and text
+        # Bytes of the states gathered, including those dropped since the last tick.
         self._waiting_bytes = 0
 
     def offer(self, peer: Peer, ask: m.OpenIteration, now: float) -> Gathering | None:
-        """Takes a part; returns all of them once the last is there and nobody reads the
-        job any more.
+        """Accept a part. Return all parts once the last has arrived and no client
+        reads the job any more.
         """
         if ask.client in self._refused:
             _, error, text = self._refused[ask.client]
@@ -176,7 +180,9 @@ class Incarnations:
         return self.gatherings.pop(ask.job.name)
 
     def _take(self, offer: Offer, now: float) -> str:
-        """Takes a part; the text says who brings it already, and may be gone."""
+        """Store a part. Return what must be awaited first if another client, which may
+        be gone, has brought it already; "" otherwise.
+        """
         job, consumer = offer.ask.job, offer.ask.reader.consumer_index
         existing = self.out.state.jobs.get(job.name)
         if existing is not None and existing.save is not None:
@@ -204,8 +210,8 @@ class Incarnations:
         return ""
 
     def _is_occupied(self, gathering: Gathering, readers: list[Member], now: float) -> bool:
-        """Whether others read the job and go on with that. Of several, one may be about
-        to load its state, too.
+        """Return True if other clients read the job and continue to do so. If the job
+        has several readers, such a client may be about to load its state too.
         """
         several = len(gathering.offers) + len(gathering.missing) > 1
         patience = gathering.job.consumer_timeout if several else LIVING_PATIENCE
@@ -214,7 +220,9 @@ class Incarnations:
         )
 
     def _readers(self, job: str, now: float) -> list[Member]:
-        """Who reads the job at present. Those who may have died are asked."""
+        """Return the clients that read the job at present, and probe them, because they
+        may be dead.
+        """
         living = []
         for iteration in self.out.state.passes.get(job, {}).values():
             for name in sorted(iteration.clients):
@@ -229,11 +237,11 @@ class Incarnations:
         return living
 
     def leave(self, client: str) -> None:
-        """A client has closed while it waited. The others do not wait for it, and
-        another may bring what it brought.
+        """Release the part of a client that closed while it waited. The others stop
+        waiting for it, and another client may bring the part.
 
-        Of readers without numbers they need only what it knew; what it would have read
-        goes to them.
+        Of a reader without a number, only its state is needed; its share of the
+        elements goes to the others.
         """
         for name, gathering in list(self.gatherings.items()):
             gathering.rivals.pop(client, None)
@@ -250,17 +258,18 @@ class Incarnations:
         there = self._waiting_bytes - before
         if size > before and there + size > MOST_WAITING_BYTES:
             raise ResourceExhaustedError(
-                f"A state of {size} bytes cannot wait for those that belong to it: the states that "
-                "wait already have "
-                f"{there}, and together they have {MOST_WAITING_BYTES} at most. Take states "
-                "without operations that "
-                "hold elements (a smaller shuffle), or load those of one job after those of "
-                "another."
+                f"The dispatcher has no room for a state of {size} bytes that waits "
+                "for the other states of its job: waiting states already have "
+                f"{there} bytes, and their sum is at most {MOST_WAITING_BYTES} bytes. "
+                "Take states without operations that hold elements (a smaller "
+                "shuffle), or resume one job after the other."
             )
         self._waiting_bytes = there + size
 
     def tick(self, now: float) -> None:
-        """Ends what has waited in vain, and forgets who asks no more."""
+        """Refuse jobs that have waited too long, and forget clients that no longer
+        ask.
+        """
         self._refused = {client: told for client, told in self._refused.items() if now < told[0]}
         for name, gathering in list(self.gatherings.items()):
             silent = [
@@ -272,8 +281,8 @@ class Incarnations:
             if gathering.missing and now - gathering.since >= timeout:
                 text = (
                     f"For {timeout:g} s (consumer_timeout) job {name} has waited for "
-                    f"{gathering.awaited}. All readers "
-                    "go on together: load the states of all of them."
+                    f"{gathering.awaited}. All readers resume together: load the "
+                    "states of all of them."
                 )
                 self._refuse_all(name, UnavailableError(text), now)
                 continue
@@ -292,7 +301,7 @@ class Incarnations:
         self._waiting_bytes = sum(len(offer.ask.resume) for offer in offers)
 
     def refuse_all(self, gathering: Gathering, error: DataServiceError, now: float) -> None:
-        """Tells all who have brought parts why the job can not go on from them."""
+        """Tell all clients that have brought parts why the job cannot resume."""
         for offer in gathering.present:
             self._refused[offer.ask.client] = (now + REFUSAL_KEPT, type(error), str(error))
             self.out.refuse(offer.peer, offer.ask.client, type(error), str(error))
@@ -303,7 +312,7 @@ class Incarnations:
 
 def _occupied(job: str) -> str:
     return (
-        f"Job {job} is read by others at present; a state begins a job anew and cannot join it. "
-        "Close their iterators "
-        "or stop their programs first, or load the state under another job_name."
+        f"Job {job} is read by others at present; a state begins a new incarnation of "
+        "the job and cannot join it. Close their iterators or stop their programs "
+        "first, or load the state under another job_name."
     )

@@ -1,5 +1,7 @@
 """Jobs and the clients that read them: the part of the dispatcher core that deals with
 clients.
+
+Protocol 3.1, 3.3, 3.5, 3.6 and 3.9.
 """
 
 from __future__ import annotations
@@ -30,23 +32,27 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import DataServiceError, NotFoundError, ResourceExhaustedError, UnavailableError
 
 COLLECTED_KEPT = 1_000
+"""Maximum number of collected iterations that are remembered."""
 
 
 @dataclass(frozen=True)
 class CollectedIteration:
-    """What is remembered of an iteration that was collected, for whoever asks how
-    things stand.
-    """
+    """A summary of a collected iteration, for status and audit requests."""
 
     iteration: int
+    """Number of the iteration."""
     repetition: int
+    """Repetition of the job."""
     job: m.JobParameters
+    """Parameters of the job."""
     finished: bool
+    """True if every element was delivered."""
     audit: dict[str, Any]
+    """Its audit, as ``audit_of`` returns it."""
 
 
 class Jobs:
-    """Opens and closes iterations, counts deliveries, collects what nobody uses.
+    """Opens and closes iterations, counts deliveries, and collects unused jobs.
 
     Args:
         out: state and commands.
@@ -54,9 +60,9 @@ class Jobs:
         clients: the living clients.
         gc_timeout: seconds without a client after which a job is collected; below zero:
             never.
-        gone_timeout: seconds after which an anonymous job's only client, silent and
-            without a connection, is given up.
-        collects_dynamic: whether jobs of DYNAMIC mode are collected, too.
+        gone_timeout: seconds after which the only client of an anonymous job is given
+            up if it is silent and has no connection.
+        collects_dynamic: True if jobs of DYNAMIC mode are collected, too.
         client_timeout: seconds of silence after which a client is given up, if others
             read on.
     """
@@ -89,7 +95,7 @@ class Jobs:
         self.unused_since: dict[str, float] = {}
 
     def resume(self, now: float, client_timeout: float) -> None:
-        """Takes up where a former dispatcher left off: its clients have one time-out
+        """Continue where a former dispatcher left off. Its clients have one time-out
         from now on to come back.
         """
         self.leases.resume(self.out.state.iterations.values(), now)
@@ -102,7 +108,7 @@ class Jobs:
     # --- iterations
 
     def open(self, peer: Peer, ask: m.OpenIteration, now: float) -> None:
-        """Makes a client part of an iteration, which begins if it is the first."""
+        """Let a client join an iteration, which begins with its first client."""
         if ask.client in self.out.state.departed or not self._is_there(ask):
             self._refuse_unknown(peer, ask.client, was_ours=True)
             return
@@ -167,8 +173,8 @@ class Jobs:
         self.out.send(peer, answer)
 
     def _begin_anew(self, gathering: Gathering, now: float) -> None:
-        """Begins an iteration where its former incarnation was, for all readers at
-        once; what is left of that goes.
+        """Begin a new incarnation of an iteration for all its readers at once, and
+        collect the former one.
         """
         state, name = self.out.state, gathering.job.name
         dataset = state.datasets[gathering.job.dataset_id]
@@ -209,7 +215,7 @@ class Jobs:
             self._answer(offer.peer, offer.ask, now)
 
     def _seat(self, iteration: Iteration, now: float) -> None:
-        """Spreads the tasks of a new incarnation over the workers that there are."""
+        """Spread the tasks of a new incarnation over the living workers."""
         for task in [] if iteration.num_shards else iteration.live_tasks:
             if self.hosting.holdings.owes(task):
                 self.hosting.find_host(task)
@@ -219,8 +225,8 @@ class Jobs:
             self.coordination.begin(iteration, now)
 
     def _is_there(self, ask: m.OpenIteration) -> bool:
-        """Whether a client that was given up finds its iteration as it knew it: it
-        shall not begin to read anew.
+        """Return True if a client that was given up finds its former iteration. It must
+        not start reading from the beginning.
         """
         iteration = self.out.state.passes.get(ask.job.name, {}).get(ask.repetition)
         return ask.iteration is None or (
@@ -228,8 +234,8 @@ class Jobs:
         )
 
     def _may_join(self, peer: Peer, ask: m.OpenIteration, now: float) -> bool:
-        """Whether the place that a client asks for is free; who held it and is gone is
-        forgotten.
+        """Return True if the consumer index that a client asks for is free. Forget its
+        former holder if that is gone.
         """
         holder = self.coordination.holder(ask)
         if holder is None or holder == ask.client:
@@ -258,8 +264,7 @@ class Jobs:
             u.OpenClientUpdate(ask.client, iteration.iteration, ask.local_workers, consumer)
         )
         self.hosting.staff(iteration)
-        # From now on there is somebody for whom the elements of a silent client are
-        # wanted.
+        # From now on a reader exists that can be given the elements of silent clients.
         for client in sorted(self.absent & iteration.clients):
             if self.leases.is_over(self.clients.members[client], now):
                 self._forget(client, iteration, now)
@@ -271,7 +276,7 @@ class Jobs:
     # --- clients
 
     def heartbeat(self, peer: Peer, beat: m.ClientHeartbeat, now: float) -> None:
-        """Counts a report and brings the client up to date."""
+        """Count a client's report and send it what is new."""
         iteration = self.iteration_of(beat.client)
         if iteration is None:
             self._refuse_unknown(peer, beat.client, beat.client in self.out.state.departed)
@@ -295,8 +300,8 @@ class Jobs:
         )
 
     def _listen_to(self, iteration: Iteration, now: float) -> None:
-        """A client is heard: time in which none of its iteration was does not count
-        against the others.
+        """Note that a client is heard. Time in which no client of its iteration was
+        heard does not count against the others.
         """
         lost = self.leases.spoke(iteration, now)
         if lost:
@@ -304,8 +309,8 @@ class Jobs:
             self.absent -= iteration.clients
 
     def listen(self, now: float) -> None:
-        """A worker or a client speaks. Time in which none did tells of no client that
-        it is gone: we were cut off.
+        """Note that a worker or a client is heard. Time in which no peer was heard does
+        not count against any client: the dispatcher was cut off.
         """
         lost = self.leases.listen(now)
         if lost:
@@ -313,15 +318,15 @@ class Jobs:
             self.absent.clear()
 
     def _refuse_unknown(self, peer: Peer, client: str, was_ours: bool) -> None:
-        """NotFoundError, as in tf.data, to those that were ours; the others are a
-        former dispatcher's clients.
+        """Refuse an unknown client: with NotFoundError, as in tf.data, if it was this
+        dispatcher's client, and with UnavailableError if it was a predecessor's.
         """
         reason = (
             "it was silent for too long, or its job was collected"
             if was_ours
             else "the dispatcher was restarted and kept nothing of its jobs"
         )
-        text = f"Unknown iteration client id {client}: {reason}. Begin to iterate anew."
+        text = f"Unknown iteration client id {client}: {reason}. Start a new iterator."
         error, departed = NotFoundError if was_ours else UnavailableError, self.out.state.departed
         given_up, iteration = client in departed, departed.get(client)
         self.out.send(
@@ -330,15 +335,15 @@ class Jobs:
         )
 
     def iteration_of(self, client: str) -> Iteration | None:
-        """The iteration that a client reads."""
+        """Return the iteration that a client reads; None if it reads none."""
         number = self.out.state.client_iteration.get(client)
         return None if number is None else self.out.state.iterations.get(number)
 
     def count(
         self, iteration: Iteration, client: str, delivered: dict[int, m.Ranges], repeats: int
     ) -> None:
-        """Commits what a client reported as handed to its training loop, once, and what
-        it dropped of repeats.
+        """Commit the elements that a client reports as handed to its training loop,
+        each once, and the repeats it dropped.
         """
         if repeats > iteration.tally.repeats.get(client, 0):
             self.out.commit(u.CountRepeatsUpdate(iteration.iteration, client, repeats))
@@ -355,7 +360,7 @@ class Jobs:
                     self.hosting.settle(task)
 
     def close(self, peer: Peer, goodbye: m.CloseIteration, now: float) -> None:
-        """Counts a client's last report and forgets it."""
+        """Count a client's last report and forget the client."""
         iteration = self.iteration_of(goodbye.client)
         if iteration is not None:
             self.count(iteration, goodbye.client, goodbye.delivered, goodbye.repeats)
@@ -380,8 +385,8 @@ class Jobs:
     # --- time
 
     def expire(self, now: float, client_timeout: float) -> None:
-        """Gives up clients that have been silent for too long, if others read on; the
-        only one may come back.
+        """Give up clients that have been silent for too long, if others read on. The
+        only client of an iteration may come back.
         """
         self.incarnations.tick(now)
         self.endings.tick(self.out.state.iterations)
@@ -401,19 +406,19 @@ class Jobs:
                     f"client {m.shown_name(member.name)} of job {iteration.job.name} is gone",
                 )
                 self._forget(member.name, iteration, member.sign)
-                # In the same turn: nobody shall make again what a job that ends now was
-                # owed.
+                # In the same turn, so that no worker makes again the elements owed to a
+                # job that ends now.
                 self.collect_unused(now)
 
     def _is_gone(
         self, member: Member, iteration: Iteration, now: float, client_timeout: float
     ) -> bool:
-        """Whether a job's only client has been away for so long that it is not waited
-        for any more.
+        """Return True if a job's only client has been away for so long that it is not
+        expected back.
 
-        Nobody else will ever use what workers keep for an anonymous job, so there its
-        client's lost connection counts: a busy one still has it. A sign of life may
-        come from workers, which reach clients that we do not reach.
+        What workers keep for an anonymous job is of no use to any other client. There a
+        lost connection counts, which a busy client still has. A sign of life may also
+        come from workers, which may reach clients that the dispatcher does not reach.
         """
         unreachable = member.unreachable
         is_away = (
@@ -434,8 +439,8 @@ class Jobs:
         return self.gc_timeout >= 0 and (self.collects_dynamic or job.processing_mode != "DYNAMIC")
 
     def collect_unused(self, now: float) -> None:
-        """Collects jobs that had no client for too long, and saves that ended so long
-        ago.
+        """Collect jobs that have had no client for too long, and saves that ended that
+        long ago.
         """
         for iteration in self.out.state.iterations.values():
             if iteration.saving is not None and iteration.saving.ended:
@@ -472,8 +477,8 @@ def _origin(task: Task, iteration: Iteration) -> m.Origin:
 
 
 def _used_up(iteration: Iteration) -> tuple[m.SourcePart, ...]:
-    """The splits of which nothing will be made again: those of tasks that are over, and
-    that no ledger has any more.
+    """Return the splits of which no element will be made again: those of settled tasks
+    and those dropped from all ledgers.
     """
     found: list[m.SourcePart] = []
     for source, spent in enumerate(iteration.spent):

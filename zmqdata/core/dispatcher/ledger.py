@@ -1,9 +1,12 @@
-"""Taking back splits that nobody has started, for tasks that have nothing left to do:
+"""Taking back splits that no source has started, for tasks that have run out of splits:
 the dispatcher's side.
 
-What is remembered here is not durable: whoever waits asks again. What is taken back is
-a fact, ``CutLedgerUpdate``. Towards the end of a repetition thousands of tasks may wait
-for what thousands of others have: nothing here looks at all of either for each of them.
+Nothing kept here is durable: waiting workers repeat their requests. A ledger that was
+cut is a durable fact, ``CutLedgerUpdate``. Towards the end of a repetition thousands of
+tasks may wait for the splits of thousands of others. No code here may therefore scan
+all tasks for each waiting task.
+
+Decision 0012; protocol 5.7 to 5.9.
 """
 
 from __future__ import annotations
@@ -21,36 +24,43 @@ from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Task
 
 PATIENCE = 1.0
+"""Seconds for which a task waits for splits of other tasks."""
 REPEAT = 0.4
+"""Seconds between two requests to the same holder."""
 
 Place = tuple[int, int, int]
+"""Iteration, source and repetition."""
 Extent = tuple[int, int, int]
+"""Attempt, number of cuts and length of a ledger."""
 
 
 @dataclass
 class WaitingAsk:
-    """An ask that gets what comes back, or else the end."""
+    """A request for splits that waits for returned splits or the end mark."""
 
     peer: e.Peer
+    """Peer of the worker."""
     ask: m.RequestSplits
+    """The request."""
     since: float
+    """When the task began to wait."""
 
 
 class TakingBack:
-    """Knows who waits for splits that others hold, and what these have started.
+    """Tracks which tasks wait for splits that others hold, and which holders have
+    started all of theirs.
 
     Args:
         out: state and commands.
         workers: the living workers.
         facts: what is known of them.
-        grant: answers an ask, with splits that came back, with the end, or by
-            ``awaits``.
+        grant: answers a request with returned splits or the end mark, or lets it wait
+            by ``awaits``.
 
     Attributes:
-        waiting: by place (iteration, source and repetition) and task; who waits for
-            longest comes first.
-        started: by iteration, and by task and source: how much there was when there was
-            nothing to give back.
+        waiting: waiting requests by place and task; the longest waiting comes first.
+        started: by iteration, and by task and source: the extent of the ledger when the
+            task had no unstarted split.
     """
 
     def __init__(
@@ -73,14 +83,14 @@ class TakingBack:
     # --- who has something
 
     def hosted(self, task: Task) -> None:
-        """A task has a new host, which has started nothing."""
+        """Note that a task has a new host, which has started nothing."""
         for source, ledger in enumerate(task.ledger):
             if ledger.entries:
                 self.assigned(task, source, -REPEAT)
 
     def assigned(self, task: Task, source: int, now: float) -> None:
-        """A task has more of a source than before: it is to be asked next, but for one
-        that has waited for it.
+        """Note that a task has more splits of a source, so that it is asked next. A
+        task that has waited for them is asked last.
         """
         place = (task.iteration, source, task.ledger[source].entries[-1].repetition)
         holders = self._holders.get(place)
@@ -90,10 +100,10 @@ class TakingBack:
             holders.move_to_end(task.task, last=waited)
 
     def _holders_of(self, place: Place) -> OrderedDict[int, float]:
-        """The tasks that may have something that they have not started, and when each
-        was asked.
+        """Return the tasks that may have unstarted splits, and when each was last
+        asked.
 
-        Who was never asked comes first, then who was asked longest ago.
+        Tasks that were never asked come first, followed by tasks asked longest ago.
         """
         if place not in self._holders:
             found = [task.task for task in self.out.state.iterations[place[0]].live_tasks]
@@ -114,11 +124,11 @@ class TakingBack:
     # --- who waits
 
     def awaits(self, peer: e.Peer, ask: m.RequestSplits, now: float) -> bool:
-        """Whether an ask for which nothing is left has to wait: others may have what
-        they have not started.
+        """Return True if a request for which no split is left has to wait, because
+        other tasks may have unstarted splits.
 
-        An ask ahead of time waits, too: until there is nothing left to do, the end need
-        not be known.
+        A request ahead of time waits too: its source need not know the end before it
+        has used up its splits.
         """
         if not ask.waiting:
             return True
@@ -133,7 +143,7 @@ class TakingBack:
         return True
 
     def served(self, ask: m.RequestSplits) -> None:
-        """Expects nothing more for an ask that got splits."""
+        """Stop waiting for a request that got splits."""
         self._forget(
             (self.out.state.tasks[ask.task].iteration, ask.source, ask.repetition), ask.task
         )
@@ -144,13 +154,13 @@ class TakingBack:
             del self.waiting[place]
 
     def _ask_holders(self, place: Place, waiting: int, now: float) -> bool:
-        """Asks those who may have something, but for those who were just asked; whether
-        there is any.
+        """Ask the tasks that may have unstarted splits, except those asked just now.
+        Return False if no such task exists.
         """
         if self.out.state.iterations[place[0]].job.num_tasks is not None:
-            return False  # each task has its own
+            return False  # no task may get the splits of another
         holders = self._holders_of(place)
-        holders.pop(waiting, None)  # it has started all that it was given
+        holders.pop(waiting, None)  # the task has started all its splits
         while holders:
             number, asked = next(iter(holders.items()))
             if not self._may_return(number, place):
@@ -165,16 +175,16 @@ class TakingBack:
         return False
 
     def ask(self, peer: e.Peer | None, task: Task, source: int) -> None:
-        """Asks a worker for what it has not started of a ledger, or what it had not
-        when it was asked before.
+        """Ask a worker for the unstarted splits of a ledger. A repeated question refers
+        to the same cut.
         """
         self.out.send(
             peer, m.TakeBackSplits(task.task, task.attempt, source, task.cuts.get(source, 0) + 1)
         )
 
     def take(self, peer: e.Peer, report: m.SplitsReturned, now: float) -> None:
-        """Takes what a worker gives back, each cut once, and passes it on to those who
-        wait.
+        """Take the splits that a worker returns, once for each cut, and pass them on to
+        waiting tasks.
         """
         task = self.out.state.tasks.get(report.task)
         if (
@@ -202,15 +212,16 @@ class TakingBack:
             return
         if report.cut > cut or report.entries == ledger.length:
             self._keeps_all(task, report.source)
-        # Else it has more by now, or the end: then nobody waits for it any longer.
+        # Otherwise the task has got more splits or the end mark since, so no request
+        # waits for it.
         for where in [
             where for where in self.waiting if where[:2] == (task.iteration, report.source)
         ]:
             self._pass_on(where, now)
 
     def _keeps_all(self, task: Task, source: int) -> None:
-        """It has started all that it has of a source, and is not asked again before it
-        has more.
+        """Note that a task has started all its splits of a source. It is not asked
+        again before it gets more.
         """
         self.started.setdefault(task.iteration, {})[task.task, source] = _extent(task, source)
         for where, holders in self._holders.items():
@@ -218,8 +229,8 @@ class TakingBack:
                 holders.pop(task.task, None)
 
     def _pass_on(self, place: Place, now: float) -> None:
-        """Answers those that wait, up to the first that has to wait on: those behind it
-        would, too.
+        """Answer the waiting requests, up to the first that must wait on: those behind
+        it would have to wait, too.
         """
         for waiting in list(self.waiting.get(place, {}).values()):
             self._waits_on = False
@@ -228,7 +239,9 @@ class TakingBack:
                 break
 
     def tick(self, now: float) -> None:
-        """Asks again, ends waits that were too long, and forgets what is over."""
+        """Ask the holders again, end waits that are too long, and forget what is
+        over.
+        """
         if now - self._ticked < REPEAT:
             return
         self._ticked = now

@@ -1,9 +1,11 @@
-"""Who is alive: when each peer was last heard, since when it has no connection, and who
-has thereby died.
+"""Liveness of peers: when each was last heard, since when it has no connection, and
+which of them are dead.
 
-A connection that is up proves that process and host live, even while user code keeps
-the peer from speaking; a lost connection proves nothing for a moment (it may be made
-anew), then it counts as death.
+A connection proves that process and host live, even while user code keeps the peer from
+speaking. A lost connection proves nothing at first, because it may be made anew; after
+a while it counts as death.
+
+Decision 0003; protocol 3.6 and 4.5.
 """
 
 from __future__ import annotations
@@ -20,36 +22,41 @@ from zmqdata.core.dispatcher.events import Peer
 
 @dataclass
 class Member:
-    """A peer by the name it gave itself. ``unreachable``: since when there is no
-    connection, None while there is.
-
-    ``noticed``: when somebody else has last heard it; ``asked``: when it was last asked
-    for a sign. ``peer`` is None while it was only heard of. ``heard`` leaves out time
-    in which we did not listen; ``spoke``, and ``seen`` by somebody else: when it truly
-    was.
-    """
+    """A peer, by the name it gave itself."""
 
     name: str
+    """The name."""
     peer: Peer | None
+    """The connection; None if it has not spoken to this dispatcher yet."""
     heard: float
+    """When the dispatcher last heard it, without the time in which the dispatcher did
+    not listen.
+    """
     noticed: float
+    """When another process last heard it, without the time in which the dispatcher did
+    not listen.
+    """
     unreachable: float | None = None
+    """Since when it has no connection; None while it has one."""
     asked: float = 0.0
+    """When it was last probed."""
     spoke: float = -math.inf
+    """When the dispatcher truly last heard it."""
     seen: float = -math.inf
+    """When another process truly last heard it."""
 
     @property
     def sign(self) -> float:
-        """When it last gave a sign of life, to us or to others."""
+        """The time of the last sign of life, to the dispatcher or to others."""
         return max(self.heard, self.noticed)
 
 
 class Hearing:
-    """Whether anybody is heard: who hears nobody at all is cut off itself, and cannot
-    tell who is alive.
+    """Tracks whether any peer is heard. A process that hears none is cut off itself,
+    and cannot tell which peers live.
 
     Args:
-        patience: seconds in which somebody has spoken if anybody is there.
+        patience: seconds in which some peer has spoken, if any is alive.
 
     Example:
         >>> hearing = Hearing(patience=5.0)
@@ -62,25 +69,25 @@ class Hearing:
         self.last: float | None = None
 
     def heard(self, now: float) -> float:
-        """Somebody speaks. Returns for how many seconds before nobody did, if for too
-        many.
+        """Note that a peer speaks. Return the seconds of silence before; 0 if they are
+        below the patience.
         """
         quiet = now - self.last if self.last is not None and self.is_deaf(now) else 0.0
         self.last = now
         return quiet
 
     def is_deaf(self, now: float) -> bool:
-        """Whether nobody has spoken for too long."""
+        """Return True if no peer has spoken for too long."""
         return self.last is not None and now - self.last >= self.patience
 
 
 class Roster:
-    """The peers of one kind that count as alive.
+    """The living peers of one kind.
 
     Attributes:
-        members: in the order of their last words, so that those who are silent are
-            found without a look at the others.
-        num_present: how many of them have spoken to us.
+        members: in the order of their last words, so that silent ones are found without
+            looking at the others.
+        num_present: number of members that have spoken to this dispatcher.
     """
 
     def __init__(self) -> None:
@@ -97,7 +104,7 @@ class Roster:
         return len(self.members)
 
     def heard(self, name: str, peer: Peer, now: float) -> None:
-        """Notes that ``name`` spoke through ``peer``, and adds it if it is new."""
+        """Note that ``name`` spoke through ``peer``, and add it if it is new."""
         member = self.members.get(name)
         if member is None:
             member = self.members[name] = Member(name, None, now, now)
@@ -112,15 +119,15 @@ class Roster:
         self._unreachable.pop(name, None)
 
     def expect(self, name: str, now: float, patience: float) -> None:
-        """Counts on a peer that somebody else knew: without a word of it, its
-        connection is lost in ``patience``.
+        """Expect a peer known to a former dispatcher. If it does not speak, its
+        connection counts as lost after ``patience``.
         """
         self.members[name] = Member(name, None, now, now, now + patience)
         self._unreachable[name] = None
 
     def notice(self, heard: Mapping[str, float]) -> None:
-        """Notes when somebody else has heard these, which may be out of our own
-        reach.
+        """Note when another process has heard these peers, which may be out of the
+        dispatcher's own reach.
         """
         members = self.members
         for name, when in heard.items():
@@ -129,24 +136,26 @@ class Roster:
                 member.noticed, member.seen = max(member.noticed, when), max(member.seen, when)
 
     def lost_contact(self, peer: Peer, now: float) -> None:
-        """Notes that nothing can be sent to ``peer`` at present."""
+        """Note that nothing can be sent to ``peer`` at present."""
         name = self._by_peer.get(peer)
         if name is not None and self.members[name].unreachable is None:
             self.members[name].unreachable = now
             self._unreachable[name] = None
 
     def peer(self, name: str) -> Peer | None:
-        """Where to send to ``name``; None when it is not alive."""
+        """Return the connection of ``name``; None if it is not alive."""
         member = self.members.get(name)
         return None if member is None else member.peer
 
     def silent(self, now: float, seconds: float) -> list[Member]:
-        """Those not heard for at least this long, the most silent one first."""
+        """Return the members not heard for at least this long, the most silent
+        first.
+        """
         return list(takewhile(lambda member: now - member.heard >= seconds, self.members.values()))
 
     def doubtful(self, now: float, seconds: float, most: int) -> list[Member]:
-        """Those of them to ask for a sign now, at most so many: who has given none, and
-        was not asked, for longest.
+        """Return the silent members to probe now, at most ``most``. Members without a
+        sign and without a probe for longest come first.
         """
         found = nsmallest(
             most, self.silent(now, seconds), key=lambda member: max(member.heard, member.asked)
@@ -156,14 +165,14 @@ class Roster:
         return found
 
     def disconnected(self, now: float, seconds: float) -> list[Member]:
-        """Those without a connection for at least this long."""
+        """Return the members without a connection for at least this long."""
         lost = [self.members[name] for name in self._unreachable]
         return [
             one for one in lost if one.unreachable is not None and now - one.unreachable >= seconds
         ]
 
     def remove(self, name: str) -> None:
-        """Forgets a peer."""
+        """Forget a peer."""
         member = self.members.pop(name, None)
         if member is not None:
             self._leave(member)
@@ -171,11 +180,11 @@ class Roster:
             self.num_present -= member.peer is not None
 
     def num_of(self, peer: Peer) -> int:
-        """How many speak through ``peer``."""
+        """Return the number of members that speak through ``peer``."""
         return self._counts[peer]
 
     def _leave(self, member: Member) -> None:
-        """It does not speak through its peer any more."""
+        """Detach a member from its connection."""
         peer = member.peer
         if peer is None:
             return
@@ -186,8 +195,8 @@ class Roster:
             del self._counts[peer]
 
     def forgive(self, seconds: float, now: float, names: Iterable[str] | None = None) -> None:
-        """Discounts time in which we ourselves did not listen: silence then was ours.
-        ``names``: whose; None: all.
+        """Discount time in which the dispatcher itself did not listen. ``names``: the
+        members concerned; None for all.
         """
         for member in [self.members[name] for name in (self.members if names is None else names)]:
             member.heard = min(now, member.heard + seconds)

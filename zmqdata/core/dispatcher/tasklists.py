@@ -1,10 +1,12 @@
-"""What clients are told of the tasks of their iteration: where each is hosted, and
-whether there will be more.
+"""The task lists sent to clients: where each task of their iteration is hosted, and
+whether further tasks may come.
 
-A list names every task, and goes to every client: of large iterations that is much, and
-while workers come and go it changes all the time. So only so much is said at a time,
-what has changed meanwhile comes with the next round, and all clients with the same view
-get the same list, which the shell then encodes once.
+A list names every task and goes to every client. For large iterations that is much
+data, and it changes all the time while workers come and go. The dispatcher therefore
+sends a bounded amount at a time, and later changes wait for the next round. All clients
+with the same view get the same list, which the shell encodes once.
+
+Decision 0023; protocol 3.2.
 """
 
 from __future__ import annotations
@@ -20,28 +22,27 @@ from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 
 MOST_AT_ONCE = 100_000
-"""So many places in task lists are told in one turn, in messages to however many
-clients.
-"""
+"""Maximum number of task places sent in one turn, over all clients."""
 PER_SECOND = 500_000
-"""And so many in a second, about 30 MB: the rest of time is for what others have to
-say.
+"""Maximum number of task places sent per second, about 30 MB. The rest of the time is
+for other messages.
 """
 MAKING = 4
-"""A place in a new list costs as much as so many in one that is told again."""
+"""A place in a new list costs as much as this many places in a list that is sent
+again.
+"""
 
 
 @dataclass
 class ListStanding:
-    """The round of an iteration's newest version.
-
-    ``waiting``: the clients that still have to be told; ``lists``: by what a client has
-    beside it; ``until``: so long the last of what was told may be on its way.
-    """
+    """The state of sending an iteration's newest task list."""
 
     waiting: dict[str, None]
+    """Clients that still have to be sent the list."""
     lists: dict[tuple[str, ...], m.TaskList] = field(default_factory=dict)
+    """Lists made so far, by the addresses of the client's local workers."""
     until: float = 0.0
+    """Time until which the last message may be in flight."""
 
 
 class TaskLists:
@@ -51,11 +52,11 @@ class TaskLists:
         out: state and commands.
         clients: the living clients.
         placement: which clients may read from which worker.
-        holdings: which tasks have no host because clients are being asked what they
-            have.
+        holdings: which tasks have no host because clients are being asked for their
+            holdings.
 
     Attributes:
-        plan: what the numbered consumers of an iteration are told beside; None for
+        plan: returns the plan for the numbered consumers of an iteration; None for
             other iterations.
     """
 
@@ -75,8 +76,8 @@ class TaskLists:
         self._allowed = 0.0
 
     def task_list(self, iteration: Iteration, client: str) -> m.TaskList:
-        """Where the tasks are that still owe elements to somebody, as far as a client
-        may read them.
+        """Return the places of the tasks that still owe elements and that a client may
+        read.
         """
         reads = self.placement.reader(client, iteration)
         places = tuple(
@@ -96,8 +97,8 @@ class TaskLists:
         )
 
     def version(self, iteration: int) -> int:
-        """The version of an iteration's task list. Each life of the dispatcher begins
-        above all former ones.
+        """Return the version of an iteration's task list. Each life of the dispatcher
+        begins above all former lives.
         """
         return self.versions.get(iteration, self.out.state.life << 32)
 
@@ -109,13 +110,13 @@ class TaskLists:
         return "" if facts is None else facts.address
 
     def tell(self, iteration: Iteration) -> None:
-        """Has the task list pushed to every client of an iteration at the end of this
+        """Push the task list to every client of an iteration at the end of this
         turn.
         """
         self._changed.add(iteration.iteration)
 
     def latest(self, iteration: Iteration, client: str) -> m.TaskList:
-        """What a client that joins is told, or has to hear again."""
+        """Return the task list for a client that joins or must hear it again."""
         if iteration.iteration in self._tellings:
             self._tellings[iteration.iteration].waiting.pop(client, None)
         return self.task_list(iteration, client)
@@ -123,8 +124,8 @@ class TaskLists:
     def news(
         self, iteration: Iteration, client: str, version: int, now: float
     ) -> m.TaskList | None:
-        """What a client that speaks just now is told; None if it has the newest
-        version, or will have it soon.
+        """Return the task list for a client that speaks now; None if the client has the
+        newest version or will get it soon.
         """
         if version == self.version(iteration.iteration):
             return None
@@ -137,9 +138,7 @@ class TaskLists:
         return self._list_of(telling, iteration, client)
 
     def push(self, now: float) -> None:
-        """Pushes the task lists that changed, each once, as far as that is not too much
-        for now.
-        """
+        """Push the task lists that changed, each once, within the allowance."""
         if not self._changed and not self._unfinished:
             return
         self._allowance = min(MOST_AT_ONCE, self._allowance + (now - self._allowed) * PER_SECOND)
@@ -183,7 +182,7 @@ class TaskLists:
         return telling.lists[beside]
 
     def forget(self, iteration: int) -> None:
-        """Drops what is remembered of an iteration that is collected."""
+        """Forget an iteration that is collected."""
         self.versions.pop(iteration, None)
         self._tellings.pop(iteration, None)
         self._unfinished.discard(iteration)
