@@ -192,7 +192,7 @@ def test_one_client_reads_at_a_time(service: Service) -> None:
     next(first)
     with pytest.raises(
         FailedPreconditionError,
-        match="A job with a promised order .* has a single reader at a time",
+        match=r"A job with a promised order .* has a single reader at a time",
     ):
         next(iter(ordered(service.target, Dataset.range(10**4), job_name="job")))
 

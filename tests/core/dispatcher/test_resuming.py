@@ -168,9 +168,7 @@ def test_consumers_that_do_not_say_what_they_read_in_turn_cannot_go_on() -> None
     them on.
     """
     for views in ((), (m.View(4, ((0, 2),)),)):
-        with pytest.raises(
-            InvalidArgumentError, match="which tasks they read in turn, from step 3 on"
-        ):
+        with pytest.raises(InvalidArgumentError, match="which tasks take turns from step 3"):
             incarnation_of([consumer(0, 3, *views), consumer(1, 3, *views)], BEGINNING)
 
 
@@ -255,7 +253,7 @@ def test_files_that_are_not_where_they_were_are_named() -> None:
     assert changed_files(iteration, 0, 0, ("a", "b", "c", "d")) == ""
     assert changed_files(iteration, 0, 1, ("x",)) == ""
     text = changed_files(iteration, 0, 0, ("b", "c"))
-    assert "those from number 1 on were b, c, now they are c." in text
+    assert "the files from number 1 on were b, c, now they are c." in text
     assert "now they are none" in changed_files(iteration, 0, 0, ())
     assert task.ledger[0].length == 2
 

@@ -1,4 +1,7 @@
-"""Events and commands of the dispatcher's decider."""
+"""Events and commands of the dispatcher's decider.
+
+See ``docs/design.md``.
+"""
 
 from __future__ import annotations
 
@@ -22,188 +25,241 @@ from zmqdata.updates import Update
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Command: write this fact before any later command of the same turn is carried
-    out.
+    """Command: write this fact before the shell carries out any later command of the
+    same turn.
     """
 
     update: Update
+    """The fact."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorePipeline:
-    """Command: keep these bytes under their digest."""
+    """Command: store these bytes under their digest."""
 
     digest: str
+    """The digest."""
     pipeline: bytes = field(repr=False)
+    """The packed pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropPipeline:
-    """Command: the bytes kept under this digest are not needed any more."""
+    """Command: delete the bytes stored under this digest."""
 
     digest: str
+    """The digest."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendPipeline:
-    """Command: answer ``RequestPipeline`` with the bytes kept under this digest, unless
-    it is one of the parts.
+    """Command: answer ``RequestPipeline`` with the bytes stored under this digest,
+    unless it is one of the parts.
     """
 
     peer: Peer
+    """The worker."""
     dataset_id: str
+    """Id of the dataset."""
     digest: str
+    """Digest of its pipeline."""
     parts: tuple[Part, ...] = ()
+    """Parts of the pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendPiece:
-    """Command: answer ``RequestPiece`` with the bytes of a part from ``offset`` on."""
+    """Command: answer ``RequestPiece`` with a piece of a part."""
 
     peer: Peer
+    """The worker."""
     digest: str
+    """Digest of the part."""
     offset: int
+    """Offset of the piece in the part, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartLost:
-    """Event: a part that was kept can not be read any more."""
+    """Event: a stored part can no longer be read."""
 
     digest: str
+    """Digest of the part."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindFiles:
-    """Command: find the files of a source; answered by ``FilesListed``."""
+    """Command: list the files of a source; answered by ``FilesListed``."""
 
     iteration: int
+    """Number of the iteration."""
     source: int
+    """Index of the source."""
     repetition: int
+    """Repetition of the source."""
     files: FileSplits
+    """The source."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilesListed:
-    """Event: the files of a source, unordered, or the error that kept them from being
-    listed.
-    """
+    """Event: the files of a source were listed, or could not be."""
 
     iteration: int
+    """Number of the iteration."""
     source: int
+    """Index of the source."""
     repetition: int
+    """Repetition of the source."""
     names: tuple[str, ...]
+    """Names of the files, unordered."""
     error: str = ""
+    """Error that prevented the listing; empty if none did."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareSave:
-    """Command: make the folder of a save, unless something is saved there; answered by
+    """Command: create the folder of a save, unless a save exists there; answered by
     ``SavePrepared``.
     """
 
     path: str
+    """Path of the save."""
     run: str
+    """Id of the save."""
     compression: str | None
+    """Compression of its chunks."""
     spec: bytes | None
+    """Encoded element spec, if known."""
     cardinality: int
+    """Cardinality of the dataset."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavePrepared:
-    """Event: the folder of a save is made, or the error, by name, for which it is
-    not.
-    """
+    """Event: the folder of a save was created, or could not be."""
 
     path: str
+    """Path of the save."""
     run: str
+    """Id of the save."""
     error: str = ""
+    """Class name of the error; empty if the folder was created."""
     text: str = ""
+    """Text of the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaveChunk:
-    """A chunk that counts: what it is called and where it was written. ``number``
-    counts the chunks of its stream.
-    """
+    """A committed chunk: its name and where it was written."""
 
     stream: int
+    """Number of the stream."""
     number: int
+    """Number of the chunk in its stream."""
     attempt: int
+    """Attempt that wrote it."""
     first: int
+    """Number of its first element."""
     stop: int
+    """Number after its last element."""
     size: int
+    """Size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishChunk:
-    """Command: give a chunk the name under which it is read, if it has not got it;
-    answered by ``ChunkPublished``.
+    """Command: give a chunk its final name, unless it already has that; answered by
+    ``ChunkPublished``.
     """
 
     iteration: int
+    """Number of the iteration."""
     path: str
+    """Path of the save."""
     chunk: SaveChunk
+    """The chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkPublished:
-    """Event: a chunk has its name, or the reason why it can not have it."""
+    """Event: a chunk has its final name, or cannot get it."""
 
     iteration: int
+    """Number of the iteration."""
     chunk: SaveChunk
+    """The chunk."""
     error: str = ""
+    """Why the chunk cannot get its name; empty if it has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckSave:
-    """Command, in a new life: hold the folder of a save against what is known, and
-    publish what was not.
+    """Command after a restart: compare the folder of a save with what is known, and
+    publish unpublished chunks.
 
-    Answered by ``SaveChecked``. No chunk of the save is published by anybody else
+    Answered by ``SaveChecked``. No other command publishes a chunk of the save
     meanwhile.
     """
 
     iteration: int
+    """Number of the iteration."""
     path: str
+    """Path of the save."""
     run: str
+    """Id of the save."""
     chunks: tuple[SaveChunk, ...]
+    """The committed chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaveChecked:
-    """Event: how many streams the folder of a save has room for; or a conflict, or why
-    it could not be looked at.
-    """
+    """Event: the folder of a save was checked, or could not be."""
 
     iteration: int
+    """Number of the iteration."""
     streams: int = 0
+    """Number of streams that the folder has."""
     conflict: str = ""
+    """How the folder differs from what is known; empty if it does not."""
     error: str = ""
+    """Why the folder could not be checked; empty if it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishSave:
-    """Command: write the marker that ends a save, after a manifest or with an error;
+    """Command: write the marker that ends a save, after its manifest or with an error;
     answered by ``SaveFinished``.
     """
 
     iteration: int
+    """Number of the iteration."""
     path: str
+    """Path of the save."""
     run: str
+    """Id of the save."""
     compression: str | None
+    """Compression of its chunks."""
     chunks: tuple[SaveChunk, ...] = ()
+    """The committed chunks, in the order of the manifest."""
     specs: tuple[bytes, ...] = ()
+    """Encoded element specs of the chunks."""
     error: str = ""
+    """Class name of the error; empty if the save succeeded."""
     text: str = ""
+    """Text of the error."""
     failure: bytes = b""
+    """Encoded failure of the pipeline; empty if no pipeline failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaveFinished:
-    """Event: the marker that ends a save is written, or the reason why it is not."""
+    """Event: the marker that ends a save was written, or could not be."""
 
     iteration: int
+    """Number of the iteration."""
     error: str = ""
+    """Why the marker could not be written; empty if it was."""
 
 
 DispatcherEvent = (

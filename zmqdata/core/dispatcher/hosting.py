@@ -1,9 +1,12 @@
-"""Which worker hosts which task: the part of the dispatcher core that deals with
-workers.
+"""Hosting: the part of the dispatcher core that deals with workers and assigns tasks to
+them.
 
-A task of a DYNAMIC iteration outlives its host. When the host is lost the task is
-fenced (a new attempt begins, without a host), every living client says what it has
-received of it, and then another worker makes again what is missing.
+A task of a DYNAMIC iteration outlives its host. When the host is lost, the dispatcher
+fences the task: a new attempt begins, without a host. Every living client then reports
+what it has received of the task. Finally another worker makes the missing elements
+again.
+
+Decisions 0015 and 0021; protocol 4.2, 4.3, 4.6 to 4.8, 8.1 to 8.3 and 9.9.
 """
 
 from __future__ import annotations
@@ -26,17 +29,17 @@ from zmqdata.failures.codec import told_by
 
 
 class Hosting:
-    """Places tasks on workers. Where they are is told to clients by ``lists``.
+    """Places tasks on workers. ``lists`` tells clients where they are.
 
     Args:
         out: state and commands.
         workers: the living workers.
         clients: the living clients.
-        placement: which workers a task may go to; it learns of them here.
-        orphan_timeout: seconds to wait for the worker of a static part.
+        placement: which workers a task may go to; this class keeps it up to date.
+        orphan_timeout: seconds to wait for the worker of a static shard.
 
     Attributes:
-        hosted: told of each task that has got a host.
+        hosted: called with each task that gets a host.
     """
 
     def __init__(
@@ -59,8 +62,8 @@ class Hosting:
         self.lists = TaskLists(out, clients, self.placement, self.holdings)
 
     def resume(self) -> None:
-        """Takes up where a former dispatcher left off: its workers may still do what
-        they did for it.
+        """Continue where a former dispatcher left off. Its workers may still run its
+        tasks.
         """
         self.placement.restore(self.out.state)
         for task in self.out.state.tasks.values():
@@ -72,16 +75,14 @@ class Hosting:
     # --- workers come, report and go
 
     def add_worker(self, name: str, facts: WorkerFacts) -> None:
-        """Gives a new worker an orphaned task of each iteration, or a task of its
-        own.
-        """
+        """Add a worker, and give it an orphaned or a new task of each iteration."""
         self.placement.add(name, facts)
         self.out.commit(u.AddWorkerUpdate(name, facts.address, facts.tags, facts.python))
         for iteration in list(self.out.state.iterations.values()):
             self._employ(name, iteration)
 
     def lose_worker(self, name: str) -> None:
-        """Takes all tasks from a worker that is dead or has said goodbye."""
+        """Take all tasks from a worker that is dead or has said goodbye."""
         self.workers.remove(name)
         facts = self.placement.remove(name)
         self.out.commit(u.RemoveWorkerUpdate(name))
@@ -95,8 +96,8 @@ class Hosting:
                 self.give_up(task)
 
     def drain(self, name: str) -> None:
-        """Takes the tasks of a worker that will leave, where another one can go on, or
-        nobody reads them now.
+        """Take the tasks of a worker that will leave, if another worker can host them
+        or no client reads them.
         """
         self.placement.drain(name)
         for task in [
@@ -112,7 +113,7 @@ class Hosting:
                 self.fence(task)
 
     def give_up(self, task: Task) -> None:
-        """Removes a copy that nobody reads any more."""
+        """Remove a copy that no client reads any more."""
         iteration = self.out.state.iterations[task.iteration]
         self.out.commit(u.RemoveTaskUpdate(task.task))
         self.lists.tell(iteration)
@@ -122,7 +123,7 @@ class Hosting:
         return outlives_host(self.out.state.iterations[task.iteration].job)
 
     def take_report(self, name: str, reports: tuple[m.TaskReport, ...], now: float) -> None:
-        """Compares what a worker hosts with what it should host, and mends the
+        """Compare what a worker hosts with what it should host, and correct the
         difference.
         """
         facts, peer = self.facts[name], self.workers.peer(name)
@@ -153,7 +154,7 @@ class Hosting:
             self.out.send(peer, m.HostTask(self._definition(self.out.state.tasks[number])))
 
     def settle(self, task: Task) -> None:
-        """Notes that every element of a task has been delivered."""
+        """Note that every element of a task has been delivered."""
         self.holdings.forget(task.task)
         self.lists.tell(self.out.state.iterations[task.iteration])
 
@@ -166,8 +167,8 @@ class Hosting:
             return
         self.out.commit(u.EndTaskUpdate(task.task, total, report.dropped, report.left_out))
         if iteration.rounds is not None:
-            # Consumers pass the steps of a task that has ended when they know that it
-            # has.
+            # Consumers pass the steps of an ended task only once they know that it has
+            # ended.
             self.lists.tell(iteration)
         if task.settled:
             self.settle(task)
@@ -176,7 +177,7 @@ class Hosting:
     # --- tasks get hosts
 
     def staff(self, iteration: Iteration) -> None:
-        """Gives every living worker its part in an iteration that is new, or has new
+        """Give every living worker its part in an iteration that is new or has new
         clients.
         """
         if iteration.num_shards and not iteration.tasks:
@@ -223,8 +224,8 @@ class Hosting:
             return False
         if not outlives_host(iteration.job):
             return True
-        # Whoever comes for one that is lost does not begin another copy: they might
-        # come for ever.
+        # A worker that replaces a lost one does not begin another copy, or replacements
+        # could go on for ever.
         is_copied = iteration.job.processing_mode == "OFF"
         tasks = iteration.running + (iteration.ended if is_copied else 0)
         return tasks < self.placement.hosts(iteration)
@@ -236,7 +237,7 @@ class Hosting:
         ]
 
     def adopt(self, now: float) -> None:
-        """Finds hosts for static parts whose own worker has not come for long."""
+        """Find hosts for static shards whose own worker has been away too long."""
         orphans = [
             task
             for iteration in self.out.state.iterations.values()
@@ -253,36 +254,32 @@ class Hosting:
                 continue
             if self.placement.stays(task, iteration):
                 text = (
-                    f"The worker of shard {task.shard} of {iteration.num_shards} of job "
-                    f"{iteration.job.name} has been "
-                    f"away for {self.orphan_timeout:g} s, and a local shard can not be read "
-                    "elsewhere. Start that worker again and iterate anew."
+                    f"The worker of shard {task.shard} of {iteration.num_shards} of "
+                    f"job {iteration.job.name} has been away for "
+                    f"{self.orphan_timeout:g} s, and a local shard cannot be read "
+                    "elsewhere. Start that worker again, then start a new iterator."
                 )
                 self.fail(iteration, UnavailableError.__name__, text)
             else:
                 self.find_host(task)
 
     def find_host(self, task: Task) -> None:
-        """Gives a task without a host to the worker that has least to do, if there is
-        any.
-        """
+        """Give a task without a host to the least busy worker, if any may host it."""
         name = self.placement.best(task, self.out.state.iterations[task.iteration])
         if name is not None:
             self._host(task, name)
 
     def _fail_with(self, task: Task, failure: bytes) -> None:
-        """A task that cannot run leaves an iteration without a part, however many
-        others can: its readers must know.
+        """Fail the iteration of a task that cannot run. It lacks that task's part of
+        the input, even if other tasks can run.
         """
         iteration = self.out.state.iterations[task.iteration]
-        if iteration.saving is None:  # that of a save is told by a message of its own
+        if iteration.saving is None:  # a save's failure comes in a message of its own
             error, text = told_by(failure)
             self.fail(iteration, error, text, failure)
 
     def fail(self, iteration: Iteration, error: str, text: str, failure: bytes = b"") -> None:
-        """Ends an iteration with an error, for those who read it now and those who
-        come.
-        """
+        """End an iteration with an error, for its present and future readers."""
         self.out.note("error", f"job {iteration.job.name}: {text}")
         self.out.commit(u.FailIterationUpdate(iteration.iteration, error, text, failure))
         for task in iteration.live_tasks:
@@ -295,7 +292,7 @@ class Hosting:
             self.refuse_failed(client, iteration)
 
     def refuse_failed(self, client: str, iteration: Iteration) -> None:
-        """Tells a client why its iteration can not go on."""
+        """Tell a client why its iteration failed."""
         if iteration.failure is not None:
             error, text, failure = iteration.failure
             refusal = m.RequestRefused(client, error, text, failure)
@@ -318,11 +315,13 @@ class Hosting:
     # --- tasks lose hosts
 
     def fence(self, task: Task, successor: str | None = None) -> None:
-        """Begins a new attempt without a host and asks the living clients what they
-        have.
+        """Begin a new attempt without a host, and ask the living clients for their
+        holdings.
 
-        ``successor``: the next host, if it need not wait for answers. None: the best
-        there is.
+        Args:
+            task: the task.
+            successor: the next host, used only if no client has to answer first; None for
+                the best available.
         """
         iteration = self.out.state.iterations[task.iteration]
         if task.worker in self.facts:
@@ -335,11 +334,11 @@ class Hosting:
         self._lift(task, successor)
 
     def _holders(self, iteration: Iteration) -> set[str]:
-        """Those who must say what they have of a task before another host makes the
-        rest.
+        """Return the clients that must report their holdings before another host makes
+        the rest.
         """
-        # Numbered consumers say to the new host itself what they lack, and nobody else
-        # could be given it.
+        # Numbered consumers tell the new host itself what they lack, and their elements
+        # can go to no other client.
         return iteration.clients if iteration.rounds is None else set()
 
     def _ask_holdings(self, task: Task) -> None:
@@ -349,7 +348,7 @@ class Hosting:
             )
 
     def take_holdings(self, report: m.HoldingsReported) -> None:
-        """Counts what a client has of a fenced task; with the last of them the task
+        """Record what a client has of a fenced task. With the last answer, the task
         gets a host.
         """
         task = self.out.state.tasks.get(report.task)
@@ -367,14 +366,14 @@ class Hosting:
                 self.find_host(task)
 
     def ask_again(self) -> None:
-        """Repeats the questions that have no answer yet."""
+        """Repeat the questions that have no answer yet."""
         for number in self.holdings.waiting:
             self._ask_holdings(self.out.state.tasks[number])
 
     # --- clients
 
     def forget_client(self, name: str, iteration: Iteration) -> None:
-        """Closes a client and passes on what it had received and not reported."""
+        """Close a client and pass on what it had received and not reported."""
         held = self.holdings.only_with(name, iteration)
         self.out.commit(u.CloseClientUpdate(name))
         for task in iteration.live_tasks:
@@ -388,7 +387,7 @@ class Hosting:
         self._retreat(iteration)
 
     def _retreat(self, iteration: Iteration) -> None:
-        """Takes tasks away from workers that nobody is left to read from."""
+        """Take tasks away from workers that no client can read from any more."""
         for task in iteration.live_tasks if iteration.clients else ():
             if (
                 task.worker not in self.facts
@@ -402,16 +401,16 @@ class Hosting:
                 self.give_up(task)
 
     def forget_iteration(self, iteration: Iteration) -> None:
-        """Drops what is remembered of an iteration that is collected. Its hosts learn
-        of it by their heartbeats.
+        """Forget an iteration that is collected. Its hosts learn of it by their
+        heartbeats.
         """
         self.lists.forget(iteration.iteration)
         for number in iteration.tasks:
             self.holdings.forget(number)
 
     def release(self, worker: str, client: str) -> None:
-        """Tells a worker that a client reads no more, and what of its tasks has been
-        delivered to anybody.
+        """Tell a worker that a client reads no more, and which elements of its tasks
+        have been delivered.
         """
         tasks = [
             self.out.state.tasks[n]
@@ -422,7 +421,7 @@ class Hosting:
         self.out.send(self.workers.peer(worker), m.ReleaseClient(client, delivered))
 
     def close_if_ended(self, iteration: Iteration) -> None:
-        """Closes the task list once a new task could find nothing to do."""
+        """Close the task list once a new task would find nothing to do."""
         dynamic = iteration.job.processing_mode == "DYNAMIC"
         over = not iteration.running or (dynamic and iteration.splits_exhausted)
         if not iteration.closed and iteration.ended and over:

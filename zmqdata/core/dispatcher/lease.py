@@ -1,8 +1,10 @@
-"""The dispatcher's side of clients' leases: what they are told, and when it is over.
-See ``core.client.lease`` for theirs.
+"""The dispatcher's side of clients' leases: the lease that a client is granted, and
+when it is over. ``core.client.lease`` has the clients' side.
 
-Nothing here is durable: a dispatcher that begins anew waits for one time-out before it
-gives anybody up.
+Nothing here is durable: a restarted dispatcher gives no client up before one time-out
+has passed.
+
+Decision 0017; protocol 3.6 to 3.8.
 """
 
 from __future__ import annotations
@@ -15,22 +17,24 @@ from zmqdata.core.job_rules import outlives_host
 from zmqdata.messages import ClientHeartbeat, Lease, WorkerHeartbeat
 
 SHARE = 0.9
-"""How much of the time-out a client is told, so that a clock which is slow by less than
-a tenth does no harm.
+"""Fraction of the time-out that a client is granted. A clock that is slow by less than
+a tenth then does no harm.
 """
 USUAL_PAUSE = 1.0
+"""Usual number of seconds between two heartbeats of a worker."""
 LONGEST_PAUSE = 60.0
-"""Seconds between two heartbeats of a worker: so old is what we know of clients that it
-hears, or twice if one is lost.
+"""Maximum number of seconds between two heartbeats of a worker. The dispatcher's
+knowledge of clients that a worker hears is at most this old, or twice as old if a
+heartbeat is lost.
 """
 UNDER_WAY = 2.0
-"""Seconds that a worker's word of whom it has heard may be on its way, by which that
-seems to be later than it was.
+"""Seconds for which a worker's heartbeat may be in flight. The clients it has heard
+seem to be heard that much later.
 """
 
 
 class Leases:
-    """Knows which clients know that others read what they read.
+    """Tracks which clients have been told that their iteration is shared.
 
     Args:
         timeout: seconds of silence after which a client is given up.
@@ -44,12 +48,12 @@ class Leases:
         self._hearing: dict[int, Hearing] = {}
 
     def grant(self, iteration: Iteration) -> Lease:
-        """What the clients of an iteration are told; a free one where nobody else would
-        ever be given what one holds.
+        """Return the lease for the clients of an iteration. It is free if no other
+        client would ever be given what a client holds.
 
-        Where every worker gives everything (OFF), and where each trainer reads all of a
-        shared cache, a client that is away costs nobody anything; its numbers are no
-        promise there.
+        In mode OFF every worker produces everything, and each trainer of a shared cache
+        reads all of it. There an absent client costs the others nothing, and the
+        numbers of the lease are no promise.
         """
         job = iteration.job
         if job.cache or not outlives_host(job):
@@ -58,51 +62,52 @@ class Leases:
         return Lease(SHARE * self.timeout, alone)
 
     def heard(self, beat: ClientHeartbeat) -> None:
-        """Notes whether a client believes to be alone."""
+        """Note whether a client believes that it reads alone."""
         if beat.alone:
             self._aware.discard(beat.client)
         else:
             self._aware.add(beat.client)
 
     def tells(self, clients: Roster, beat: WorkerHeartbeat, now: float) -> None:
-        """A worker tells which clients it hears."""
+        """Note which clients a worker hears."""
         clients.notice({client: now - max(0.0, ago) for client, ago in beat.readers.items()})
         self.expect(beat.every)
 
     def expect(self, pause: float) -> None:
-        """Workers speak as rarely as that, or shall from now on."""
+        """Note that workers may pause for this long between heartbeats."""
         self._late = max(self._late, 2 * min(pause, LONGEST_PAUSE))
 
     def is_vouched_for(self, member: Member, now: float) -> bool:
-        """Whether a client that believes to be alone goes on without us: a worker has
-        heard it lately.
+        """Return True if a client that believes to read alone continues without the
+        dispatcher: a worker has heard it lately.
         """
         return member.name not in self._aware and now - member.seen < self._late + UNDER_WAY
 
     def has_given_sign(self, member: Member, since: float, now: float) -> bool:
-        """Whether a client has truly been heard since a moment, by us or by who vouches
-        for it.
+        """Return True if the dispatcher, or a worker that vouches for a client, has
+        truly heard it since then.
         """
         return member.spoke > since or (
             self.is_vouched_for(member, now) and member.seen > since + UNDER_WAY
         )
 
     def spoke(self, iteration: Iteration, now: float) -> float:
-        """Notes that a client of an iteration is heard. Returns for how many seconds
-        none was, if for too many.
+        """Note that a client of an iteration is heard. Return the seconds for which
+        none was; 0 if they are few.
 
-        When all fall silent together it is most likely that we were cut off, or all of
-        them by one cable: that time tells of nobody that it is dead.
+        If all clients fall silent together, most likely the dispatcher was cut off, or
+        one cable cut off all of them. That time does not count as silence of any
+        client.
         """
         quiet = self._hearing_of(iteration).heard(now)
         return 0.0 if self.grant(iteration).free else quiet
 
     def listen(self, now: float) -> float:
-        """A worker or a client speaks. Returns for how many seconds nobody at all did,
-        if for too many.
+        """Note that a worker or a client is heard. Return the seconds for which no peer
+        was; 0 if they are few.
 
-        Where no client is left, only workers speak, however rarely: such pauses are
-        none.
+        If no client is left, only workers speak, however rarely. Their pauses do not
+        count.
         """
         self._anybody.patience = max(self.timeout / 2, self._late)
         quiet = self._anybody.heard(now)
@@ -111,17 +116,19 @@ class Leases:
         return quiet
 
     def hears(self, iteration: Iteration, now: float) -> bool:
-        """Whether any client of an iteration is there to be given what silent ones
-        hold.
+        """Return True if any client of an iteration is present to be given what silent
+        clients hold.
         """
         return self.grant(iteration).free or not self._hearing_of(iteration).is_deaf(now)
 
     def _hearing_of(self, iteration: Iteration) -> Hearing:
-        # Who has a lease speaks three times while it lasts.
+        # A client speaks three times during its lease.
         return self._hearing.setdefault(iteration.iteration, Hearing(self.timeout / 2))
 
     def resume(self, iterations: Iterable[Iteration], now: float) -> None:
-        """A former dispatcher has told those that shared an iteration so."""
+        """Record that a former dispatcher has told the clients of shared iterations
+        that they are shared.
+        """
         self._anybody.heard(now)
         for iteration in iterations:
             self._hearing_of(iteration).heard(now)
@@ -129,19 +136,19 @@ class Leases:
                 self._aware |= iteration.clients
 
     def is_over(self, member: Member, now: float) -> bool:
-        """Whether a client hands out nothing any more, as far as its silence tells.
+        """Return True if a client's silence shows that it no longer hands out elements.
 
-        One that believes to be alone reads on without us: it lives as long as workers
-        hear it, which they tell late.
+        A client that believes to read alone continues without the dispatcher. It lives
+        as long as workers hear it, which they report late.
         """
         if member.name in self._aware:
             return now - member.heard >= self.timeout
         return now - member.sign >= self.timeout + self._late
 
     def forget(self, client: str) -> None:
-        """A client is gone."""
+        """Forget a client that is gone."""
         self._aware.discard(client)
 
     def forget_iteration(self, iteration: int) -> None:
-        """Nobody reads an iteration any more."""
+        """Forget an iteration that no client reads any more."""
         self._hearing.pop(iteration, None)

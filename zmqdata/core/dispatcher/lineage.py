@@ -1,8 +1,10 @@
-"""What a host is told of a task, so that it goes on where the last one was; and whether
-it has made the same again.
+"""The lineage that a task's next host is given, so that it continues where the last one
+was, and the check that it produces the same elements.
 
-Which states and ledger entries that takes is ``core.lineage``'s arithmetic. Who hosts
-what is decided in ``core.dispatcher.hosting``.
+``core.lineage`` selects the states and ledger entries. ``core.dispatcher.hosting``
+chooses the host.
+
+Decisions 0015 and 0028; protocol 8.4 to 8.6.
 """
 
 from __future__ import annotations
@@ -18,14 +20,15 @@ from zmqdata.core.ranges import RangeSet
 
 
 def kin(task: Task, iteration: Iteration) -> list[Task]:
-    """The tasks to which comes what comes to this one: itself, or all copies, also
-    those that are gone.
+    """Return the tasks that process the same elements as this one: the task alone, or
+    all copies, including removed ones.
     """
     return [task] if outlives_host(iteration.job) else list(iteration.tasks.values())
 
 
 class StateKeeping:
-    """Keeps where tasks can be continued, and what has to be the same then.
+    """Keeps the states from which tasks can be continued, and the decisions that later
+    attempts must repeat.
 
     Args:
         out: state and commands.
@@ -35,7 +38,7 @@ class StateKeeping:
         self.out = out
 
     def take(self, peer: Peer, message: m.StateTaken, now: float) -> None:
-        """Commits a state that the present host of a task has told."""
+        """Commit a state that the present host of a task reports."""
         task = self.out.state.tasks.get(message.task)
         if (
             task is None
@@ -50,8 +53,8 @@ class StateKeeping:
             self.out.commit(u.TakeStateUpdate(task.task, message.state))
 
     def decide(self, peer: Peer, message: m.ElementsDecided, now: float) -> None:
-        """Commits what the operations of a task have decided, for every later attempt;
-        the answer waits for that.
+        """Commit what the operations of a task have decided, for every later attempt.
+        The answer follows the commit.
         """
         task = self.out.state.tasks.get(message.task)
         if task is None or (task.worker, task.attempt) != (message.worker, message.attempt):
@@ -66,22 +69,22 @@ class StateKeeping:
 def definition_of(
     task: Task, iteration: Iteration, digest: str, taken: RangeSet, ticket: int = 0
 ) -> m.TaskDefinition:
-    """What a host is told of a task.
+    """Return the definition of a task for its host.
 
     Args:
-        task: it.
-        iteration: its own.
-        digest: that of its packed pipeline.
+        task: the task.
+        iteration: its iteration.
+        digest: digest of its packed pipeline.
         taken: the elements that need not be sent again.
-        ticket: of those who may read it.
+        ticket: ticket of the clients that may read it.
     """
     job = iteration.job
     poisoned, suspects = _deadly(task, iteration)
     taken = without_holes(taken) if job.cache else taken
     states = useful_states(task.states, taken, task.total)
     if task.states and states[:1] != (task.states[0],) and not job.cache:
-        # What clients have in hand need not be made now; but they may be asked where it
-        # comes from.
+        # The elements that clients hold need not be made now, but clients may ask for
+        # their lineage.
         states = (task.states[0], *states)
     bases = tuple(ledger.base for ledger in task.ledger)
     return m.TaskDefinition(
@@ -122,36 +125,41 @@ def definition_of(
 
 
 def contradiction(task: Task, iteration: Iteration, taken: RangeSet, total: int) -> str:
-    """What is wrong with the end that a task's host has come to; "" when nothing is.
+    """Return why the end that a task's host has reached contradicts earlier attempts;
+    "" if it does not.
 
     Args:
-        task: it.
-        iteration: its own.
-        taken: the elements that somebody has.
-        total: how many the host says that there are.
+        task: the task.
+        iteration: its iteration.
+        taken: the elements that were delivered or are held by clients.
+        total: the number of elements according to the host.
     """
     had = max((stop for _, stop in taken.ranges[-1:]), default=0)
     if iteration.rounds is not None:
         had = max([had, *iteration.rounds.passed(task.task, None)])
     what = "rounds" if iteration.rounds is not None else "elements"
     if task.total is not None and total != task.total:
-        found = f"came to its end after {task.total} {what} the first time, and after {total} when it was made again"
+        found = (
+            f"ended after {task.total} {what} the first time, and after {total} when it "
+            "was made again"
+        )
     elif total < had:
         found = f"ended after {total} {what} when it was made again; {had} were there before"
     else:
         return ""
     return (
-        f"task {task.task} of job {iteration.job.name} {found}. What a worker takes along is made "
-        "again and must come "
-        "out the same: look for a filter or a map that draws unseeded random numbers (use "
-        "random_map), reads the clock "
-        "or files that change, for deterministic=False, and for packages that differ between "
-        "workers. Elements may be missing, or have come twice."
+        f"task {task.task} of job {iteration.job.name} {found}. The elements of a "
+        "lost worker are made again and must come out the same. Look for a filter or "
+        "a map that draws unseeded random numbers (use random_map), reads the clock "
+        "or changing files, for deterministic=False, and for packages that differ "
+        "between workers. Elements may be missing or may have been delivered twice."
     )
 
 
 def _deadly(task: Task, iteration: Iteration) -> tuple[set[m.Place], set[m.Place]]:
-    """What the nodes of a task leave out, and at what processes died."""
+    """Return the elements that the nodes of a task leave out, and the elements at which
+    processes died.
+    """
     alike = kin(task, iteration)
     poisoned = {place for one in alike for place in one.poisoned}
     crumbs = [crumb for one in alike for death in one.deaths.values() for crumb in death.crumbs]

@@ -1,5 +1,7 @@
-"""Where a task may be hosted and who may read it there: facts of workers, their
-configured order, target workers.
+"""Placement rules: on which workers a task may run and which clients may read it there,
+by worker facts, configured order and target workers.
+
+Decision 0021; protocol 4.2, 4.8 and 10.2.
 """
 
 from __future__ import annotations
@@ -15,43 +17,56 @@ from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.job_rules import effective_target, is_for_all, may_read, outlives_host
 
 MOST_STREAMS = 3
-"""How many streams of saves a worker writes at a time (tf.data's
+"""Maximum number of save streams that a worker writes at a time (tf.data's
 worker_max_concurrent_snapshots).
 """
 
 
 MOST_SENT_AGAIN = 500
-"""Tasks that a worker is sent once more for one of its reports: half of the messages
-that may wait for it.
+"""Maximum number of tasks that a worker is sent again for one report: half of the
+messages that may wait for it.
 """
 
 
 @dataclass
 class WorkerFacts:
-    """What a worker said of itself, and what it was last heard to do. Not durable.
-
-    ``leases``: size and time of the last range of splits, per task it hosts and source.
-    ``writing``: those of its tasks that are saved. ``missing``: those that its last
-    report lacked. ``suspects``: those at which a process died before; ``shunned``:
-    those that were stuck here. ``draining``: it will leave and gets no more tasks.
+    """Facts that a worker reported of itself and of its recent work. Not
+    durable.
     """
 
     address: str
+    """Address of the worker."""
     tags: tuple[str, ...]
+    """Its tags."""
     python: str
+    """Its Python version."""
     tasks: set[int] = field(default_factory=set)
+    """The tasks it hosts."""
     writing: set[int] = field(default_factory=set)
+    """Those of its tasks that belong to a save."""
     suspects: set[int] = field(default_factory=set)
+    """Those of its tasks at which a process died before."""
     shunned: set[int] = field(default_factory=set)
+    """Tasks that must not return to this worker, because they were stuck here or
+    clients could not reach it.
+    """
     reports: dict[int, m.TaskReport] = field(default_factory=dict)
+    """Its last report of each task."""
     missing: set[int] = field(default_factory=set)
+    """Tasks that its last report lacked."""
     leases: dict[int, dict[int, tuple[int, float]]] = field(default_factory=dict)
+    """Size and time of the last lease of splits, by task and source."""
     reported_at: float = 0.0
+    """When its rate was last measured."""
     rate: float = 0.0
+    """Elements produced per second."""
     draining: bool = False
+    """True if it will leave and gets no more tasks."""
 
     def take(self, reports: tuple[m.TaskReport, ...], now: float) -> None:
-        """Notes what it reports, and how many elements it has made in a second."""
+        """Record the worker's reports and measure how many elements it produces per
+        second.
+        """
         made = sum(
             report.produced - self.reports[report.task].produced
             if report.task in self.reports
@@ -65,11 +80,11 @@ class WorkerFacts:
         self.reports = {report.task: report for report in reports}
 
     def lost(self, missing: list[int]) -> list[int]:
-        """Which of the tasks that its report lacks have to be sent again.
+        """Return the tasks missing from the worker's report that must be sent again.
 
-        What the report before did not lack, too, is most likely on its way. And of
-        thousands some at a time: a worker that is slow to take them would have them
-        sent over and over.
+        A task that only the latest report lacks is most likely in flight. The number is
+        bounded, because a worker that is slow to accept thousands of tasks would be
+        sent all of them again and again.
 
         Example:
             >>> facts = WorkerFacts("tcp://w", (), "")
@@ -86,11 +101,11 @@ class IndexOfWorkers(Protocol):
     def __len__(self) -> int: ...
 
     def index(self, address: str) -> int | None:
-        """The place of the worker at an address; None when it has none."""
+        """Return the index of the worker at an address; None if it has none."""
 
 
 class NoPlaces:
-    """Nothing is configured: any worker may come, and none has a place."""
+    """An empty worker list: any worker may register, and none has an index."""
 
     def __len__(self) -> int:
         return 0
@@ -102,13 +117,14 @@ class NoPlaces:
 class Placement:
     """The living workers, and which of them a task may go to.
 
-    There may be thousands of them, and as many tasks: what is asked at each event looks
-    at none but those it is about.
+    Both workers and tasks may number thousands. A question asked at each event
+    therefore looks only at the workers and tasks concerned.
 
     Args:
-        places: the configured workers, whose order decides who reads which static part.
-        colocated: whether clients and workers are deployed in pairs.
-        most_streams: how many streams of saves a worker writes at a time.
+        places: the configured workers, whose order decides which worker reads which
+            static shard.
+        colocated: True if clients and workers are deployed in pairs.
+        most_streams: maximum number of save streams that a worker writes at a time.
     """
 
     def __init__(
@@ -128,14 +144,14 @@ class Placement:
     # --- workers come and go
 
     def add(self, name: str, facts: WorkerFacts) -> None:
-        """Takes in a worker, which hosts nothing yet."""
+        """Add a worker, which hosts nothing yet."""
         self.facts[name] = facts
         self._at.setdefault(facts.address, {})[name] = None
         self._loads.put(name, len(facts.tasks))
         self._count(facts, 1)
 
     def remove(self, name: str) -> WorkerFacts:
-        """Forgets a worker; returns what was known of it."""
+        """Forget a worker. Return what was known of it."""
         facts = self.facts.pop(name)
         self._loads.remove(name)
         if not facts.draining:
@@ -146,7 +162,7 @@ class Placement:
         return facts
 
     def drain(self, name: str) -> None:
-        """Gives a worker that will leave no more tasks."""
+        """Mark a worker that will leave, so that it gets no more tasks."""
         facts = self.facts[name]
         if not facts.draining:
             facts.draining = True
@@ -157,11 +173,11 @@ class Placement:
             self._staying[target] += more * is_for_all(target, facts.tags)
 
     def is_at(self, address: str) -> bool:
-        """Whether there is a worker at an address."""
+        """Return True if a worker lives at an address."""
         return address in self._at
 
     def restore(self, state: DispatcherState) -> None:
-        """Takes over the workers of a former dispatcher, with the tasks that they
+        """Take over the workers of a former dispatcher, with the tasks that they
         host.
         """
         for name, worker in state.workers.items():
@@ -171,7 +187,7 @@ class Placement:
                 self.take(task.worker, task, state.iterations[task.iteration])
 
     def take(self, worker: str, task: Task, iteration: Iteration) -> None:
-        """Notes that a worker hosts a task."""
+        """Note that a worker hosts a task."""
         facts = self.facts[worker]
         facts.tasks.add(task.task)
         self._loads.put(worker, len(facts.tasks))
@@ -181,7 +197,7 @@ class Placement:
             facts.suspects.add(task.task)
 
     def drop(self, worker: str, task: int) -> None:
-        """Notes that a worker, if it is still known, does not host a task any more."""
+        """Note that a worker, if it is still known, no longer hosts a task."""
         facts = self.facts.get(worker)
         if facts is None:
             return
@@ -194,32 +210,34 @@ class Placement:
 
     @property
     def num_shards(self) -> int:
-        """The number of static parts of an iteration that begins now."""
+        """The number of static shards of an iteration that begins now."""
         return len(self.places)
 
     def target(self, iteration: Iteration) -> str:
-        """The target workers of an iteration."""
+        """Return the target workers of an iteration."""
         return effective_target(iteration.job, self.colocated)
 
     def may_host(self, worker: str, iteration: Iteration) -> bool:
-        """Whether there is, or may come, a client that reads from a worker."""
+        """Return True if a client that reads from a worker exists, or may come."""
         facts, target = self.facts[worker], self.target(iteration)
         return is_for_all(target, facts.tags) or any(
             facts.address in own for own in iteration.local_workers.values()
         )
 
     def takes_tasks(self, worker: str, iteration: Iteration) -> bool:
-        """Whether a worker that may host tasks of an iteration will stay, so that it
-        can be given one.
+        """Return True if a worker may host tasks of an iteration and is not about to
+        leave.
         """
         return not self.facts[worker].draining and self.may_host(worker, iteration)
 
     def has_room(self, worker: str, iteration: Iteration) -> bool:
-        """Whether a worker may write one more stream, if the iteration is a save."""
+        """Return True if a worker may write another stream. Iterations other than saves
+        always have room.
+        """
         return iteration.saving is None or len(self.facts[worker].writing) < self.most_streams
 
     def hosts(self, iteration: Iteration) -> int:
-        """How many workers may host tasks of an iteration."""
+        """Return the number of workers that may host tasks of an iteration."""
         target = self.target(iteration)
         beside = {
             name
@@ -233,11 +251,11 @@ class Placement:
         return self._staying[target] + sum(not facts.draining for facts in others)
 
     def idle(self, iteration: Iteration) -> list[str]:
-        """The workers that host nothing of an iteration."""
+        """Return the workers that host nothing of an iteration."""
         return [name for name in self.facts if not iteration.hosts.has(name)]
 
     def reader(self, client: str, iteration: Iteration) -> Callable[[str], bool]:
-        """What says whether a client reads from a worker."""
+        """Return a predicate that tells whether a client reads from a worker."""
         target, local = self.target(iteration), iteration.local_workers.get(client, ())
 
         def reads(worker: str) -> bool:
@@ -247,15 +265,16 @@ class Placement:
         return reads
 
     def is_place_of(self, task: Task, worker: str) -> bool:
-        """Whether a worker is the one for a task, or as good as any.
+        """Return True if a worker is the configured place of a task, or if the task has
+        none.
 
-        A job that goes on from a state may have more parts than this cluster has
-        places: they go round.
+        A job that resumes from a state may have more shards than this cluster has
+        places. Shards are then assigned to places in turn.
         """
         return bool(self.parts_of(worker, [task]))
 
     def parts_of(self, worker: str, tasks: Sequence[Task]) -> list[Task]:
-        """Those of some tasks of which a worker is the place."""
+        """Return the tasks whose configured place is this worker."""
         count = len(self.places)
         place = self.places.index(self.facts[worker].address) if count and tasks else None
         return [
@@ -265,16 +284,16 @@ class Placement:
         ]
 
     def stays(self, task: Task, iteration: Iteration) -> bool:
-        """Whether a task must wait for its own worker: the part of the input beside one
-        client is for that client.
+        """Return True if a task must wait for its own worker: the shard beside a client
+        is for that client.
         """
         return task.shard is not None and self.target(iteration) == "LOCAL"
 
     # --- who shall
 
     def share_of(self, worker: str, iteration: Iteration, orphans: Sequence[Task]) -> list[Task]:
-        """What a worker should host beside its own of a fixed number of tasks: orphans,
-        then some of other hosts.
+        """Return the tasks that a worker should host beside its own of a fixed number
+        of tasks: first orphans, then some of other hosts.
         """
         hosted, hosts = self._hosted(iteration), self.hosts(iteration)
         share = -(-(len(orphans) + sum(map(len, hosted.values()))) // hosts)
@@ -284,8 +303,8 @@ class Placement:
     def _surplus(
         self, worker: str, hosted: dict[str, list[Task]], found: Sequence[Task], hosts: int
     ) -> list[Task]:
-        """What others have too much of. A task that has made all it has costs its host
-        little, and stays there.
+        """Return the tasks that other workers host beyond their share. A task that has
+        produced everything costs its host little, and stays.
         """
         running = {
             name: [task for task in tasks if task.total is None] for name, tasks in hosted.items()
@@ -302,7 +321,7 @@ class Placement:
         return surplus
 
     def _hosted(self, iteration: Iteration) -> dict[str, list[Task]]:
-        """The tasks of each worker that has any, and may get more."""
+        """Return the tasks of each worker that hosts any and may get more."""
         hosted: dict[str, list[Task]] = {}
         for task in iteration.live_tasks:
             if task.worker in self.facts and self.takes_tasks(task.worker, iteration):
@@ -310,11 +329,11 @@ class Placement:
         return hosted
 
     def spare(self, iteration: Iteration) -> Task | None:
-        """A task for a worker that has none: of the one that hosts the most, if it
-        hosts several.
+        """Return a task for a worker without any: a task of the worker that hosts the
+        most, if it hosts several.
 
-        Neither static parts, which have their own workers, nor streams of saves, which
-        would begin their chunk again.
+        Static shards are excluded, because they have their own workers. Streams of
+        saves are excluded, because they would begin their chunk again.
         """
         if iteration.num_shards or iteration.saving is not None or not outlives_host(iteration.job):
             return None
@@ -327,11 +346,11 @@ class Placement:
         return None
 
     def best(self, task: Task, iteration: Iteration) -> str | None:
-        """The worker with the fewest tasks among those that may host this one; None
-        when there is none.
+        """Return the worker with the fewest tasks among those that may host this one;
+        None if no worker may.
 
-        A task at which a process died is kept apart from others, as it may take them
-        along.
+        A task at which a process died is kept apart from others, because it may kill
+        their process too.
         """
         found, least = None, (True, True)
         for worker in self._loads.lightest():

@@ -1,8 +1,10 @@
-"""Which element kills the process that works on it: deaths are counted here, and what
-follows from them is decided.
+"""Elements that kill the process working on them: deaths are counted here, and the
+consequences are decided.
 
-What a worker was at when it died is told by its successor, or, of a call that does not
-return, by the worker itself.
+The successor of a dead worker reports what the worker was working on. A worker reports
+a call that does not return itself.
+
+Decision 0016; protocol 8.9 to 8.12.
 """
 
 from __future__ import annotations
@@ -20,18 +22,17 @@ from zmqdata.core.job_rules import outlives_host
 from zmqdata.errors import PipelineError
 
 MOST_DEATHS = 3
-"""Deaths at the same element that make it poison."""
+"""Deaths at the same element after which it counts as poison."""
 MOST_UNEXPLAINED = 5
-"""Deaths of a task that was at nothing."""
+"""Deaths of a task at no known element after which its iteration fails."""
 MOST_IN_ALL = 20
-"""Deaths at ever other elements."""
+"""Deaths of a task at different elements after which its iteration fails."""
 LONG = 60.0
-"""Seconds in one call that the log tells of."""
+"""Seconds in one call after which the log reports it."""
 
 
 class Deaths:
-    """Counts deaths, and fails an iteration or has an element left out when they are
-    too many.
+    """Counts deaths. At too many, fails the iteration or has the element left out.
 
     Args:
         out: state and commands.
@@ -44,10 +45,10 @@ class Deaths:
         self._told: dict[int, tuple[int, m.Place]] = {}
 
     def take(self, death: m.Death) -> None:
-        """Counts the death of a process for each of its tasks that may be the cause.
+        """Count the death of a process for each of its tasks that may be the cause.
 
-        SIGKILL counts only where there is an element to count it under: a person may
-        have sent it.
+        SIGKILL counts only if an element is known to count it under: a person may have
+        sent the signal.
         """
         for number, attempt in death.tasks:
             task = self.out.state.tasks.get(number)
@@ -65,13 +66,13 @@ class Deaths:
                 and task.worker
                 and attempt < task.attempt
             ):
-                # Its next host was chosen before this was known, and would die of the
-                # same.
+                # Its next host was chosen before this death was known, and would die of
+                # the same element.
                 self.hosting.fence(task)
 
     def look(self, worker: str, reports: Iterable[m.TaskReport]) -> None:
-        """Tells of tasks that are in one call for long, and takes those away that are
-        so for longer than they may.
+        """Log tasks that are in one call for long, and move tasks that exceed their
+        ``task_timeout``.
         """
         for report in reports:
             task = self.out.state.tasks.get(report.task)
@@ -97,8 +98,8 @@ class Deaths:
             self._move(task)
 
     def _move(self, task: Task) -> None:
-        """Takes a task from the worker that it is stuck at. A copy is replaced by
-        another one.
+        """Take a task from the worker where it is stuck. A copy is replaced by a new
+        one.
         """
         iteration = self.out.state.iterations[task.iteration]
         self.hosting.facts[task.worker].shunned.add(task.task)
@@ -127,7 +128,9 @@ class Deaths:
     def _count(
         self, task: Task, attempt: int, how: str, killed: bool, crumbs: tuple[m.Crumb, ...]
     ) -> bool:
-        """Counts a death of an attempt, once; whether the task goes on after it."""
+        """Count a death of an attempt, once. Return True if the task continues after
+        it.
+        """
         iteration = self.out.state.iterations[task.iteration]
         if (
             attempt in task.deaths
@@ -153,12 +156,12 @@ class Deaths:
         elif sum(not death.crumbs for death in found) >= MOST_UNEXPLAINED:
             self._fail(
                 iteration,
-                f"Its workers died while task {task.task} was at nothing in particular",
+                f"Its workers died while task {task.task} was working on no known element",
                 found,
             )
         elif sum(not death.killed for death in found) >= MOST_IN_ALL:
             self._fail(
-                iteration, f"Its workers died at ever other elements of task {task.task}", found
+                iteration, f"Its workers died at many different elements of task {task.task}", found
             )
 
     def _condemn(
@@ -184,7 +187,7 @@ class Deaths:
             why = (
                 f"{crumb.label} cannot leave out an element"
                 if crumb.node
-                else "no node is known that could do so"
+                else "no node is known that could leave it out"
             )
             self._fail(iteration, text, [], f" It cannot be left out (on_poison='skip'): {why}.")
 
@@ -192,7 +195,7 @@ class Deaths:
         self, iteration: Iteration, text: str, deaths: list[u.CountDeathUpdate], remedy: str = ""
     ) -> None:
         times = f", {_times(deaths)}" if deaths else ""
-        hint = "Run the pipeline up to there in a process of your own to see why."
+        hint = "Run the pipeline up to there in a separate process to find the cause."
         self.hosting.fail(iteration, PipelineError.__name__, f"{text}{times}. {hint}{remedy}")
 
     def _origin(self, task: Task, crumb: m.Crumb) -> str:
@@ -213,7 +216,7 @@ class Deaths:
 
 
 def what(crumb: m.Crumb) -> str:
-    """What a task was at, as a sentence begins.
+    """Describe what a task was working on, as the beginning of a sentence.
 
     >>> what(m.Crumb(4000, 1, 17, "/0", "map(f) at train.py:12"))
     'Element 17 that came to map(f) at train.py:12'

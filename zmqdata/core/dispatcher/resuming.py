@@ -1,8 +1,10 @@
-"""How an iteration that was broken off begins anew: the facts that make a fresh
-dispatcher's state know its past.
+"""The updates by which an interrupted iteration begins anew: they give a fresh
+dispatcher's state the iteration's past.
 
-Pure: checkpoints that were looked at (``core.dispatcher.checkpoints``) become updates.
-When that happens, and for whom, is ``core.dispatcher.incarnations``' affair.
+Pure: validated checkpoints (``core.dispatcher.checkpoints``) become updates.
+``core.dispatcher.incarnations`` decides when, and for which clients.
+
+Decision 0020; protocol 3.12.
 """
 
 from __future__ import annotations
@@ -24,21 +26,23 @@ from zmqdata.errors import InvalidArgumentError
 from zmqdata.splits import IndexSplits, Split, SplitSource
 
 OPEN_END = 1 << 53
-"""Where a range of files ends whose number is not known: the listing cuts it."""
+"""End of a range of files whose number is unknown. The listing shortens the range."""
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """What the new incarnation gets from the dispatcher.
-
-    ``derive_seed`` gives seeds for tasks that no reader has heard of.
-    """
+    """The dispatcher's contribution to the new incarnation."""
 
     job: m.JobParameters
+    """Parameters of the job."""
     dataset: m.DatasetDescription
+    """Description of its dataset."""
     iteration: int
+    """Number of the new iteration."""
     first_task: int
+    """Number of its first task."""
     derive_seed: Callable[..., int]
+    """Derives seeds for tasks that no reader knows."""
 
     @property
     def sources(self) -> tuple[SplitSource, ...]:
@@ -46,28 +50,28 @@ class Beginning:
         return (self.dataset.sources or ()) if self.job.processing_mode == "DYNAMIC" else ()
 
     def seed_of(self, past: Past, index: int) -> int:
-        """The seed of a task of which nothing is known; where all is promised, the one
-        that it has had.
+        """Return the seed of an unknown task; in a promised order, the seed that it has
+        had.
         """
         return (derived if past.job.num_tasks is not None else self.derive_seed)(past.seed, index)
 
 
 def incarnation_of(checkpoints: Sequence[m.Checkpoint], new: Beginning) -> list[u.AnyUpdate]:
-    """The facts of an iteration that goes on where its readers were, with no client and
-    no host yet.
+    """Return the updates that create an iteration which continues where its readers
+    were, with no client and no host yet.
 
     Args:
-        checkpoints: of all of its readers.
-        new: what comes from the dispatcher.
+        checkpoints: the checkpoints of all its readers.
+        new: the dispatcher's contribution.
 
     Raises:
-        InvalidArgumentError: what they say cannot be.
+        InvalidArgumentError: the checkpoints contain impossible values.
         FailedPreconditionError: they are not of the same iteration.
         DataLossError: some elements cannot be made again from what is known.
     """
     past = joined(checkpoints, new.sources)
-    # The seed of a promised order goes on, too, whatever that of this run of the
-    # program is.
+    # The seed of a promised order continues too, whatever seed this run of the program
+    # has.
     return list(
         _updates(past, replace(new, job=msgspec.structs.replace(new.job, seed=past.job.seed)))
     )
@@ -111,8 +115,7 @@ def _of_task(
         yield u.PoisonUpdate(number, node, element, "was left out before this state was taken")
     for state in states:
         yield u.TakeStateUpdate(number, state)
-    # Behind the states: what is delivered has entries forgotten that none of those
-    # needs which are known by then.
+    # After the states: a delivery forgets the ledger entries that no known state needs.
     if delivered:
         yield u.DeliverUpdate(number, delivered.ranges)
     if part.total is not None:
@@ -120,8 +123,8 @@ def _of_task(
 
 
 def _of_unknown(index: int, number: int, past: Past, new: Beginning) -> Iterator[u.AnyUpdate]:
-    """A task of which no reader has had anything: it begins, or had nothing to give
-    when its turn was over.
+    """Yield the updates of a task from which no reader has had an element. It begins,
+    or had no element when its turn was over.
     """
     shard = index if past.num_shards else None
     yield u.CreateTaskUpdate(number, new.iteration, new.seed_of(past, index), shard, index)
@@ -133,8 +136,8 @@ def _of_unknown(index: int, number: int, past: Past, new: Beginning) -> Iterator
 
 
 def _lacks_task(past: Past, new: Beginning) -> bool:
-    """Whether splits are left that no task can take, as all that are known were told
-    that their repetition is over.
+    """Return True if splits are left that no task can take, because all known tasks
+    were given the end of their repetition.
     """
     if past.num_shards:
         return False
@@ -174,15 +177,15 @@ def _cursors(past: Past, new: Beginning, numbers: dict[int, int]) -> Iterator[u.
 def _cursor(
     past: Past, source: int, described: SplitSource, spent: dict[int, RangeSet]
 ) -> SplitCursor:
-    """Where the iteration is in a source, with the splits before that place that nobody
-    has.
+    """Return the position of the iteration in a source. It includes the splits before
+    that position that no task has.
     """
     taken = {repetition: ranges.copy() for repetition, ranges in spent.items()}
     over = -1
     for task in past.tasks.values():
         for split in task.ledger[source]:
-            # The end of a repetition says that all of it was handed out, though whoever
-            # had its splits may be unknown.
+            # The end mark of a repetition shows that all its splits were handed out,
+            # even if the tasks that had them are unknown.
             ranges = taken.setdefault(split.repetition, RangeSet())
             if split.is_end:
                 over = max(over, split.repetition)
@@ -204,9 +207,9 @@ def _cursor(
 
 
 def _oldest(spent: dict[int, RangeSet], repetition: int) -> int:
-    """The oldest repetition of which all is known: splits of it that nobody speaks of
-    were not even begun, or by a task of which no reader has had anything. What was used
-    up of older ones is forgotten.
+    """Return the oldest repetition of which everything is known. An unmentioned split
+    of it was not started, or only by a task from which no reader has had an element.
+    The used-up splits of older repetitions are forgotten.
     """
     return max(min(spent) if len(spent) >= MOST_REPETITIONS else 0, repetition - MOST_REPETITIONS)
 
@@ -214,10 +217,13 @@ def _oldest(spent: dict[int, RangeSet], repetition: int) -> int:
 def own_place(
     index: int, step: int, spent: dict[int, RangeSet], entries: Iterable[Split]
 ) -> tuple[int, int]:
-    """The repetition and the next split of a task that has each ``step``-th one.
+    """Return the repetition and the next split of a task that has each ``step``-th
+    split.
 
-    >>> own_place(1, 4, {0: RangeSet([(5, 6)])}, [Split(0, 9, 14, step=4)]), own_place(2, 4, {}, [])
-    ((0, 17), (0, 2))
+    >>> own_place(1, 4, {0: RangeSet([(5, 6)])}, [Split(0, 9, 14, step=4)])
+    (0, 17)
+    >>> own_place(2, 4, {}, [])
+    (0, 2)
     """
     places: dict[int, int] = {}
     for repetition, ranges in spent.items():
@@ -234,19 +240,19 @@ def own_place(
 
 
 def changed_files(iteration: Iteration, source: int, repetition: int, names: Sequence[str]) -> str:
-    """What differs between a new listing of files and those that tasks were given
-    before; "" when nothing does.
+    """Return how a new listing of files differs from the files that tasks were given
+    before; "" if it does not.
     """
     for task in iteration.tasks.values():
         for split in task.ledger[source].entries:
             now = tuple(names[split.start : split.stop : split.step])
             if split.repetition == repetition and split.names and split.names != now:
                 return (
-                    f"The files of job {iteration.job.name} have changed since its state was "
-                    "taken: those from number "
-                    f"{split.start} on were {', '.join(split.names[:3])}, now they are "
-                    f"{', '.join(now[:3]) or 'none'}. "
-                    "Put the files back as they were, or begin to read them anew."
+                    f"The files of job {iteration.job.name} have changed since its "
+                    f"state was taken: the files from number {split.start} on were "
+                    f"{', '.join(split.names[:3])}, now they are "
+                    f"{', '.join(now[:3]) or 'none'}. Restore the files, or start "
+                    "reading them from the beginning."
                 )
     return ""
 
@@ -255,8 +261,8 @@ def changed_files(iteration: Iteration, source: int, repetition: int, names: Seq
 
 
 def _delivered(past: Past) -> dict[int, RangeSet]:
-    """What need not be made again of each task: with numbered consumers, the rounds
-    that all have behind them.
+    """Return the elements of each task that need not be made again: with numbered
+    consumers, the rounds that all of them have passed.
     """
     delivered = {index: RangeSet(task.delivered) for index, task in past.tasks.items()}
     lowest = min(past.steps.values(), default=0)
@@ -268,11 +274,11 @@ def _delivered(past: Past) -> dict[int, RangeSet]:
 
 
 def _views(past: Past) -> tuple[m.View, ...]:
-    """What consumers took in turn up to where the first of them is; what comes then is
-    planned anew.
+    """Return the views up to the most advanced consumer's step. Later views are planned
+    anew.
 
-    Where nobody keeps any of that, the view that begins there says how many rounds its
-    tasks have had.
+    If no checkpoint has these views, the view that begins at that step tells how many
+    rounds its tasks have had.
     """
     horizon = max(past.steps.values(), default=0)
     begun = [first for first in sorted(past.views) if first < horizon]
@@ -288,9 +294,9 @@ def _rounds(
     in_turn = [(view.first_step, view.tasks) for view in views]
     if max(steps) and (not views or views[0].first_step > min(steps)):
         raise InvalidArgumentError(
-            f"The states of the consumers of job {new.job.name} do not say which tasks they read "
-            "in turn, from step "
-            f"{min(steps)} on. Take the states of all consumers at the same step."
+            f"The states of the consumers of job {new.job.name} do not tell which "
+            f"tasks take turns from step {min(steps)} on. Take the states of all "
+            "consumers at the same step."
         )
     known = {index for _, tasks in in_turn for index, _ in tasks}
     known |= {
