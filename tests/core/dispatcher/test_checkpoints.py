@@ -275,7 +275,7 @@ def test_tasks_that_nobody_knows_begin() -> None:
 def test_consumers_that_do_not_say_what_they_read_are_refused() -> None:
     """Behind step 0 there must be a view."""
     job = replace(JOB, num_consumers=1, finite="drop")
-    with pytest.raises(InvalidArgumentError, match="in turn"):
+    with pytest.raises(InvalidArgumentError, match="take turns"):
         begun(checkpoint(job=job, reader=m.Reader(0), parts=(), step=2))
 
 

@@ -444,7 +444,8 @@ def test_an_unknown_worker_can_not_leave() -> None:
     cluster = Cluster()
     cluster.hear("x", m.DrainWorker("request", "v"))
     assert (
-        "No worker 'v' is registered; these are: tcp://w:1" in cluster.sent(m.RequestRefused).text
+        "No worker 'v' is registered; the registered workers are tcp://w:1"
+        in cluster.sent(m.RequestRefused).text
     )
 
 

@@ -185,7 +185,7 @@ def test_a_host_has_as_many_workers_as_entries() -> None:
     ) as told:
         places.place("tcp://localhost:3")
     assert "tcp://localhost:1, other, tcp://localhost:2" in str(told.value)
-    assert "for a further one the dispatcher needs a further --worker-address" in str(told.value)
+    assert "For another worker, add a --worker-address to the dispatcher" in str(told.value)
     assert len(places) == 3
 
 

@@ -1,10 +1,11 @@
-"""Whether checkpoints that clients bring can be believed, and what several of them say
-together.
+"""Validation of the checkpoints that clients bring, and their combination.
 
-A client may bring anything: nothing that is taken from here may break the dispatcher or
-name a split twice. What an iteration becomes from them is
-``core.dispatcher.resuming``'s; who brings which, and when all are there,
-``core.dispatcher.incarnations``'.
+A client may bring anything. No accepted checkpoint may break the dispatcher or name a
+split twice. ``core.dispatcher.resuming`` turns checkpoints into an iteration.
+``core.dispatcher.incarnations`` tracks which client brings which checkpoint, and when
+all are present.
+
+Decision 0020; protocol 3.12.
 """
 
 from __future__ import annotations
@@ -24,39 +25,45 @@ from zmqdata.messages.parts import MOST_NUMBER
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
 
 MOST_TOLD_TASKS = 10_000
-"""In one checkpoint."""
+"""Maximum number of tasks in a checkpoint."""
 
 
 @dataclass
 class Past:
-    """What is known of an iteration that was broken off. ``spent``: by source and
-    repetition; ``tasks``: by index.
-    """
+    """The known past of an interrupted iteration."""
 
     job: m.JobParameters
+    """Parameters of the job."""
     repetition: int
+    """Repetition of the job."""
     seed: int
+    """Seed of the iteration."""
     num_shards: int
+    """Number of shards; 0 if the tasks are not static."""
     spent: dict[tuple[int, int], RangeSet] = field(default_factory=dict)
+    """Used-up splits by source and repetition."""
     tasks: dict[int, m.TaskPart] = field(default_factory=dict)
+    """Tasks by index."""
     steps: dict[int, int] = field(default_factory=dict)
+    """Step by consumer index, in coordinated reads."""
     views: dict[int, m.View] = field(default_factory=dict)
+    """Views by their first step, in coordinated reads."""
 
 
 def read_checkpoint(ask: m.OpenIteration, dataset: m.DatasetDescription) -> m.Checkpoint:
-    """The checkpoint that an ask brings, if it fits what is asked for.
+    """Return the checkpoint that a request brings, if it fits the request.
 
     Raises:
         DataLossError: it is damaged.
-        InvalidArgumentError: it is none, it is of a newer version, or the job has other
-            parameters.
+        InvalidArgumentError: it is no checkpoint, has a newer version, or belongs to a
+            job with other parameters.
         FailedPreconditionError: it belongs to another pipeline.
     """
     if len(ask.resume) > MOST_CHECKPOINT_BYTES:
         raise InvalidArgumentError(
-            f"The state to go on from has {len(ask.resume) / 1e6:.1f} MB, more than "
-            f"{MOST_CHECKPOINT_BYTES / 1e6:.1f} "
-            "MB. States of shuffles over many large elements are large: use a smaller buffer_size."
+            f"The state to resume from has {len(ask.resume) / 1e6:.1f} MB, more than "
+            f"{MOST_CHECKPOINT_BYTES / 1e6:.1f} MB. States of shuffles over many "
+            "large elements are large: use a smaller buffer_size."
         )
     checkpoint = m.decode_checkpoint(ask.resume)
     _compare(checkpoint, ask, dataset)
@@ -67,10 +74,9 @@ def _compare(checkpoint: m.Checkpoint, ask: m.OpenIteration, dataset: m.DatasetD
     then, now = checkpoint.fingerprint.partition(":")[0], dataset.fingerprint.partition(":")[0]
     if then != now:
         raise FailedPreconditionError(
-            "The state belongs to another pipeline: it was taken from one with fingerprint "
-            f"{then[:24]}, this one has "
-            f"{now[:24]}. Load it with the dataset that it was taken from: the same operations and "
-            "parameters."
+            "The state belongs to another pipeline: it was taken from a pipeline "
+            f"with fingerprint {then[:24]}, this one has {now[:24]}. Load it with the "
+            "dataset that it was taken from: the same operations and parameters."
         )
     one, other = checkpoint.job, ask.job
     pairs = [
@@ -88,7 +94,8 @@ def _compare(checkpoint: m.Checkpoint, ask: m.OpenIteration, dataset: m.DatasetD
         )
     if one.cache or other.cache:
         raise InvalidArgumentError(
-            "A job with a cross-trainer cache cannot go on from a state: trainers share it."
+            "A job with a cross-trainer cache cannot resume from a state, because "
+            "trainers share the cache."
         )
 
 
@@ -96,16 +103,17 @@ def _compare(checkpoint: m.Checkpoint, ask: m.OpenIteration, dataset: m.DatasetD
 
 
 def joined(checkpoints: Sequence[m.Checkpoint], sources: Sequence[SplitSource]) -> Past:
-    """What the checkpoints of all clients of an iteration say of it.
+    """Return the combined past that the checkpoints of all clients of an iteration
+    describe.
 
     Args:
-        checkpoints: one for each client, at least one.
-        sources: those of the dataset, if its splits are handed out.
+        checkpoints: the checkpoint of each client; never empty.
+        sources: the sources of the dataset, if its splits are handed out.
 
     Raises:
-        InvalidArgumentError: something in them cannot be.
+        InvalidArgumentError: they contain invalid values.
         FailedPreconditionError: they are not of the same iteration.
-        DataLossError: they were taken so far apart that what lies between is not known.
+        DataLossError: they were taken so far apart that what lies between is unknown.
     """
     first = checkpoints[0]
     past = Past(first.job, first.repetition, first.seed, first.num_shards)
@@ -116,9 +124,8 @@ def joined(checkpoints: Sequence[m.Checkpoint], sources: Sequence[SplitSource]) 
             past.repetition,
         ):
             raise FailedPreconditionError(
-                f"The states of the readers of job {past.job.name} are not of the same iteration: "
-                "load those that were "
-                "taken together."
+                f"The states of the readers of job {past.job.name} are not of the "
+                "same iteration. Load states that were taken together."
             )
         _add(past, one, len(sources))
     past.views = {first: _indexed(view, past.job) for first, view in past.views.items()}
@@ -146,8 +153,8 @@ def _add(past: Past, one: m.Checkpoint, num_sources: int) -> None:
 
 
 def _both(one: m.TaskPart, other: m.TaskPart, past: Past) -> m.TaskPart:
-    """What two clients know of a task: the one may go further back, and the other may
-    go further.
+    """Combine what two clients know of a task. Their knowledge may begin and end at
+    different places.
     """
     totals = {total for total in (one.total, other.total) if total is not None}
     same = (one.seed, one.shard) == (other.seed, other.shard) and len(totals) < 2
@@ -179,8 +186,8 @@ def _both(one: m.TaskPart, other: m.TaskPart, past: Past) -> m.TaskPart:
 
 
 def _both_views(one: m.View, other: m.View) -> m.View:
-    """What two consumers say of the tasks that take turns; one that came late does not
-    know those that had ended.
+    """Combine what two consumers know of a view. A consumer that came late does not
+    know the tasks that had ended.
     """
     _require(
         one.tasks != () and len(one.tasks) == len(other.tasks) <= MOST_TOLD_TASKS,
@@ -203,8 +210,8 @@ def _both_views(one: m.View, other: m.View) -> m.View:
 
 
 def _indexed(view: m.View, job: m.JobParameters) -> m.View:
-    """A view without unknown tasks: where their number is fixed, their order is; others
-    get numbers of their own.
+    """Return a view in which unknown tasks have indices. With a fixed number of tasks,
+    their order is known; otherwise unknown tasks get indices of their own.
     """
     base = 0 if job.num_tasks is not None else MOST_TOLD_TASKS
     tasks = [
@@ -219,7 +226,7 @@ Known = tuple[int, tuple[Split, ...]]
 def _both_ledgers(one: Known, other: Known, past: Past, source: int) -> Known:
     (base, entries), (later, news) = sorted((one, other), key=lambda known: known[0])
     if later > base + len(entries):
-        # Who forgot so much knows that nobody needs it.
+        # A client forgets entries only if no client needs them.
         for split in entries:
             if not split.is_end:
                 past.spent.setdefault((source, split.repetition), RangeSet()).add(
@@ -241,14 +248,13 @@ def _both_ledgers(one: Known, other: Known, past: Past, source: int) -> Known:
     return base, tuple(merged)
 
 
-# --- what can not be
+# --- what is invalid
 
 
 def _require(holds: bool, what: str) -> None:
     if not holds:
         raise InvalidArgumentError(
-            f"The state to go on from is damaged, or was not made by zmqdata: {what} cannot be as "
-            "it says."
+            f"The state to resume from is damaged, or was not made by zmqdata: {what} is invalid."
         )
 
 
@@ -314,7 +320,7 @@ def _check_states(task: m.TaskPart) -> None:
 
 
 def _check_splits(past: Past, source: int, described: SplitSource, step: int) -> None:
-    """No split is in two places, and all are splits of the source."""
+    """Require that no split is in two places, and that all are splits of the source."""
     count = (
         described.count
         if isinstance(described, IndexSplits) and described.count is not None
@@ -350,11 +356,12 @@ def _check_splits(past: Past, source: int, described: SplitSource, step: int) ->
 
 
 def _check_between(past: Past, checkpoints: Sequence[m.Checkpoint]) -> None:
-    """What consumers have behind them, the one who is furthest behind has so, too, or
-    can get it in the same rounds.
+    """Require that the last consumer also has, or can still get in the same rounds,
+    everything that the other consumers have passed.
 
-    Of a split that nobody needed any more where they were, he may not even know which
-    task had it; and nobody keeps who took turns when.
+    If no state needed a split any more where the others were, the last consumer may not
+    even know which task had it. No checkpoint keeps which tasks took turns at an
+    earlier step.
     """
     behind, ahead = checkpoints[0], checkpoints[-1]
     between = f"the elements between steps {behind.step} and {ahead.step}"
@@ -371,7 +378,8 @@ def _check_between(past: Past, checkpoints: Sequence[m.Checkpoint]) -> None:
             known.get(place, RangeSet()).covers(first, stop) for first, stop in spent.ranges
         ):
             raise too_far_apart(past.job.name, between)
-    # Who knows a view knows all that came before it, back to the oldest that he keeps.
+    # A client that knows a view also knows all earlier views, back to the oldest it
+    # keeps.
     views = [[view.first_step for view in one.views] for one in checkpoints if one.views]
     oldest = ahead.views[0].first_step if ahead.views else ahead.step
     while oldest > behind.step:
@@ -382,19 +390,20 @@ def _check_between(past: Past, checkpoints: Sequence[m.Checkpoint]) -> None:
 
 
 def too_far_apart(job: str, what: str) -> DataLossError:
-    """What going on comes to when states do not say how to make some elements again."""
+    """Return the error for states that do not tell how to make some elements again."""
     return DataLossError(
-        f"The states of the readers of job {job} do not say enough of {what} to make them again: "
-        "they were taken too "
-        "far apart. Take the states of all readers at the same step."
+        f"The states of the readers of job {job} do not tell enough of {what} to make "
+        "them again: they were taken too far apart. Take the states of all readers "
+        "at the same step."
     )
 
 
 def useful(task: m.TaskPart, delivered: RangeSet, name: str) -> list[m.TaskState]:
-    """The states from which a task can go on with what is known of its ledger.
+    """Return the states from which a task can continue with the known part of its
+    ledger.
 
     Raises:
-        DataLossError: it can not be made again.
+        DataLossError: it cannot be made again.
     """
     states = [
         state

@@ -1,9 +1,11 @@
-"""The dispatcher's decider: what to answer, whom to give tasks and splits, whom to give
-up. No socket, no clock.
+"""The dispatcher's decider: what to answer, which worker gets which tasks and splits,
+and which peers are given up. It uses no socket and no clock.
 
-Workers are dealt with in ``core.dispatcher.hosting``, clients and jobs in
-``core.dispatcher.jobs``, datasets in ``core.dispatcher.datasets``; here events find
-their way, splits are leased, and time passes.
+``core.dispatcher.hosting`` deals with workers, ``core.dispatcher.jobs`` with clients
+and jobs, ``core.dispatcher.datasets`` with datasets. This module routes events, leases
+splits and advances time.
+
+Protocol 4.1, 4.4, 4.6, 4.8, 4.9 and 5.1 to 5.6.
 """
 
 from __future__ import annotations
@@ -41,69 +43,76 @@ from zmqdata.errors import (
 from zmqdata.splits import FileSplits, turn_of
 
 PROBE_AFTER = 0.6
+"""Seconds of silence after which a worker is probed."""
 MOST_PROBES = 64
-"""At a time. Of thousands of workers most have merely not beaten again yet; the others
-have been silent for longer.
+"""Maximum number of workers probed at a time. Of thousands of workers, most are merely
+between two heartbeats; the most silent are probed first.
 """
 OWN_LAG = 1.0
+"""Seconds between two ticks above which the dispatcher itself was stalled. That time
+does not count as silence of its peers.
+"""
 REGULAR = (m.RegisterWorker, m.WorkerHeartbeat, m.OpenIteration, m.ClientHeartbeat)
-"""What workers and clients say again and again."""
+"""Messages that workers and clients repeat."""
 LEAST_RETURN = 3.0
-"""Seconds in which a living worker has found a dispatcher that was restarted, and
-spoken to it.
+"""Seconds within which a living worker finds a restarted dispatcher and speaks to
+it.
 """
 
 
 @dataclass(frozen=True)
 class DispatcherTimes:
-    """Seconds that the dispatcher waits before it decides.
-
-    ``disconnect_grace``: how long a worker may be without a connection;
-    ``client_timeout``: how long a client may be silent; ``client_gone_timeout``: how
-    long the only client of an anonymous job may have no connection to anybody;
-    ``gc_timeout``: how long a job may be without clients, a dataset without jobs (below
-    zero: for ever); ``gc_interval``: how often to look for such jobs and datasets;
-    ``worker_timeout``: how long a static part waits for its own worker, and the tasks
-    of a dispatcher before for theirs; ``beat_share``: between two heartbeats of any
-    workers, if there are so many of them.
-    """
+    """Times, in seconds, after which the dispatcher acts."""
 
     disconnect_grace: float = 1.0
+    """Time without a connection after which a worker is lost."""
     client_timeout: float = 15.0
+    """Silence after which a client is given up."""
     client_gone_timeout: float = 60.0
+    """Time without any connection after which the only client of an anonymous job is
+    given up.
+    """
     gc_timeout: float = 300.0
+    """Time after which a job without clients, or a dataset without jobs, is collected;
+    below zero: never.
+    """
     gc_interval: float = 1.0
+    """Time between two searches for unused jobs and datasets."""
     repeat_questions: float = 0.5
+    """Time after which an unanswered question is repeated."""
     worker_timeout: float = 10.0
+    """Time that a static shard waits for its own worker. After a restart, time that
+    tasks wait for their workers.
+    """
     beat_share: float = 1 / 650
+    """Minimum time between two heartbeats of all workers together."""
 
 
 @dataclass(frozen=True)
 class DispatcherPolicy:
-    """What the dispatcher was told, beside times, about how to decide.
-
-    ``collects_dynamic``: whether jobs of DYNAMIC mode are collected, too;
-    ``deployment_mode``: where workers are, COLOCATED, REMOTE or HYBRID;
-    ``snapshots_per_worker``: how many streams of a distributed save a worker writes at
-    a time.
-    """
+    """The dispatcher's configuration, except for times."""
 
     collects_dynamic: bool = True
+    """True if jobs of DYNAMIC mode are collected, too."""
     deployment_mode: str = "REMOTE"
+    """Where workers run: COLOCATED, REMOTE or HYBRID."""
     snapshots_per_worker: int = 3
+    """Maximum number of streams of a distributed save that a worker writes at a
+    time.
+    """
 
 
 class DispatcherCore:
-    """Decides for one dispatcher.
+    """Decides for a dispatcher.
 
     Args:
-        seed: decides every random choice; the shell draws it once.
-        times: how long to wait for what.
+        seed: determines every random choice; the shell draws it once.
+        times: times after which the dispatcher acts.
         worker_addresses: the ordered list of addresses that workers may register from;
-            empty: any. See
-        ``WorkerAddresses``. aliases: other names of the hosts in that list.
-        policy: how to decide.
-        durable: whether the shell keeps what is committed for its next life.
+            empty: any. See ``WorkerAddresses``.
+        aliases: other names of the hosts in that list.
+        policy: the configuration, except for times.
+        durable: True if the shell keeps committed facts for its next life.
     """
 
     def __init__(
@@ -120,8 +129,8 @@ class DispatcherCore:
         self.places = WorkerAddresses(worker_addresses, aliases)
         self.policy = policy
         self.workers = Roster()
-        # A third of what is waited for workers, so that those of a dispatcher before
-        # are known again by then.
+        # A third of the time that tasks wait for workers, so that the workers of a
+        # former dispatcher are known again by then.
         self.beats = Beats(times.beat_share, times.worker_timeout / 3)
         self.clients = Roster()
         colocated = policy.deployment_mode == "COLOCATED"
@@ -192,11 +201,11 @@ class DispatcherCore:
         on(e.SaveFinished, self.saves.finished)
 
     def resume(self, now: float) -> list[e.DispatcherCommand]:
-        """Begins to work with a state that was replayed, before any event.
+        """Begin to work with a replayed state, before any event.
 
-        Workers and clients of the dispatcher before are expected, not known to be
-        there: clients may be silent for one ``client_timeout`` from now on, workers for
-        the time that a task waits for its host.
+        Workers and clients of the former dispatcher are expected, but not known to
+        live. Clients may be silent for one ``client_timeout`` from now on, workers for
+        as long as a task waits for its host.
         """
         state = self.state
         self.out.commit(
@@ -218,21 +227,21 @@ class DispatcherCore:
         if state.life > 1:
             self.out.note(
                 "info",
-                f"life {state.life} of this dispatcher goes on with {len(state.datasets)} "
-                f"datasets, {len(state.jobs)} "
-                f"jobs and {len(state.tasks)} tasks; {len(state.workers)} workers and "
-                f"{len(state.client_iteration)} "
-                "clients are expected back",
+                f"life {state.life} of this dispatcher continues with "
+                f"{len(state.datasets)} datasets, {len(state.jobs)} jobs and "
+                f"{len(state.tasks)} tasks; {len(state.workers)} workers and "
+                f"{len(state.client_iteration)} clients are expected back",
             )
         return self.out.drain()
 
     @property
     def state(self) -> DispatcherState:
+        """The durable state."""
         return self.out.state
 
     def handle(self, now: float, event: e.DispatcherEvent) -> list[e.DispatcherCommand]:
-        """Takes an event noticed at ``now`` (seconds of a clock that never goes back);
-        returns what to do.
+        """Handle an event noticed at ``now``, in seconds of a monotonic clock. Return
+        the commands to carry out.
         """
         self.handlers[type(event)](event, now)
         self.hosting.lists.push(now)
@@ -300,7 +309,7 @@ class DispatcherCore:
             if self._expects_workers or (
                 self.places.fits(ask.address) and self._may_be_dead(ask.worker, now)
             ):
-                return  # a place may be held by one that will not come back; the worker will ask again
+                return  # the holder of a place may be dead; the worker asks again
             self.out.refuse(peer, ask.worker, FailedPreconditionError, str(error))
             return
         if place is not None and self.state.places.get(place) != ask.address:
@@ -327,8 +336,8 @@ class DispatcherCore:
         return self.workers.num_present < len(self.workers)
 
     def _may_be_dead(self, applicant: str, now: float) -> bool:
-        """Whether one of those who have places has given no sign since somebody else
-        wanted one: its successor?
+        """Return True if the holder of a place has given no sign since another worker
+        asked for one. That worker may be its successor.
         """
         since = self._applied.setdefault(applicant, now)
         silent = [member for member in self.workers.members.values() if member.spoke <= since]
@@ -359,8 +368,8 @@ class DispatcherCore:
         )
 
     def _go_on_draining(self, beat: m.WorkerHeartbeat) -> bool:
-        """Whether a worker will leave; then what it has goes elsewhere as soon as
-        somebody is there.
+        """Return True if a worker will leave. Its tasks move as soon as other workers
+        can host them.
         """
         draining = beat.draining or self.hosting.facts[beat.worker].draining
         if draining:
@@ -372,15 +381,18 @@ class DispatcherCore:
         names = [name for name in facts if ask.worker in (name, *names_of(facts[name].address))]
         if not names:
             there = (
-                f"these are: {', '.join(one.address for one in facts.values())}"
+                f"the registered workers are {', '.join(one.address for one in facts.values())}"
                 if facts
-                else "there is none"
+                else "no worker is registered"
             )
-            text = f"No worker {ask.worker!r} is registered; {there}. Give its address, its name, or its host."
+            text = (
+                f"No worker {ask.worker!r} is registered; {there}. "
+                "Give its address, its name, or its host."
+            )
             self.out.refuse(peer, ask.request, NotFoundError, text)
             return
         for name in names:
-            self.out.note("info", f"worker {facts[name].address} shall leave")
+            self.out.note("info", f"worker {facts[name].address} is told to leave")
             self.hosting.drain(name)
             self.out.send(
                 self.workers.peer(name), m.WorkerHeartbeatAnswered(name, True, draining=True)
@@ -397,8 +409,8 @@ class DispatcherCore:
     def _lose_worker(self, name: str) -> None:
         address = self.hosting.facts[name].address
         self.hosting.lose_worker(name)
-        # A successor may have come at the same address before anybody noticed that this
-        # one was gone.
+        # A successor may have registered at the same address before the loss of this
+        # worker was noticed.
         if not self.hosting.placement.is_at(address):
             self.places.leave(address)
 
@@ -425,7 +437,7 @@ class DispatcherCore:
             self.out.send(peer, m.DropTask(ask.task, ask.attempt))
             return
         if ask.worker not in self.workers:
-            return  # a worker of this dispatcher's former life, which has not registered yet; it asks again
+            return  # a worker of a former life; it asks again once it has registered
         if not 0 <= ask.source < len(task.ledger):
             return
         ledger = task.ledger[ask.source]
@@ -433,7 +445,7 @@ class DispatcherCore:
             return
         cut = task.cuts.get(ask.source, 0)
         if ask.cut != cut:
-            if ask.cut > cut:  # it gave splits back, and we have not heard of it
+            if ask.cut > cut:  # the worker returned splits, and its report is missing
                 self.taking_back.ask(peer, task, ask.source)
             return
         if ask.have == ledger.length and not self._extend(peer, ask, task, now):
@@ -452,11 +464,11 @@ class DispatcherCore:
         )
 
     def _extend(self, peer: e.Peer, ask: m.RequestSplits, task: Task, now: float) -> bool:
-        """Adds an entry to the ledger; False when files must be listed first, splits
-        may come back, or it has ended.
+        """Add an entry to the ledger. Return False if files must be listed first,
+        splits may come back, or the ledger has ended.
         """
         if task.ledger[ask.source].ends(ask.repetition):
-            return False  # what is given to a source behind its end would be lost
+            return False  # a source ignores splits behind its end
         iteration = self.state.iterations[task.iteration]
         cursor = iteration.cursor(task, ask.source)
         if cursor.needs_listing(ask.repetition):

@@ -1,7 +1,9 @@
-"""Who has still to say what it has of a task that lost its host, before the next host
-begins.
+"""Holdings: which clients must still report what they have of a task that lost its
+host. The next host begins when all have answered.
 
-What they have said is durable: ``Task.held``.
+The answers are durable: ``Task.held``.
+
+Protocol 8.1 to 8.3.
 """
 
 from __future__ import annotations
@@ -11,48 +13,52 @@ from zmqdata.core.ranges import RangeSet
 
 
 class Holdings:
-    """By task: who has still to answer (``waiting``)."""
+    """Tracks which clients must still answer, by task.
+
+    Attributes:
+        waiting: the names of these clients by task number.
+    """
 
     def __init__(self) -> None:
         self.waiting: dict[int, set[str]] = {}
 
     def ask(self, task: Task, clients: set[str]) -> None:
-        """Begins to wait for the answers of these clients."""
+        """Begin to wait for the answers of these clients."""
         self.waiting[task.task] = set(clients)
 
     def ask_rest(self, task: Task, clients: set[str]) -> None:
-        """Waits for those of these clients that have not answered a former
-        dispatcher.
+        """Wait for the answers of these clients, except those that a former dispatcher
+        has received.
         """
         missing = clients - task.held.keys()
         if missing:
             self.ask(task, missing)
 
     def is_open(self, task: Task) -> bool:
-        """Whether answers are missing, so that the task may not have a host."""
+        """Return True if answers are missing, so that the task may not have a host."""
         return task.task in self.waiting
 
     def answer(self, task: Task, client: str) -> bool:
-        """Counts an answer; False when it was not waited for."""
+        """Count an answer. Return False if it was not expected."""
         if client not in self.waiting.get(task.task, ()):
             return False
         self.waiting[task.task].discard(client)
         return True
 
     def close(self, task: Task) -> bool:
-        """Ends the wait if nobody is missing; says whether it has."""
+        """End the wait if no answer is missing. Return True if it has ended."""
         if self.waiting[task.task]:
             return False
         del self.waiting[task.task]
         return True
 
     def drop(self, task: Task, client: str) -> None:
-        """Expects nothing more of a client."""
+        """Stop waiting for the answer of a client."""
         self.waiting.get(task.task, set()).discard(client)
 
     def only_with(self, client: str, iteration: Iteration) -> set[int]:
-        """The tasks of which a client has something, from a former host, that was not
-        delivered.
+        """Return the tasks of which a client holds undelivered elements from a former
+        host.
         """
         return {
             task.task
@@ -63,12 +69,12 @@ class Holdings:
         }
 
     def forget(self, number: int) -> None:
-        """Nothing of a task is owed to anybody any more."""
+        """Forget a task that owes no elements any more."""
         self.waiting.pop(number, None)
 
     def taken(self, task: Task) -> RangeSet:
-        """The elements that need not be sent again: delivered, or held by a living
-        client.
+        """Return the elements that need not be sent again: delivered, or held by a
+        living client.
         """
         taken = task.delivered.copy()
         for held in task.held.values():
@@ -76,5 +82,5 @@ class Holdings:
         return taken
 
     def owes(self, task: Task) -> bool:
-        """Whether a task has elements that nobody has."""
+        """Return True if a task has elements that no client has."""
         return task.total is None or not self.taken(task).covers(0, task.total)

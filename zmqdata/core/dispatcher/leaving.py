@@ -1,13 +1,14 @@
-"""Which readers may leave an iteration of which others still hold elements: the
-dispatcher's side.
+"""Departures: which readers may leave an iteration while other readers still hold
+elements of it. This is the dispatcher's side.
 
-A reader could leave as soon as nothing more comes to it. But another one may have died
-just before, and nobody has noticed; what was on its way to that one would then be
-nobody's. So a reader stays until all is delivered, or another one is heard that reads
-on: that one says so in its turn. The last of them waits until the silent ones are given
-up.
+A reader could leave as soon as no more elements come to it. But another reader may have
+died just before, unnoticed, and its elements would then reach no reader. A reader
+therefore stays until all elements are delivered, or until another reader is heard that
+reads on. The last reader waits until the silent ones are given up.
 
-Nothing here is durable: who is done says so again and again.
+Nothing here is durable: readers repeat that they are done.
+
+Decision 0026; protocol 3.4.
 """
 
 from __future__ import annotations
@@ -20,27 +21,28 @@ from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration
 
 FEW = 64
-"""Readers of which each is asked for a sign when one is done. Of more of them some one
-speaks soon by itself.
+"""Maximum number of readers for which all are probed when a reader is done. Among more
+readers, one soon speaks by itself.
 """
 
 
 @dataclass
 class Done:
-    """A reader that has all there is for it, since when, by which heartbeat; and
-    whether it was told that it may go.
-    """
+    """A reader that has received everything available to it."""
 
     beat: int
+    """Number of the heartbeat that said so."""
     since: float
+    """When it first said so."""
     told: bool = False
+    """True if it was told that it may leave."""
 
 
 class Departures:
-    """Knows who is done, and tells who may go.
+    """Tracks which readers are done, and tells them when they may leave.
 
     Args:
-        out: takes messages.
+        out: receives messages.
         clients: the living clients.
     """
 
@@ -50,8 +52,8 @@ class Departures:
         self._done: dict[int, dict[str, Done]] = {}
 
     def take(self, iteration: Iteration, beat: m.ClientHeartbeat, now: float) -> None:
-        """A reader says whether it is done; one that is not stays for those that
-        are.
+        """Record whether a reader is done. A reader that is not done releases the
+        others.
         """
         done = self._done.get(iteration.iteration)
         if not beat.done:
@@ -66,7 +68,10 @@ class Departures:
             done[beat.client] = Done(beat.beat, now)
             self._ask(iteration, done)
         else:
-            known.beat, known.told = beat.beat, False  # it was not told, or got more meanwhile
+            known.beat, known.told = (
+                beat.beat,
+                False,
+            )  # the message was lost, or more elements came since
 
     def _ask(self, iteration: Iteration, done: dict[str, Done]) -> None:
         if len(iteration.clients) <= FEW:
@@ -80,7 +85,9 @@ class Departures:
                 self.out.send(self.clients.peer(client), m.MayEnd(client, one.beat))
 
     def tick(self, iterations: dict[int, Iteration]) -> None:
-        """Counts readers, too, that workers have heard, and we have not."""
+        """Release readers if workers have heard another reader that the dispatcher has
+        not heard.
+        """
         for number in [number for number in self._done if number not in iterations]:
             del self._done[number]
         for number, done in self._done.items():
@@ -93,5 +100,5 @@ class Departures:
                 self._release(done)
 
     def forget(self, client: str, iteration: Iteration) -> None:
-        """A reader is gone."""
+        """Forget a reader that is gone."""
         self._done.get(iteration.iteration, {}).pop(client, None)

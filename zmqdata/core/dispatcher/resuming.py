@@ -65,7 +65,7 @@ def incarnation_of(checkpoints: Sequence[m.Checkpoint], new: Beginning) -> list[
         new: the dispatcher's contribution.
 
     Raises:
-        InvalidArgumentError: the checkpoints contain impossible values.
+        InvalidArgumentError: the checkpoints contain invalid values.
         FailedPreconditionError: they are not of the same iteration.
         DataLossError: some elements cannot be made again from what is known.
     """

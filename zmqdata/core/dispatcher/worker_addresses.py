@@ -1,8 +1,10 @@
-"""Which worker has which place in the list of configured addresses. Its place is its
-index under static sharding.
+"""The list of configured worker addresses, and which worker has which place in it. The
+place is the worker's index under static sharding.
 
-Pure: what host names stand for is told, not looked up. Addresses as sockets want them
-are in ``transport.addresses``.
+Pure: the caller supplies the addresses of host names. ``transport.addresses`` handles
+addresses for sockets.
+
+Protocol 4.1.
 """
 
 from __future__ import annotations
@@ -19,34 +21,39 @@ _ANY_PORT = "%"
 
 
 class Location(NamedTuple):
-    """An address in its parts; ``scheme`` and ``port`` are "" where none is named."""
+    """The parts of an address."""
 
     scheme: str
+    """The scheme; "" if the address names none."""
     host: str
+    """The host."""
     port: str
+    """The port; "" if the address names none."""
 
     @property
     def takes_any_port(self) -> bool:
-        """Whether the port is left open: none is named, or ``%port%``, or
+        """True if the port is left open: it is missing, ``%port%`` or
         ``%port_name%``.
         """
         return not self.port or self.port.startswith(_ANY_PORT)
 
 
 def located(address: str) -> Location:
-    """An address or an entry of the list in its parts, in the one form in which they
-    can be compared.
+    """Split an address, or an entry of the list, into its parts. Equal addresses give
+    equal parts.
 
-    The grammar is that of tf.data: what follows the last colon is the port if it has
-    only letters, digits and underscores, or is ``%port%`` or ``%port_name%``; all
-    before it is the host, which may have colons and slashes itself. Ours: a scheme is a
-    part of its own, upper and lower case are the same, an IPv6 address is the same in
-    its long and short form, and may stand without brackets where it has no port.
+    The grammar is that of tf.data. The text after the last colon is the port if it has
+    only letters, digits and underscores, or is ``%port%`` or ``%port_name%``. The text
+    before it is the host, which may contain colons and slashes. zmqdata adds these
+    rules: the scheme is a part of its own; case does not matter; an IPv6 address equals
+    its short form, and needs no brackets without a port.
 
     >>> located("tcp://[0:0::1]:5050")
     Location(scheme='tcp', host='::1', port='5050')
-    >>> located("Gpu-7:%port_worker%"), located("::1")
-    (Location(scheme='', host='gpu-7', port='%port_worker%'), Location(scheme='', host='::1', port=''))
+    >>> located("Gpu-7:%port_worker%")
+    Location(scheme='', host='gpu-7', port='%port_worker%')
+    >>> located("::1")
+    Location(scheme='', host='::1', port='')
     """
     before, separator, behind = address.rpartition("://")
     scheme, rest = (before.lower(), behind) if separator else ("", address)
@@ -59,7 +66,9 @@ def located(address: str) -> Location:
 
 
 def _numeric(host: str) -> str | None:
-    """An IP address in its short form, without brackets; None for anything else."""
+    """Return an IP address in its short form, without brackets; None for anything
+    else.
+    """
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     try:
         return str(ipaddress.ip_address(bare))
@@ -68,22 +77,26 @@ def _numeric(host: str) -> str | None:
 
 
 class WorkerAddresses:
-    """The ordered list of configured addresses, and who has come for each of them.
+    """The ordered list of configured addresses, and the workers that have taken its
+    entries.
 
     Args:
         entries: ``"host"``, ``"host:1234"``, ``"host:name"``, ``"host:%port%"`` or
-            ``"host:%port_name%"``. Empty: any worker may come, and none has an index.
-        aliases: for hosts of the entries, by the name that ``located`` gives them,
-            other names of the same host.
+            ``"host:%port_name%"``. Empty: any worker may register, and none has an
+            index.
+        aliases: other names of the hosts of entries, by the name that ``located`` gives
+            the host.
 
     >>> places = WorkerAddresses(["a:%port%", "b"])
-    >>> places.place("tcp://b:7000"), places.place("tcp://a:7000"), places.index("tcp://b:7000")
-    (1, 0, 1)
+    >>> places.place("tcp://b:7000"), places.place("tcp://a:7000")
+    (1, 0)
+    >>> places.index("tcp://b:7000")
+    1
 
-    The rules are those of tf.data's ``worker_addresses``, with two differences: an
-    entry that names exactly this address comes before one that would take it, too; and
-    the place of a worker that is gone may be taken by another of its host, where
-    tf.data wants the same port again.
+    The rules are those of tf.data's ``worker_addresses``, with two differences. An
+    entry that names exactly this address takes precedence over an entry with an open
+    port. The place of a worker that is gone may be taken by another worker of its host,
+    whereas tf.data requires the same port again.
     """
 
     def __init__(
@@ -102,19 +115,21 @@ class WorkerAddresses:
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """The list as it is now: where a worker has come, its address."""
+        """The current list, with the addresses of the workers that have taken
+        entries.
+        """
         return tuple(self._entries)
 
     def place(self, address: str) -> int | None:
-        """Take the first free entry that fits; the same address gets the same one
+        """Take the first free entry that fits. The same address gets the same entry
         again.
 
         Returns:
             The index of the worker; None if the list is empty.
 
         Raises:
-            FailedPreconditionError: no entry fits, or others have all that do. The text
-                says what to do.
+            FailedPreconditionError: no entry fits, or other workers have all that do.
+                The text says what to do.
         """
         if not self._configured:
             return None
@@ -132,10 +147,10 @@ class WorkerAddresses:
         return self._taken[location]
 
     def restore(self, held: Mapping[int, str], present: Collection[str]) -> None:
-        """Gives places back as they were held; those whose address is not ``present``
-        may be taken by others.
+        """Restore the places as they were held. Places whose address is not ``present``
+        may be taken by other workers.
 
-        A place that the list does not give to that address any more is left free.
+        A place that the list no longer allows for its address is left free.
         """
         for index, address in held.items():
             location = located(address)
@@ -152,19 +167,21 @@ class WorkerAddresses:
         return self._names(entry, location) or self._admits(entry, location)
 
     def fits(self, address: str) -> bool:
-        """Whether an entry is for such an address, though others may have it."""
+        """Return True if an entry allows an address, even if other workers have taken
+        it.
+        """
         location = located(address)
         return any(self._may_have(entry, location) for entry in self._configured)
 
     def leave(self, address: str) -> None:
-        """The worker is gone: its place waits for it, and goes to another that fits if
-        no other is free.
+        """Mark a worker as gone. Its place waits for it, and goes to another worker
+        that fits if no other place is free.
         """
         self._gone.add(located(address))
 
     def index(self, address: str) -> int | None:
-        """The index of the worker at an address; None if it has no place, as in every
-        list that is empty.
+        """Return the index of the worker at an address; None if it has no place, as
+        always with an empty list.
         """
         return self._taken.get(located(address))
 
@@ -193,26 +210,24 @@ class WorkerAddresses:
         text = f"Worker {address} may not register. "
         if any(self._admits(self._configured[index], location) for index in self._taken.values()):
             return text + (
-                "Its host is configured, but other workers are already running at the configured "
-                "host: the list of "
-                f"worker addresses is now {', '.join(self._entries)}. Each that fits has its "
-                "worker; for a further one "
-                "the dispatcher needs a further --worker-address, for one with --processes N as "
-                "many: HOST:7000-7003 "
-                "stands for four, which --port 7000 --processes 4 takes."
+                "Its host is configured, but other workers are already running at "
+                "the configured host: the list of worker addresses is now "
+                f"{', '.join(self._entries)}. Each entry that fits has its worker. "
+                "For another worker, add a --worker-address to the dispatcher; for a "
+                "worker with --processes N, add N of them: HOST:7000-7003 stands for "
+                "four, which --port 7000 --processes 4 takes."
             )
         return text + (
             "The worker's address is not configured: the dispatcher was started with "
-            "--worker-address "
-            f"{', '.join(self._entries)}. Start the worker on one of these hosts and ports, or add "
-            "its address; "
-            "each process of a worker with --processes N has a port of its own."
+            f"--worker-address {', '.join(self._entries)}. Start the worker on one of "
+            "these hosts and ports, or add its address. Each process of a worker "
+            "with --processes N has a port of its own."
         )
 
 
 def names_of(address: str) -> tuple[str, ...]:
-    """What a worker at an address may be called: that, without its protocol, or its
-    host.
+    """Return the names of a worker at an address: the address, the address without its
+    protocol, and the host.
 
     >>> names_of("tcp://10.0.0.1:7000")
     ('tcp://10.0.0.1:7000', '10.0.0.1:7000', '10.0.0.1')

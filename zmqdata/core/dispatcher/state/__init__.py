@@ -1,3 +1,4 @@
-"""The durable state of the dispatcher. `DispatcherState.apply` is the only code that
-changes it.
+"""The durable state of the dispatcher. Only ``DispatcherState.apply`` changes it.
+
+Decision 0013; protocol 1.5.
 """

@@ -1,5 +1,7 @@
-"""The audit of an iteration: what was handed out, finished, made again, delivered and
-dropped, as plain data.
+"""The audit of an iteration: which splits and elements were handed out, finished, made
+again, delivered and dropped, as plain data.
+
+Protocol 3.11.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ from zmqdata.messages import shown_name
 
 
 def audit_of(iteration: Iteration) -> dict[str, Any]:
-    """What happened to splits, tasks and elements, as a JSON-compatible dict; the text
-    of ``ServiceIterator.audit``.
+    """Return the history of splits, tasks and elements as a JSON-compatible dict, the
+    content of ``ServiceIterator.audit``.
 
-    Everything in it is durable, so a restart of the dispatcher does not show.
+    All of it is durable, so a restart of the dispatcher leaves no trace in it.
     """
     tally, tasks = iteration.tally, list(iteration.tasks.values())
     settled = [task for task in tasks if task.settled and not task.removed]
-    # Numbered consumers report steps, and one may follow another: what is counted of
-    # them is not a client's.
+    # Numbered consumers report steps, and a client may succeed another, so their counts
+    # are not per client.
     clients = (
         iteration.clients | tally.delivered.keys() | tally.repeats.keys()
         if iteration.rounds is None
@@ -67,8 +69,8 @@ def audit_of(iteration: Iteration) -> dict[str, Any]:
 
 
 def _had_by_consumers(iteration: Iteration) -> list[int]:
-    """How many elements each numbered consumer has had; none of the turns of tasks that
-    had nothing left.
+    """Return the number of elements that each numbered consumer has had. Turns of
+    exhausted tasks do not count.
     """
     rounds = iteration.rounds
     if rounds is None:
@@ -76,7 +78,7 @@ def _had_by_consumers(iteration: Iteration) -> list[int]:
     in_turn = {task for view in rounds.views for task, _ in view.tasks}
 
     def before(step: int, task: Task) -> int:
-        if task.task not in in_turn:  # all are past it, or nobody has come to it yet
+        if task.task not in in_turn:  # all consumers have passed it, or none has reached it yet
             return len(task.delivered)
         count = rounds_before(rounds.views, task.task, step)
         return count if task.total is None else min(count, task.total)

@@ -1,8 +1,10 @@
-"""Who has how much, kept in the order of that, so that the least and the most busy are
-found without looking at all.
+"""Loads of workers, kept in order, so that the least and the most busy are found
+without a scan.
 
-Pure bookkeeping; what is counted, and who is chosen, is for
-``core.dispatcher.state.state`` and ``core.dispatcher.placement``.
+Pure bookkeeping. ``core.dispatcher.state.state`` counts, and
+``core.dispatcher.placement`` chooses.
+
+See ``docs/design.md``.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Loads:
-    """How much each of many has. Among equals, who has come to it first comes first.
+    """The load of each name. Among equal loads, the name that reached it first comes
+    first.
 
     Example:
         >>> loads = Loads()
@@ -24,18 +27,20 @@ class Loads:
     """
 
     _of: dict[str, int] = field(default_factory=dict)
+    """Load by name."""
     _by_load: dict[int, dict[str, None]] = field(default_factory=dict)
+    """Names by load, in the order in which they reached it."""
 
     def put(self, name: str, load: int) -> None:
-        """Notes how much a name has from now on."""
+        """Set the load of a name."""
         if self._of.get(name) != load:
             self.remove(name)
             self._of[name] = load
             self._by_load.setdefault(load, {})[name] = None
 
     def add(self, name: str, more: int) -> None:
-        """Notes that a name has so much more than before, at first nothing; who has
-        nothing left is forgotten.
+        """Add to the load of a name, which is zero at first. A name without load is
+        forgotten.
         """
         load = self._of.get(name, 0) + more
         if load:
@@ -44,7 +49,7 @@ class Loads:
             self.remove(name)
 
     def remove(self, name: str) -> None:
-        """Forgets a name."""
+        """Forget a name."""
         load = self._of.pop(name, None)
         if load is not None:
             alike = self._by_load[load]
@@ -53,64 +58,65 @@ class Loads:
                 del self._by_load[load]
 
     def most(self) -> int:
-        """How much the one has that has most; 0 where nobody is."""
+        """Return the highest load; 0 if no name has any."""
         return max(self._by_load, default=0)
 
     def lightest(self) -> Iterator[str]:
-        """All names, the one with the least first."""
+        """Yield all names, the least loaded first."""
         for load in sorted(self._by_load):
             yield from self._by_load[load]
 
     def heaviest(self) -> Iterator[str]:
-        """All names, the one with the most first."""
+        """Yield all names, the most loaded first."""
         for load in sorted(self._by_load, reverse=True):
             yield from self._by_load[load]
 
 
 @dataclass
 class Hosts:
-    """Which worker hosts which of an iteration's tasks; the worker "" those that have
-    no host.
-
-    ``running``: how many tasks each has whose end is not known.
+    """The worker that hosts each task of an iteration; the worker "" has the tasks
+    without a host.
     """
 
     running: Loads = field(default_factory=Loads)
+    """Number of tasks with an unknown total, by worker."""
     _worker: dict[int, str] = field(default_factory=dict)
+    """Worker by task."""
     _tasks: dict[str, dict[int, bool]] = field(default_factory=dict)
+    """Tasks by worker; True if the total of the task is unknown."""
 
     def place(self, task: int, worker: str) -> None:
-        """Notes where a task is from now on."""
+        """Set the worker that hosts a task."""
         runs = self._leave(task)
         self._worker[task] = worker
         self._tasks.setdefault(worker, {})[task] = runs
         self._count(worker, int(runs))
 
     def end(self, task: int) -> None:
-        """Notes that a task has come to its end."""
+        """Note that a task has reached its end."""
         worker = self._worker[task]
         self._count(worker, -int(self._tasks[worker][task]))
         self._tasks[worker][task] = False
 
     def remove(self, task: int) -> None:
-        """Forgets a task."""
+        """Forget a task."""
         self._leave(task)
         self._worker.pop(task, None)
 
     def has(self, worker: str) -> bool:
-        """Whether a worker hosts any."""
+        """Return True if a worker hosts any task."""
         return worker in self._tasks
 
     def of(self, worker: str) -> list[int]:
-        """The tasks that a worker hosts, in the order of their creation."""
+        """Return the tasks that a worker hosts, in the order of their creation."""
         return sorted(self._tasks.get(worker, ()))
 
     def running_of(self, worker: str) -> list[int]:
-        """Those of them whose end is not known."""
+        """Return the tasks of a worker whose total is unknown."""
         return sorted(task for task, runs in self._tasks.get(worker, {}).items() if runs)
 
     def _leave(self, task: int) -> bool:
-        """Takes a task from where it is; whether its end is not known."""
+        """Take a task from its worker. Return True if its total is unknown."""
         worker = self._worker.get(task)
         if worker is None:
             return True

@@ -1,7 +1,9 @@
-"""The dispatcher's state as the fewest updates that make it anew. Its size is that of
-what lives, not of its history.
+"""Snapshots: the fewest updates that recreate the dispatcher's state. Their size
+depends on what lives, not on its history.
 
-Pure; where snapshots are written, and when, is for the shell's journal.
+Pure; the journal of the shell decides where and when to write snapshots.
+
+Decision 0013; protocol 1.5.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from zmqdata.core.dispatcher.state.tasks import Iteration, Tally, Task
 
 
 def snapshot(state: DispatcherState) -> list[u.AnyUpdate]:
-    """Updates that, applied in order to an empty state, yield an equal one.
+    """Return updates that, applied in order to an empty state, yield an equal state.
 
     >>> state = DispatcherState(seed=7)
-    >>> snapshot(state)
-    [BeginLifeUpdate(life=0, seed=7, next_dataset=1000, next_iteration=2000, next_task=4000)]
+    >>> [begin] = snapshot(state)
+    >>> begin.seed, begin.next_dataset, begin.next_task
+    (7, 1000, 4000)
     """
     return list(_updates(state))
 
@@ -35,7 +38,7 @@ def _updates(state: DispatcherState) -> Iterator[u.AnyUpdate]:
         yield from _of_iteration(iteration)
     for client, left in state.departed.items():
         yield u.CloseClientUpdate(client, left)
-    # Last, as what is made above has moved the numbers on.
+    # Last, because the updates above have advanced the numbers.
     yield u.BeginLifeUpdate(
         state.life, state.seed, state.next_dataset, state.next_iteration, state.next_task
     )
@@ -86,9 +89,7 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
 
 
 def updates_of(iteration: Iteration) -> Iterator[u.AnyUpdate]:
-    """The facts by which a save differs from another iteration, for whoever writes the
-    state down anew.
-    """
+    """Yield the facts that only a save has."""
     for task in iteration.tasks.values():
         for chunk in task.chunks:
             yield u.CommitChunkUpdate(

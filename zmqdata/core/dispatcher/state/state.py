@@ -1,9 +1,11 @@
 """The dispatcher's durable state and the only way to change it:
 ``DispatcherState.apply(update)``.
 
-Nothing here decides anything, sends anything or knows the time. Who is connected is not
-state (it is not durable). An update that is added here needs its place in
-``core.dispatcher.state.snapshots`` too.
+No code here decides anything, sends anything or knows the time. Connections are not
+part of the state, because they are not durable. A new update also needs its place in
+``core.dispatcher.state.snapshots``.
+
+Decision 0013; protocol 1.5.
 """
 
 from __future__ import annotations
@@ -30,18 +32,20 @@ FIRST_DATASET = 1000
 FIRST_ITERATION = 2000
 FIRST_TASK = 4000
 DEPARTED_KEPT = 10_000
+"""Maximum number of departed clients that are remembered."""
 
 
 class DispatcherState:
     """Workers, datasets, jobs, iterations and tasks, as the updates so far have made
     them.
 
-    ``departed`` are the clients that closed last, and what each read: a late ask of one
-    does not open it again.
-
     Args:
-        seed: decides every random choice of the dispatcher.
+        seed: determines every random choice of the dispatcher.
         base: added to the numbers of datasets and tasks that no update has made yet.
+
+    Attributes:
+        departed: the clients that closed last, and the iteration that each read. A late
+            request of such a client does not open it again.
     """
 
     def __init__(self, seed: int = 0, base: int = 0) -> None:
@@ -62,8 +66,8 @@ class DispatcherState:
         self.next_task = FIRST_TASK + base
 
     def apply(self, update: u.Update) -> None:
-        """Makes the fact true. Applying the same updates in the same order always
-        yields the same state.
+        """Apply an update. The same updates in the same order always yield the same
+        state.
         """
         _APPLY[type(update)](self, update)
 
@@ -144,8 +148,8 @@ class DispatcherState:
         iteration = self.iterations[update.iteration]
         ledger = [Ledger(spent=spent) for spent in iteration.spent]
         task = Task(update.task, update.iteration, update.seed, ledger, shard=update.shard)
-        # One that is left out was never heard of by those who began this iteration from
-        # their checkpoints.
+        # A missing index belongs to a task that is unknown to the checkpoints from
+        # which this iteration began.
         task.index = iteration.next_index if update.index is None else update.index
         iteration.next_index = max(iteration.next_index, task.index + 1)
         if iteration.job.num_tasks is not None:
@@ -222,7 +226,7 @@ class DispatcherState:
 
     def _decide(self, update: u.DecideUpdate) -> None:
         known = self.tasks[update.task].decisions
-        forgotten = max(0, known.base - update.first)  # an ask that is repeated late
+        forgotten = max(0, known.base - update.first)  # a late repetition of a request
         known.take(update.first + forgotten, update.decisions[forgotten:])
 
     def _list_files(self, update: u.ListFilesUpdate) -> None:
@@ -249,8 +253,8 @@ class DispatcherState:
         self._let_go(task)
 
     def _let_go(self, task: Task) -> None:
-        """Forgets what nobody will need of a task: of one that is settled, all that was
-        for its next host.
+        """Forget the facts of a task that are no longer needed. A settled task needs
+        nothing for a next host.
         """
         if task.settled:
             task.held, task.states = {}, []
@@ -320,7 +324,7 @@ class DispatcherState:
     def _commit_chunk(self, update: u.CommitChunkUpdate) -> None:
         task = self.tasks[update.task]
         specs = self._saving(task.iteration).specs
-        # Thousands of chunks have the same few specs: they are kept once.
+        # Thousands of chunks have the same few specs, so each spec is stored once.
         spec = specs.setdefault(update.spec, update.spec) if update.spec else b""
         task.chunks.append(SavedChunk(update.attempt, update.first, update.stop, update.size, spec))
         task.delivered.add(update.first, update.stop)

@@ -1,8 +1,9 @@
-"""What the dispatcher knows of a task and of an iteration. Only
+"""The dispatcher's durable knowledge of tasks and iterations. Only
 ``core.dispatcher.state.state`` changes it.
 
-Part of the durable state: nothing here decides anything, sends anything or knows the
-time.
+No code here decides anything, sends anything or knows the time.
+
+Decision 0013; protocol 1.5.
 """
 
 from __future__ import annotations
@@ -21,168 +22,200 @@ from zmqdata.messages import JobParameters, Place, TaskState
 
 @dataclass(frozen=True)
 class SavedChunk:
-    """A chunk that counts: the attempt that wrote it, its elements
-    ``first ... stop - 1``, its bytes, their spec.
-    """
+    """A committed chunk of a save."""
 
     attempt: int
+    """Attempt that wrote it."""
     first: int
+    """Number of its first element."""
     stop: int
+    """Number after its last element."""
     size: int
+    """Size in bytes."""
     spec: bytes = b""
+    """Encoded element spec; empty if it is unknown."""
 
 
 @dataclass
 class Saving:
-    """What is particular to an iteration that is saved.
-
-    ``specs``: those of its chunks, each once. ``failure``: what a pipeline failed with.
-    ``ended``: the marker that ends it is on the disk.
-    """
+    """Facts that only an iteration of a save has."""
 
     specs: dict[bytes, bytes] = field(default_factory=dict)
+    """Element specs of its chunks, each once."""
     failure: bytes = b""
+    """Encoded failure of the pipeline; empty if none failed."""
     ended: bool = False
+    """True if the marker that ends the save is on disk."""
 
 
 @dataclass
 class Tally:
-    """Counts of one iteration, durable as everything else is.
-
-    ``splits``: by task, how many it was given and did not give back; ``rehosted``: how
-    many of them a task had when it lost its host, each time. ``delivered``: by client,
-    the elements that it reported first; ``repeats``: by client, those that came to it
-    again, and that it dropped.
-    """
+    """Durable counts of an iteration."""
 
     splits: dict[int, int] = field(default_factory=dict)
+    """Splits by task, without those it returned."""
     rehosted: int = 0
+    """Splits of tasks that lost their host, counted at each loss."""
     delivered: dict[str, int] = field(default_factory=dict)
+    """Elements by the client that reported them first."""
     repeats: dict[str, int] = field(default_factory=dict)
+    """Repeated elements that a client received and dropped, by client."""
 
     def hand_out(self, task: int, splits: int) -> None:
-        """Counts splits that a task was given; below zero, what came back."""
+        """Count splits that a task was given; a negative number counts returned
+        splits.
+        """
         self.splits[task] = self.splits.get(task, 0) + splits
 
     def lose_host(self, task: int) -> None:
-        """Counts the splits of a task that goes on elsewhere."""
+        """Count the splits of a task that continues on another worker."""
         self.rehosted += self.splits.get(task, 0)
 
     def deliver(self, client: str, elements: int) -> None:
-        """Counts what a client has reported, before anybody else."""
+        """Count elements that a client was the first to report."""
         if client:
             self.delivered[client] = self.delivered.get(client, 0) + elements
 
 
 @dataclass
 class Task:
-    """One logical part of an iteration: its lineage and where it is hosted.
-
-    ``held``: what clients had received, as they said when it last lost its host.
-    ``index`` numbers the tasks of an iteration. ``chunks``: what counts of a task that
-    is saved, in order. ``cuts``: how often the end of a source's ledger was taken back
-    from the present attempt. ``cursors``: where it stands in each source, if which
-    splits it gets was settled in the beginning. ``states``: where it can be continued,
-    oldest first. ``decisions``: which elements its operations have left out, and which
-    not. ``deaths``: by attempt, how the processes of its hosts ended; ``poisoned``:
-    what its nodes leave out as it kills, and why.
-    """
+    """A logical part of an iteration: its lineage and where it is hosted."""
 
     task: int
+    """Number of the task."""
     iteration: int
+    """Number of its iteration."""
     seed: int
+    """Its seed."""
     ledger: list[Ledger]
+    """Its ledger for each source."""
     attempt: int = 0
+    """Number of the present attempt; 0 before the first."""
     worker: str = ""
+    """Name of its host; "" if it has none."""
     total: int | None = None
+    """Number of its elements or rounds; None until it has ended."""
     removed: bool = False
+    """True if it is no longer part of the iteration."""
     delivered: RangeSet = field(default_factory=RangeSet)
+    """Numbers of delivered elements or rounds."""
     shard: int | None = None
+    """Number of its static shard; None if it has none."""
     held: dict[str, RangeSet] = field(default_factory=dict)
+    """Elements that clients had received when it last lost its host, by client."""
     index: int = 0
+    """Number of the task within its iteration."""
     chunks: list[SavedChunk] = field(default_factory=list)
+    """Committed chunks in order, if it belongs to a save."""
     dropped: int = 0
+    """Number of elements dropped in an incomplete last round."""
     left_out: int = 0
+    """Number of elements that operations left out."""
     cuts: dict[int, int] = field(default_factory=dict)
+    """Number of cuts of each source's ledger in the present attempt."""
     cursors: list[SplitCursor] = field(default_factory=list)
+    """Its position in each source, if its splits are fixed from the beginning; else
+    empty.
+    """
     states: list[TaskState] = field(default_factory=list)
+    """States from which it can be continued, oldest first."""
     decisions: Decisions = field(default_factory=Decisions)
+    """Decisions of its operations about which elements to leave out."""
     deaths: dict[int, u.CountDeathUpdate] = field(default_factory=dict)
+    """How the processes of its hosts died, by attempt."""
     poisoned: dict[Place, str] = field(default_factory=dict)
+    """Elements that its nodes leave out because they kill their process, with the
+    reason.
+    """
 
     @property
     def settled(self) -> bool:
-        """Whether every element of it has reached a training loop, or none is owed any
+        """True if every element has reached a training loop, or none is owed any
         more.
         """
         return self.removed or (self.total is not None and self.delivered.covers(0, self.total))
 
 
 class IterationFailure(NamedTuple):
-    """The error that keeps an iteration from going on."""
+    """The error that ended an iteration."""
 
     error: str
-    """Name of the class of the error."""
+    """Class name of the error."""
     text: str
+    """Text of the error."""
     failure: bytes
-    """The failure of a pipeline, encoded; empty if no pipeline is at fault."""
+    """Encoded failure of the pipeline; empty if no pipeline failed."""
 
 
 @dataclass
 class Iteration:
-    """One pass of a job. ``clients`` are those that read it now; ``closed``: it gets no
-    further task.
-
-    ``local_workers`` are, per client, the addresses of workers in its process.
-    ``failure``: the error that keeps it from going on, its text, and what is known of a
-    pipeline that is at fault. ``saving``: it has no clients, its elements are saved.
-    ``running`` and ``ended`` count the live tasks whose total is not, and is, known.
-    ``hosts``: where the live tasks are. ``spent``: per source, the splits that no
-    ledger has any more. A coordinated job has ``rounds``, which number the elements of
-    its tasks, and ``consumers``: who reads as each.
-    """
+    """One pass of a job."""
 
     iteration: int
+    """Number of the iteration."""
     job: JobParameters
+    """Parameters of its job."""
     repetition: int
+    """Repetition of the job."""
     seed: int
+    """Its seed."""
     cursors: list[SplitCursor]
+    """Its position in each source, in DYNAMIC mode; else empty."""
     tasks: dict[int, Task] = field(default_factory=dict)
+    """All tasks by number, including removed ones."""
     clients: set[str] = field(default_factory=set)
+    """Names of the clients that read it now."""
     local_workers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Addresses of the workers in each client's process."""
     num_shards: int = 0
+    """Number of shards; 0 if its tasks have none."""
     closed: bool = False
+    """True if no task will be added."""
     failure: IterationFailure | None = None
+    """The error that ended it; None if it has not failed."""
     running: int = 0
+    """Number of live tasks with an unknown total."""
     ended: int = 0
+    """Number of live tasks with a known total."""
     saving: Saving | None = None
+    """Facts of its save; None if it is not a save."""
     rounds: Rounds | None = None
+    """Progress of the numbered consumers, whose rounds number the elements of tasks;
+    None without such consumers.
+    """
     consumers: dict[int, str] = field(default_factory=dict)
+    """The client that reads as each numbered consumer."""
     spent: list[SpentSplits] = field(default_factory=list)
+    """Splits that no ledger has any more, by source."""
     tally: Tally = field(default_factory=Tally)
+    """Its counts."""
     hosts: Hosts = field(default_factory=Hosts)
+    """The hosts of the live tasks."""
     next_index: int = 0
+    """Index of the next task."""
 
     @property
     def live_tasks(self) -> list[Task]:
-        """Tasks that are still part of it, ended ones included, in the order of their
-        creation.
+        """Tasks that are not removed, in the order of their creation. Ended tasks are
+        included.
         """
         return [task for task in self.tasks.values() if not task.removed]
 
     @property
     def totals(self) -> dict[int, int]:
-        """The totals of the tasks that have come to their end."""
+        """The totals of the tasks that have ended."""
         return {task.task: task.total for task in self.tasks.values() if task.total is not None}
 
     @property
     def delivered(self) -> int:
-        """How many elements have reached a training loop, or rounds all of them."""
+        """The number of elements that have reached a training loop, or of rounds that
+        all consumers have passed.
+        """
         return sum(len(task.delivered) for task in self.tasks.values())
 
     @property
     def finished(self) -> bool:
-        """Whether no element is owed to anybody, now or later."""
+        """True if no element is owed to any client, now or later."""
         return (
             self.failure is None
             and self.closed
@@ -190,10 +223,10 @@ class Iteration:
         )
 
     def cursor(self, task: Task, source: int) -> SplitCursor:
-        """Where the splits of a task come from."""
+        """Return the cursor from which a task gets its splits."""
         return (task.cursors or self.cursors)[source]
 
     @property
     def splits_exhausted(self) -> bool:
-        """Whether no source has a split left in its current repetition."""
+        """True if no source has a split left in its current repetition."""
         return all(cursor.exhausted for cursor in self.cursors)
