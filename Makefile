@@ -10,13 +10,15 @@ SHARED = -n $(PROCESSES) --dist worksteal
 # Whatever the environment says: without stored bytecode each process of a test would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 # Threads of a matrix library that wait for each other on cores that are busy take four times as long.
-test test-full coverage: export OPENBLAS_NUM_THREADS := 1
-test test-full coverage: export OMP_NUM_THREADS := 1
+test test-full durations coverage: export OPENBLAS_NUM_THREADS := 1
+test test-full durations coverage: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL:
-.PHONY: demo test test-full test-pythons test-tfdata simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build locked lock release audit clean bench-attacks
+.PHONY: demo test test-full durations test-pythons test-tfdata simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build locked lock release audit clean bench-attacks
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
+# The hundred slowest tests of `make test`, in a file that git ignores.
+durations: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --durations=100 --durations-min=0.1 $(ARGS) > .durations.txt || { tail -n 40 .durations.txt; exit 1; } ; sed -n '/slowest/,$$p' .durations.txt
 test-full: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --full $(ARGS)
 # The fast part of the tests on each version of Python that this machine has: tools/bring_python.py brings others.
 test-pythons: ; $(PYTHON) -m tools.test_pythons $(ARGS)
@@ -41,7 +43,7 @@ lock: .venv-lock/.ready ; .venv-lock/bin/uv pip compile --quiet --universal --py
 # Everything up to the tag, in docs/releasing.md: make release VERSION=x.y.z
 release: .venv-lock/.ready ; .venv-lock/bin/python -m tools.release $(VERSION) $(ARGS)
 audit: .venv-lock/.ready ; .venv-lock/bin/python tools/audit.py $(LOCK)
-clean: ; rm -rf .venv .venv-tfdata .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+clean: ; rm -rf .venv .venv-tfdata .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .durations.txt
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 14) else f"zmqdata needs Python 3.10 to 3.14, and $(PYTHON) is {v[0]}.{v[1]}; try: make PYTHON=python3.12 $(MAKECMDGOALS)")'

@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,17 +80,48 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
     """Puts the tests in the order of their files, which processes may collect in
     different orders; leaves tests marked ``full`` out, unless they are asked for.
+
+    In the end, when they have been shuffled, those that wait come first.
     """
     items.sort(key=lambda item: item.nodeid.partition("::")[0])
-    if config.getoption("--full"):
-        return
-    left_out = [item for item in items if item.get_closest_marker("full")]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if not item.get_closest_marker("full")]
+    if not config.getoption("--full"):
+        config.hook.pytest_deselected(
+            items=[item for item in items if item.get_closest_marker("full")]
+        )
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+    yield
+    place: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if place is not None:
+        items[:] = slow_first(items, place["workercount"])
+
+
+def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
+    """Return the tests so that each process begins with its share of the slow ones.
+
+    pytest-xdist hands each process one part of the list, and moves the ends of parts to
+    processes that have no more to do. A slow test at an end would keep one core busy.
+    """
+    slow = [item for item in items if is_slow(item)]
+    quick = [item for item in items if not is_slow(item)]
+    return [
+        item
+        for process in range(processes)
+        for group in (slow, quick)
+        for item in group[
+            len(group) * process // processes : len(group) * (process + 1) // processes
+        ]
+    ]
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Return True if a test starts processes, which it then waits for."""
+    return any(item.get_closest_marker(name) for name in ("realprocess", "netns"))
 
 
 def pytest_collection_finish() -> None:
