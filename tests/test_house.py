@@ -503,6 +503,13 @@ def test_the_documented_commands_exist() -> None:
     assert [line for line in opening if line.startswith("make ")] == ["make demo", "make test"]
 
 
+def test_the_list_of_full_tests_names_tests_that_exist() -> None:
+    """Each test and module that ``tests/FULL.md`` names is a test or a module."""
+    found = {node.name for _, node in nodes(TESTS, *FUNCTIONS) if isinstance(node, FUNCTIONS)}
+    named = set(re.findall(r"\btest_\w+", read("tests", "FULL.md")))
+    assert named - found - {path.stem for path in TESTS} == set()
+
+
 def test_the_readme_names_the_limits_that_it_has() -> None:
     """README says that there is no authentication for as long as the package has no
     keys.

@@ -401,7 +401,7 @@ def test_dynamic_jobs_are_kept_where_that_is_wanted(
 STOPPED = """
 import sys
 import zmqdata
-ds = zmqdata.Dataset.range(2_000)
+ds = zmqdata.Dataset.range(800)
 ds = ds.apply(zmqdata.distribute("distributed_epoch", sys.argv[1], "stopped", max_outstanding_requests=20))
 for x in ds:
     print(int(x), flush=True)
@@ -433,7 +433,7 @@ def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCl
         )
         silent.send_signal(signal.SIGSTOP)
         other = iter(
-            read(Dataset.range(2_000), cluster, job_name="stopped", max_outstanding_requests=20)
+            read(Dataset.range(800), cluster, job_name="stopped", max_outstanding_requests=20)
         )
         found.append(int(next(other)))
         await_condition(
@@ -443,14 +443,14 @@ def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCl
         )
         found += [int(x) for x in itertools.islice(other, 20)]
         silent.send_signal(signal.SIGCONT)
-        silent.stdin.write("\n" * 2_000)
+        silent.stdin.write("\n" * 800)
         silent.stdin.close()
         together(
             lambda: found.extend(int(x) for x in other),
             lambda: found.extend(map(int, silent.stdout)),
         )
         assert "given up this client of job 'stopped', which joins again" in silent.stderr.read()
-    assert sorted(found) == list(range(2_000))
+    assert sorted(found) == list(range(800))
 
 
 @pytest.mark.claim("2.9d")

@@ -205,11 +205,9 @@ def test_a_machine_is_back_in_time(lan: Lan) -> None:
 
 
 def check_traffic(lan: Lan) -> None:
-    """The blocks of both workers have travelled over the cables, past the
-    dispatcher.
-    """
+    """The blocks have travelled over the cables of the workers, past the dispatcher."""
     received, _ = lan.traffic("client")
-    assert min(lan.traffic(worker)[1] for worker in ("worker1", "worker2")) > received / 50
+    assert sum(lan.traffic(worker)[1] for worker in ("worker1", "worker2")) > 0.9 * received
     assert sum(lan.traffic("dispatcher")) < received / 10
     assert lan.traffic("client", "lo") == (0, 0)
 

@@ -204,6 +204,7 @@ def test_a_dispatcher_that_starts_again_midway_gets_the_rest(
     assert sorted(found) == expected(table)
 
 
+@pytest.mark.full
 def test_a_worker_that_is_killed_midway_is_made_up_for(
     cluster: LocalCluster, table: np.ndarray, tmp_path: Path
 ) -> None:

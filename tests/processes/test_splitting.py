@@ -22,8 +22,9 @@ pytestmark = pytest.mark.realprocess
 DEADLINE = 20.0
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
+    """Two workers for all of these tests; a process that was killed is replaced."""
     with LocalCluster(2, heartbeat_interval_ms=100, buffer_bytes=1 << 16) as made:
         yield made
 
