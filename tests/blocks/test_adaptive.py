@@ -10,6 +10,7 @@ from itertools import count
 import numpy as np
 import pytest
 
+from zmqdata.blocks import compression
 from zmqdata.blocks.adaptive import PROBE_BYTES, Compression, Pace
 from zmqdata.blocks.choosing import UNKNOWN_SPEED, Packing
 from zmqdata.blocks.compression import decode_buffer
@@ -32,10 +33,10 @@ class Clock:
 
 def far(step: float = 0.0, speed: float = SLOW) -> Compression:
     """AUTO to another host, behind its first block."""
-    compression = Compression("AUTO", clock=Clock(step))
-    compression.speed = speed
-    compression.encode("s", [(TOKENS, 8)])
-    return compression
+    auto = Compression("AUTO", clock=Clock(step))
+    auto.speed = speed
+    auto.encode("s", [(TOKENS, 8)])
+    return auto
 
 
 def test_auto_compresses_what_shrinks_and_nothing_else() -> None:
@@ -241,3 +242,30 @@ def test_pace_forgets() -> None:
         if number == 80:
             break
     assert found == pytest.approx(0.01, rel=0.05)
+
+
+def test_unwanted_compression_is_left_out() -> None:
+    """While no reader decompresses, a named codec and "AUTO" leave blocks as they are."""
+    for stream in (Compression("lz4"), Compression("AUTO")):
+        assert not stream.leaves_all()
+        assert stream.encode("s", [(TOKENS, 8)])[0][1]
+        stream.is_wanted = False
+        assert stream.encode("s", [(TOKENS, 8)]) == [(TOKENS, ())]
+        assert stream.shown == ""
+        stream.is_wanted = True
+        assert stream.encode("s", [(TOKENS, 8)])[0][1]
+
+
+def test_without_codecs_all_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without blosc a stream that would be compressed travels as it is, and one warning
+    says so.
+    """
+    compression.warn_of_missing_codec.cache_clear()
+    monkeypatch.setattr(compression, "blosc", None)
+    auto = far()
+    assert auto.encode("s", [(TOKENS, 8)]) == [(TOKENS, ())]
+    assert auto.shown == ""
+    assert len(caplog.records) == 1
+    compression.warn_of_missing_codec.cache_clear()

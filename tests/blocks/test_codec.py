@@ -27,7 +27,9 @@ from zmqdata.blocks import (
     EncodedBlock,
     ReferenceBuilder,
     Structure,
+    compression,
     decode_block,
+    uncompressed,
 )
 from zmqdata.blocks.codec import MAX_ELEMENT_BYTES
 from zmqdata.blocks.columns import COPY_BELOW, Column
@@ -763,3 +765,20 @@ def test_what_is_too_large_to_be_sent_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"4\.000 GB is too large to be sent: the limit is 4 GB"):
         builder.add(both)
     assert builder.count == 1
+
+
+@pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
+def test_a_block_is_decompressed_for_a_peer_without_blosc(
+    codec: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An uncompressed block holds the same elements, and is read without blosc; one
+    that was not compressed stays as it is.
+    """
+    elements = [{"x": np.full(2_000, i), "y": f"{i}", "z": b"z" * 5_000} for i in range(3)]
+    block = encode(*elements, codec=codec)
+    meta, frames = uncompressed(block.meta, block.frames)
+    if codec is None:
+        assert frames is block.frames
+    monkeypatch.setattr(compression, "blosc", None)
+    found = list(decode_block(meta, frames).elements())
+    np.testing.assert_equal(found, elements)

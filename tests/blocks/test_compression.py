@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.blocks import BlockBuilder, Compression, compression, decode_block, uncompressed
+from zmqdata.blocks import Compression, compression
 from zmqdata.blocks.choosing import Packing
 from zmqdata.blocks.compression import (
     CODECS,
@@ -275,34 +275,3 @@ def test_without_blosc_compressed_bytes_name_the_package(monkeypatch: pytest.Mon
     with pytest.raises(MissingCodecError, match=r"pip install blosc"):
         decode_buffer(memoryview(frame), TOKENS.nbytes, chunks, own=False)
     assert bytes(decode_buffer(TOKENS, TOKENS.nbytes, (), own=False)) == bytes(TOKENS)
-
-
-@pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
-def test_a_block_is_decompressed_for_a_peer_without_blosc(
-    codec: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An uncompressed block holds the same elements, and is read without blosc; one
-    that was not compressed stays as it is.
-    """
-    builder = BlockBuilder()
-    elements = [{"x": np.full(2_000, i), "y": f"{i}", "z": b"z" * 5_000} for i in range(3)]
-    assert all(builder.add(element) for element in elements)
-    block = builder.build(codec)
-    meta, frames = uncompressed(block.meta, block.frames)
-    if codec is None:
-        assert frames is block.frames
-    monkeypatch.setattr(compression, "blosc", None)
-    found = list(decode_block(meta, frames).elements())
-    np.testing.assert_equal(found, elements)
-
-
-def test_unwanted_compression_is_left_out() -> None:
-    """While no reader decompresses, a named codec and "AUTO" leave blocks as they are."""
-    for stream in (Compression("lz4"), Compression("AUTO")):
-        assert not stream.leaves_all()
-        assert stream.encode("s", [(TOKENS, 8)])[0][1]
-        stream.is_wanted = False
-        assert stream.encode("s", [(TOKENS, 8)]) == [(TOKENS, ())]
-        assert stream.shown == ""
-        stream.is_wanted = True
-        assert stream.encode("s", [(TOKENS, 8)])[0][1]
