@@ -67,10 +67,11 @@ class Compression:
             clock. It compares codecs better than the clock if threads wait for cores.
 
     Attributes:
-        speed: bytes per second that the stream's links carry. Infinite on one host, and
-            while nobody has told it: "AUTO" means None then.
-        links: how many links the client decompresses with one thread.
-        is_wanted: False while no client that reads the stream can decompress.
+        speed: bytes per second that the stream's links carry. Infinite within a host,
+            and until it is known: "AUTO" then means None.
+        links: number of links whose blocks the client decompresses with a single
+            thread.
+        is_wanted: false while no client that reads the stream can decompress.
 
     >>> compression = Compression("AUTO")
     >>> column = (memoryview(bytes(4096)), 8)
@@ -132,9 +133,10 @@ class Compression:
         self._pace.resume()
 
     def leaves_all(self) -> bool:
-        """Whether the next block travels as it is, so that it needs no `encode`.
+        """Return True if the next block is sent uncompressed, so that it needs no
+        `encode`.
 
-        Without blosc all do; that is warned of once where compression was wanted.
+        Without blosc every block is. One warning says so if compression was wanted.
         """
         if self.value is None:
             return True

@@ -1,12 +1,12 @@
 """Compression of column buffers with blosc, and decompression. ``adaptive`` finds out
 what pays.
 
-blosc is optional, as it has no wheel for the newest versions of Python. Without it the
-only codec is None: what was asked for by name, or chosen by "AUTO", travels as it is.
+A frame is either the buffer itself or a sequence of blosc chunks; the column's list of
+chunk sizes says which. The sizes in a chunk's header are compared with what the block
+announced before any decompression.
 
-A frame is either the buffer itself or a row of blosc chunks; which of both is told by
-the column's list of chunk sizes. What a chunk claims about itself is compared with what
-the block announced before anything is decompressed.
+blosc is optional: it has no wheel for the newest versions of Python. Without it the
+only codec is None, and blocks are sent and saved uncompressed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ try:
 except ImportError:
     blosc = None
 else:
-    # One thread per call: with the GIL released blosc would otherwise start and join a
-    # pool of threads for each chunk.
+    # A single thread per call: with the GIL released, blosc would otherwise start and
+    # join a thread pool for each chunk.
     blosc.set_releasegil(True)
     blosc.set_nthreads(1)
 
@@ -177,8 +177,8 @@ def decode_buffer(
 
     Raises:
         MissingCodecError: the frame is compressed, and blosc is not installed.
-        ProtocolError: frame, chunks and announcement contradict each other, or a chunk
-            is damaged.
+        ProtocolError: frame, chunks and announced size contradict each other, or a
+            chunk is damaged.
     """
     if not chunks:
         if frame.nbytes != nbytes:

@@ -112,8 +112,8 @@ def read_block(file: BinaryIO) -> DecodedBlock | None:
     """Return the next block of a chunk, or None at its end.
 
     Raises:
-        DataLossError: it is truncated or damaged.
-        MissingCodecError: it is sound, but compressed, and blosc is not installed.
+        DataLossError: the block is truncated or damaged.
+        MissingCodecError: the block is compressed, and blosc is not installed.
     """
     head = file.read(_HEAD.size)
     if not head:
