@@ -79,13 +79,17 @@ class ServiceIterator(ElementIterator):
             self._begin(profile)
 
     def _begin(self, profile: ClientProfile) -> None:
-        self._shell = ReaderShell(profile, self._quarantine)
+        self._shell = self._open_shell(profile)
         self._is_read = self._has_given = False
         self._strides = self._shell.strides
         self._shell.loop.start()
         self._finalizer = weakref.finalize(self, lifetime.abandon, self._shell, self._pid)
         self._finalizer.atexit = False  # then close() waits for the goodbye
         lifetime.alive.add(self)
+
+    def _open_shell(self, profile: ClientProfile) -> ReaderShell:
+        """Make the thread and the sockets of this iterator."""
+        return ReaderShell(profile, self._quarantine)
 
     def _begin_late(self) -> None:
         if self._finalizer is not None:

@@ -73,42 +73,20 @@ class ReaderShell:
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._unanswered = True
         self.strides = Strides()
-        self.queue = DeliveryQueue(lambda: self.core.lease.holds(boottime()))
+        self.queue = DeliveryQueue(lambda: self.core.lease.holds(self._now()))
         self.bookmarks = Bookmarks()
         self._put_in = 0  # elements into the queue
         self._behind = 0  # the place behind the last block that was taken
         self.rejects = Rejects()
-        self._context = client_context()
-        key = shown_key()
-        self._server = None if key is None else key.server("worker")
-        self._links: dict[str, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
-        self._handovers: dict[str, Handover] = {}
-        self._descriptors = Descriptors()
-        self._memories = Memories(self._descriptors)
         self._pool = Pool()
         self._taken: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
         self._begun: dict[int, tuple[object, Iterator[Any]]] = {}
         self._corrupt = 0
         self._closing = False
-        self.loop = Loop(
-            f"zmqdata-client-{profile.client[:6]}", self._tick, 0.2, self._release, self._fault
-        )
-        self.servers = Servers(
-            self._context,
-            self.loop,
-            key,
-            profile.service,
-            self._receive,
-            lambda reason: self._handle(e.ShutOut(PermissionDeniedError.__name__, reason)),
-        )
-        self._carriers = self._carrier_table()
-
-    def _carrier_table(self) -> e.Carriers:
-        table = e.Carriers()
-        table.on(e.Send, self._send)
-        table.on(
-            e.LogLine,
-            lambda command: log.log(
+        self._open(profile)
+        self._carry_out: dict[type[Any], Callable[[Any], None]] = {
+            e.Send: self._send,
+            e.LogLine: lambda command: log.log(
                 logging.getLevelName(command.level.upper()), "%s", command.text
             ),
         )
@@ -121,6 +99,31 @@ class ReaderShell:
         table.on(e.Finish, self._finish)
         table.on(e.Closed, lambda command: self.loop.stop())
         return table
+
+    def _open(self, profile: ClientProfile) -> None:
+        """Makes the thread and its sockets."""
+        self._context = client_context()
+        key = shown_key()
+        self._server = None if key is None else key.server("worker")
+        self._links: dict[str, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
+        self._handovers: dict[str, Handover] = {}
+        self._descriptors = Descriptors()
+        self._memories = Memories(self._descriptors)
+        self.loop = Loop(
+            f"zmqdata-client-{profile.client[:6]}", self._tick, 0.2, self._release, self._fault
+        )
+        self.servers = Servers(
+            self._context,
+            self.loop,
+            key,
+            profile.service,
+            self._receive,
+            lambda reason: self._handle(e.ShutOut(PermissionDeniedError.__name__, reason)),
+        )
+
+    def _now(self) -> float:
+        """The time by which leases run: it goes on while the machine is suspended."""
+        return boottime()
 
     # --- from the training thread
 
@@ -186,9 +189,9 @@ class ReaderShell:
 
     # --- in the thread
 
-    def _handle(self, event: e.ClientEvent) -> None:
-        for command in self.core.handle(boottime(), event):
-            self._carriers[type(command)](command)
+    def _handle(self, event: object) -> None:
+        for command in self.core.handle(self._now(), event):
+            self._carry_out[type(command)](command)
         self.queue.tell()
 
     def _fault(self, error: Exception) -> None:

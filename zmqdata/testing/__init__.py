@@ -15,7 +15,9 @@ from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
 from zmqdata.testing.resuming import ResumingScenario
 from zmqdata.testing.runner import SimulatedPipeline, SimulatedRunner
 from zmqdata.testing.scenario import PoisonScenario, Scenario
+from zmqdata.testing.service import SimulatedService
 from zmqdata.testing.transcript import Transcript
+from zmqdata.testing.turns import StuckPipeline
 from zmqdata.testing.world import World
 
 __all__ = [
@@ -33,6 +35,8 @@ __all__ = [
     "SimulatedNetwork",
     "SimulatedPipeline",
     "SimulatedRunner",
+    "SimulatedService",
+    "StuckPipeline",
     "Transcript",
     "World",
     "check_iterator",

@@ -86,6 +86,8 @@ class TaskRunner:
         window: the bytes of a cross-trainer cache, or of a chunk of a save.
         crumbs: where it notes what it is at.
         relays: tells with which others it takes turns in one thread.
+        clock: the time in seconds.
+        work: the seconds that the thread of a turn has worked.
     """
 
     def __init__(
@@ -97,10 +99,13 @@ class TaskRunner:
         window: int = BLOCK_BYTES,
         crumbs: CrumbFile | None = None,
         relays: Relays | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        work: Callable[[], float] = time.thread_time,
     ) -> None:
         self.definition = definition = command.definition
         self._relay = None if relays is None else relays.of(definition)
-        self._stint, self._stride = Stint(), Stride()
+        self._stint, self._stride = Stint(work), Stride()
+        self._clock = clock
         self.key = (definition.task, definition.attempt)
         self.quarantine = TaskQuarantine(definition.task)
         self.watch = TaskWatch(crumbs or CrumbFile(), definition)
@@ -118,16 +123,9 @@ class TaskRunner:
         )
         self.compression = Compression(definition.compression, **clocks)
         self._teller = Teller(self.key, self.providers, self.deciding, post)
-        self._output = Output(
-            definition,
-            self._teller.tell,
-            self.compression,
-            worker=worker,
-            placed=self._placed,
-            window=window,
-            note=self.watch.note,
-        )
-        self._states = StateTaker(len(self.providers))
+        clues = (worker, self._placed, window, self.watch.note)
+        self._output = Output(definition, self._teller.tell, self.compression, *clues)
+        self._states = StateTaker(len(self.providers), clock)
         self._ahead = deque(definition.states)  # what the pipeline has not passed
         self._allowed = 0
         self._most: int | None = None
@@ -143,7 +141,7 @@ class TaskRunner:
             self._post(e.SplitsWanted(*self.key, source, repetition, have, waiting, pace))
 
         base = self.definition.bases[source] if self.definition.bases else 0
-        return LedgerProvider(entries, want, source=source, base=base, away=self._away)
+        return LedgerProvider(entries, want, self._clock, source, base, self._away)
 
     def _away(self) -> AbstractContextManager[None]:
         """While a source waits for splits: the turn is for others. Threads of the

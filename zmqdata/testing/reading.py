@@ -1,0 +1,309 @@
+"""Iterators that read from a simulated service: the real ones, over a simulated
+network.
+
+``next`` lets simulated time pass until there is an element. Blocks are encoded and
+decoded as on a socket.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from zmqdata import messages as m
+from zmqdata import wire
+from zmqdata.blocks import whole
+from zmqdata.client.bookmarks import check_has_places
+from zmqdata.client.decoding import decode_message
+from zmqdata.client.delivery import DeliveryQueue
+from zmqdata.client.distribute import DataServiceDataset
+from zmqdata.client.iterator import ServiceIterator
+from zmqdata.client.registration import Registration, Upload
+from zmqdata.client.shell import LACKING, ReaderShell
+from zmqdata.core.client import events as e
+from zmqdata.core.client.decider import ClientProfile
+from zmqdata.errors import (
+    NotFoundError,
+    ProtocolError,
+    UnavailableError,
+    UnimplementedError,
+)
+from zmqdata.iterators import Context, ElementIterator, make_iterator
+from zmqdata.iterators.watching import LeftOut
+from zmqdata.testing.clock import Clock
+from zmqdata.testing.network import SimulatedNetwork
+from zmqdata.threads import Background
+from zmqdata.transport.loop import Loop
+
+TICK = 0.2
+AnswerT = TypeVar("AnswerT", bound=m.Message)
+_names = itertools.count(1)
+
+
+class ReadWorld(Protocol):
+    """What readers need of the world that they live in. ``loops``: those of all
+    readers.
+    """
+
+    clock: Clock
+    network: SimulatedNetwork
+    loops: list[ClockLoop]
+
+    def run_until(self, condition: Callable[[], object], seconds: float) -> bool:
+        """Let time pass until the condition holds."""
+
+    def new_request(self) -> str:
+        """Return a name for an ask."""
+
+    def ask(
+        self,
+        ask: m.Message,
+        answer: type[AnswerT],
+        reply: Callable[[object], Sequence[m.Message]] = ...,
+    ) -> AnswerT:
+        """Ask the dispatcher, and let time pass until it answers."""
+
+    def audit(self, job: str) -> list[dict[str, Any]]:
+        """Return what became of the splits and elements of a job."""
+
+
+class ClockThread(Background):
+    """Stands for the thread of a loop whose calls are made by the clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_running = False
+
+    def is_alive(self) -> bool:
+        """Return whether the loop runs."""
+        return self.is_running
+
+
+class ClockLoop(Loop):
+    """A loop without a thread: the clock makes its calls.
+
+    Args:
+        service: the world in which it lives.
+        tick: called again and again, until the loop is stopped.
+        ended: called at the end.
+    """
+
+    thread: ClockThread
+
+    def __init__(
+        self, service: ReadWorld, tick: Callable[[], None], ended: Callable[[], None]
+    ) -> None:
+        self.thread = ClockThread()
+        self._service = service
+        self._tick, self._at_end = tick, ended
+
+    def start(self) -> None:
+        self.thread.is_running = True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self.thread.is_running:
+            self._tick()
+            self._service.clock.after(TICK, self._go_on)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Have ``call`` made at this moment of the clock. Dropped when the loop has
+        ended.
+        """
+        self._service.clock.after(0.0, lambda: call() if self.thread.is_running else None)
+
+    def stop(self) -> None:
+        """End the loop."""
+        if self.thread.is_running:
+            self.thread.is_running = False
+            self._at_end()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Let time pass until the loop has ended; False when it has not after so many
+        simulated seconds.
+        """
+        self._service.run_until(lambda: not self.thread.is_running, timeout or 60.0)
+        return not self.thread.is_running
+
+
+class ClockedQueue(DeliveryQueue):
+    """A delivery queue whose reader waits by letting simulated time pass."""
+
+    def __init__(self, service: ReadWorld, holds: Callable[[], bool]) -> None:
+        super().__init__(holds)
+        self._service = service
+        self._is_woken = False
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass until there is something to hand out."""
+        self._is_woken = False
+        self._service.run_until(lambda: self._is_woken or self.first() is not None, seconds)
+
+    def wake(self) -> None:
+        """End the wait of the reader."""
+        self._is_woken = True
+
+
+class SimulatedShell(ReaderShell):
+    """The shell of an iterator, without sockets and threads.
+
+    Args:
+        service: the world in which it reads.
+        profile: who reads what.
+        quarantine: takes the elements that workers leave out.
+    """
+
+    def __init__(
+        self,
+        service: ReadWorld,
+        profile: ClientProfile,
+        quarantine: deque[LeftOut] | None = None,
+    ) -> None:
+        self._service = service
+        self.name = f"client-{next(_names)}"
+        self._is_answered = False
+        super().__init__(profile, quarantine)
+        self.queue = ClockedQueue(service, lambda: self.core.lease.holds(self._now()))
+
+    def _open(self, profile: ClientProfile) -> None:
+        self.loop = loop = ClockLoop(self._service, self._tick, self._release)
+        self._service.network.join(self.name, self._hear)
+        self._service.loops.append(loop)
+
+    def _now(self) -> float:
+        return self._service.clock.now
+
+    def wait_for_answer(self, seconds: float) -> None:
+        """Let time pass, but no longer, for a word of the dispatcher."""
+        self._service.run_until(lambda: self._is_answered, seconds)
+
+    def _checkpoint(self, place: int, name: str) -> bytes:
+        """Put the checkpoint of a place together."""
+        check_has_places(self.core.profile.job)
+        deadline = self._now() + LACKING
+        while True:
+            try:
+                return self._encoded(place, name)
+            except UnavailableError:  # something is to be told yet
+                if not self.loop.thread.is_alive() or self._now() >= deadline:
+                    raise
+            self._service.clock.advance(0.02)
+
+    # --- by the clock
+
+    def _tick(self) -> None:
+        self.strides.end()
+        self._report_partly()
+        self._handle(e.Tick())
+
+    def _hear(self, peer: Hashable, message: Any) -> None:
+        self._handle(e.Received(peer, message))
+        self._is_answered |= self.is_decided or bool(self.core.telling.awaited)
+
+    def _send(self, command: e.Send) -> None:
+        self._service.network.send(self.name, command.peer, command.message)
+
+    def _connect(self, command: e.ConnectLink) -> None:
+        name = command.link
+        self._service.network.connect(
+            name,
+            self.name,
+            lambda push: self._take_push(name, push.header, push.frames),
+            lambda reason: self._handle(e.LinkBroken(name, reason)),
+        )
+
+    def _disconnect(self, command: e.DisconnectLink) -> None:
+        self._service.network.disconnect(command.link)
+
+    def _take_push(self, name: str, header: m.OnLink, frames: Any) -> None:
+        """Decode a message from the bytes that a socket would carry."""
+        message = [wire.pack_header(header), *(bytes(whole(frame)) for frame in frames)]
+        try:
+            allow = self.core.profile.allow_objects
+            decoded, content = decode_message(message, allow_objects=allow)
+        except ProtocolError as error:
+            self._cannot_decode(name, error)
+            return
+        self._corrupt = 0
+        self._handle(e.Arrived(name, decoded, content))
+
+    def _release(self) -> None:
+        self._service.network.leave(self.name)
+
+
+class SimulatedIterator(ServiceIterator):
+    """Reads one repetition of a job of a simulated service."""
+
+    def __init__(self, service: ReadWorld, *read: Any) -> None:
+        self._service = service
+        super().__init__(*read)
+
+    def _open_shell(self, profile: ClientProfile) -> ReaderShell:
+        return SimulatedShell(self._service, profile, self._quarantine)
+
+    def audit(self) -> dict[str, Any]:
+        """Return what became of the splits and elements of this repetition."""
+        found = self._service.audit(self._profile.job.name)
+        return [one for one in found if one["repetition"] == self._profile.repetition][-1]
+
+
+@dataclass
+class SimulatedRegistration(Registration):
+    """A dataset on its way to a simulated dispatcher, or known there by its id."""
+
+    world: ReadWorld | None = None
+
+    def register(self, dataset_id: str | None, keep: bool = False) -> str:
+        """Register it under this id, or one that the dispatcher chooses."""
+        assert self.packed is not None
+        assert self.world is not None
+        encoded, contents = self.packed.encoded, self.packed.contents
+        if len(encoded) > m.MOST_WHOLE_BYTES:
+            encoded, contents = b"", {**contents, self.packed.digest: encoded}
+        request = self.world.new_request()
+        ask = m.RegisterDataset(request, dataset_id, self.description, encoded, keep)
+        upload = Upload(ask, contents)
+        return self.world.ask(ask, m.DatasetRegistered, upload.answer).dataset_id
+
+    def _found(self, dataset_id: str) -> m.DatasetDescription:
+        assert self.world is not None
+        ask = m.DescribeDataset(self.world.new_request(), dataset_id)
+        return self.world.ask(ask, m.DatasetDescribed).description
+
+    def _check_unchanged(self, dataset_id: str) -> None:
+        self._found(dataset_id)
+
+    def _is_known(self, dataset_id: str) -> bool:
+        try:
+            return self._found(dataset_id).fingerprint == self.description.fingerprint
+        except NotFoundError:
+            return False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SimulatedDataset(DataServiceDataset):
+    """A source that reads a job of a simulated service."""
+
+    world: ReadWorld
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise UnimplementedError(
+            "A pipeline that reads from a simulated service cannot be distributed or sent to "
+            "another process: its worker would let time pass in the midst of a turn. Use a "
+            "`LocalCluster` for a pipeline of several stages."
+        )
+
+
+@make_iterator.register(SimulatedDataset)
+def _read(node: SimulatedDataset, context: Context) -> ElementIterator:
+    node.check_objects()
+    return SimulatedIterator(
+        node.world,
+        node.profile(),
+        node.repetitions.resumed,
+        context.restoring,
+        context.quarantine,
+    )

@@ -1,0 +1,495 @@
+"""A service in one process and on one simulated clock that runs real pipelines: no
+socket, no wall clock, the same by seed.
+
+The cores, the task runners, the encoding of elements and the iterators are the real
+ones. Here are the shells of dispatcher and workers, and the world that joins them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import platform
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+import msgspec
+
+from zmqdata import messages as m
+from zmqdata.client.distribute import distribute
+from zmqdata.config.dispatcher import DispatcherConfig
+from zmqdata.config.worker import WorkerConfig
+from zmqdata.core.dispatcher import events as dispatcher_events
+from zmqdata.core.dispatcher.decider import DispatcherCore
+from zmqdata.core.worker import events as e
+from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
+from zmqdata.dataset import Dataset
+from zmqdata.dispatcher.savefolders import check_save, prepare_save, publish_chunk, write_marker
+from zmqdata.dispatcher.server import host_aliases, policy_of, times_of
+from zmqdata.dispatcher.status import audits_of, status_of
+from zmqdata.errors import BY_NAME, DataServiceError, UnavailableError
+from zmqdata.matching import matching_files
+from zmqdata.pipelines.packing import zmqdata_version
+from zmqdata.testing.checks import Laws
+from zmqdata.testing.clock import Clock
+from zmqdata.testing.disk import SimulatedDisk
+from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
+from zmqdata.testing.nodes import SimulatedDispatcher, SimulatedNode
+from zmqdata.testing.reading import (
+    ClockLoop,
+    SimulatedDataset,
+    SimulatedRegistration,
+)
+from zmqdata.testing.runner import SimulatedPipeline
+from zmqdata.testing.turns import GivenTurns, TaskTurns
+from zmqdata.transport.addresses import announced_address
+from zmqdata.worker.chunks import ChunkThread
+from zmqdata.worker.processes.crumbs import CrumbFile
+from zmqdata.worker.tasks.runner import TaskRunner
+
+log = logging.getLogger(__name__)
+AnswerT = TypeVar("AnswerT", bound=m.Message)
+
+DISPATCHER = "dispatcher"
+TARGET = "tcp://127.0.0.1:9"
+"""Stands for the dispatcher's address: port 9 discards whatever comes."""
+FIRST_PORT = 40_000
+AGAIN = 1.0
+"""Simulated seconds after which an ask is repeated."""
+
+
+class PlainDispatcher(SimulatedDispatcher):
+    """A dispatcher that keeps real pipelines, lists real files and writes real saves."""
+
+    world: SimulatedService
+
+    def carry_out(self, command: Any) -> None:
+        kept = self.world.packs
+        answers: dict[type[Any], Callable[[Any], object]] = {
+            dispatcher_events.PrepareSave: prepare_save,
+            dispatcher_events.PublishChunk: publish_chunk,
+            dispatcher_events.CheckSave: check_save,
+            dispatcher_events.FinishSave: write_marker,
+            dispatcher_events.FindFiles: _listed,
+            dispatcher_events.KeepPiece: partial(_kept, kept),
+        }
+        answer = answers.get(type(command))
+        if answer is not None:
+            self.soon(answer(command))
+        elif isinstance(command, dispatcher_events.StorePipeline):
+            kept[command.digest] = command.pipeline
+        elif isinstance(command, dispatcher_events.SendPipeline):
+            parts = {part.digest for part in command.parts}
+            content = b"" if command.digest in parts else kept[command.digest]
+            sent = m.PipelineSent(command.dataset_id, command.digest, content, "", command.parts)
+            self.world.network.send(self.name, command.peer, sent)
+        elif isinstance(command, dispatcher_events.LogLine):
+            _log(command)
+        else:
+            super().carry_out(command)
+
+
+def _kept(kept: dict[str, bytes], command: dispatcher_events.KeepPiece) -> object:
+    have = kept.get(command.digest, b"")[: command.offset] + command.content
+    kept[command.digest] = have
+    return dispatcher_events.PieceKept(command.digest, len(have))
+
+
+def _listed(command: dispatcher_events.FindFiles) -> object:
+    found = tuple(matching_files(command.files.patterns))
+    return dispatcher_events.FilesListed(
+        command.iteration, command.source, command.repetition, found
+    )
+
+
+def _log(command: Any) -> None:
+    log.log(logging.getLevelName(command.level.upper()), "%s", command.text)
+
+
+class InlineChunks(ChunkThread):
+    """Writes the chunks of saves without a thread."""
+
+    def _do(self, act: Callable[[], None]) -> None:
+        act()
+
+
+class PlainWorker(SimulatedNode):
+    """A worker that runs real pipelines.
+
+    Args:
+        world: where it lives.
+        profile: who it is.
+        pace: simulated seconds that an element takes.
+    """
+
+    core: WorkerCore
+    world: SimulatedService
+
+    def __init__(self, world: SimulatedService, profile: WorkerProfile, pace: float) -> None:
+        super().__init__(world, profile.address, WorkerCore(profile))
+        self.address = profile.address
+        self.runners: dict[tuple[int, int], TaskRunner] = {}
+        self.turns: dict[tuple[int, int], TaskTurns] = {}
+        self.pace = pace
+        self._chunks = InlineChunks(self.soon)
+        self._carriers: dict[type[Any], Callable[[Any], object]] = {
+            e.StartTask: self._start_task,
+            e.StopTask: self._stop_task,
+            e.FeedSplits: self._feed_splits,
+            e.ReturnSplits: lambda x: self._give_back((x.task, x.attempt), x.source),
+            e.AllowProduction: lambda x: self._runner(x).allow(x.size, x.elements, x.few_bytes),
+            e.FlushTask: lambda x: self._runner(x).flush(),
+            e.BindLink: self._bind,
+            e.UnbindLink: lambda x: world.network.unbind(x.link),
+            e.Push: lambda x: world.network.push(x.link, x),
+            e.ClaimPart: lambda x: self.soon(e.PartClaimed(x.digest, x.size, True)),
+            e.ReleaseParts: lambda x: None,
+            e.WriteBlock: self._chunks.write,
+            e.CloseChunk: self._chunks.close_chunk,
+            e.LogLine: _log,
+        }
+
+    def num_tasks(self) -> int:
+        """Return how many tasks it hosts."""
+        return len(self.core.tasks) if self.alive else 0
+
+    # --- what tests do to it
+
+    def stop(self) -> None:
+        """Hand over what was made, say goodbye, and end."""
+        for key, runner in self.runners.items():
+            runner.hand_over()
+            runner.stop()
+            self.turns[key].halt()
+            for source in range(len(runner.providers)):
+                self._give_back(key, source)
+        self.world.run_until(lambda: not self.core.owes_elements, 5.0)
+        self.world.network.send(self.name, DISPATCHER, m.WorkerStopped(self.core.profile.worker))
+        self.world.clock.advance(0.1)
+        self.die()
+
+    def kill(self) -> None:
+        """End at once and lose everything, as by SIGKILL."""
+        self.die()
+
+    def drain(self, timeout: float = 60.0) -> None:
+        """Hand the tasks over to other workers; return when that is done."""
+        self.feed(e.DrainRequested(timeout))
+        self.world.run_until(lambda: self.core.draining.done, timeout)
+
+    def die(self) -> None:
+        if self.alive:
+            super().die()
+            self.end_tasks()
+
+    def end_tasks(self) -> None:
+        """End all task runners, and their threads."""
+        for key, runner in self.runners.items():
+            runner.stop()
+            self.turns[key].finish()
+
+    # --- commands
+
+    def carry_out(self, command: Any) -> None:
+        carrier = self._carriers.get(type(command), super().carry_out)
+        carrier(command)
+
+    def _runner(self, command: Any) -> TaskRunner:
+        return self.runners[command.task, command.attempt]
+
+    def _start_task(self, command: e.StartTask) -> None:
+        definition, profile = command.definition, self.core.profile
+        turns = TaskTurns(self.world.clock, self.pace, self.feed)
+        window = profile.snapshot_chunk_bytes if definition.save_path else profile.cache_bytes
+        runner = TaskRunner(
+            command,
+            turns.post,
+            self.address,
+            self.world.packs.get,
+            window,
+            self.world.crumbs,
+            GivenTurns(turns),
+            lambda: self.world.clock.now,
+            turns.work,
+        )
+        if definition.save_path:
+            self._chunks.begin(runner.key, definition.save_path, definition.stream)
+        self.runners[runner.key], self.turns[runner.key] = runner, turns
+        runner.start()
+
+    def _stop_task(self, command: e.StopTask) -> None:
+        key = (command.task, command.attempt)
+        runner = self.runners.get(key)
+        if runner is not None:
+            runner.stop()
+            self.turns[key].halt()
+        self._chunks.stop(key)
+
+    def _feed_splits(self, command: e.FeedSplits) -> None:
+        if command.splits:
+            self._runner(command).providers[command.source].feed(command.splits)
+            self.turns[command.task, command.attempt].fed(command.source)
+
+    def _give_back(self, key: tuple[int, int], source: int) -> None:
+        entries, stop, changed = self.runners[key].providers[source].give_back()
+        self.feed(e.LedgerCut(*key, source, entries, stop, changed))
+
+    def _bind(self, command: e.BindLink) -> None:
+        self.world.network.bind(command.link, self.name)
+        self.soon(e.LinkBound(command.link, f"data-of-{self.name}", "secret"))
+
+
+class SimulatedService:
+    """A dispatcher with workers that run real pipelines in simulated time.
+
+    What a test reads are real elements, encoded and decoded as on a socket, in the
+    order in which a training loop gets them. ``next`` lets time pass until there is an
+    element, and no longer: a training loop takes no time. An element takes ``pace``
+    simulated seconds of its worker. All workers begin at the same moment, so each has a
+    part of what there is to read.
+
+    Threads that a pipeline starts (prefetch, parallel map) work; what they do takes no
+    simulated time. Not there: workers in the training process
+    (``target_workers="LOCAL"``), shared memory, pipelines that read from the service
+    themselves, and functions in which tasks wait for each other: these raise an error.
+
+    Args:
+        workers: how many there are at the beginning.
+        seed: decides everything.
+        pace: simulated seconds that an element takes.
+        faults: how badly the network behaves.
+        journalled: whether the dispatcher has a journal, from which it goes on after
+            its death.
+        worker_options: further fields of ``WorkerConfig``.
+        options: fields of ``DispatcherConfig``.
+
+    Example:
+        >>> with SimulatedService(workers=2) as service:
+        ...     elements = iter(service.read(Dataset.range(200).map(lambda x: x * 2)))
+        ...     first = [int(next(elements)) for _ in range(50)]
+        ...     service.workers[0].kill()
+        ...     rest = [int(element) for element in elements]
+        >>> sorted(first + rest) == list(range(0, 400, 2))
+        True
+    """
+
+    def __init__(
+        self,
+        workers: int = 2,
+        *,
+        seed: int = 0,
+        pace: float = 0.001,
+        faults: Faults = CALM,
+        journalled: bool = False,
+        worker_options: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self.seed = seed
+        self.pace = pace
+        self.target = TARGET
+        self.config = DispatcherConfig(**options)
+        self.random = random.Random(f"{seed}/service")
+        self.clock = Clock()
+        self.network = SimulatedNetwork(self.clock, self.random.getrandbits(32), faults)
+        self.laws = Laws(seed, self.clock, SimulatedPipeline(0))
+        self.disk = SimulatedDisk(self.clock, self.random.getrandbits(32)) if journalled else None
+        self.packs: dict[str, bytes] = {}
+        self.crumbs = CrumbFile()
+        self.loops: list[ClockLoop] = []
+        self.workers: list[PlainWorker] = []
+        self._numbers = itertools.count(1)
+        self._options = worker_options or {}
+        self.dispatcher = self._make_dispatcher()
+        for _ in range(workers):
+            self._make_worker(**self._options)
+        self._await_workers()
+
+    def _make_dispatcher(self) -> PlainDispatcher:
+        config = self.config
+        core = DispatcherCore(
+            self.random.getrandbits(62),
+            times_of(config),
+            config.worker_addresses,
+            host_aliases(config.worker_addresses),
+            policy_of(config),
+            durable=self.disk is not None,
+        )
+        return PlainDispatcher(self, DISPATCHER, core)
+
+    # --- what tests do
+
+    def __enter__(self) -> SimulatedService:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End all readers and workers, and the threads of their tasks."""
+        for loop in self.loops:
+            loop.thread.is_running = False
+        for worker in self.workers:
+            worker.die()
+
+    def add_worker(self, **options: Any) -> PlainWorker:
+        """Have a worker join, and wait until the dispatcher knows it."""
+        worker = self._make_worker(**(self._options | options))
+        self._await_workers()
+        return worker
+
+    def _make_worker(self, **options: Any) -> PlainWorker:
+        config = WorkerConfig(dispatcher_address=TARGET, **options)
+        number = len(self.workers)
+        port = FIRST_PORT + next(self._numbers)
+        address = announced_address(config.host, config.worker_address, TARGET, port)
+        profile = WorkerProfile(
+            worker=f"worker-{number}-{self.random.getrandbits(32):08x}",
+            address=f"tcp://{address}",
+            tags=config.worker_tags,
+            python=platform.python_version(),
+            version=zmqdata_version(),
+            buffer_bytes=config.buffer_bytes,
+            heartbeat=config.heartbeat_interval_ms / 1000,
+            dispatcher_timeout=config.dispatcher_timeout_ms / 1000,
+            cache_bytes=config.cross_trainer_cache_size_bytes,
+            snapshot_chunk_bytes=config.snapshot_max_chunk_size_bytes,
+        )
+        worker = PlainWorker(self, profile, self.pace)
+        self.workers.append(worker)
+        return worker
+
+    def _await_workers(self) -> None:
+        self.run_until(lambda: all(one.core.registered for one in self.workers if one.alive), 30.0)
+
+    def restart_dispatcher(self, seconds: float = 0.0) -> None:
+        """Kill the dispatcher, and start the next one so many simulated seconds later:
+        it knows what the journal says, or nothing.
+        """
+        self.dispatcher.die()
+        if self.disk is None:
+            self.laws.forget()
+
+        def begin() -> None:
+            self.dispatcher = self._make_dispatcher()
+
+        self.clock.after(seconds, begin)
+
+    def at(self, seconds: float, call: Callable[[], object]) -> None:
+        """Have something happen so many simulated seconds from now."""
+        self.clock.after(seconds, call)
+
+    def run_until(self, condition: Callable[[], object], seconds: float) -> bool:
+        """Let time pass until the condition holds; False when it does not within so
+        many simulated seconds.
+        """
+        end = self.clock.now + seconds
+        while not condition():
+            if self.clock.now >= end:
+                return False
+            self.clock.run_next()
+        return True
+
+    # --- reading
+
+    def read(
+        self, dataset: Dataset, processing_mode: Any = "distributed_epoch", **options: Any
+    ) -> Dataset:
+        """Return the dataset as this service runs it. The options are those of
+        ``distribute``.
+        """
+        return self._simulated(dataset.apply(distribute(processing_mode, TARGET, **options)))
+
+    def _simulated(self, dataset: Dataset) -> Dataset:
+        node: Any = dataset.node
+        if node.options.is_local or node.placing is not None:
+            raise ValueError(
+                "A simulated service has no workers in the process of the training loop, and "
+                "decides nothing about where a pipeline runs. Leave out `target_workers='LOCAL'` "
+                "and `placement='auto'`, or use a `LocalCluster`."
+            )
+        made = node.registration
+        registration = SimulatedRegistration(
+            made.service,
+            made.timeout,
+            made.description,
+            made.packed,
+            made.dataset_id,
+            made.node,
+            made.sources,
+            world=self,
+        )
+        return Dataset(
+            SimulatedDataset(
+                registration=registration,
+                options=node.options,
+                original=node.original,
+                element_spec=node.element_spec,
+                world=self,
+            )
+        )
+
+    # --- asking
+
+    def new_request(self) -> str:
+        """Return a name for an ask."""
+        return f"request-{next(self._numbers)}"
+
+    def ask(
+        self,
+        ask: m.Message,
+        answer: type[AnswerT],
+        reply: Callable[[object], Sequence[m.Message]] = lambda message: (),
+        timeout: float = 60.0,
+    ) -> AnswerT:
+        """Ask the dispatcher, and let time pass until it answers.
+
+        Raises:
+            UnavailableError: it does not.
+            DataServiceError: it refuses; the class is the one that it names.
+        """
+        name = m.request_of(ask)
+        found: list[Any] = []
+
+        def hear(peer: object, message: Any) -> None:
+            if isinstance(message, (answer, m.RequestRefused)):
+                found.append(message)
+            else:
+                for one in reply(message):
+                    self.network.send(name, DISPATCHER, one)
+
+        self.network.join(name, hear)
+        deadline = self.clock.now + timeout
+        while not found and self.clock.now < deadline:
+            self.network.send(name, DISPATCHER, ask)
+            self.run_until(lambda: found, AGAIN)
+        self.network.leave(name)
+        if not found:
+            raise UnavailableError(f"The simulated dispatcher has not answered for {timeout:g} s.")
+        if isinstance(found[0], m.RequestRefused):
+            raise BY_NAME.get(found[0].error, DataServiceError)(found[0].text)
+        told: AnswerT = found[0]
+        return told
+
+    def status(self) -> dict[str, Any]:
+        """Return how things stand at the dispatcher, as ``zmqdata.status`` does."""
+        core, now = self.dispatcher.core, self.clock.now
+        shown = msgspec.json.encode(status_of(core, now, TARGET, self.config, Counter()))
+        found: dict[str, Any] = msgspec.json.decode(shown)
+        return found
+
+    def audit(self, job: str) -> list[dict[str, Any]]:
+        """Return what became of the splits and elements of a job, as ``zmqdata.audit``
+        does.
+        """
+        shown = msgspec.json.encode(audits_of(self.dispatcher.core, job))
+        found: list[dict[str, Any]] = msgspec.json.decode(shown)
+        return found

@@ -1,0 +1,244 @@
+"""Turns of real task runners on a simulated clock: user code runs while the clock
+stands still.
+
+A pipeline may wait for splits anywhere in its stack. Each task therefore has a thread
+of its own, and gives its turn back when it waits. Only one of the clock's thread and
+the threads of all tasks runs at a time, so a run is repeatable.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from zmqdata.core.worker import events as e
+from zmqdata.messages import TaskDefinition
+from zmqdata.testing.clock import Clock
+from zmqdata.worker.tasks.relay import Relay, Relays, Runner
+from zmqdata.worker.tasks.runner import TaskRunner
+
+PATIENCE = 60.0
+"""Real seconds that user code may take for one turn."""
+
+
+class StuckPipeline(RuntimeError):
+    """A pipeline waits for something that simulated time does not bring."""
+
+
+class TaskTurns(Relay):
+    """Gives one real ``TaskRunner`` its turns, each of which takes simulated time.
+
+    Threads that a pipeline starts itself run in real time, during turns. Where one of
+    them waits for splits, the clock goes on until the splits are there, and then stands
+    still again until the turn is over.
+
+    Args:
+        clock: the simulated time.
+        pace: simulated seconds that an element takes.
+        hear: takes the events of the runner, in the clock's thread.
+    """
+
+    def __init__(self, clock: Clock, pace: float, hear: Callable[[object], None]) -> None:
+        self.is_over = False
+        self._clock = clock
+        self._pace = pace
+        self._hear = hear
+        self._talk: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._gate = threading.Semaphore(0)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._runner: TaskRunner | None = None
+        self._awaited: set[int] = set()  # sources that wait for splits
+        self._has_turn = self._is_away = self._gave_back = False
+        self._is_planned = self._is_halted = False
+        self._first = 0
+
+    # --- what the runner calls
+
+    def add(self, runner: Runner) -> None:
+        """Take the runner in, and have it begin."""
+        assert isinstance(runner, TaskRunner)
+        self._runner = runner
+        name = f"zmqdata-task-{runner.key[0]}"
+        self._thread = threading.Thread(target=self._carry, name=name, daemon=True)
+        self._plan(0.0)
+
+    def wake(self, runner: Runner) -> None:
+        """Plan a turn."""
+        self._plan(0.0)
+
+    def leave(self, runner: Runner) -> None:
+        """Do nothing: a turn ends in the thread that has it."""
+
+    @contextmanager
+    def away(self, runner: Runner) -> Iterator[None]:
+        """While a source waits for splits: the clock goes on once it has asked for
+        them.
+        """
+        self._is_away = True
+        try:
+            yield
+        finally:
+            self._is_away = False
+            if self._gave_back:
+                self._gave_back = False
+                self._gate.acquire()
+
+    def work(self) -> float:
+        """Return the simulated seconds of work that the elements so far have taken."""
+        return 0.0 if self._runner is None else self._runner.number * self._pace
+
+    def post(self, event: object) -> None:
+        """Take an event of the runner, from any thread."""
+        mine = threading.current_thread() is self._thread
+        source = event.source if isinstance(event, e.SplitsWanted) and event.waiting else None
+        with self._lock:
+            if not self._has_turn:
+                self._hear_late(event, source)
+                return
+            self._talk.put(event)
+            if source is not None and (self._is_away or not mine):
+                self._gave_back = mine
+                self._talk.put(SplitsAwaited(source, mine))
+
+    def _hear_late(self, event: object, source: int | None) -> None:
+        """Have an event heard by the clock, as nobody listens to the task now."""
+        self._clock.after(0.0, lambda: self._hear(event))
+        if source is not None:
+            self._awaited.add(source)
+
+    # --- in the thread of the task
+
+    def _carry(self) -> None:
+        runner = self._runner
+        assert runner is not None
+        self._gate.acquire()
+        while not runner.go_on():
+            self._talk.put(TurnEnded(False))
+            self._gate.acquire()
+        self._talk.put(TurnEnded(True))
+
+    # --- in the thread of the clock
+
+    def fed(self, source: int) -> None:
+        """Note that splits have come for a source."""
+        self._awaited.discard(source)
+        self._plan(0.0)
+
+    def halt(self) -> None:
+        """Have the runner come to its end, once it was told to stop."""
+        self._is_halted = True
+        self._plan(0.0)
+
+    def finish(self) -> None:
+        """Halt at once: return when the thread of the task has ended."""
+        self._is_halted = True
+        if self._thread is None or self._thread.ident is None:
+            self.is_over = True
+        while not self.is_over:
+            self._take_turn()
+
+    def _plan(self, seconds: float) -> None:
+        if not self._is_planned and not self.is_over:
+            self._is_planned = True
+            self._clock.after(seconds, self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._is_planned = False
+        if not self.is_over:
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Go on with the task, unless one of its sources still waits for splits."""
+        runner = self._runner
+        assert runner is not None
+        with self._lock:
+            if self._awaited and not self._is_halted:
+                return
+            had_turn = self._has_turn
+            self._has_turn = had_turn or runner.may_go_on()
+        if not self._has_turn:
+            return
+        if not had_turn:
+            self._first = runner.number
+            self._give_turn()
+        self._await_turn()
+
+    def _give_turn(self) -> None:
+        assert self._thread is not None
+        if self._thread.ident is None:
+            self._thread.start()
+        self._gate.release()
+
+    def _await_turn(self) -> None:
+        """Hear what the task says until it ends its turn, or waits for splits."""
+        while True:
+            told = self._next_told()
+            if isinstance(told, TurnEnded):
+                self._end_turn(told)
+                return
+            if not isinstance(told, SplitsAwaited):
+                self._hear(told)
+            elif self._is_halted:
+                if told.gave_back:
+                    self._gate.release()  # its wait has ended with the task
+            else:
+                with self._lock:
+                    self._awaited.add(told.source)
+                    self._has_turn = not told.gave_back
+                return
+
+    def _next_told(self) -> object:
+        try:
+            return self._talk.get(timeout=PATIENCE)
+        except queue.Empty:
+            assert self._runner is not None
+            raise StuckPipeline(
+                f"The pipeline of task {self._runner.key[0]} has not ended its turn within "
+                f"{PATIENCE:g} s. One of its functions waits for something that a simulated world "
+                "does not bring, such as another task: the clock stands still while a pipeline "
+                "runs. Use a `LocalCluster` for such a pipeline."
+            ) from None
+
+    def _end_turn(self, told: TurnEnded) -> None:
+        assert self._runner is not None
+        with self._lock:
+            self._has_turn, self.is_over = False, told.is_last
+            while not self._talk.empty():
+                late = self._talk.get_nowait()
+                if isinstance(late, SplitsAwaited):
+                    self._awaited.add(late.source)
+                else:
+                    self._hear_late(late, None)
+        self._plan(max(1, self._runner.number - self._first) * self._pace)
+
+
+class TurnEnded:
+    """Said by the thread of a task: its turn is over. ``is_last``: so is the task."""
+
+    def __init__(self, is_last: bool) -> None:
+        self.is_last = is_last
+
+
+class SplitsAwaited:
+    """Said by a thread of a task: a source waits for splits. ``gave_back``: the thread
+    had the turn, and has given it back.
+    """
+
+    def __init__(self, source: int, gave_back: bool) -> None:
+        self.source = source
+        self.gave_back = gave_back
+
+
+class GivenTurns(Relays):
+    """Stands for the relays of a worker, for a runner whose turns are given."""
+
+    def __init__(self, turns: TaskTurns) -> None:
+        super().__init__()
+        self._turns = turns
+
+    def of(self, definition: TaskDefinition) -> Relay:
+        """Return the turns of the runner, whatever its task."""
+        return self._turns
