@@ -8,6 +8,7 @@ decoded as on a socket.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ from zmqdata.threads import Background
 from zmqdata.transport.loop import Loop
 
 TICK = 0.2
+LONGEST_WAIT = 3600.0
+"""Simulated seconds without an element that are a mistake of the test."""
 AnswerT = TypeVar("AnswerT", bound=m.Message)
 _names = itertools.count(1)
 
@@ -51,6 +54,7 @@ class ReadWorld(Protocol):
     clock: Clock
     network: SimulatedNetwork
     loops: list[ClockLoop]
+    lock: threading.RLock
 
     def run_until(self, condition: Callable[[], object], seconds: float) -> bool:
         """Let time pass until the condition holds."""
@@ -136,11 +140,20 @@ class ClockedQueue(DeliveryQueue):
         super().__init__(holds)
         self._service = service
         self._is_woken = False
+        self._waited = 0.0
 
     def wait(self, seconds: float) -> None:
         """Let time pass until there is something to hand out."""
         self._is_woken = False
-        self._service.run_until(lambda: self._is_woken or self.first() is not None, seconds)
+        if self._service.run_until(lambda: self._is_woken or self.first() is not None, seconds):
+            self._waited = 0.0
+            return
+        self._waited += seconds
+        if self._waited > LONGEST_WAIT:
+            raise TimeoutError(
+                f"A reader of a simulated service has got nothing for {self._waited:g} simulated "
+                "seconds. A reader that waits for others must be read in turn with them."
+            )
 
     def wake(self) -> None:
         """End the wait of the reader."""
@@ -186,11 +199,12 @@ class SimulatedShell(ReaderShell):
         deadline = self._now() + LACKING
         while True:
             try:
-                return self._encoded(place, name)
+                with self._service.lock:
+                    return self._encoded(place, name)
             except UnavailableError:  # something is to be told yet
                 if not self.loop.thread.is_alive() or self._now() >= deadline:
                     raise
-            self._service.clock.advance(0.02)
+            self._service.run_until(lambda: False, 0.02)
 
     # --- by the clock
 

@@ -11,6 +11,7 @@ import itertools
 import logging
 import platform
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,6 +22,7 @@ import msgspec
 
 from zmqdata import messages as m
 from zmqdata.client.distribute import distribute
+from zmqdata.client.registration import Registration
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.dispatcher import events as dispatcher_events
@@ -45,8 +47,9 @@ from zmqdata.testing.reading import (
     SimulatedRegistration,
 )
 from zmqdata.testing.runner import SimulatedPipeline
-from zmqdata.testing.turns import GivenTurns, TaskTurns
+from zmqdata.testing.turns import TURN_SECONDS, GivenTurns, TaskTurns
 from zmqdata.transport.addresses import announced_address
+from zmqdata.updates import AssignSplitsUpdate, CutLedgerUpdate
 from zmqdata.worker.chunks import ChunkThread
 from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.tasks.runner import TaskRunner
@@ -58,8 +61,26 @@ DISPATCHER = "dispatcher"
 TARGET = "tcp://127.0.0.1:9"
 """Stands for the dispatcher's address: port 9 discards whatever comes."""
 FIRST_PORT = 40_000
+MOST_COUNTED = 10_000
+"""Splits of one assignment, above which they are not checked one by one."""
+PATIENCE = 60.0
+"""Simulated seconds to wait for an answer of the dispatcher."""
 AGAIN = 1.0
 """Simulated seconds after which an ask is repeated."""
+
+
+class ServiceLaws(Laws):
+    """The laws, less those that count each split of a source without end."""
+
+    def _check_assigned(self, update: AssignSplitsUpdate) -> None:
+        if update.split.size <= MOST_COUNTED:
+            super()._check_assigned(update)
+
+    def _take_back(self, update: CutLedgerUpdate) -> None:
+        task = self.state.tasks[update.task]
+        parts = task.ledger[update.source].parted(update.entries, update.stop)
+        if parts and all(split.size <= MOST_COUNTED for split in parts[1]):
+            super()._take_back(update)
 
 
 class PlainDispatcher(SimulatedDispatcher):
@@ -161,15 +182,16 @@ class PlainWorker(SimulatedNode):
 
     def stop(self) -> None:
         """Hand over what was made, say goodbye, and end."""
-        for key, runner in self.runners.items():
-            runner.hand_over()
-            runner.stop()
-            self.turns[key].halt()
-            for source in range(len(runner.providers)):
-                self._give_back(key, source)
+        with self.world.lock:
+            for key, runner in self.runners.items():
+                runner.hand_over()
+                runner.stop()
+                self.turns[key].halt()
+                for source in range(len(runner.providers)):
+                    self._give_back(key, source)
         self.world.run_until(lambda: not self.core.owes_elements, 5.0)
         self.world.network.send(self.name, DISPATCHER, m.WorkerStopped(self.core.profile.worker))
-        self.world.clock.advance(0.1)
+        self.world.run_until(lambda: False, 0.1)
         self.die()
 
     def kill(self) -> None:
@@ -183,14 +205,11 @@ class PlainWorker(SimulatedNode):
 
     def die(self) -> None:
         if self.alive:
-            super().die()
-            self.end_tasks()
-
-    def end_tasks(self) -> None:
-        """End all task runners, and their threads."""
-        for key, runner in self.runners.items():
-            runner.stop()
-            self.turns[key].finish()
+            with self.world.lock:
+                super().die()
+                for key, runner in self.runners.items():
+                    runner.stop()
+                    self.turns[key].finish()
 
     # --- commands
 
@@ -203,7 +222,7 @@ class PlainWorker(SimulatedNode):
 
     def _start_task(self, command: e.StartTask) -> None:
         definition, profile = command.definition, self.core.profile
-        turns = TaskTurns(self.world.clock, self.pace, self.feed)
+        turns = TaskTurns(self.world.clock, self.pace, self.feed, self.world.turn_seconds)
         window = profile.snapshot_chunk_bytes if definition.save_path else profile.cache_bytes
         runner = TaskRunner(
             command,
@@ -261,6 +280,7 @@ class SimulatedService:
         workers: how many there are at the beginning.
         seed: decides everything.
         pace: simulated seconds that an element takes.
+        turn_seconds: real seconds in which functions of a pipeline must return.
         faults: how badly the network behaves.
         journalled: whether the dispatcher has a journal, from which it goes on after
             its death.
@@ -282,7 +302,8 @@ class SimulatedService:
         workers: int = 2,
         *,
         seed: int = 0,
-        pace: float = 0.001,
+        pace: float = 0.0002,
+        turn_seconds: float = TURN_SECONDS,
         faults: Faults = CALM,
         journalled: bool = False,
         worker_options: dict[str, Any] | None = None,
@@ -290,17 +311,20 @@ class SimulatedService:
     ) -> None:
         self.seed = seed
         self.pace = pace
+        self.turn_seconds = turn_seconds
         self.target = TARGET
         self.config = DispatcherConfig(**options)
         self.random = random.Random(f"{seed}/service")
         self.clock = Clock()
         self.network = SimulatedNetwork(self.clock, self.random.getrandbits(32), faults)
-        self.laws = Laws(seed, self.clock, SimulatedPipeline(0))
+        self.laws: Laws = ServiceLaws(seed, self.clock, SimulatedPipeline(0))
         self.disk = SimulatedDisk(self.clock, self.random.getrandbits(32)) if journalled else None
         self.packs: dict[str, bytes] = {}
         self.crumbs = CrumbFile()
         self.loops: list[ClockLoop] = []
         self.workers: list[PlainWorker] = []
+        # Readers may be in threads, as behind a prefetch: one at a time moves the clock.
+        self.lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._options = worker_options or {}
         self.dispatcher = self._make_dispatcher()
@@ -395,7 +419,8 @@ class SimulatedService:
         while not condition():
             if self.clock.now >= end:
                 return False
-            self.clock.run_next()
+            with self.lock:
+                self.clock.run_next()
         return True
 
     # --- reading
@@ -406,18 +431,15 @@ class SimulatedService:
         """Return the dataset as this service runs it. The options are those of
         ``distribute``.
         """
-        return self._simulated(dataset.apply(distribute(processing_mode, TARGET, **options)))
+        return dataset.apply(self.distribute(processing_mode, **options))
 
-    def _simulated(self, dataset: Dataset) -> Dataset:
-        node: Any = dataset.node
-        if node.options.is_local or node.placing is not None:
-            raise ValueError(
-                "A simulated service has no workers in the process of the training loop, and "
-                "decides nothing about where a pipeline runs. Leave out `target_workers='LOCAL'` "
-                "and `placement='auto'`, or use a `LocalCluster`."
-            )
-        made = node.registration
-        registration = SimulatedRegistration(
+    def distribute(self, processing_mode: Any, **options: Any) -> Callable[[Dataset], Dataset]:
+        """Return a function for ``Dataset.apply``, as ``zmqdata.distribute`` does."""
+        apply_distribute = distribute(processing_mode, TARGET, **options)
+        return lambda dataset: self._simulated(apply_distribute(dataset))
+
+    def _registration(self, made: Registration) -> SimulatedRegistration:
+        return SimulatedRegistration(
             made.service,
             made.timeout,
             made.description,
@@ -427,6 +449,16 @@ class SimulatedService:
             made.sources,
             world=self,
         )
+
+    def _simulated(self, dataset: Dataset) -> Dataset:
+        node: Any = dataset.node
+        if node.options.is_local or node.placing is not None:
+            raise ValueError(
+                "A simulated service has no workers in the process of the training loop, and "
+                "decides nothing about where a pipeline runs. Leave out `target_workers='LOCAL'` "
+                "and `placement='auto'`, or use a `LocalCluster`."
+            )
+        registration = self._registration(node.registration)
         return Dataset(
             SimulatedDataset(
                 registration=registration,
@@ -448,7 +480,7 @@ class SimulatedService:
         ask: m.Message,
         answer: type[AnswerT],
         reply: Callable[[object], Sequence[m.Message]] = lambda message: (),
-        timeout: float = 60.0,
+        timeout: float = PATIENCE,
     ) -> AnswerT:
         """Ask the dispatcher, and let time pass until it answers.
 

@@ -19,7 +19,7 @@ from zmqdata.testing.clock import Clock
 from zmqdata.worker.tasks.relay import Relay, Relays, Runner
 from zmqdata.worker.tasks.runner import TaskRunner
 
-PATIENCE = 60.0
+TURN_SECONDS = 60.0
 """Real seconds that user code may take for one turn."""
 
 
@@ -38,10 +38,18 @@ class TaskTurns(Relay):
         clock: the simulated time.
         pace: simulated seconds that an element takes.
         hear: takes the events of the runner, in the clock's thread.
+        turn_seconds: real seconds that user code may take for one turn.
     """
 
-    def __init__(self, clock: Clock, pace: float, hear: Callable[[object], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        pace: float,
+        hear: Callable[[object], None],
+        turn_seconds: float = TURN_SECONDS,
+    ) -> None:
         self.is_over = False
+        self._turn_seconds = turn_seconds
         self._clock = clock
         self._pace = pace
         self._hear = hear
@@ -54,6 +62,7 @@ class TaskTurns(Relay):
         self._has_turn = self._is_away = self._gave_back = False
         self._is_planned = self._is_halted = False
         self._first = 0
+        self._rests_until = 0.0
 
     # --- what the runner calls
 
@@ -66,8 +75,9 @@ class TaskTurns(Relay):
         self._plan(0.0)
 
     def wake(self, runner: Runner) -> None:
-        """Plan a turn."""
-        self._plan(0.0)
+        """Plan a turn, unless it is in the midst of one."""
+        if not self._has_turn:
+            self._plan(0.0)
 
     def leave(self, runner: Runner) -> None:
         """Do nothing: a turn ends in the thread that has it."""
@@ -141,9 +151,13 @@ class TaskTurns(Relay):
             self._take_turn()
 
     def _plan(self, seconds: float) -> None:
+        """Have the next turn begin so many seconds from now, or when the last one has
+        taken its time.
+        """
         if not self._is_planned and not self.is_over:
             self._is_planned = True
-            self._clock.after(seconds, self._begin_turn)
+            rest = 0.0 if self._is_halted else self._rests_until - self._clock.now
+            self._clock.after(max(seconds, rest), self._begin_turn)
 
     def _begin_turn(self) -> None:
         self._is_planned = False
@@ -192,12 +206,12 @@ class TaskTurns(Relay):
 
     def _next_told(self) -> object:
         try:
-            return self._talk.get(timeout=PATIENCE)
+            return self._talk.get(timeout=self._turn_seconds)
         except queue.Empty:
             assert self._runner is not None
             raise StuckPipeline(
                 f"The pipeline of task {self._runner.key[0]} has not ended its turn within "
-                f"{PATIENCE:g} s. One of its functions waits for something that a simulated world "
+                f"{self._turn_seconds:g} s. One of its functions waits for something that a simulated world "
                 "does not bring, such as another task: the clock stands still while a pipeline "
                 "runs. Use a `LocalCluster` for such a pipeline."
             ) from None
@@ -212,7 +226,9 @@ class TaskTurns(Relay):
                     self._awaited.add(late.source)
                 else:
                     self._hear_late(late, None)
-        self._plan(max(1, self._runner.number - self._first) * self._pace)
+        made = max(1, self._runner.number - self._first)
+        self._rests_until = self._clock.now + made * self._pace
+        self._plan(0.0)
 
 
 class TurnEnded:

@@ -1,0 +1,144 @@
+"""Facts about the simulated service: real pipelines on a clock that tests move."""
+
+from __future__ import annotations
+
+import threading
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqdata import Dataset
+from zmqdata.testing import Faults, SimulatedService, StuckPipeline
+
+STORM = Faults(drop=0.05, repeat=0.1, reorder=0.1, break_link=0.001)
+
+
+ANOTHER = threading.Event()
+"""Set by the task that never comes."""
+
+
+def await_another(x: Any) -> Any:
+    ANOTHER.wait(20)
+    return x
+
+
+def numbers(dataset: Any) -> list[int]:
+    return [int(element) for element in dataset]
+
+
+def mixed(count: int = 400) -> Dataset:
+    return Dataset.range(count).shuffle(30, seed=1).map(lambda x: x)
+
+
+def stormy(seed: int) -> list[int]:
+    """What a reader gets while workers die and join, over a bad network."""
+    with SimulatedService(2, seed=seed, pace=0.005, faults=STORM, journalled=True) as service:
+        elements = iter(service.read(mixed()))
+        service.at(0.5, service.workers[0].kill)
+        service.at(0.8, lambda: service.restart_dispatcher(0.5))
+        found = numbers(islice(elements, 100))
+        service.add_worker()
+        return found + numbers(elements)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_is_repeated_by_its_seed(seed: int) -> None:
+    """Deaths, restarts and a bad network lose nothing, and the same seed gives the same
+    order of elements.
+    """
+    found = stormy(seed)
+    assert sorted(found) == list(range(400))
+    assert stormy(seed) == found
+
+
+def test_seeds_differ() -> None:
+    """Another seed gives another order of what two workers make."""
+    assert len({tuple(stormy(seed)) for seed in range(3)}) == 3
+
+
+def test_time_is_simulated() -> None:
+    """Elements take the time of their worker: two workers take half as long as one."""
+    ends = []
+    for workers in (1, 2):
+        with SimulatedService(workers, pace=0.5) as service:
+            begun = service.clock.now
+            assert len(list(service.read(Dataset.range(400)))) == 400
+            ends.append(service.clock.now - begun)
+    assert 200 <= ends[0] < 220
+    assert 100 <= ends[1] < 120
+
+
+def test_elements_are_encoded_and_decoded() -> None:
+    """The reader has memory of its own, and the types that a socket would bring."""
+    kept: list[Any] = []
+
+    def keep(x: Any) -> Any:
+        kept.append(np.full(3, x))
+        return {"x": kept[-1], "text": "é"}
+
+    with SimulatedService(1) as service:
+        for element in service.read(Dataset.range(20).map(keep)):
+            assert element["text"] == "é"
+            assert not any(np.shares_memory(element["x"], array) for array in kept)
+            element["x"] += 1
+
+
+def test_threads_of_a_pipeline_work() -> None:
+    """Prefetch and parallel maps run in threads of their own, before and behind the
+    service.
+    """
+    threads = set()
+
+    def note(x: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return x
+
+    with SimulatedService(2) as service:
+        made = Dataset.range(300).map(note, num_parallel_calls=3).prefetch(5).repeat(2)
+        read = service.read(made).map(lambda x: x, num_parallel_calls=2).prefetch(3)
+        assert sorted(numbers(read)) == sorted([*range(300)] * 2)
+    assert not any(name.startswith("zmqdata-task") for name in threads)
+
+
+def test_functions_that_wait_for_each_other_are_an_error() -> None:
+    """The clock stands still while a pipeline runs, so a function that waits for
+    another task is told of by name.
+    """
+    with SimulatedService(1, turn_seconds=0.05) as service:
+        with pytest.raises(StuckPipeline) as error:
+            next(iter(service.read(Dataset.range(4).map(await_another))))
+        ANOTHER.set()
+    assert "waits for something that a simulated world does not bring" in str(error.value)
+
+
+def test_what_is_not_simulated_is_refused() -> None:
+    """Workers in the training process, and pipelines that read from the service, are an
+    error that says what to use.
+    """
+    with SimulatedService(1) as service:
+        with pytest.raises(ValueError, match="use a `LocalCluster`"):
+            service.read(Dataset.range(3), target_workers="LOCAL")
+        with pytest.raises(ValueError, match="use a `LocalCluster`"):
+            service.read(Dataset.range(3), placement="auto")
+        with pytest.raises(TypeError, match="for a pipeline of several stages"):
+            service.read(service.read(Dataset.range(3)).map(lambda x: x))
+
+
+def test_a_reader_that_waits_in_vain_is_an_error() -> None:
+    """Simulated hours without an element are a mistake of the test, told at once."""
+    with SimulatedService(0) as service, pytest.raises(TimeoutError, match="has got nothing for"):
+        next(iter(service.read(Dataset.range(3), dispatcher_timeout=1e9)))
+
+
+def test_nothing_is_left_of_a_service() -> None:
+    """The threads of all tasks end with it, in whatever state their readers are."""
+    before = set(threading.enumerate())
+    with SimulatedService(2) as service:
+        next(iter(service.read(Dataset.range(10**6).prefetch(3))))
+        next(iter(service.read(Dataset.range(10**6), job_name="named")))
+    left = [one for one in set(threading.enumerate()) - before if "zmqdata-task" in one.name]
+    for one in left:
+        one.join(5)
+    assert not any(one.is_alive() for one in left)
