@@ -1,4 +1,6 @@
-"""Facts about jobs that several training jobs read in full."""
+"""Facts about jobs that several training jobs read in full, on real sockets. What such
+a cache means is in ``simulated/test_cross_trainer_cache.py``.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.service.conftest import Service, wait_until
+from tests.service.conftest import Service
 from zmqdata import CrossTrainerCache, Dataset
-from zmqdata.client.calls import status
-from zmqdata.errors import DataServiceError, InvalidArgumentError
 
 
 @pytest.fixture
@@ -44,13 +44,6 @@ def test_every_job_gets_everything(one: Service) -> None:
     )
 
 
-def test_a_function_runs_once_for_all(one: Service) -> None:
-    """The second training job reads what was made for the first."""
-    dataset = endless().map(lambda x: (x, __import__("os").urandom(8)))
-    first, second = reader(one, "first", dataset), reader(one, "second", dataset)
-    assert list(islice(first, 100)) == list(islice(second, 100))
-
-
 def test_what_a_job_writes_to_its_elements_is_its_own(one: Service) -> None:
     """Also within one process, where elements are taken as they are."""
     dataset = endless().map(lambda x: np.full(2, x))
@@ -60,153 +53,3 @@ def test_what_a_job_writes_to_its_elements_is_its_own(one: Service) -> None:
     for element in islice(first, 100):
         element[:] = -1
     assert [int(x[0]) for x in islice(second, 100)] == list(range(100))
-
-
-def test_equal_ids_share_one_copy(one: Service) -> None:
-    """Two clients of one training job get disjoint elements."""
-    first, second = reader(one, "same"), reader(one, "same")
-    found = [*islice(first, 300), *islice(second, 300)]
-    assert len({int(x) for x in found}) == 600
-
-
-def test_each_client_reads_all_of_several_workers(service: Service) -> None:
-    """With two workers both copies reach each training job."""
-    first, second = reader(service, "first"), reader(service, "second")
-    for it in (first, second):
-        found = [int(x) for x in islice(it, 2000)]
-        assert 0 in found
-        assert len(found) == 2000
-
-
-@pytest.mark.parametrize("mode", ["parallel_epochs", "distributed_epoch"])
-def test_splits_may_be_shared_out_too(service: Service, mode: str) -> None:
-    """DYNAMIC and OFF both work with a cache."""
-    dataset = Dataset.range(1000).repeat()
-    first = reader(service, "first", dataset, mode=mode)
-    second = reader(service, "second", dataset, mode=mode)
-    assert {int(x) for x in islice(first, 4000)} <= set(range(1000))
-    assert len(list(islice(second, 4000))) == 4000
-
-
-@pytest.mark.parametrize("stop", [0, 10])
-def test_finite_datasets_are_refused(one: Service, stop: int) -> None:
-    """A dataset that is known to end has nothing to slide a window over."""
-    with pytest.raises(InvalidArgumentError, match="requires the input dataset to be infinite"):
-        next(reader(one, "first", Dataset.range(stop)))
-
-
-def test_a_dataset_that_ends_after_all_is_refused_then(one: Service) -> None:
-    """Where it cannot be known before, the end is the error."""
-    it = reader(one, "first", Dataset.range(10).filter(lambda x: True))
-    with pytest.raises(InvalidArgumentError, match="requires the input dataset to be infinite"):
-        list(it)
-
-
-def test_only_one_repetition(one: Service) -> None:
-    """The same dataset object can not be read a second time."""
-    ds = one.read(
-        endless(),
-        "parallel_epochs",
-        job_name="shared",
-        cross_trainer_cache=CrossTrainerCache("first"),
-    )
-    next(iter(ds))
-    with pytest.raises(
-        InvalidArgumentError, match="disallows multiple repetitions of the same dataset"
-    ):
-        next(iter(ds))
-
-
-def test_a_job_is_cached_for_all_or_for_none(one: Service) -> None:
-    """A reader without a cache can not join a job with one, nor the reverse; both sides
-    are named.
-    """
-    next(reader(one, "first"))
-    with pytest.raises(
-        InvalidArgumentError, match="Existing cross-trainer cache: <enabled>; got <disabled>"
-    ):
-        next(iter(one.read(endless(), "parallel_epochs", job_name="shared")))
-    next(iter(one.read(endless(), "parallel_epochs", job_name="plain")))
-    with pytest.raises(
-        InvalidArgumentError, match="Existing cross-trainer cache: <disabled>; got <enabled>"
-    ):
-        next(reader(one, "first", job_name="plain"))
-
-
-def test_compression_must_agree(one: Service) -> None:
-    """Two training jobs of one cache read elements compressed alike."""
-    next(reader(one, "first"))
-    with pytest.raises(InvalidArgumentError, match="Data type mismatch"):
-        next(reader(one, "second", compression=None))
-
-
-def test_a_name_is_required(one: Service) -> None:
-    """Without a job name nobody could share the job."""
-    with pytest.raises(
-        InvalidArgumentError,
-        match=r"Cross-trainer caching requires named jobs. Got empty `job_name`.",
-    ):
-        reader(one, "first", job_name=None)
-
-
-@pytest.mark.parametrize("trainer_id", [None, "", 5])
-def test_a_trainer_id_is_required(trainer_id: Any) -> None:
-    """An empty id, and one that is no text, are refused where they are written."""
-    with pytest.raises(ValueError, match="requires a non-empty trainer ID"):
-        CrossTrainerCache(trainer_id=trainer_id)
-
-
-def test_the_argument_is_checked_at_the_call(one: Service) -> None:
-    """What is no cache is refused."""
-    with pytest.raises(ValueError, match="must be a CrossTrainerCache or None"):
-        one.read(endless(), "parallel_epochs", job_name="shared", cross_trainer_cache="first")
-
-
-def test_a_failing_element_reaches_everybody(one: Service) -> None:
-    """A user's error stands in its place for each training job, and both go on behind
-    it.
-    """
-    dataset = endless().map(lambda x: 1 // (int(x) - 3))
-    for it in (reader(one, "first", dataset), reader(one, "second", dataset)):
-        assert len(list(islice(it, 3))) == 3
-        with pytest.raises(DataServiceError, match="ZeroDivisionError"):
-            next(it)
-        assert next(it) == 1
-
-
-def test_a_new_worker_starts_over(one: Service) -> None:
-    """When the only worker is lost, another one goes on with elements of its own."""
-    it = reader(one, "first")
-    assert len(list(islice(it, 10))) == 10
-    one.workers[0].stop()
-    one.add_worker()
-    wait_until(lambda: one.workers[1].num_tasks() == 1, "the new worker has a task")
-    assert len(list(islice(it, 100_000))) == 100_000
-
-
-def test_a_slow_training_job_skips_ahead_and_is_told(
-    make_service: Callable[..., Service], caplog: pytest.LogCaptureFixture
-) -> None:
-    """Elements that left the window before a training job read them are skipped,
-    counted and warned of.
-    """
-    size = {"cross_trainer_cache_size_bytes": 1 << 16, "buffer_bytes": 1 << 14}
-    service = make_service(workers=1, worker_options=size)
-    dataset = endless().map(lambda x: np.full(100, int(x)))
-    fast, slow = (
-        reader(service, "fast", dataset),
-        reader(service, "slow", dataset, max_outstanding_requests=1),
-    )
-    assert next(slow)[0] == 0
-    for _ in range(2000):
-        next(fast)
-    with caplog.at_level("WARNING", "zmqdata"):
-        ahead = [int(next(slow)[0]) for _ in range(200)]
-        assert ahead[-1] > 1000
-        wait_until(lambda: "fell out of the cross-trainer cache" in caplog.text, "the user is told")
-    wait_until(
-        lambda: (
-            sum(task["skipped"].get("slow", 0) for task in status(service.target)["tasks"]) > 1000
-        ),
-        "the dispatcher shows it",
-    )

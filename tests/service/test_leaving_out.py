@@ -1,18 +1,17 @@
-"""Facts about elements that a map on a worker leaves out or tries again."""
+"""Facts about elements that a map on a worker leaves out, on real sockets. What is left
+out when is in ``simulated/test_leaving_out.py``.
+"""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.service.conftest import Service, wait_until
-from tests.service.meeting import meeting
 from zmqdata import Dataset
 from zmqdata.client.calls import status
-from zmqdata.errors import PipelineError
 
 
 def picky(x: Any) -> Any:
@@ -23,36 +22,6 @@ def picky(x: Any) -> Any:
 
 def kept(count: int) -> list[int]:
     return [x for x in range(count) if x % 10 != 3]
-
-
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-
-
-@pytest.mark.parametrize("parallel", [None, 3])
-def test_elements_are_left_out(
-    service: Service, caplog: pytest.LogCaptureFixture, parallel: int | None
-) -> None:
-    """Everything else comes once; each worker's log says what failed where, with the
-    traceback, and how many.
-    """
-    dataset = meeting(Dataset.range(200), each=11).map(
-        picky, on_error="skip", num_parallel_calls=parallel
-    )
-    assert sorted(map(int, service.read(dataset))) == kept(200)
-    told = warnings(caplog)
-    assert any(
-        "leaves out element " in text and "map(picky) at test_leaving_out.py:" in text
-        for text in told
-    )
-    assert any("ValueError: no " in text and "in picky" in text for text in told)
-    ended = [int(text.split()[-2]) for text in told if "has ended and left out" in text]
-    assert any(
-        "repetition 0, is over without 20 elements that workers could not make" in text
-        for text in told
-    )
-    singles = sum("leaves out element" in text for text in told) - len(ended)
-    assert sum(ended) + singles == 20
 
 
 @pytest.mark.parametrize("mode", ["distributed_epoch", "parallel_epochs"])
@@ -80,45 +49,3 @@ def test_a_worker_shows_what_was_left_out(make_service: Callable[..., Service], 
         assert first <= newest["number"] < stop
     else:
         assert newest["split"] is None
-
-
-def test_more_than_may_be_left_out_fails(make_service: Callable[..., Service]) -> None:
-    """max_errors counts on each worker; what is one too many is the error of that
-    element, and the rest comes.
-    """
-    service = make_service(workers=1)
-    elements = iter(service.read(Dataset.range(40).map(picky, on_error="skip", max_errors=2)))
-    assert [int(next(elements)) for _ in kept(23)] == kept(23)
-    with pytest.raises(PipelineError, match=r"no 23\n2 elements were left out before"):
-        next(elements)
-    assert [int(next(elements)) for _ in range(9)] == list(range(24, 33))
-
-
-def test_budgets_are_of_each_worker(service: Service) -> None:
-    """Two workers may leave out twice as many."""
-    dataset = meeting(Dataset.range(200), each=3).map(
-        lambda x: 1 // 0, on_error="skip", max_errors=3
-    )
-    elements, failures = iter(service.read(dataset)), 0
-    while True:
-        try:
-            next(elements)
-        except StopIteration:
-            break
-        except PipelineError:
-            failures += 1
-    assert failures == 200 - 6
-
-
-def test_failures_are_tried_again(service: Service) -> None:
-    """on_error="retry" hides what works at last."""
-    tries: dict[int, int] = {}
-
-    def second_time(x: Any) -> Any:
-        tries[int(x)] = tries.get(int(x), 0) + 1
-        if tries[int(x)] < 2:
-            raise OSError("flaky")
-        return x
-
-    dataset = Dataset.range(50).map(second_time, on_error="retry", retries=1)
-    assert sorted(map(int, service.read(dataset))) == list(range(50))

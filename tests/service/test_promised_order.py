@@ -1,219 +1,45 @@
-"""Facts about distribute(..., deterministic=True) over real sockets: one order, whoever
-makes the elements.
+"""Facts about distribute(..., deterministic=True) on real sockets and in threads. What
+the promise means is in ``simulated/test_promised_order.py``.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
-import zmqdata
 from tests.service.conftest import Service, wait_until
-from zmqdata import Dataset, LocalCluster, ShardingPolicy, distribute
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata import Dataset
 
 
-def stirred(count: int = 3_000) -> Dataset:
-    """A pipeline in which much depends on what comes when: buffers, seeds, nesting,
-    threads.
-    """
+def stirred(count: int = 1_000) -> Dataset:
+    """A pipeline in which much depends on what comes when: buffers, seeds, threads."""
     return (
         Dataset.range(count)
         .shuffle(50)
         .map(lambda x: np.full(x % 7 + 1, x), num_parallel_calls=2)
         .interleave(lambda row: Dataset.from_tensor_slices(row), cycle_length=3, block_length=2)
-        .shuffle(20, seed=5)
         .batch(4)
         .random_map(lambda row, rng: (row, rng.integers(1000)))
-        .repeat(2)
     )
 
 
-def hashed(elements: Iterator[Any]) -> str:
-    """What tells one stream from another, byte by byte."""
-    found = hashlib.sha256()
-    for row, number in elements:
-        found.update(np.asarray(row, np.int64).tobytes() + b"|" + np.int64(number).tobytes())
-    return found.hexdigest()
-
-
-def ordered(
-    target: str, dataset: Dataset, mode: ShardingPolicy | str = "distributed_epoch", **options: Any
-) -> Dataset:
-    return dataset.apply(distribute(mode, target, deterministic=True, **options))
-
-
-@pytest.mark.parametrize("num_tasks", [1, 16])
-def test_the_stream_is_the_same_with_any_number_of_workers(num_tasks: int) -> None:
-    """On 1, 2 and 7 workers every byte is the same, and another number of tasks gives
-    another order.
-    """
-    hashes = []
-    for count in (1, 2, 7):
-        with LocalCluster(num_workers=count, in_process=True) as cluster:
-            hashes.append(
-                hashed(iter(ordered(cluster.target, stirred(1_000), num_tasks=num_tasks)))
-            )
-    assert len(set(hashes)) == 1
-    with LocalCluster(num_workers=2, in_process=True) as cluster:
-        assert hashed(iter(ordered(cluster.target, stirred(1_000), num_tasks=5))) not in hashes
-
-
-def test_a_worker_hosts_more_tasks_than_there_are_elements() -> None:
-    """A thousand tasks on one worker come to their ends, and the next job is served as
-    ever.
-    """
-    with LocalCluster(num_workers=1, in_process=True) as cluster:
-        for tasks in (1_000, 4):
-            found = [int(x) for x in ordered(cluster.target, Dataset.range(9), num_tasks=tasks)]
-            assert found == list(range(9))
-
-
-def test_what_keeps_order_comes_in_the_order_of_its_input() -> None:
-    """Splits are dealt to tasks in turn and elements taken in turn: a map over a range
-    is in order as a whole.
-    """
-    with LocalCluster(num_workers=3, in_process=True) as cluster:
-        found = [
-            int(x) for x in ordered(cluster.target, Dataset.range(10_001).map(lambda x: x * 2))
-        ]
-    assert found == list(range(0, 20_002, 2))
+def plain(elements: Any) -> list[Any]:
+    return [(row.tolist(), int(number)) for row, number in elements]
 
 
 def test_workers_that_come_and_go_change_nothing(make_service: Callable[..., Service]) -> None:
-    """A worker that joins takes over tasks, one that leaves gives its own away; the
-    order stays.
+    """A worker that joins takes over tasks, and one that leaves gives its own away; the
+    order is that of two workers which stay.
     """
-    with LocalCluster(num_workers=1, in_process=True) as cluster:
-        expected = hashed(iter(ordered(cluster.target, stirred())))
-    service = make_service(workers=1)
-    iterator = iter(ordered(service.target, stirred()))
-    taken = [next(iterator) for _ in range(100)]
+    expected = plain(make_service().read(stirred(), deterministic=True, num_tasks=8))
+    service = make_service(workers=1, worker_options={"buffer_bytes": 4096})
+    options = {"num_tasks": 8, "max_outstanding_requests": 4}
+    iterator = iter(service.read(stirred(), deterministic=True, **options))
+    taken = [next(iterator) for _ in range(50)]
     late = service.add_worker()
-    wait_until(lambda: late.num_tasks() == 8, "the newcomer to host half of the tasks")
-    taken += [next(iterator) for _ in range(400)]
+    wait_until(lambda: late.num_tasks() == 4, "the newcomer to host half of the tasks")
+    taken += [next(iterator) for _ in range(100)]
     late.stop()
-    assert hashed(iter([*taken, *iterator])) == expected
-
-
-def test_static_parts_are_those_of_the_tasks() -> None:
-    """Under DATA each task has every so many-th element, and no list of workers is
-    needed.
-    """
-    with LocalCluster(num_workers=2, in_process=True) as cluster:
-        found = [
-            int(x)
-            for x in ordered(cluster.target, Dataset.range(100), ShardingPolicy.DATA, num_tasks=4)
-        ]
-    assert found == list(range(100))
-
-
-def test_files_are_dealt_in_turn_in_every_repetition(tmp_path: Path) -> None:
-    """Tasks may be in different repetitions; each is given the files of its own."""
-    for number in range(7):
-        (tmp_path / f"{number}.txt").write_text(
-            "".join(f"{number}{line}\n" for line in range(number % 3 + 1))
-        )
-    files = Dataset.list_files(str(tmp_path / "*.txt"), shuffle=True, seed=3).repeat(3)
-    hashes = []
-    for count in (1, 3):
-        with LocalCluster(num_workers=count, in_process=True) as cluster:
-            lines = files.interleave(zmqdata.TextLineDataset, cycle_length=1)
-            hashes.append([str(x) for x in ordered(cluster.target, lines, num_tasks=3)])
-    assert hashes[0] == hashes[1]
-    assert len(hashes[0]) == 3 * sum(number % 3 + 1 for number in range(7))
-
-
-def test_the_seed_of_the_program_decides_what_is_random() -> None:
-    """set_random_seed gives another order, the same one each time."""
-    found = []
-    try:
-        for seed in (1, 1, 2):
-            zmqdata.set_random_seed(seed)
-            with LocalCluster(num_workers=1, in_process=True) as cluster:
-                found.append(
-                    [int(x) for x in ordered(cluster.target, Dataset.range(100).shuffle(100))]
-                )
-    finally:
-        zmqdata.set_random_seed(0)
-    assert found[0] == found[1] != found[2]
-
-
-def test_repetitions_of_a_job_differ_and_can_be_repeated(service: Service) -> None:
-    """Each iterator of the dataset reads the next repetition, which is mixed anew, and
-    alike on another cluster.
-    """
-    dataset = ordered(service.target, Dataset.range(50).shuffle(50))
-    first, second = [int(x) for x in dataset], [int(x) for x in dataset]
-    assert first != second
-    with LocalCluster(num_workers=2, in_process=True) as cluster:
-        again = ordered(cluster.target, Dataset.range(50).shuffle(50))
-        assert [[int(x) for x in again], [int(x) for x in again]] == [first, second]
-
-
-def test_consumers_of_a_job_share_one_order(service: Service) -> None:
-    """With num_consumers each step is a round, and the rounds are the same on any
-    number of workers.
-    """
-    taken = []
-    for _ in range(2):
-        service.add_worker()
-        readers = [
-            iter(ordered(service.target, Dataset.range(64).shuffle(9), job_name=f"job{len(taken)}", num_tasks=4,
-                         consumer_index=index, num_consumers=2, finite="drop"))
-            for index in range(2)
-        ]  # fmt: skip
-        taken.append([[int(x) for x in step] for step in zip(*readers, strict=True)])
-    assert taken[0] == taken[1]
-    assert sorted(x for step in taken[0] for x in step) == list(range(64))
-
-
-def test_an_error_takes_the_place_of_its_element(service: Service) -> None:
-    """The element that a function failed at is missing at its place, and all others are
-    where they belong.
-    """
-    iterator = iter(
-        ordered(service.target, Dataset.range(40).map(lambda x: 100 // (int(x) - 20)), num_tasks=3)
-    )
-    taken = [int(next(iterator)) for _ in range(20)]
-    with pytest.raises(zmqdata.errors.PipelineError, match="ZeroDivisionError"):
-        next(iterator)
-    assert taken + [int(x) for x in iterator] == [100 // (x - 20) for x in range(40) if x != 20]
-
-
-def test_one_client_reads_at_a_time(service: Service) -> None:
-    """A second reader of the job is refused while the first one lives."""
-    first = iter(ordered(service.target, Dataset.range(10**4), job_name="job"))
-    next(first)
-    with pytest.raises(
-        FailedPreconditionError,
-        match=r"A job with a promised order .* has a single reader at a time",
-    ):
-        next(iter(ordered(service.target, Dataset.range(10**4), job_name="job")))
-
-
-def test_a_job_with_an_order_is_not_one_without(service: Service) -> None:
-    """Clients that differ in what they are promised do not share a job; the refusal
-    names both sides.
-    """
-    first = iter(ordered(service.target, Dataset.range(10**4), job_name="job", num_tasks=3))
-    next(first)
-    with pytest.raises(
-        InvalidArgumentError, match=r"number of tasks in a promised order: <3>; got <4>"
-    ):
-        next(iter(ordered(service.target, Dataset.range(10**4), job_name="job", num_tasks=4)))
-    with pytest.raises(
-        InvalidArgumentError, match=r"number of tasks in a promised order: <3>; got <None>"
-    ):
-        next(
-            iter(
-                Dataset.range(10**4).apply(
-                    distribute("distributed_epoch", service.target, job_name="job")
-                )
-            )
-        )
+    assert plain([*taken, *iterator]) == expected

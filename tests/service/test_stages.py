@@ -11,6 +11,7 @@ import pytest
 
 from tests.service.conftest import Service
 from zmqdata import Dataset, distribute
+from zmqdata.errors import UnimplementedError
 
 
 def numbers(dataset: Any) -> list[int]:
@@ -125,3 +126,12 @@ def test_an_empty_dataset_is_over_at_once(service: Service) -> None:
     assert numbers(service.read(Dataset.range(0)).repeat()) == []
     assert numbers(service.read(Dataset.range(0))) == []
     assert numbers(service.read(Dataset.range(0)).repeat(2)) == []
+
+
+def test_a_job_cannot_be_split_by_another(service: Service) -> None:
+    """A distributed dataset as the source of another one is read as a whole."""
+    inner = service.read(Dataset.range(20)).map(lambda x: x)
+    with pytest.raises(
+        UnimplementedError, match="split providers for dataset of type DataServiceDataset"
+    ):
+        numbers(service.read(inner))

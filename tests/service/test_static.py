@@ -1,137 +1,24 @@
-"""Facts about static sharding over real sockets: who reads what, and how each fault
-reaches the reader.
+"""Facts about static sharding on real sockets: who may have a place. What the policies
+mean is in ``simulated/test_static.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.service.conftest import Service
-from zmqdata import (
-    SHARD_HINT,
-    Dataset,
-    ShardingPolicy,
-    TFRecordDataset,
-    TFRecordWriter,
-    WorkerConfig,
-    WorkerServer,
-)
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-
-WORKERS = 3
-EVERYWHERE = ["localhost"] * WORKERS
-HINTED = Dataset.range(20).shard(SHARD_HINT, SHARD_HINT)
+from zmqdata import Dataset, ShardingPolicy, WorkerConfig, WorkerServer
 
 
-@pytest.fixture
-def static(make_service: Callable[..., Service]) -> Service:
-    """Three workers on the three places of the list."""
-    return make_service(workers=WORKERS, worker_addresses=EVERYWHERE)
-
-
-@pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Seven files with five records each."""
-    folder = tmp_path_factory.mktemp("records")
-    paths = [str(folder / f"{number}.tfrecord") for number in range(7)]
-    for number, path in enumerate(paths):
-        with TFRecordWriter(path) as writer:
-            for record in range(5):
-                writer.write(b"%d:%d" % (number, record))
-    return paths
-
-
-def everything(files: int = 7) -> list[bytes]:
-    return [b"%d:%d" % (number, record) for number in range(files) for record in range(5)]
-
-
-@pytest.mark.parametrize("policy", [ShardingPolicy.DATA, ShardingPolicy.FILE_OR_DATA])
-def test_numbers_are_shared_out(static: Service, policy: Any) -> None:
-    """Without files elements are divided; an unseeded shuffle loses and doubles none;
-    each repetition has all.
+def test_workers_on_the_places_of_a_list_share_out(make_service: Callable[..., Service]) -> None:
+    """Three workers of one host take the three places of the list; each element comes
+    once.
     """
-    dataset = static.read(Dataset.range(20).shuffle(20).batch(3), policy)
-    for _ in range(2):
-        assert sorted(int(x) for batch in dataset for x in batch) == list(range(20))
-
-
-@pytest.mark.parametrize(
-    "policy", [ShardingPolicy.FILE, ShardingPolicy.FILE_OR_DATA, ShardingPolicy.DATA]
-)
-def test_files_are_shared_out(static: Service, records: list[str], policy: Any) -> None:
-    """Every record of every file comes once."""
-    listed = Dataset.list_files(records).interleave(
-        lambda name: TFRecordDataset(name), cycle_length=2
-    )
-    assert sorted(static.read(listed, policy)) == everything()
-    assert sorted(static.read(TFRecordDataset(records), policy)) == everything()
-
-
-def test_hints_are_filled_in(static: Service, records: list[str]) -> None:
-    """The pipeline is divided where it says so; without a hint everybody reads
-    everything.
-    """
-    assert sorted(map(int, static.read(HINTED, ShardingPolicy.HINT))) == list(range(20))
-    files = Dataset.list_files(records).shard(SHARD_HINT, SHARD_HINT).flat_map(TFRecordDataset)
-    assert sorted(static.read(files, ShardingPolicy.HINT)) == everything()
-    whole = Dataset.range(20).shard(num_shards=1, index=0)
-    assert sorted(map(int, static.read(whole, ShardingPolicy.HINT))) == sorted(
-        list(range(20)) * WORKERS
-    )
-
-
-@pytest.mark.parametrize(
-    ("policy", "error", "text"),
-    [
-        (ShardingPolicy.FILE, NotFoundError, "Found an unshardable source dataset"),
-        (ShardingPolicy.OFF, None, ""),
-    ],
-)
-def test_a_range_has_no_files(
-    static: Service, policy: Any, error: type[Exception] | None, text: str
-) -> None:
-    """FILE says so; OFF does not mind."""
-    dataset = static.read(Dataset.range(20), policy)
-    if error is None:
-        assert len(list(dataset)) == 20 * WORKERS
-    else:
-        with pytest.raises(error, match=text):
-            list(dataset)
-
-
-@pytest.mark.parametrize(
-    "policy", [ShardingPolicy.OFF, ShardingPolicy.DYNAMIC, ShardingPolicy.FILE_OR_DATA]
-)
-def test_hints_are_for_their_policy(static: Service, policy: Any) -> None:
-    """Another one is an error that names it."""
-    with pytest.raises(FailedPreconditionError, match=r"ShardingPolicy\.HINT processing mode"):
-        list(static.read(HINTED, policy))
-
-
-@pytest.mark.parametrize(
-    "policy", [ShardingPolicy.FILE, ShardingPolicy.FILE_OR_DATA, ShardingPolicy.HINT]
-)
-def test_each_worker_needs_a_file(static: Service, records: list[str], policy: Any) -> None:
-    """Two files are too few for three workers."""
-    listed = Dataset.list_files(records[:2], shuffle=False)
-    hinted = listed.shard(SHARD_HINT, SHARD_HINT) if policy is ShardingPolicy.HINT else listed
-    with pytest.raises(InvalidArgumentError, match="not enough for the required 3 shards/workers"):
-        list(static.read(hinted.flat_map(TFRecordDataset), policy))
-
-
-def test_data_needs_no_files(static: Service, records: list[str]) -> None:
-    """Two files are enough for three workers where elements are divided."""
-    listed = Dataset.list_files(records[:2], shuffle=False).flat_map(TFRecordDataset)
-    assert sorted(static.read(listed, ShardingPolicy.DATA)) == everything(2)
-
-
-def test_without_a_list_nobody_has_a_place(make_service: Callable[..., Service]) -> None:
-    """A static policy is refused, and the text says what to configure."""
-    with pytest.raises(NotFoundError, match=r"Worker .* is not in the workers list\."):
-        list(make_service(workers=1).read(Dataset.range(20), ShardingPolicy.FILE_OR_DATA))
+    service = make_service(workers=3, worker_addresses=["localhost"] * 3)
+    dataset = service.read(Dataset.range(20), ShardingPolicy.DATA)
+    assert sorted(map(int, dataset)) == list(range(20))
 
 
 @pytest.mark.parametrize(
@@ -153,12 +40,3 @@ def test_workers_without_a_place_do_not_start(
     service = make_service(workers=workers, worker_addresses=addresses)
     with pytest.raises(RuntimeError, match=text):
         WorkerServer(WorkerConfig(dispatcher_address=service.target))
-
-
-def test_a_worker_that_comes_back_elsewhere_takes_the_free_place(static: Service) -> None:
-    """A worker of the same host with another port goes on in the place of one that has
-    ended.
-    """
-    static.workers.pop().stop()
-    static.add_worker()
-    assert sorted(map(int, static.read(Dataset.range(20), ShardingPolicy.DATA))) == list(range(20))

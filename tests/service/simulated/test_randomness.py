@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.service.conftest import Service
 from zmqdata import Dataset
+from zmqdata.testing import SimulatedService
 
 MODES = ["distributed_epoch", "parallel_epochs"]
 
@@ -41,7 +41,7 @@ UNSEEDED: dict[str, Callable[[Path], Dataset]] = {
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", UNSEEDED)
 def test_unseeded_draws_are_new_in_each_iteration(
-    make_service: Callable[..., Service], tmp_path: Path, name: str, mode: str
+    make_service: Callable[..., SimulatedService], tmp_path: Path, name: str, mode: str
 ) -> None:
     """What has no seed is drawn anew for each iteration of a job, and for each job."""
     service = make_service(workers=1)
@@ -69,7 +69,7 @@ SEEDED: dict[str, Callable[[Path, int], Dataset]] = {
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", SEEDED)
 def test_seeded_draws_follow_from_seed_and_repetition(
-    make_service: Callable[..., Service], tmp_path: Path, name: str, mode: str
+    make_service: Callable[..., SimulatedService], tmp_path: Path, name: str, mode: str
 ) -> None:
     """With the user's seed the n-th reading is the same in every job, and as if it were
     read locally.
@@ -86,7 +86,7 @@ def test_seeded_draws_follow_from_seed_and_repetition(
     assert [texts(other), texts(other)] == [texts(local), texts(local)] == [first, second]
 
 
-def test_tasks_share_one_permutation(make_service: Callable[..., Service]) -> None:
+def test_tasks_share_one_permutation(make_service: Callable[..., SimulatedService]) -> None:
     """A source in a random order that several workers read in parts gives each element
     once, in every repetition.
     """
@@ -96,7 +96,7 @@ def test_tasks_share_one_permutation(make_service: Callable[..., Service]) -> No
         assert sorted(map(int, dataset)) == sorted([*range(2000)] * 2)
 
 
-def test_copies_draw_for_themselves(make_service: Callable[..., Service]) -> None:
+def test_copies_draw_for_themselves(make_service: Callable[..., SimulatedService]) -> None:
     """In OFF every worker's copy has an order of its own."""
     service = make_service(workers=2)
     orders = set()
@@ -107,7 +107,7 @@ def test_copies_draw_for_themselves(make_service: Callable[..., Service]) -> Non
     assert len(orders) == 2
 
 
-def test_tasks_shuffle_for_themselves(make_service: Callable[..., Service]) -> None:
+def test_tasks_shuffle_for_themselves(make_service: Callable[..., SimulatedService]) -> None:
     """The shuffle buffers of two tasks draw different places."""
     service = make_service(workers=2)
     ds = Dataset.counter().map(lambda x: int(x)).take(20).shuffle(20).batch(20)
@@ -115,7 +115,7 @@ def test_tasks_shuffle_for_themselves(make_service: Callable[..., Service]) -> N
     assert len(orders) == 2
 
 
-def test_random_numbers_are_drawn_once(make_service: Callable[..., Service]) -> None:
+def test_random_numbers_are_drawn_once(make_service: Callable[..., SimulatedService]) -> None:
     """random() gives two workers places of one stream of numbers: none is drawn
     twice.
     """
@@ -127,11 +127,13 @@ def test_random_numbers_are_drawn_once(make_service: Callable[..., Service]) -> 
 
 
 @pytest.mark.parametrize("name", ["shuffle", "from_source"])
-def test_a_new_host_draws_the_same(make_service: Callable[..., Service], name: str) -> None:
+def test_a_new_host_draws_the_same(
+    make_service: Callable[..., SimulatedService], name: str
+) -> None:
     """A task that goes on elsewhere makes the same elements again: nothing is lost and
     nothing comes twice.
     """
-    service = make_service(workers=1)
+    service = make_service(workers=1, pace=1e-5)
     sources = {
         "shuffle": Dataset.range(50_000).shuffle(1000),
         "from_source": Dataset.from_source(range(50_000), shuffle=True),

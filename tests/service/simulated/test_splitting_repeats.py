@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.service.conftest import Service, wait_until
-from tests.service.meeting import by_task, meeting, together
+from tests.service.simulated.parts import by_task, together
 from zmqdata import Dataset, TextLineDataset
-from zmqdata.client.calls import status
 from zmqdata.errors import AlreadyExistsError
+from zmqdata.testing import SimulatedService
 
 COUNT = 60
 
@@ -39,23 +38,23 @@ def passes(part: list[Any], times: int) -> list[list[int]]:
 # --- repeat
 
 
-def test_repetitions_are_split_anew(service: Service) -> None:
+def test_repetitions_are_split_anew(service: SimulatedService) -> None:
     """A task has other elements in each; all tasks together have all elements in each
     of them.
     """
-    dataset = meeting(Dataset.range(COUNT)).repeat(3)
+    dataset = Dataset.range(COUNT).repeat(3)
     parts = by_task(service, dataset)
     assert Counter(together(parts)) == dict.fromkeys(range(COUNT), 3)
 
 
-def test_repeats_of_repeats(service: Service) -> None:
+def test_repeats_of_repeats(service: SimulatedService) -> None:
     """They multiply."""
     assert counts(service.read(Dataset.range(COUNT).repeat(2).repeat(3))) == dict.fromkeys(
         range(COUNT), 6
     )
 
 
-def test_repeats_of_a_part(service: Service) -> None:
+def test_repeats_of_a_part(service: SimulatedService) -> None:
     """Each repeat asks for repetitions of its own sources only."""
     first, second, third = (
         Dataset.range(20).repeat(3),
@@ -72,7 +71,7 @@ def test_repeats_of_a_part(service: Service) -> None:
     assert counts(service.read(dataset.repeat(2))) == {x: 2 * n for x, n in expected.items()}
 
 
-def test_files_are_repeated(service: Service, tmp_path: Path) -> None:
+def test_files_are_repeated(service: SimulatedService, tmp_path: Path) -> None:
     """All files come in each repetition."""
     for number in range(5):
         (tmp_path / str(number)).write_text(f"{number}\n{number}\n")
@@ -82,35 +81,33 @@ def test_files_are_repeated(service: Service, tmp_path: Path) -> None:
     assert counts(service.read(dataset)) == dict.fromkeys(range(5), 6)
 
 
-def test_a_worker_without_a_split_goes_on(service: Service) -> None:
+def test_a_worker_without_a_split_goes_on(service: SimulatedService) -> None:
     """In each repetition one worker has nothing; in the end both have had something,
     and the count is right.
     """
-    parts = by_task(service, meeting(Dataset.range(1).repeat(1000), tasks=2))
+    parts = by_task(service, Dataset.range(1).repeat(1000))
     assert sorted(map(len, parts))[0] > 0
     assert together(parts) == [0] * 1000
 
 
-def test_repeating_for_ever(service: Service) -> None:
+def test_repeating_for_ever(service: SimulatedService) -> None:
     """It does not end, and all elements come."""
     elements = iter(service.read(Dataset.range(10).repeat()))
     assert counts(islice(elements, 1_000)).keys() == set(range(10))
     elements.close()  # type: ignore[attr-defined]
 
 
-def test_taking_of_what_repeats_for_ever(service: Service) -> None:
+def test_taking_of_what_repeats_for_ever(service: SimulatedService) -> None:
     """take(n) behind repeat() is n elements of each worker."""
-    parts = by_task(service, meeting(Dataset.range(10)).repeat().take(35))
+    parts = by_task(service, Dataset.range(10).repeat().take(35))
     assert list(map(len, parts)) == [35, 35]
 
 
-def test_repeat_behind_distribute_begins_new_iterations(service: Service) -> None:
+def test_repeat_behind_distribute_begins_new_iterations(service: SimulatedService) -> None:
     """The dispatcher has one for each repetition."""
     dataset = service.read(Dataset.range(COUNT), job_name="job").repeat(3)
     assert counts(dataset) == dict.fromkeys(range(COUNT), 3)
-    found = [
-        one["repetition"] for one in status(service.target)["iterations"] if one["job"] == "job"
-    ]
+    found = [one["repetition"] for one in service.status()["iterations"] if one["job"] == "job"]
     assert {0, 1, 2} <= set(found)
 
 
@@ -119,7 +116,7 @@ def test_repeat_behind_distribute_begins_new_iterations(service: Service) -> Non
 
 @pytest.mark.parametrize(("seed", "again"), [(None, True), (3, True), (3, False), (None, False)])
 def test_shuffles_before_repeat(
-    make_service: Callable[..., Service], seed: int | None, again: bool
+    make_service: Callable[..., SimulatedService], seed: int | None, again: bool
 ) -> None:
     """Each repetition has a new order, with reshuffle_each_iteration=False the same
     one.
@@ -132,7 +129,7 @@ def test_shuffles_before_repeat(
     assert (first == second) is not again
 
 
-def test_shuffles_before_and_behind_repeat(service: Service) -> None:
+def test_shuffles_before_and_behind_repeat(service: SimulatedService) -> None:
     """On several workers, with and without a seed, each element comes as often as it is
     repeated.
     """
@@ -173,14 +170,12 @@ def cached(dataset: Dataset, place: str, folder: Path) -> Dataset:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_each_worker_replays_its_own_part(
-    service: Service, tmp_path: Path, seen: list[int], place: str
+    service: SimulatedService, tmp_path: Path, seen: list[int], place: str
 ) -> None:
     """Elements are made once; each task has its own in every repetition, in one order,
     and together they are all.
     """
-    dataset = cached(
-        meeting(Dataset.range(COUNT), each=3).shuffle(10).map(watched), place, tmp_path
-    ).repeat(4)
+    dataset = cached(Dataset.range(COUNT).shuffle(10).map(watched), place, tmp_path).repeat(4)
     parts = [passes(part, 4) for part in by_task(service, dataset)]
     assert len(parts) == 2
     assert all(part[0] == one for part in parts for one in part)
@@ -190,7 +185,7 @@ def test_each_worker_replays_its_own_part(
 
 @pytest.mark.parametrize("place", PLACES)
 def test_iterations_do_not_share_what_tasks_cached(
-    service: Service, tmp_path: Path, seen: list[int], place: str
+    service: SimulatedService, tmp_path: Path, seen: list[int], place: str
 ) -> None:
     """A new iteration is split anew, among other workers perhaps, and makes everything
     again: nothing is missing.
@@ -205,7 +200,7 @@ def test_iterations_do_not_share_what_tasks_cached(
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_shuffle_behind_a_cache_is_new_each_time(
-    make_service: Callable[..., Service], tmp_path: Path, place: str
+    make_service: Callable[..., SimulatedService], tmp_path: Path, place: str
 ) -> None:
     """What is kept is what lies below."""
     dataset = cached(Dataset.range(COUNT), place, tmp_path).shuffle(COUNT).repeat(2)
@@ -216,7 +211,7 @@ def test_a_shuffle_behind_a_cache_is_new_each_time(
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_new_host_goes_on_with_what_the_task_cached(
-    make_service: Callable[..., Service], tmp_path: Path, place: str
+    make_service: Callable[..., SimulatedService], tmp_path: Path, place: str
 ) -> None:
     """A task that goes on elsewhere, in whatever repetition, loses nothing and gives
     nothing twice.
@@ -235,32 +230,34 @@ def test_a_new_host_goes_on_with_what_the_task_cached(
     assert Counter(found) == dict.fromkeys(range(5000), 4)
 
 
-def test_no_files_are_left_behind(service: Service, tmp_path: Path) -> None:
+def test_no_files_are_left_behind(service: SimulatedService, tmp_path: Path) -> None:
     """What tasks cached in files goes with them."""
-    dataset = cached(meeting(Dataset.range(COUNT)), "file", tmp_path).repeat(2)
+    dataset = cached(Dataset.range(COUNT), "file", tmp_path).repeat(2)
     elements = iter(service.read(dataset))
     next(elements)
     assert any((tmp_path / "cache").glob("task-*"))
     assert len(list(elements)) == 2 * COUNT - 1
-    wait_until(lambda: not any((tmp_path / "cache").glob("task-*")), "no folder of a task is left")
+    assert service.run_until(lambda: not any((tmp_path / "cache").glob("task-*")), 30.0)
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_cache_that_nothing_repeats(service: Service, tmp_path: Path, place: str) -> None:
+def test_a_cache_that_nothing_repeats(
+    service: SimulatedService, tmp_path: Path, place: str
+) -> None:
     """Without a repeat in the pipeline nobody would replay it: it keeps nothing, and a
     new iteration reads anew.
     """
-    dataset = service.read(cached(meeting(Dataset.range(COUNT)), place, tmp_path))
+    dataset = service.read(cached(Dataset.range(COUNT), place, tmp_path))
     for _ in range(2):
         assert counts(dataset) == dict.fromkeys(range(COUNT), 1)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_caches_that_are_not_split_share_a_file(service: Service, tmp_path: Path) -> None:
+def test_caches_that_are_not_split_share_a_file(service: SimulatedService, tmp_path: Path) -> None:
     """In OFF all workers of a machine would write one file: that is an error that says
     what to do.
     """
-    dataset = cached(meeting(Dataset.range(COUNT)), "file", tmp_path)
+    dataset = cached(Dataset.range(COUNT), "file", tmp_path)
     with pytest.raises(
         AlreadyExistsError, match=r"concurrent caching iterator.*run one worker on each machine"
     ):
@@ -268,17 +265,15 @@ def test_caches_that_are_not_split_share_a_file(service: Service, tmp_path: Path
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_one_of_two_inputs_is_cached(service: Service, tmp_path: Path, place: str) -> None:
+def test_one_of_two_inputs_is_cached(service: SimulatedService, tmp_path: Path, place: str) -> None:
     """The other one is split anew in each repetition."""
     kept = cached(Dataset.range(COUNT), place, tmp_path)
     dataset = Dataset.range(COUNT, 2 * COUNT).concatenate(kept).repeat(3)
     assert counts(service.read(dataset)) == dict.fromkeys(range(2 * COUNT), 3)
 
 
-def test_caches_in_a_function_are_its_own(service: Service) -> None:
+def test_caches_in_a_function_are_its_own(service: SimulatedService) -> None:
     """A dataset that a function returns is cached as a whole by each task."""
     whole = Dataset.range(5).cache()
-    dataset = (
-        meeting(Dataset.range(20)).flat_map(lambda x: whole.map(lambda y: 5 * x + y)).repeat(2)
-    )
+    dataset = Dataset.range(20).flat_map(lambda x: whole.map(lambda y: 5 * x + y)).repeat(2)
     assert counts(service.read(dataset)) == dict.fromkeys(range(100), 2)

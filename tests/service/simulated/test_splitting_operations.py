@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.service.conftest import Service
-from tests.service.meeting import by_task, meeting, together
+from tests.service.simulated.parts import by_task, together
 from zmqdata import Dataset, Options, RaggedTensor, Reducer
 from zmqdata.errors import FailedPreconditionError
+from zmqdata.testing import SimulatedService
 
 COUNT = 200
 
 
 def numbers() -> Dataset:
     """The numbers below ``COUNT``, of which each of two workers has several."""
-    return meeting(Dataset.range(COUNT), each=3)
+    return Dataset.range(COUNT)
 
 
 def flat(element: Any) -> list[int]:
@@ -78,7 +78,7 @@ EACH_ONCE: dict[str, Callable[[], Dataset]] = {
 
 
 @pytest.mark.parametrize("name", EACH_ONCE)
-def test_splits_go_through(service: Service, name: str) -> None:
+def test_splits_go_through(service: SimulatedService, name: str) -> None:
     """Every worker's part goes through its own copy of the operation; together they are
     the whole.
     """
@@ -95,7 +95,7 @@ def test_splits_go_through(service: Service, name: str) -> None:
 # --- what depends on the number of workers
 
 
-def test_each_worker_has_a_remainder(service: Service) -> None:
+def test_each_worker_has_a_remainder(service: SimulatedService) -> None:
     """batch(n): only the last batch of each worker may be short; drop_remainder drops
     one for each.
     """
@@ -107,7 +107,7 @@ def test_each_worker_has_a_remainder(service: Service) -> None:
     assert COUNT - 12 <= 7 * sum(map(len, full)) <= COUNT
 
 
-def test_ragged_batches_are_of_one_worker_each(service: Service) -> None:
+def test_ragged_batches_are_of_one_worker_each(service: SimulatedService) -> None:
     """ragged_batch: rows of any length arrive as they were; each worker has its own
     remainder.
     """
@@ -122,7 +122,7 @@ def test_ragged_batches_are_of_one_worker_each(service: Service) -> None:
             )
 
 
-def test_take_and_skip_count_on_each_worker(service: Service) -> None:
+def test_take_and_skip_count_on_each_worker(service: SimulatedService) -> None:
     """take(n) is n times the number of workers at most, and skip(n) leaves out n of
     each.
     """
@@ -131,7 +131,7 @@ def test_take_and_skip_count_on_each_worker(service: Service) -> None:
     assert len(together(by_task(service, numbers().skip(3)))) == COUNT - 6
 
 
-def test_take_while_ends_on_each_worker(service: Service) -> None:
+def test_take_while_ends_on_each_worker(service: SimulatedService) -> None:
     """Each worker ends with the first of its own elements that fails the predicate;
     elements behind it are lost.
     """
@@ -139,25 +139,25 @@ def test_take_while_ends_on_each_worker(service: Service) -> None:
         assert [int(index) for index, _ in part] == [0, 1]
 
 
-def test_shard_counts_on_each_worker(service: Service) -> None:
+def test_shard_counts_on_each_worker(service: SimulatedService) -> None:
     """shard(n, i) takes every n-th of what the worker has."""
     for part in by_task(service, numbers().enumerate().shard(2, 1)):
         assert [int(index) for index, _ in part] == list(range(1, 2 * len(part), 2))
 
 
-def test_unique_holds_on_each_worker(service: Service) -> None:
+def test_unique_holds_on_each_worker(service: SimulatedService) -> None:
     """Two workers may both have seen a value."""
     assert by_task(service, numbers().map(lambda x: x * 0).unique()) == [[0], [0]]
 
 
-def test_scan_has_a_state_on_each_worker(service: Service) -> None:
+def test_scan_has_a_state_on_each_worker(service: SimulatedService) -> None:
     """Every worker begins with the initial state."""
     parts = by_task(service, numbers().scan(0, lambda state, x: (state + 1, state)))
     assert all(part == list(range(len(part))) for part in parts)
     assert sum(map(len, parts)) == COUNT
 
 
-def test_enumerate_counts_on_each_worker(service: Service) -> None:
+def test_enumerate_counts_on_each_worker(service: SimulatedService) -> None:
     """Indices are not split: each worker begins with the first one."""
     parts = by_task(service, numbers().enumerate(start=10))
     assert all(
@@ -166,7 +166,7 @@ def test_enumerate_counts_on_each_worker(service: Service) -> None:
     assert sorted(int(x) for part in parts for _, x in part) == list(range(COUNT))
 
 
-def test_folds_are_of_each_worker(service: Service) -> None:
+def test_folds_are_of_each_worker(service: SimulatedService) -> None:
     """group_by_reducer gives its results once for each worker."""
     count = Reducer(lambda key: 0, lambda state, x: state + 1, lambda state: state)
     parts = by_task(service, numbers().group_by_reducer(lambda x: np.int64(0), count))
@@ -174,14 +174,14 @@ def test_folds_are_of_each_worker(service: Service) -> None:
     assert sum(together(parts)) == COUNT
 
 
-def test_cardinality_is_of_each_worker(service: Service) -> None:
+def test_cardinality_is_of_each_worker(service: SimulatedService) -> None:
     """assert_cardinality sees the part of its worker only, and its error says so."""
     told = r"expected to contain 200 elements .*each worker sees only a part"
     with pytest.raises(FailedPreconditionError, match=told):
         list(service.read(numbers().assert_cardinality(COUNT)))
 
 
-def test_padding_is_split(service: Service) -> None:
+def test_padding_is_split(service: SimulatedService) -> None:
     """pad_to_cardinality fills up the whole: what it adds is shared out like other
     elements.
     """
@@ -190,18 +190,18 @@ def test_padding_is_split(service: Service) -> None:
     assert len(padded) == COUNT + 5
 
 
-def test_draws_differ_between_workers(service: Service) -> None:
+def test_draws_differ_between_workers(service: SimulatedService) -> None:
     """random_map: no two elements get the same draws, on whatever worker they are."""
     found = list(service.read(numbers().random_map(lambda x, rng: (x, rng.integers(2**62)))))
     assert sorted(int(x) for x, _ in found) == list(range(COUNT))
     assert len({int(draw) for _, draw in found}) == COUNT
 
 
-def test_a_seeded_shuffle_is_alike_on_all_workers(service: Service) -> None:
+def test_a_seeded_shuffle_is_alike_on_all_workers(service: SimulatedService) -> None:
     """A seed gives each worker's buffer the same order of places, over other
     elements.
     """
-    shuffled = meeting(Dataset.range(COUNT), each=9).enumerate().take(9).shuffle(9, seed=3)
+    shuffled = Dataset.range(COUNT).enumerate().take(9).shuffle(9, seed=3)
     first, second = by_task(service, shuffled)
     assert [int(index) for index, _ in first] == [int(index) for index, _ in second]
     assert not {int(x) for _, x in first} & {int(x) for _, x in second}
@@ -210,7 +210,7 @@ def test_a_seeded_shuffle_is_alike_on_all_workers(service: Service) -> None:
 # --- several inputs
 
 
-def test_zip_pairs_what_a_worker_has(service: Service) -> None:
+def test_zip_pairs_what_a_worker_has(service: SimulatedService) -> None:
     """Inputs are split apart from each other: any may be paired, each once at most."""
     pairs = Dataset.zip(numbers(), Dataset.range(1000, 1000 + COUNT))
     parts = by_task(service, pairs)
@@ -220,7 +220,9 @@ def test_zip_pairs_what_a_worker_has(service: Service) -> None:
 
 
 @pytest.mark.parametrize("lengths", [(4, 1000), (1000, 4)])
-def test_zip_ends_with_its_shortest_input(service: Service, lengths: tuple[int, int]) -> None:
+def test_zip_ends_with_its_shortest_input(
+    service: SimulatedService, lengths: tuple[int, int]
+) -> None:
     """What is left of the others is discarded, and the iteration ends."""
     pairs = list(service.read(Dataset.zip(*map(Dataset.range, lengths))))
     shorter = lengths.index(4)
@@ -228,7 +230,7 @@ def test_zip_ends_with_its_shortest_input(service: Service, lengths: tuple[int, 
     assert len({int(pair[1 - shorter]) for pair in pairs}) == 4
 
 
-def test_zip_begins_each_repetition_anew(make_service: Callable[..., Service]) -> None:
+def test_zip_begins_each_repetition_anew(make_service: Callable[..., SimulatedService]) -> None:
     """The longer input begins at its beginning; on one worker repetitions are as in a
     local pipeline.
     """
@@ -238,7 +240,7 @@ def test_zip_begins_each_repetition_anew(make_service: Callable[..., Service]) -
     ] * 3
 
 
-def test_zip_repeats_on_several_workers(service: Service) -> None:
+def test_zip_repeats_on_several_workers(service: SimulatedService) -> None:
     """Each element comes at most once in a repetition; a worker that is late for one
     finds it over.
     """
@@ -249,7 +251,7 @@ def test_zip_repeats_on_several_workers(service: Service) -> None:
     assert first.keys() == set(range(40))
 
 
-def test_zip_with_an_endless_input(service: Service) -> None:
+def test_zip_with_an_endless_input(service: SimulatedService) -> None:
     """What is endless does not keep a finite one from ending; counters count on each
     worker.
     """
@@ -258,7 +260,7 @@ def test_zip_with_an_endless_input(service: Service) -> None:
     assert all([int(count) for _, count in part] == list(range(len(part))) for part in parts)
 
 
-def test_one_dataset_zipped_with_itself(service: Service) -> None:
+def test_one_dataset_zipped_with_itself(service: SimulatedService) -> None:
     """It is two sources, which are split apart."""
     dataset = Dataset.range(100)
     pairs = list(service.read(Dataset.zip(dataset, dataset)))
@@ -269,7 +271,7 @@ def test_one_dataset_zipped_with_itself(service: Service) -> None:
     )
 
 
-def test_concatenate_goes_in_order_on_each_worker(service: Service) -> None:
+def test_concatenate_goes_in_order_on_each_worker(service: SimulatedService) -> None:
     """All of the first, then all of the second; each element once."""
     parts = by_task(service, numbers().concatenate(Dataset.range(COUNT, 2 * COUNT)))
     assert together(parts) == list(range(2 * COUNT))
@@ -279,7 +281,7 @@ def test_concatenate_goes_in_order_on_each_worker(service: Service) -> None:
     )
 
 
-def test_choices_are_not_split(service: Service) -> None:
+def test_choices_are_not_split(service: SimulatedService) -> None:
     """Each worker makes all choices; what they choose from is split."""
     choices = Dataset.from_list([0, 1, 1]).repeat(2)
     dataset = Dataset.choose_from_datasets([numbers(), Dataset.range(COUNT, 2 * COUNT)], choices)
@@ -288,7 +290,7 @@ def test_choices_are_not_split(service: Service) -> None:
     assert len(set(together(parts))) == 12
 
 
-def test_choosing_until_all_have_ended(service: Service) -> None:
+def test_choosing_until_all_have_ended(service: SimulatedService) -> None:
     """With stop_on_empty_dataset=False all of all inputs comes, each element once."""
     inputs = [Dataset.range(start, start + 50) for start in (0, 50, 100)]
     dataset = Dataset.choose_from_datasets(
@@ -298,23 +300,23 @@ def test_choosing_until_all_have_ended(service: Service) -> None:
 
 
 @pytest.mark.parametrize("weights", [None, [0.2, 0.3, 0.5]])
-def test_samples_are_split(service: Service, weights: list[float] | None) -> None:
+def test_samples_are_split(service: SimulatedService, weights: list[float] | None) -> None:
     """Each worker draws for itself from its part of the inputs; together each element
     comes once.
     """
-    inputs = [meeting(Dataset.range(0, 50)), Dataset.range(50, 100), Dataset.range(100, 150)]
+    inputs = [Dataset.range(0, 50), Dataset.range(50, 100), Dataset.range(100, 150)]
     parts = by_task(service, Dataset.sample_from_datasets(inputs, weights))
     assert len(parts) == 2
     assert together(parts) == list(range(150))
 
 
-def test_samples_repeat(service: Service) -> None:
+def test_samples_repeat(service: SimulatedService) -> None:
     """All inputs begin anew with a repetition."""
     dataset = Dataset.sample_from_datasets([Dataset.range(0, 50), Dataset.range(50, 100)]).repeat(3)
     assert Counter(map(int, service.read(dataset))) == dict.fromkeys(range(100), 3)
 
 
-def test_trees_of_inputs(service: Service) -> None:
+def test_trees_of_inputs(service: SimulatedService) -> None:
     """Sources are counted from left to right through all levels."""
     pair = Dataset.zip(Dataset.range(10), Dataset.range(10, 1000)).map(lambda a, b: a)
     sampled = Dataset.sample_from_datasets(
@@ -327,11 +329,9 @@ def test_trees_of_inputs(service: Service) -> None:
 # --- datasets that functions make
 
 
-def test_flat_map_runs_nested_datasets_in_full(service: Service) -> None:
+def test_flat_map_runs_nested_datasets_in_full(service: SimulatedService) -> None:
     """An outer element goes to one worker, with all that the function makes of it."""
-    dataset = meeting(Dataset.range(20)).flat_map(
-        lambda x: Dataset.range(5).map(lambda y: 5 * x + y)
-    )
+    dataset = Dataset.range(20).flat_map(lambda x: Dataset.range(5).map(lambda y: 5 * x + y))
     parts = by_task(service, dataset)
     assert together(parts) == list(range(100))
     assert all(
@@ -342,9 +342,11 @@ def test_flat_map_runs_nested_datasets_in_full(service: Service) -> None:
 
 
 @pytest.mark.parametrize("parallel", [None, 2])
-def test_interleave_runs_nested_datasets_in_full(service: Service, parallel: int | None) -> None:
+def test_interleave_runs_nested_datasets_in_full(
+    service: SimulatedService, parallel: int | None
+) -> None:
     """Also on threads."""
-    dataset = meeting(Dataset.range(20)).interleave(
+    dataset = Dataset.range(20).interleave(
         lambda x: Dataset.range(5).map(lambda y: 5 * x + y),
         cycle_length=3,
         num_parallel_calls=parallel,
@@ -352,7 +354,7 @@ def test_interleave_runs_nested_datasets_in_full(service: Service, parallel: int
     assert sorted(map(int, service.read(dataset))) == list(range(100))
 
 
-def test_flat_map_in_flat_map(service: Service) -> None:
+def test_flat_map_in_flat_map(service: SimulatedService) -> None:
     """Nothing below a function is split, at any depth."""
     dataset = Dataset.range(4).flat_map(
         lambda x: Dataset.range(3).flat_map(
@@ -363,7 +365,7 @@ def test_flat_map_in_flat_map(service: Service) -> None:
     assert Counter(map(int, service.read(dataset))) == expected
 
 
-def test_group_by_window_runs_nested_datasets_in_full(service: Service) -> None:
+def test_group_by_window_runs_nested_datasets_in_full(service: SimulatedService) -> None:
     """Sources in its function are not split; groups are of elements of one worker."""
     dataset = numbers().group_by_window(
         lambda x: x % 2,
@@ -376,7 +378,7 @@ def test_group_by_window_runs_nested_datasets_in_full(service: Service) -> None:
     assert all(len(set(batch % 2)) == 1 for batch, _ in found)
 
 
-def test_windows_are_of_one_worker(service: Service) -> None:
+def test_windows_are_of_one_worker(service: SimulatedService) -> None:
     """window(n) collects elements of its worker, and its windows can be run beside
     other sources in full.
     """
@@ -391,7 +393,7 @@ def test_windows_are_of_one_worker(service: Service) -> None:
     assert COUNT - 18 <= len(rows) == len(set(rows))
 
 
-def test_repeat_in_a_function_is_its_own(service: Service) -> None:
+def test_repeat_in_a_function_is_its_own(service: SimulatedService) -> None:
     """It repeats what the function makes and asks for no other repetition; one outside
     repeats all of it.
     """

@@ -1,0 +1,32 @@
+"""A service in simulated time under the names of the one on sockets: tests of what a
+job means read alike on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from zmqdata.testing import SimulatedService
+
+
+@pytest.fixture
+def make_service() -> Iterator[Callable[..., SimulatedService]]:
+    """Makes services that end with the test."""
+    made: list[SimulatedService] = []
+
+    def make(workers: int = 2, **options: Any) -> SimulatedService:
+        made.append(SimulatedService(workers, **options))
+        return made[-1]
+
+    yield make
+    for service in made:
+        service.stop()
+
+
+@pytest.fixture
+def service(make_service: Callable[..., SimulatedService]) -> SimulatedService:
+    """A dispatcher with two workers."""
+    return make_service()

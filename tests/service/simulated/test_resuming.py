@@ -1,0 +1,515 @@
+"""Facts about training that goes on from a saved state, on another cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import zmqdata
+from zmqdata import Dataset
+from zmqdata import messages as m
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.testing import SimulatedService
+
+
+def taken(iterator: Any, count: int) -> list[Any]:
+    return [np.asarray(next(iterator)).tolist() for _ in range(count)]
+
+
+def rest(iterator: Any) -> list[Any]:
+    return [np.asarray(element).tolist() for element in iterator]
+
+
+def numbers(elements: list[Any]) -> Counter[int]:
+    flat = [
+        one for element in elements for one in (element if isinstance(element, list) else [element])
+    ]
+    return Counter(flat)
+
+
+def through_msgpack(state: dict[str, Any]) -> dict[str, Any]:
+    """As a training script keeps it on a disk."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(state))
+
+
+def stopped(dataset: Dataset, count: int) -> tuple[list[Any], dict[str, Any]]:
+    iterator = iter(dataset)
+    before = taken(iterator, count)
+    state = through_msgpack(iterator.state_dict())
+    iterator.close()
+    return before, state
+
+
+def gone_on(dataset: Dataset, state: dict[str, Any]) -> list[Any]:
+    iterator = iter(dataset)
+    iterator.load_state_dict(state)
+    return rest(iterator)
+
+
+def gone_on_together(datasets: list[Dataset], states: list[dict[str, Any]]) -> list[list[Any]]:
+    """What readers get that go on from their states and take elements in turn."""
+    iterators = [iter(dataset) for dataset in datasets]
+    for iterator, state in zip(iterators, states, strict=True):
+        iterator.load_state_dict(state)
+    found: list[list[Any]] = [[] for _ in datasets]
+    reading = list(range(len(datasets)))
+    while reading:
+        for index in reading.copy():
+            try:
+                found[index] += taken(iterators[index], 1)
+            except StopIteration:
+                reading.remove(index)
+    return found
+
+
+@pytest.mark.parametrize("job_name", [None, "training"])
+def test_a_shuffled_job_goes_on_with_more_workers(job_name: str | None) -> None:
+    """What was taken from two workers and what three others give is everything,
+    once.
+    """
+
+    def dataset(cluster: SimulatedService) -> Dataset:
+        plain = Dataset.range(600).shuffle(50).map(lambda x: x * 2).batch(7)
+        return plain.apply(cluster.distribute("distributed_epoch", job_name=job_name))
+
+    with SimulatedService(2) as first:
+        before, state = stopped(dataset(first), 30)
+    with SimulatedService(3) as second:
+        after = gone_on(dataset(second), state)
+    assert numbers(before) + numbers(after) == Counter(range(0, 1200, 2))
+
+
+def test_operations_behind_the_service_go_on_too() -> None:
+    """What a local shuffle and batch had taken comes again, in its order."""
+
+    def dataset(cluster: SimulatedService) -> Dataset:
+        plain = Dataset.range(300).apply(cluster.distribute("distributed_epoch"))
+        return plain.shuffle(20).batch(5).prefetch(2)
+
+    with SimulatedService(2) as first:
+        before, state = stopped(dataset(first), 13)
+    with SimulatedService(3) as second:
+        after = gone_on(dataset(second), state)
+    assert numbers(before) + numbers(after) == Counter(range(300))
+
+
+def test_it_goes_on_within_a_program() -> None:
+    """An iterator that has read can go back to a state of its own, under the name of
+    its job.
+    """
+    with SimulatedService(2) as cluster:
+        dataset = Dataset.range(200).apply(
+            cluster.distribute("distributed_epoch", job_name="again")
+        )
+        iterator = iter(dataset)
+        before = taken(iterator, 50)
+        state = iterator.state_dict()
+        taken(iterator, 50)
+        iterator.load_state_dict(state)
+        assert numbers(before) + numbers(rest(iterator)) == Counter(range(200))
+
+
+def test_repetitions_go_on() -> None:
+    """A repeat behind the service goes on in the repetition where it was, and reads the
+    ones that follow.
+    """
+
+    def dataset(cluster: SimulatedService) -> Dataset:
+        return (
+            Dataset.range(100)
+            .apply(cluster.distribute("distributed_epoch", job_name="r"))
+            .repeat(3)
+        )
+
+    with SimulatedService(2) as first:
+        before, state = stopped(dataset(first), 130)
+    with SimulatedService(1) as second:
+        after = gone_on(dataset(second), state)
+    assert numbers(before) + numbers(after) == Counter([*range(100)] * 3)
+
+
+def test_static_parts_go_on_with_other_places() -> None:
+    """Each worker's part is read to its end by somebody."""
+
+    def dataset(cluster: SimulatedService) -> Dataset:
+        return Dataset.range(300).shuffle(10).apply(cluster.distribute(zmqdata.ShardingPolicy.DATA))
+
+    with SimulatedService(2, worker_addresses=["localhost"] * 2) as first:
+        before, state = stopped(dataset(first), 70)
+    with SimulatedService(3, worker_addresses=["localhost"] * 3) as second:
+        after = gone_on(dataset(second), state)
+    assert numbers(before) + numbers(after) == Counter(range(300))
+
+
+def test_a_promised_order_goes_on() -> None:
+    """It is bit for bit what an undisturbed run gives."""
+    zmqdata.set_random_seed(7)
+
+    def dataset(cluster: SimulatedService) -> Dataset:
+        plain = Dataset.range(200).shuffle(30).batch(3)
+        return plain.apply(cluster.distribute("distributed_epoch", deterministic=True, num_tasks=4))
+
+    with SimulatedService(2) as first:
+        whole = rest(iter(dataset(first)))
+        before, state = stopped(dataset(first), 21)
+    with SimulatedService(3) as second:
+        after = gone_on(dataset(second), state)
+    assert before + after == whole
+
+
+def test_every_worker_reads_all_again() -> None:
+    """With sharding off, each of two workers' copies goes on from where it was, on one
+    worker and its successor.
+    """
+
+    def dataset(cluster: SimulatedService) -> Dataset:
+        return Dataset.range(120).apply(cluster.distribute(zmqdata.ShardingPolicy.OFF))
+
+    with SimulatedService(2) as first:
+        before, state = stopped(dataset(first), 70)
+    with SimulatedService(2) as second:
+        after = gone_on(dataset(second), state)
+    assert numbers(before) + numbers(after) == Counter([*range(120)] * 2)
+
+
+def test_two_readers_of_one_job_go_on_together() -> None:
+    """Readers that share a job each load their own state; together they get what
+    neither had.
+    """
+
+    def dataset(cluster: SimulatedService) -> Dataset:
+        plain = Dataset.range(600).map(lambda x: x)
+        # So few at a time that each of them gets some.
+        options = {"job_name": "shared", "max_outstanding_requests": 8}
+        return plain.apply(cluster.distribute("distributed_epoch", **options))
+
+    with SimulatedService(2) as first:
+        readers = [iter(dataset(first)) for _ in range(2)]
+        before = [one for _ in range(40) for reader in readers for one in taken(reader, 3)]
+        states = [through_msgpack(reader.state_dict()) for reader in readers]
+        for reader in readers:
+            reader.close()
+    with SimulatedService(3) as second:
+        datasets = [dataset(second) for _ in states]
+        after = gone_on_together(datasets, states)
+    assert numbers(before) + numbers(after[0]) + numbers(after[1]) == Counter(range(600))
+
+
+def test_a_state_of_16_tasks_is_small() -> None:
+    """Deep in an epoch of small splits, a state of 16 tasks has less than 1 MB,
+    whichever way they are read.
+    """
+    for order in ({}, {"deterministic": True, "num_tasks": 16}):
+        with SimulatedService(2 if order else 16, pace=2e-5) as cluster:
+            plain = Dataset.range(60_000).map(lambda x: np.full(20, x))
+            iterator = iter(plain.apply(cluster.distribute("distributed_epoch", **order)))
+            taken(iterator, 50_000)
+            state = msgspec.msgpack.encode(iterator.state_dict())
+            iterator.close()
+        assert 500 < len(state) < 1_000_000
+
+
+def test_it_goes_on_again_and_again() -> None:
+    """Through five clusters in turn, with an operation that holds elements, nothing is
+    lost and nothing comes twice.
+    """
+
+    def dataset(cluster: SimulatedService) -> Dataset:
+        plain = Dataset.range(1000).map(lambda x: x * 2)
+        return plain.apply(cluster.distribute("distributed_epoch")).shuffle(60).prefetch(2)
+
+    had: list[Any] = []
+    state: dict[str, Any] | None = None
+    for workers in (2, 3, 1, 2):
+        with SimulatedService(workers) as cluster:
+            iterator = iter(dataset(cluster))
+            if state is not None:
+                iterator.load_state_dict(state)
+            had += taken(iterator, 230)
+            state = through_msgpack(iterator.state_dict())
+            iterator.close()
+    with SimulatedService(2) as cluster:
+        had += gone_on(dataset(cluster), state or {})
+    assert numbers(had) == Counter(range(0, 2000, 2))
+
+
+def test_consumers_in_step_go_on_together() -> None:
+    """Each consumer loads its own state; together they get everything, and each step
+    from one round.
+    """
+
+    def dataset(cluster: SimulatedService, index: int) -> Dataset:
+        plain = Dataset.range(240).shuffle(20).batch(2)
+        return plain.apply(
+            cluster.distribute(
+                "distributed_epoch",
+                job_name="step",
+                consumer_index=index,
+                num_consumers=2,
+                finite="drop",
+                consumer_timeout=30.0,
+            )
+        )
+
+    with SimulatedService(2) as first:
+        iterators = [iter(dataset(first, index)) for index in range(2)]
+        before = [one for _ in range(20) for iterator in iterators for one in taken(iterator, 1)]
+        states = [through_msgpack(iterator.state_dict()) for iterator in iterators]
+        for iterator in iterators:
+            iterator.close()
+    with SimulatedService(3) as second:
+        datasets = [dataset(second, index) for index in range(2)]
+        after = [one for each in gone_on_together(datasets, states) for one in each]
+    found, everything = numbers(before) + numbers(after), Counter(range(240))
+    assert not found - everything
+    assert sum((everything - found).values()) <= 5 * 2
+
+
+def test_a_missing_consumer_is_named() -> None:
+    """Who waits for the state of another consumer is told in the end which one did not
+    come.
+    """
+
+    def dataset(cluster: SimulatedService, index: int) -> Dataset:
+        return Dataset.range(100).apply(
+            cluster.distribute(
+                "distributed_epoch",
+                job_name="two",
+                consumer_index=index,
+                num_consumers=2,
+                finite="drop",
+                consumer_timeout=4.0,
+            )
+        )
+
+    with SimulatedService(1) as cluster:
+        iterators = [iter(dataset(cluster, index)) for index in range(2)]
+        for iterator in iterators:
+            taken(iterator, 3)
+        state = iterators[0].state_dict()
+        for iterator in iterators:
+            iterator.close()
+        again = iter(dataset(cluster, 0))
+        again.load_state_dict(state)
+        with pytest.raises(zmqdata.errors.UnavailableError, match="consumer 1"):
+            next(again)
+
+
+BEHIND: dict[str, Callable[[Dataset], Dataset]] = {
+    "prefetch": lambda dataset: dataset.prefetch(4),
+    "map": lambda dataset: dataset.map(int, num_parallel_calls=2),
+    "shuffle": lambda dataset: dataset.shuffle(20),
+    "interleave": lambda dataset: dataset.interleave(lambda x: Dataset.from_tensors(x).repeat(3)),
+    "cache": lambda dataset: dataset.cache(),
+    "ignore_errors": lambda dataset: dataset.prefetch(4).ignore_errors(),
+}
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_operations_behind_do_not_hide_why_a_job_cannot_go_on(name: str, tmp_path: Any) -> None:
+    """What they had taken before is pulled again; the error that comes instead is
+    raised, and no early end.
+    """
+    for number in range(2):
+        (tmp_path / str(number)).write_text("line\n" * 20)
+    with SimulatedService(1) as cluster:
+        service = cluster.distribute("distributed_epoch", job_name="files")
+        lines = Dataset.list_files(f"{tmp_path}/*", shuffle=False).flat_map(zmqdata.TextLineDataset)
+        dataset = BEHIND[name](lines.map(len).apply(service))
+        iterator = iter(dataset)
+        taken(iterator, 3)
+        state = iterator.state_dict()
+        iterator.close()
+        (tmp_path / "0").rename(tmp_path / "2")
+        # Whoever notices first: the dispatcher, by the names, or the worker that reads
+        # them, or finds one no more.
+        errors = (zmqdata.errors.DataLossError, zmqdata.errors.FailedPreconditionError)
+        with pytest.raises(errors, match=r"have changed|must come out the same|could be made when"):
+            gone_on(dataset, state)
+
+
+def test_a_changed_dataset_is_refused() -> None:
+    """A state belongs to one pipeline."""
+    with SimulatedService(1) as cluster:
+        service = cluster.distribute("distributed_epoch")
+        _, state = stopped(Dataset.range(100).apply(service), 10)
+        other = iter(Dataset.range(101).apply(service))
+        with pytest.raises(zmqdata.errors.FailedPreconditionError):
+            other.load_state_dict(state)
+
+
+def test_a_refusal_is_raised_by_each_next() -> None:
+    """What the dispatcher refuses at once is raised by the load, and again by whoever
+    reads on in spite of it.
+    """
+    with SimulatedService(1) as cluster:
+        service = cluster.distribute("distributed_epoch", job_name="refused")
+        dataset = Dataset.range(100).apply(service)
+        _, state = stopped(dataset, 10)
+        checkpoint = m.decode_checkpoint(state["position"])
+        other = msgspec.structs.replace(checkpoint, seed=-1)
+        iterator = iter(dataset)
+        with pytest.raises(zmqdata.errors.InvalidArgumentError, match="number of parts"):
+            iterator.load_state_dict(state | {"position": m.encode_checkpoint(other)})
+        for _ in range(2):
+            with pytest.raises(zmqdata.errors.InvalidArgumentError, match="number of parts"):
+                next(iterator)
+        iterator.load_state_dict(state)
+        assert len(rest(iterator)) == 90
+
+
+def test_a_job_that_others_read_is_not_begun_anew() -> None:
+    """That is no end, though operations behind have nothing more to ask the service
+    for; the readers go on.
+    """
+    with SimulatedService(1) as cluster:
+
+        def dataset() -> Dataset:
+            # In small parts: all in one block could go to the one that waits for its
+            # state.
+            return Dataset.range(10_000).apply(
+                cluster.distribute(
+                    "distributed_epoch",
+                    job_name="busy",
+                    max_outstanding_requests=100,
+                )
+            )
+
+        _, state = stopped(dataset().take(5), 5)
+        reader, other = iter(dataset()), iter(dataset().take(5))
+        taken(reader, 5)
+        other.load_state_dict(state)
+        for _ in range(2):
+            with pytest.raises(zmqdata.errors.FailedPreconditionError, match="read by others"):
+                next(other)
+        assert len(taken(reader, 5)) == 5
+
+
+@pytest.mark.parametrize("at", [0, 40, -1])
+def test_a_damaged_state_is_refused_at_once(at: int) -> None:
+    """Whichever byte differs; the iterator goes on as if nothing had been loaded."""
+    with SimulatedService(1) as cluster:
+        dataset = Dataset.range(100).apply(cluster.distribute("distributed_epoch"))
+        iterator = iter(dataset)
+        before = taken(iterator, 10)
+        state = through_msgpack(iterator.state_dict())
+        position = bytearray(state["position"])
+        position[at] ^= 1
+        with pytest.raises(zmqdata.errors.DataLossError, match="damaged"):
+            iterator.load_state_dict(state | {"position": bytes(position)})
+        assert numbers(before) + numbers(rest(iterator)) == Counter(range(100))
+
+
+def test_who_loads_a_state_is_not_warned_of_what_was_read_before(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The iterator on which it is loaded had joined the job where it was; nobody reads
+    on from there.
+    """
+    with SimulatedService(1) as cluster:
+        dataset = Dataset.range(100).apply(cluster.distribute("distributed_epoch", job_name="job"))
+        first = iter(dataset)
+        taken(first, 10)
+        state = first.state_dict()
+        first.close()
+        again = iter(
+            Dataset.range(100).apply(cluster.distribute("distributed_epoch", job_name="job"))
+        )
+        again.load_state_dict(state)
+        assert len(rest(again)) == 90
+        assert "were delivered before" not in caplog.text
+        iter_of_late = iter(
+            Dataset.range(100).apply(cluster.distribute("distributed_epoch", job_name="job"))
+        )
+        assert rest(iter_of_late) == []
+        assert "nothing is left" in caplog.text
+
+
+def test_files_that_have_changed_are_found_out(tmp_path: Any) -> None:
+    """Where the files are not what they were, what was read cannot be told from what
+    was not.
+    """
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_text(
+            "\n".join(f"{number * 100 + line}" for line in range(100))
+        )
+
+    def dataset(cluster: SimulatedService) -> Dataset:
+        files = Dataset.list_files(str(tmp_path / "*.txt"), shuffle=False)
+        lines = files.flat_map(zmqdata.TextLineDataset)
+        return lines.apply(cluster.distribute("distributed_epoch"))
+
+    with SimulatedService(2) as first:
+        before, state = stopped(dataset(first), 130)
+    with SimulatedService(3) as second:
+        after = gone_on(dataset(second), state)
+        assert Counter(before) + Counter(after) == Counter(
+            line for path in tmp_path.iterdir() for line in path.read_text().split()
+        )
+        (tmp_path / "00.txt").write_text("7\n")
+        with pytest.raises(zmqdata.errors.DataLossError, match="have changed"):
+            gone_on(dataset(second), state)
+
+
+@pytest.mark.parametrize("left_out", ["map", "ignored", "behind a shuffle", "nested"])
+@pytest.mark.parametrize("before", [100, 49])
+def test_what_failed_once_stays_left_out(tmp_path: Any, left_out: str, before: int) -> None:
+    """A state says which elements were left out, so none comes twice, and none is
+    missing but those.
+    """
+    fine = tmp_path / "fine"
+
+    def function(x: Any) -> Any:
+        if int(x) in (20, 50, 51) and not fine.exists():
+            raise OSError("the share is away")
+        return x
+
+    def dataset(cluster: SimulatedService) -> Dataset:
+        if left_out == "nested":
+            tens = Dataset.range(30).map(lambda x: 10 * x)
+            plain = tens.flat_map(lambda x: Dataset.range(x, x + 10).map(function, on_error="skip"))
+        elif left_out == "behind a shuffle":
+            filtered = Dataset.range(300).filter(lambda x: bool(function(x) >= 0))
+            plain = filtered.shuffle(4, seed=1).prefetch(2).ignore_errors()
+        elif left_out == "ignored":
+            plain = Dataset.range(300).map(function).ignore_errors()
+        else:
+            plain = (
+                Dataset.range(300).map(function, on_error="skip", num_parallel_calls=2).prefetch(2)
+            )
+        return plain.apply(cluster.distribute("distributed_epoch"))
+
+    with SimulatedService(1) as first:
+        taken_before, state = stopped(dataset(first), before)
+    fine.touch()
+    with SimulatedService(2) as second:
+        after = gone_on(dataset(second), state)
+    missing = Counter(range(300)) - numbers(taken_before) - numbers(after)
+    assert numbers(taken_before) + numbers(after) + missing == Counter(range(300))
+    # What lay behind the last element that was sent was free to come.
+    assert ({20, 50, 51} if before == 100 else {20}) <= missing.keys() <= {20, 50, 51}
+
+
+def test_a_difference_in_what_workers_run_is_shown() -> None:
+    """Also of operations above those that are the same; that nothing loads such a state
+    is said with it.
+    """
+    with SimulatedService(1) as cluster:
+
+        def read(dataset: Dataset) -> Dataset:
+            return dataset.apply(cluster.distribute("distributed_epoch"))
+
+        _, state = stopped(read(Dataset.range(100).map(lambda x: x)), 1)
+        other = iter(read(Dataset.range(100).shuffle(10).map(lambda x: x)))
+        with pytest.raises(
+            FailedPreconditionError, match=r"\n\+ +└─ shuffle\(buffer_size=10"
+        ) as refusal:
+            other.load_state_dict(state)
+        assert "only where what its workers run is the same" in str(refusal.value)
+        with pytest.raises(FailedPreconditionError, match="The state belongs to another pipeline"):
+            other.load_state_dict(state, strict=False)
