@@ -267,7 +267,13 @@ def lying_block(task: int, **changes: int) -> list[bytes]:
 
 @pytest.mark.parametrize(
     "blocks",
-    [lambda task: [[b"garbage"]], lambda task: [lying_block(task, count=1_000_000)]],
+    [
+        lambda task: [[b"garbage"]],
+        pytest.param(
+            lambda task: [lying_block(task, count=1_000_000)],
+            marks=pytest.mark.full,  # lies are told in tests/client/test_decoding.py
+        ),
+    ],
     ids=["garbage", "lies"],
 )
 def test_a_hostile_worker_ends_in_an_error(

@@ -30,15 +30,16 @@ def proxy(ports: list[int]) -> Iterator[SeveringProxy]:
     proxy.close()
 
 
+@pytest.mark.parametrize("count", [1_200, pytest.param(3_000, marks=pytest.mark.full)])
 def test_a_severed_connection_loses_nothing(
-    make_service: Callable[..., Service], ports: list[int], proxy: SeveringProxy
+    make_service: Callable[..., Service], ports: list[int], proxy: SeveringProxy, count: int
 ) -> None:
     """With its connections severed again and again in mid-stream, a client gets every
     element once and in order.
     """
     service = make_service(workers=0)
     service.add_worker(worker_address="127.0.0.2", port=ports[0], data_ports=(ports[1], ports[-1]))
-    ds = Dataset.range(3000).map(lambda x: np.full(2000, x))
+    ds = Dataset.range(count).map(lambda x: np.full(2000, x))
     it = iter(service.read(ds, data_transfer_protocol="tcp", compression=None))
     found = []
     for number, element in enumerate(it):
@@ -47,7 +48,7 @@ def test_a_severed_connection_loses_nothing(
             carried = proxy.carried
             proxy.sever()
             wait_until(lambda before=carried: proxy.carried > before, "the worker is reached again")
-    assert found == list(range(3000))
+    assert found == list(range(count))
 
 
 def test_used_up_data_ports_are_said_and_waited_for(

@@ -1,5 +1,5 @@
-"""What users see of ``distributed_save`` and of loading what it wrote, on real
-sockets.
+"""What users see of ``distributed_save`` and of loading what it wrote, on real sockets.
+What is written is in ``simulated/test_saving.py``.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ import pytest
 
 from tests.service.conftest import Service, wait_until
 from zmqdata import Dataset, TensorSpec, distribute, distributed_save
-from zmqdata.cli.save_progress import progress_of
 from zmqdata.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
     NotFoundError,
-    PipelineError,
     UnavailableError,
     UnimplementedError,
 )
-from zmqdata.storage.manifests import is_done, read_save_error
+from zmqdata.storage.manifests import is_done
 
 Make = Callable[..., Service]
 
@@ -92,18 +90,6 @@ def test_everything_is_saved_once(store: Store) -> None:
     assert loaded.element_spec["row"] == TensorSpec((None,), np.int64)
 
 
-def test_the_settings_decide_how_large_chunks_are(make_service: Make, tmp_path: Path) -> None:
-    """A worker closes a chunk when it has the bytes that its configuration allows:
-    after each element, for one byte.
-    """
-    small = {"snapshot_max_chunk_size_bytes": 1, "buffer_bytes": 1 << 10}
-    service = make_service(1, worker_options=small, work_dir=str(tmp_path / "work"))
-    store = Store(service, str(tmp_path / "saved"))
-    store.save(Dataset.range(20))
-    assert sorted(map(int, store.saved())) == list(range(20))
-    assert progress_of(store.path).chunks == 20
-
-
 def test_the_settings_decide_how_many_streams_a_worker_writes(
     make_service: Make, tmp_path: Path, gate: Gate
 ) -> None:
@@ -119,42 +105,6 @@ def test_the_settings_decide_how_many_streams_a_worker_writes(
     gate.open()
     assert sorted(map(int, second.saved())) == list(range(10))
     assert sorted(map(int, first.saved())) == list(range(10))
-
-
-def test_repetitions_are_saved_too(store: Store) -> None:
-    """A finite repetition is part of the dataset."""
-    store.save(Dataset.range(50).repeat(3))
-    assert Counter(map(int, store.saved())) == Counter(dict.fromkeys(range(50), 3))
-
-
-def test_an_empty_dataset_is_saved(store: Store) -> None:
-    """Nothing is something that can be saved and loaded."""
-    store.save(Dataset.range(0))
-    assert store.saved() == []
-
-
-def test_the_order_of_what_was_saved_stays(store: Store) -> None:
-    """Two readings of a finished save give the same order, and a state of one goes on
-    in the other.
-    """
-    store.save(Dataset.range(500))
-    first = [int(x) for x in store.saved()]
-    again = iter(Dataset.load(store.path))
-    assert [int(next(again)) for _ in range(200)] == first[:200]
-    other = iter(Dataset.load(store.path))
-    other.load_state_dict(again.state_dict())
-    assert [int(x) for x in other] == first[200:]
-
-
-def test_a_saved_dataset_is_shared_by_chunk(store: Store, make_service: Make) -> None:
-    """Under DYNAMIC each chunk of a saved dataset goes to one worker; with OFF each
-    worker reads all of it.
-    """
-    store.save(Dataset.range(300))
-    store.saved()
-    for mode, copies in (("distributed_epoch", 1), ("parallel_epochs", 2)):
-        loaded = Dataset.load(store.path).apply(distribute(mode, store.service.target))
-        assert Counter(map(int, loaded)) == Counter(dict.fromkeys(range(300), copies))
 
 
 def test_a_save_is_read_while_it_is_written(store: Store, gate: Gate, monkeypatch: Any) -> None:
@@ -189,68 +139,6 @@ def test_a_growing_save_is_not_split(store: Store, gate: Gate) -> None:
     loaded = Dataset.load(store.path, wait=True)
     with pytest.raises(UnimplementedError, match="a save that is still being written"):
         next(iter(loaded.apply(distribute("distributed_epoch", store.service.target))))
-
-
-def test_a_change_of_workers_loses_nothing(store: Store, gate: Gate, monkeypatch: Any) -> None:
-    """Workers that leave and come while they save leave every element once."""
-    monkeypatch.setattr("zmqdata.core.worker.saving.FIRST_CHUNK_SECONDS", 0.05)
-
-    def slow(x: Any) -> Any:
-        import os
-        import threading
-
-        if not os.path.exists(gate.path):
-            threading.Event().wait(0.01)
-        return x
-
-    store.save(Dataset.range(5000).map(slow))
-    service = store.service
-    for count in (100, 300):
-        wait_until(
-            lambda: progress_of(store.path).elements >= count,  # noqa: B023
-            "enough elements to lose some",
-        )
-        service.workers.pop(0).stop()
-        service.add_worker()
-    assert not is_done(store.path)
-    gate.open()
-    assert Counter(map(int, store.saved())) == Counter(range(5000))
-
-
-def test_an_element_that_fails_ends_the_save(store: Store) -> None:
-    """Who loads hears that the save failed; who waits gets the user's exception with
-    its place.
-    """
-    store.save(Dataset.range(20).map(lambda x: 1 // (int(x) - 7)))
-    with pytest.raises(PipelineError, match=r"map\(<lambda>\) at test_saving.py") as caught:
-        list(Dataset.load(store.path, wait=True))
-    assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    with pytest.raises(
-        ValueError, match=r"The save job failed to write it. PipelineError: .*ZeroDivisionError"
-    ):
-        Dataset.load(store.path)
-    wait_until(
-        lambda: all(worker.num_tasks() == 0 for worker in store.service.workers),
-        "the end of all streams",
-    )
-    with pytest.raises(AlreadyExistsError, match="already started or completed"):
-        store.save(Dataset.range(20))
-
-
-def test_the_error_policy_decides_whether_an_element_fails(store: Store) -> None:
-    """An element that map leaves out does not end the save."""
-    store.save(Dataset.range(20).map(lambda x: 1 // (int(x) - 7) * 0 + x, on_error="skip"))
-    assert sorted(map(int, store.saved())) == [*range(7), *range(8, 20)]
-
-
-def test_what_can_not_be_stored_ends_the_save(store: Store) -> None:
-    """Objects that would have to be pickled do not go to files: whoever read them would
-    open a stranger's bytes.
-    """
-    store.save(Dataset.range(3).map(lambda x: object()))
-    wait_until(lambda: read_save_error(store.path), "the end of the save")
-    with pytest.raises(ValueError, match="The save job failed to write it"):
-        Dataset.load(store.path)
 
 
 def test_a_path_is_saved_to_once(store: Store, tmp_path: Path) -> None:
@@ -324,27 +212,6 @@ def test_bad_arguments_are_refused_at_the_call(
         distributed_save(**{**good, **arguments})
 
 
-def test_what_is_loaded_is_held_against_what_was_saved(store: Store, tmp_path: Path) -> None:
-    """A missing folder, another spec, another compression and a strange wait are
-    refused.
-    """
-    with pytest.raises(NotFoundError, match="holds no saved dataset"):
-        Dataset.load(store.path)
-    store.save(Dataset.range(5), compression="lz4")
-    store.saved()
-    Dataset.load(store.path, TensorSpec((), np.int64), "lz4")
-    with pytest.raises(
-        ValueError, match=r"User specified element_spec .* but the actual element_spec is"
-    ):
-        Dataset.load(store.path, TensorSpec((), np.int8))
-    with pytest.raises(
-        ValueError, match=r"User specified compression zstd, but the actual compression is lz4\."
-    ):
-        Dataset.load(store.path, compression="zstd")
-    with pytest.raises(TypeError, match="`wait` must be True or False"):
-        Dataset.load(store.path, wait=1)  # type: ignore[arg-type]
-
-
 def test_servers_tell_what_they_save(store: Store, gate: Gate) -> None:
     """Dispatcher and workers name the streams of a save, and whether they are
     complete.
@@ -396,21 +263,6 @@ def test_a_protocol_that_nobody_knows_is_told(store: Store) -> None:
     store.path = "nonsense://bucket/saved"
     with pytest.raises(NotFoundError, match="nonsense"):
         store.save(Dataset.range(3))
-
-
-@pytest.mark.parametrize("border", [1, 300])
-def test_elements_of_two_structures_are_not_saved(store: Store, border: int) -> None:
-    """The save fails with an error that shows both, whether they meet in one chunk or
-    in none.
-    """
-    store.save(Dataset.range(600).map(lambda x: (x, x) if x >= border else {"x": x}))
-    with pytest.raises(InvalidArgumentError, match="must have one structure") as caught:
-        list(Dataset.load(store.path, wait=True))
-    for structure in (
-        "{'x': TensorSpec(shape=(), dtype=int64)}",
-        "(TensorSpec(shape=(), dtype=int64), TensorSpec(",
-    ):
-        assert structure in str(caught.value)
 
 
 @pytest.mark.parametrize("path", ["/saved/\udc80", "memory://\ud800/x"])

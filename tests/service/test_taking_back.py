@@ -64,7 +64,7 @@ def totals(service: Service) -> list[int]:
     return [task.total for task in list(shell.core.state.tasks.values()) if task.total is not None]
 
 
-@pytest.mark.parametrize("repetitions", [1, 2])
+@pytest.mark.parametrize("repetitions", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_a_worker_that_is_stuck_loses_what_it_has_not_started(
     service: Service, workshop: Workshop, repetitions: int
 ) -> None:

@@ -22,7 +22,7 @@ import msgspec
 
 from zmqdata import messages as m
 from zmqdata.client.distribute import distribute
-from zmqdata.client.registration import Registration
+from zmqdata.client.registration import Registration, registration_of
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.dispatcher import events as dispatcher_events
@@ -36,6 +36,7 @@ from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.errors import BY_NAME, DataServiceError, UnavailableError
 from zmqdata.matching import matching_files
 from zmqdata.pipelines.packing import zmqdata_version
+from zmqdata.storage.files import whole_path
 from zmqdata.testing.checks import Laws
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
@@ -144,7 +145,7 @@ class PlainWorker(SimulatedNode):
     Args:
         world: where it lives.
         profile: who it is.
-        pace: simulated seconds that an element takes.
+        pace: simulated seconds that an element takes, from the next turn of a task on.
     """
 
     core: WorkerCore
@@ -222,7 +223,7 @@ class PlainWorker(SimulatedNode):
 
     def _start_task(self, command: e.StartTask) -> None:
         definition, profile = command.definition, self.core.profile
-        turns = TaskTurns(self.world.clock, self.pace, self.feed, self.world.turn_seconds)
+        turns = TaskTurns(self.world.clock, lambda: self.pace, self.feed, self.world.turn_seconds)
         window = profile.snapshot_chunk_bytes if definition.save_path else profile.cache_bytes
         runner = TaskRunner(
             command,
@@ -437,6 +438,23 @@ class SimulatedService:
         """Return a function for ``Dataset.apply``, as ``zmqdata.distribute`` does."""
         apply_distribute = distribute(processing_mode, TARGET, **options)
         return lambda dataset: self._simulated(apply_distribute(dataset))
+
+    def save(
+        self,
+        dataset: Dataset,
+        path: str,
+        compression: str | None = "AUTO",
+        on_poison: str = "fail",
+    ) -> None:
+        """Have the workers write a dataset to files, as ``zmqdata.distributed_save``
+        does; the dispatcher needs a journal.
+        """
+        made = registration_of(dataset.node, TARGET, compression, PATIENCE, ())
+        dataset_id = self._registration(made).resolve()
+        run = f"{self.random.getrandbits(64):016x}"
+        request, place = self.new_request(), whole_path(path)
+        ask = m.StartSave(request, dataset_id, place, run, compression, on_poison, None)
+        self.ask(ask, m.SaveStarted)
 
     def _registration(self, made: Registration) -> SimulatedRegistration:
         return SimulatedRegistration(

@@ -36,7 +36,7 @@ class TaskTurns(Relay):
 
     Args:
         clock: the simulated time.
-        pace: simulated seconds that an element takes.
+        pace: tells how many simulated seconds an element takes now.
         hear: takes the events of the runner, in the clock's thread.
         turn_seconds: real seconds that user code may take for one turn.
     """
@@ -44,7 +44,7 @@ class TaskTurns(Relay):
     def __init__(
         self,
         clock: Clock,
-        pace: float,
+        pace: Callable[[], float],
         hear: Callable[[object], None],
         turn_seconds: float = TURN_SECONDS,
     ) -> None:
@@ -98,7 +98,7 @@ class TaskTurns(Relay):
 
     def work(self) -> float:
         """Return the simulated seconds of work that the elements so far have taken."""
-        return 0.0 if self._runner is None else self._runner.number * self._pace
+        return 0.0 if self._runner is None else self._runner.number * self._pace()
 
     def post(self, event: object) -> None:
         """Take an event of the runner, from any thread."""
@@ -227,7 +227,7 @@ class TaskTurns(Relay):
                 else:
                     self._hear_late(late, None)
         made = max(1, self._runner.number - self._first)
-        self._rests_until = self._clock.now + made * self._pace
+        self._rests_until = self._clock.now + made * self._pace()
         self._plan(0.0)
 
 
