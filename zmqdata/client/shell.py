@@ -84,9 +84,14 @@ class ReaderShell:
         self._corrupt = 0
         self._closing = False
         self._open(profile)
-        self._carry_out: dict[type[Any], Callable[[Any], None]] = {
-            e.Send: self._send,
-            e.LogLine: lambda command: log.log(
+        self._carriers = self._carrier_table()
+
+    def _carrier_table(self) -> e.Carriers:
+        table = e.Carriers()
+        table.on(e.Send, self._send)
+        table.on(
+            e.LogLine,
+            lambda command: log.log(
                 logging.getLevelName(command.level.upper()), "%s", command.text
             ),
         )
@@ -189,9 +194,9 @@ class ReaderShell:
 
     # --- in the thread
 
-    def _handle(self, event: object) -> None:
+    def _handle(self, event: e.ClientEvent) -> None:
         for command in self.core.handle(self._now(), event):
-            self._carry_out[type(command)](command)
+            self._carriers[type(command)](command)
         self.queue.tell()
 
     def _fault(self, error: Exception) -> None:

@@ -91,7 +91,7 @@ class PlainDispatcher(SimulatedDispatcher):
 
     def carry_out(self, command: Any) -> None:
         kept = self.world.packs
-        answers: dict[type[Any], Callable[[Any], object]] = {
+        answers: dict[type[Any], Callable[[Any], dispatcher_events.DispatcherEvent]] = {
             dispatcher_events.PrepareSave: prepare_save,
             dispatcher_events.PublishChunk: publish_chunk,
             dispatcher_events.CheckSave: check_save,
@@ -115,13 +115,15 @@ class PlainDispatcher(SimulatedDispatcher):
             super().carry_out(command)
 
 
-def _kept(kept: dict[str, bytes], command: dispatcher_events.KeepPiece) -> object:
+def _kept(
+    kept: dict[str, bytes], command: dispatcher_events.KeepPiece
+) -> dispatcher_events.PieceKept:
     have = kept.get(command.digest, b"")[: command.offset] + command.content
     kept[command.digest] = have
     return dispatcher_events.PieceKept(command.digest, len(have))
 
 
-def _listed(command: dispatcher_events.FindFiles) -> object:
+def _listed(command: dispatcher_events.FindFiles) -> dispatcher_events.FilesListed:
     found = tuple(matching_files(command.files.patterns))
     return dispatcher_events.FilesListed(
         command.iteration, command.source, command.repetition, found

@@ -45,7 +45,7 @@ class TaskTurns(Relay):
         self,
         clock: Clock,
         pace: Callable[[], float],
-        hear: Callable[[object], None],
+        hear: Callable[[e.WorkerEvent], None],
         turn_seconds: float = TURN_SECONDS,
     ) -> None:
         self.is_over = False
@@ -53,7 +53,9 @@ class TaskTurns(Relay):
         self._clock = clock
         self._pace = pace
         self._hear = hear
-        self._talk: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._talk: queue.SimpleQueue[e.WorkerEvent | SplitsAwaited | TurnEnded] = (
+            queue.SimpleQueue()
+        )
         self._gate = threading.Semaphore(0)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -100,7 +102,7 @@ class TaskTurns(Relay):
         """Return the simulated seconds of work that the elements so far have taken."""
         return 0.0 if self._runner is None else self._runner.number * self._pace()
 
-    def post(self, event: object) -> None:
+    def post(self, event: e.WorkerEvent) -> None:
         """Take an event of the runner, from any thread."""
         mine = threading.current_thread() is self._thread
         source = event.source if isinstance(event, e.SplitsWanted) and event.waiting else None
@@ -113,7 +115,7 @@ class TaskTurns(Relay):
                 self._gave_back = mine
                 self._talk.put(SplitsAwaited(source, mine))
 
-    def _hear_late(self, event: object, source: int | None) -> None:
+    def _hear_late(self, event: e.WorkerEvent, source: int | None) -> None:
         """Have an event heard by the clock, as nobody listens to the task now."""
         self._clock.after(0.0, lambda: self._hear(event))
         if source is not None:
@@ -204,7 +206,7 @@ class TaskTurns(Relay):
                     self._has_turn = not told.gave_back
                 return
 
-    def _next_told(self) -> object:
+    def _next_told(self) -> e.WorkerEvent | SplitsAwaited | TurnEnded:
         try:
             return self._talk.get(timeout=self._turn_seconds)
         except queue.Empty:
@@ -224,7 +226,7 @@ class TaskTurns(Relay):
                 late = self._talk.get_nowait()
                 if isinstance(late, SplitsAwaited):
                     self._awaited.add(late.source)
-                else:
+                elif not isinstance(late, TurnEnded):
                     self._hear_late(late, None)
         made = max(1, self._runner.number - self._first)
         self._rests_until = self._clock.now + made * self._pace()

@@ -123,8 +123,15 @@ class TaskRunner:
         )
         self.compression = Compression(definition.compression, **clocks)
         self._teller = Teller(self.key, self.providers, self.deciding, post)
-        clues = (worker, self._placed, window, self.watch.note)
-        self._output = Output(definition, self._teller.tell, self.compression, *clues)
+        self._output = Output(
+            definition,
+            self._teller.tell,
+            self.compression,
+            worker=worker,
+            placed=self._placed,
+            window=window,
+            note=self.watch.note,
+        )
         self._states = StateTaker(len(self.providers), clock)
         self._ahead = deque(definition.states)  # what the pipeline has not passed
         self._allowed = 0
