@@ -459,7 +459,7 @@ def test_a_task_that_cannot_be_begun_fails_its_job(
     it.
     """
 
-    def stumble(*told: Any) -> None:
+    def stumble(**given: Any) -> None:
         raise OverflowError("nobody has thought of this")
 
     monkeypatch.setattr("zmqdata.worker.server.TaskRunner", stumble)

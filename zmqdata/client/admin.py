@@ -108,7 +108,7 @@ def drain(service: str, worker: str, timeout: float = 15.0) -> tuple[list[str], 
         >>> with DispatchServer() as dispatcher:
         ...     drain(dispatcher.target, "10.0.0.1")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        zmqdata.errors.NotFoundError: No worker '10.0.0.1' is registered; there is none. ...
+        zmqdata.errors.NotFoundError: No worker '10.0.0.1' is registered; the dispatcher has no workers. ...
 
     Ours: tf.data has nothing of the kind.
     """

@@ -289,9 +289,9 @@ def test_those_who_wait_in_vain_get_an_error(make_service: Callable[..., Simulat
         for index in (0, 2)
     ]
     for reader in readers:
-        with pytest.raises(UnavailableError, match=r"2 of 3 consumers are there.*consumer 1"):
+        with pytest.raises(UnavailableError, match=r"2 of 3 consumers are present.*consumer 1"):
             next(reader)
-    with pytest.raises(UnavailableError, match="2 of 3 consumers are there"):
+    with pytest.raises(UnavailableError, match="2 of 3 consumers are present"):
         next(consumer(service, 1, 3, numbered(), "parallel_epochs", consumer_timeout=3.0))
 
 
@@ -305,7 +305,7 @@ def test_a_consumer_that_leaves_is_missed(make_service: Callable[..., SimulatedS
     second.close()  # type: ignore[attr-defined]
     with pytest.raises(
         UnavailableError,
-        match=r"1 of 2 consumers are there.*consumer 1, which has not come, or died",
+        match=r"1 of 2 consumers are present.*consumer 1, which has not come, or died",
     ):
         for _ in first:
             pass

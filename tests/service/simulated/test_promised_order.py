@@ -189,7 +189,7 @@ def test_one_client_reads_at_a_time(service: SimulatedService) -> None:
     first = iter(ordered(service, Dataset.range(10**4), job_name="job"))
     next(first)
     with pytest.raises(
-        FailedPreconditionError, match="One client at a time reads a job whose order is promised"
+        FailedPreconditionError, match="has a single reader at a time"
     ):
         next(iter(ordered(service, Dataset.range(10**4), job_name="job")))
 
