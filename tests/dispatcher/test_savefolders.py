@@ -347,6 +347,4 @@ def test_chunks_of_two_structures_are_no_save(tmp_path: Path) -> None:
     error = read_save_error(path)
     assert error is not None
     assert error.error == "InvalidArgumentError"
-    assert (
-        "TensorSpec(shape=(), dtype=int8) and of TensorSpec(shape=(), dtype=float32)" in error.text
-    )
+    assert "TensorSpec(shape=(), dtype=int8) and TensorSpec(shape=(), dtype=float32)" in error.text

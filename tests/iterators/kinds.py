@@ -49,6 +49,7 @@ from zmqdata.storage.manifests import (
     finish_save,
 )
 from zmqdata.storage.records import TFRecordWriter
+from zmqdata.testing.reading import SimulatedDataset
 
 Make = Callable[[int], Dataset]
 Step = Callable[[int], Callable[[Dataset], Dataset]]
@@ -337,6 +338,7 @@ def kinds(kind: type[Node] = Node) -> set[type[Node]]:
 NOT_SAMPLED: dict[type[Node], str] = {
     Elements: "it is made by window and group_by_window while they run",
     DataServiceDataset: "it reads from a service, and has no state in this version",
+    SimulatedDataset: "it reads from a simulated service",
 }
 
 

@@ -188,9 +188,7 @@ def test_one_client_reads_at_a_time(service: SimulatedService) -> None:
     """A second reader of the job is refused while the first one lives."""
     first = iter(ordered(service, Dataset.range(10**4), job_name="job"))
     next(first)
-    with pytest.raises(
-        FailedPreconditionError, match="has a single reader at a time"
-    ):
+    with pytest.raises(FailedPreconditionError, match="has a single reader at a time"):
         next(iter(ordered(service, Dataset.range(10**4), job_name="job")))
 
 
