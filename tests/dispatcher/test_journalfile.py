@@ -75,7 +75,7 @@ def test_a_holder_that_does_not_say_who_it_is_is_respected(tmp_path: Path, conte
     """The lock counts, not what stands in its file."""
     lock = WorkDirLock(tmp_path)
     (tmp_path / "lock").write_bytes(content)
-    with pytest.raises(FailedPreconditionError, match="it did not say which"):
+    with pytest.raises(FailedPreconditionError, match="its lock file does not name it"):
         WorkDirLock(tmp_path)
     lock.close()
 

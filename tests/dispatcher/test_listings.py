@@ -130,4 +130,4 @@ def test_patience_ends(
     monkeypatch.setattr(listings, "PATIENCE", 0.2)
     desk.ask("/mnt/gone/*")
     error = desk.answer().error
-    assert "/mnt/gone/* were not listed within 0.2 s: does a file system hang" in error
+    assert "/mnt/gone/* were not listed within 0.2 s. Does a file system hang" in error

@@ -70,7 +70,7 @@ def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refused = prepare_save(e.PrepareSave(str(tmp_path / "file" / "save"), "run", None, None, -2))
     assert refused.error == "NotFoundError"
-    assert "can not make the folder" in refused.text
+    assert "cannot create the folder" in refused.text
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,7 @@ def test_nothing_is_saved_to_the_memory_of_a_process(tmp_path: Path) -> None:
     """
     refused = prepare_save(e.PrepareSave("memory://bucket/save", "run", None, None, -2))
     assert refused.error == "InvalidArgumentError"
-    assert (
-        "memory://bucket/save only the process finds that wrote it: name a folder" in refused.text
-    )
+    assert "only the process that writes to memory://bucket/save can read it" in refused.text
 
 
 def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
@@ -121,7 +119,7 @@ def test_publishing_twice_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "text"), [(None, "is not there"), (b"123", "has 3 bytes instead of 4")]
+    ("content", "text"), [(None, "does not exist"), (b"123", "has 3 bytes instead of 4")]
 )
 def test_a_chunk_that_is_missing_or_cut_off_is_not_published(
     tmp_path: Path, content: bytes | None, text: str

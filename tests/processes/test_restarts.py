@@ -316,7 +316,7 @@ def test_a_lost_pipeline_is_named(tmp_path: Path) -> None:
     used(tmp_path)
     gone = sorted((tmp_path / "pipelines").iterdir())[0]
     gone.unlink()
-    assert "names datasets whose pipelines are gone from the work folder: dataset-" in refusal(
+    assert "names datasets whose pipelines are missing from the work folder: dataset-" in refusal(
         tmp_path
     )
 
@@ -353,7 +353,7 @@ def test_a_full_disk_stops_the_dispatcher(tmp_path: Path) -> None:
         told = register_until_it_ends(server)
         assert server.exit_code == 1
         assert (
-            f"{tmp_path}/journal can not be written (File too large), so the dispatcher stops"
+            f"{tmp_path}/journal cannot be written (File too large), so the dispatcher stops"
             in server.log
         )
     with running(tmp_path) as server:

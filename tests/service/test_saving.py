@@ -179,7 +179,7 @@ def test_a_folder_that_can_not_be_made_is_told(store: Store, tmp_path: Path) -> 
     """What the dispatcher's file system says reaches the caller."""
     (tmp_path / "file").touch()
     store.path = str(tmp_path / "file" / "saved")
-    with pytest.raises(NotFoundError, match="The dispatcher can not make the folder"):
+    with pytest.raises(NotFoundError, match="The dispatcher cannot create the folder"):
         store.save(Dataset.range(5))
 
 
@@ -219,7 +219,7 @@ def test_servers_tell_what_they_save(store: Store, gate: Gate) -> None:
     service, path = store.service, store.path
     with pytest.raises(
         NotFoundError,
-        match=r"does not know of a distributed save to .*saved': none was begun there",
+        match=r"does not know of a distributed save to .*saved': none was started there",
     ):
         service.dispatcher.snapshot_streams(path)
     store.save(Dataset.range(40).map(lambda x: x if x < 20 else gate.pass_through(x)))
@@ -253,7 +253,7 @@ def test_the_memory_of_a_process_is_no_place_for_a_save(store: Store) -> None:
     """
     store.path = "memory://bucket/saved"
     with pytest.raises(
-        InvalidArgumentError, match="memory://bucket/saved only the process finds that wrote it"
+        InvalidArgumentError, match="that writes to memory://bucket/saved can read it"
     ):
         store.save(Dataset.range(3))
 

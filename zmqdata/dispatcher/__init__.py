@@ -1,3 +1,3 @@
 """The dispatcher's sockets, clock and files, around
-``zmqdata.core.dispatcher.decider``. Nothing is imported here.
+``zmqdata.core.dispatcher.decider``. This module imports nothing.
 """

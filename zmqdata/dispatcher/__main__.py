@@ -1,4 +1,6 @@
-"""``python -m zmqdata.dispatcher``: the same as ``zmqdata dispatcher``."""
+"""Entry point of ``python -m zmqdata.dispatcher``, which equals
+``zmqdata dispatcher``.
+"""
 
 from __future__ import annotations
 

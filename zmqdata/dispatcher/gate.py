@@ -1,5 +1,7 @@
-"""What waits for the journal: whatever could reveal a fact that is not written yet. No
-file and no thread in here.
+"""The gate holds back every command that could reveal a fact the journal does not have
+yet. It uses no file and no thread.
+
+Decision 0013; protocol 1.5.
 """
 
 from __future__ import annotations
@@ -12,23 +14,25 @@ from zmqdata.core.dispatcher import events as e
 from zmqdata.updates import Update
 
 REVEAL_NOTHING = (m.Probe, m.WorkerHeartbeatAnswered)
-"""Messages in which no fact shows: they need not wait."""
+"""Messages that reveal no fact and need not wait."""
 NO_SECRET = (e.LogLine, e.FindFiles, e.StorePipeline)
-"""Commands that nobody else hears of. A pipeline is stored before the fact that it is.
+"""Commands that no other process observes and need not wait. A pipeline is stored
+before the fact that registers it.
 """
 
 
 class Gate:
-    """Holds back the commands of a turn until its facts, and those of all turns before
-    it, are written.
+    """Holds back the commands of a turn until its facts, and those of all earlier
+    turns, are written.
 
-    Turns are numbered from 1; what may be carried out comes out in the order in which
-    it was decided.
+    Turns are numbered from 1. Commands are released in the order in which they were
+    decided.
 
     Example:
         >>> from zmqdata.updates import CloseTaskListUpdate
         >>> gate = Gate()
-        >>> commands = [e.Commit(CloseTaskListUpdate(2000)), e.Send("client", m.IterationClosed("client"))]
+        >>> goodbye = e.Send("client", m.IterationClosed("client"))
+        >>> commands = [e.Commit(CloseTaskListUpdate(2000)), goodbye]
         >>> gate.admit(commands)
         ([], (CloseTaskListUpdate(iteration=2000),))
         >>> gate.written(gate.turn) == commands
@@ -42,17 +46,17 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether everything decided so far is written."""
+        """True if everything decided so far is written."""
         return self.last_written == self.turn
 
     def admit(
         self, commands: Iterable[e.DispatcherCommand]
     ) -> tuple[list[e.DispatcherCommand], tuple[Update, ...]]:
-        """Takes the commands of one turn of the core.
+        """Accept the commands of a turn of the core.
 
         Returns:
-            What may be carried out now; and the facts to write as turn ``turn``, after
-            that.
+            The commands that may be carried out now, and the facts to write afterwards
+            as turn ``turn``.
         """
         commands = list(commands)
         updates = tuple(command.update for command in commands if isinstance(command, e.Commit))
@@ -65,7 +69,9 @@ class Gate:
         return [command for command in commands if not self._reveals(command)], updates
 
     def written(self, turn: int) -> list[e.DispatcherCommand]:
-        """The turns up to this one are written; returns what may be carried out now."""
+        """Record that the turns up to this one are written. Return the commands that
+        may be carried out now.
+        """
         self.last_written = turn
         freed: list[e.DispatcherCommand] = []
         while self._held and self._held[0][0] <= turn:

@@ -1,5 +1,7 @@
-"""The journal on disk: a locked folder, one file, and the thread that writes it. Its
-format is ``zmqdata.journal``.
+"""The journal on disk: a locked folder, a file, and the thread that writes it.
+``zmqdata.journal`` defines the format.
+
+Decision 0013; protocol 1.5.
 """
 
 from __future__ import annotations
@@ -27,23 +29,24 @@ LOCK = "lock"
 JOURNAL = "journal"
 FRESH = "journal.new"
 PATIENCE = 60.0
+"""Seconds for which opening a file is retried while no file descriptor is free."""
 PAUSE = 0.1
+"""Seconds between two attempts."""
 LEAST_GROWTH = 4 << 20
-"""A journal is not replaced by a snapshot before it grew by so many bytes, and by the
-size of its last snapshot.
+"""Bytes by which a journal must grow, at least, before a snapshot replaces it. It must
+also double the size of its last snapshot.
 """
 
 
 class WorkDirLock:
-    """Makes a work folder the only one's who holds it. The system lets go of it when
-    its process dies.
+    """An exclusive lock on a work folder. The system releases it when its process dies.
 
     Args:
-        work_dir: the folder, which is made if it is not there.
+        work_dir: the folder, which is created if it does not exist.
 
     Raises:
-        FailedPreconditionError: another dispatcher holds it; the text says which.
-        OSError: the folder can not be made or written.
+        FailedPreconditionError: another dispatcher holds the lock; the text says which.
+        OSError: the folder cannot be created or written.
     """
 
     def __init__(self, work_dir: Path) -> None:
@@ -58,9 +61,9 @@ class WorkDirLock:
             holder = _holder(os.pread(self._descriptor, 4096, 0))
             os.close(self._descriptor)
             raise FailedPreconditionError(
-                f"work_dir {work_dir} is in use by another dispatcher: {holder}. Stop that one "
-                "first (SIGTERM: one "
-                "that is killed may be started again), or give this one a folder of its own"
+                f"work_dir {work_dir} is in use by another dispatcher: {holder}. Stop "
+                "that dispatcher first (with SIGTERM: a killed one may be started "
+                "again), or give this one a folder of its own"
             ) from None
         _held.add(self)
         try:
@@ -76,28 +79,31 @@ class WorkDirLock:
             raise
 
     def close(self) -> None:
-        """Lets go of the folder. The file stays: who removed it could remove
-        another's.
+        """Release the folder. The lock file stays, because removing it could remove the
+        lock of another dispatcher.
         """
         _held.discard(self)
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
 
     def abandon(self) -> None:
-        """Closes a forked child's copy, as a child that kept it would hold the folder
-        after its parent's death.
+        """Close a forked child's copy of the lock, which would otherwise outlive the
+        parent.
         """
         os.close(self._descriptor)
 
 
 @contextmanager
 def _named(work_dir: Path) -> Iterator[None]:
-    """Has the system's errors say what cannot be used, and what to do."""
+    """Add to an OSError which folder cannot be used, and what to do."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        text = f"cannot be used as work_dir ({reason}). Give it room and rights, or choose another folder"
+        text = (
+            f"cannot be used as work_dir ({reason}). Free disk space or grant access "
+            "there, or choose another folder"
+        )
         raise OSError(error.errno, text, str(work_dir)) from None
 
 
@@ -118,11 +124,11 @@ def _holder(content: bytes) -> str:
         told = json.loads(content)
         return f"process {int(told['pid'])} on host {str(told['host'])[:255]}"
     except (ValueError, TypeError, KeyError):
-        return "it did not say which"
+        return "its lock file does not name it"
 
 
 class JournalFile:
-    """The file in a work folder that is locked. One thread at a time uses it.
+    """The journal file in a locked work folder. A single thread at a time may use it.
 
     Args:
         work_dir: the folder.
@@ -136,7 +142,7 @@ class JournalFile:
         self._size = self._snapshot_size = 0
 
     def replay(self, apply: Callable[[Update], object]) -> Replay | None:
-        """Applies what was written before; None when that is nothing.
+        """Apply the updates written before; return None if the file does not exist.
 
         Raises:
             DataLossError: the file is damaged. It is left as it is.
@@ -150,11 +156,11 @@ class JournalFile:
         return read_journal(content, str(self.path), apply)
 
     def begin(self, snapshot: Sequence[Update]) -> None:
-        """Replaces the file, and any torn end of it, by one that begins with a
-        snapshot: all of it, or nothing.
+        """Replace the file atomically by a file that begins with a snapshot. A torn end
+        is dropped.
 
         Raises:
-            OSError: it cannot be written; the file is what it was.
+            OSError: it cannot be written; the old file is unchanged.
         """
         self._encoder = JournalEncoder(secrets.randbits(32))
         content = self._encoder.begin(snapshot)
@@ -175,11 +181,10 @@ class JournalFile:
         self._size = self._snapshot_size = len(content)
 
     def append(self, turns: Sequence[Sequence[Update]]) -> None:
-        """Writes turns behind the others, and waits until they are on the disk: once
-        for all of them.
+        """Append turns, and wait for the disk once for all of them.
 
         Raises:
-            OSError: they may be, or may not be, on the disk; nothing may be written any
+            OSError: the turns may or may not be on the disk; nothing may be written any
                 more.
         """
         assert self._descriptor is not None
@@ -190,11 +195,13 @@ class JournalFile:
 
     @property
     def is_long(self) -> bool:
-        """Whether a snapshot would be much shorter, or has become worth a try."""
+        """True if the file has grown so much since its last snapshot that a new
+        snapshot is worthwhile.
+        """
         return self._size - self._snapshot_size > max(LEAST_GROWTH, self._snapshot_size)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -210,7 +217,7 @@ def _write(descriptor: int, content: bytes, path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the names of the files in a folder are on the disk."""
+    """Wait until the names of the files in a folder are on the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -222,14 +229,14 @@ Job = Callable[[], object]
 
 
 def patiently(job: Job) -> None:
-    """Does something that opens files. While others have all that there may be, it is
-    tried again.
+    """Run a job that opens files, and retry it while no file descriptor is free.
 
-    Strangers may have them, as connections; but none of them has one for longer than a
-    handshake may take.
+    Unauthenticated connections may use up the descriptors, but each of them for no
+    longer than a handshake.
 
     Raises:
-        OSError: there were none for long, or something else is wrong.
+        OSError: no descriptor became free in time, or the job failed for another
+            reason.
     """
     until = time.monotonic() + PATIENCE
     while True:
@@ -243,14 +250,14 @@ def patiently(job: Job) -> None:
 
 
 class JournalWriter:
-    """Writes turns in a thread of its own; those that come while it writes are written
+    """Writes turns in its own thread. Turns that arrive during a write are written
     together.
 
     Args:
         file: the journal, begun.
-        written: called in the thread with the number of the last turn that is written.
-        failed: called in the thread, once, when it cannot be written; nothing is
-            written after that.
+        written: called in the thread with the number of the last written turn.
+        failed: called in the thread, once, if a write fails; nothing is written after
+            that.
     """
 
     def __init__(
@@ -268,11 +275,11 @@ class JournalWriter:
         self._thread = threading.Thread(target=self._run, name="zmqdata-journal", daemon=True)
 
     def start(self) -> None:
-        """Begins to write. What was given to it before is written, too."""
+        """Start writing, including turns added before."""
         self._thread.start()
 
     def write(self, turn: int, updates: Sequence[Update], before: Sequence[Job] = ()) -> None:
-        """Has a turn written, after the jobs in ``before`` are done."""
+        """Queue a turn, which is written after the jobs in ``before``."""
         with self._changed:
             self._turns.append((turn, updates))
             self._before.extend(before)
@@ -280,20 +287,20 @@ class JournalWriter:
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether the file has become so long that a snapshot should take its place."""
+        """True if the file is so long that a snapshot should replace it."""
         return self._file.is_long and not self._replacing
 
     def replace(self, snapshot: Sequence[Update]) -> None:
-        """Has the file replaced by a snapshot, in which all turns so far are."""
+        """Queue a snapshot that contains all turns so far; it replaces the file."""
         with self._changed:
             self._snapshot = snapshot
             self._replacing = True
-            # Written as a snapshot, they need not be written once more.
+            # The snapshot contains their updates.
             self._turns = [(turn, ()) for turn, _ in self._turns[-1:]]
             self._changed.notify()
 
     def close(self) -> None:
-        """Ends the thread once all is written."""
+        """End the thread once everything is written."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -305,7 +312,7 @@ class JournalWriter:
         try:
             while self._write_next():
                 pass
-        except Exception as error:  # whatever it is, nothing is written any more
+        except Exception as error:  # after any error, nothing is written any more
             self._failed(error)
 
     def _write_next(self) -> bool:

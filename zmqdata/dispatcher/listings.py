@@ -1,5 +1,7 @@
-"""Lists files in processes of their own: nobody waits for a file system that hangs, or
-a pattern that has no end.
+"""File listings in separate processes, so that the dispatcher never waits for a file
+system that hangs, or for a pattern without end.
+
+Protocol 5.5.
 """
 
 from __future__ import annotations
@@ -18,17 +20,17 @@ from zmqdata.core.dispatcher.events import FilesListed, FindFiles
 
 AT_A_TIME = 8
 PATIENCE = 300.0
-"""Seconds that files may take to be listed."""
+"""Seconds that a listing may take."""
 LOOK = 0.5
-"""Seconds between two looks whether somebody still waits for them."""
+"""Seconds between two checks whether an iteration still waits for a listing."""
 
 
 class Listings:
-    """Those of one dispatcher.
+    """The file listings of a dispatcher.
 
     Args:
-        report: takes what was found. Called from any thread.
-        is_wanted: whether an iteration still waits for its files. Called from any
+        report: takes the result. Called from any thread.
+        is_wanted: tells whether an iteration still waits for its files. Called from any
             thread.
     """
 
@@ -41,7 +43,7 @@ class Listings:
         self._threads = ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="zmqdata-list-files")
 
     def begin(self, command: FindFiles) -> None:
-        """Has files listed, and reports them, or why they cannot be."""
+        """List files in the background, and report their names or the error."""
         self._threads.submit(self._listed, command)
 
     def _listed(self, command: FindFiles) -> None:
@@ -50,14 +52,16 @@ class Listings:
             names = self._found(command)
             "".join(
                 names
-            ).encode()  # a name that is no text can be neither sent nor written to the journal
+            ).encode()  # a name that is not text can be neither sent nor written to the journal
             self._report(FilesListed(*key, names))
-        except Exception as error:  # whatever a file system says, the client must hear it
+        except (
+            Exception
+        ) as error:  # file systems raise errors of any class, and the client must see them
             self._report(FilesListed(*key, (), str(error)))
 
     def _found(self, command: FindFiles) -> tuple[str, ...]:
         deadline = time.monotonic() + PATIENCE
-        # Nothing of the environment, and no package, has a say in it.
+        # The flags exclude the environment and all packages.
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-I", "-S", matching.__file__, str(os.getpid())],
             stdin=subprocess.PIPE,
@@ -78,16 +82,15 @@ class Listings:
         process.kill()
         with suppress(
             subprocess.TimeoutExpired
-        ):  # where a file system hangs, not even that may end it
+        ):  # a process in a hanging file system may not even end by this
             process.wait(LOOK)
         raise TimeoutError(
-            f"the files of {', '.join(command.files.patterns)} were not listed within {PATIENCE:g} "
-            "s: does a file "
-            "system hang, or does a pattern go through a whole disk? Name folders that are "
-            "smaller, without `**`"
+            f"the files of {', '.join(command.files.patterns)} were not listed within "
+            f"{PATIENCE:g} s. Does a file system hang, or does a pattern match a "
+            "whole disk? Give smaller folders, without `**`"
         )
 
     def close(self) -> None:
-        """Gives up what is being listed."""
+        """Stop all listings."""
         self._closed = True
         self._threads.shutdown(wait=True, cancel_futures=True)

@@ -1,5 +1,7 @@
-"""What a dispatcher with a work folder writes down before it says it: core, gate and
-journal together. No socket.
+"""The records of a dispatcher with a work folder: core, gate and journal together. It
+writes each fact before it reveals it. It uses no socket.
+
+Decision 0013; protocol 1.5.
 """
 
 from __future__ import annotations
@@ -25,26 +27,27 @@ from zmqdata.updates import Update
 log = logging.getLogger(__name__)
 
 SLOW = 10.0
+"""Seconds after which a slow disk is logged."""
 
 
 def digests_of(description: DatasetDescription) -> set[str]:
-    """What must be kept of a dataset's pipeline."""
+    """Return the digests of the pipeline and parts that a dataset needs."""
     return {description.digest, *(part.digest for part in description.parts)}
 
 
 class Records:
     """The journal of a dispatcher, and the commands that wait for it.
 
-    All methods are for the loop's thread. Nothing is written before ``take_up``.
+    Only the loop's thread may call its methods. Nothing is written before ``take_up``.
 
     Args:
-        work_dir: the folder, which is locked by its dispatcher.
-        core: what decides.
-        store: where its pipelines are.
-        carry_out: does one command.
-        post: has a call run in the loop's thread.
-        failed: called in another thread when the journal cannot be written; everybody
-            must end then.
+        work_dir: the folder, which its dispatcher has locked.
+        core: the decider.
+        store: the store of its pipelines.
+        carry_out: carries out a command.
+        post: runs a call in the loop's thread.
+        failed: called in another thread if the journal cannot be written. The
+            dispatcher must stop then.
     """
 
     def __init__(
@@ -71,12 +74,13 @@ class Records:
         self._first: list[Callable[[], object]] = []
 
     def take_up(self, now: float) -> None:
-        """Makes the core go on where the journal ends, and begins a new one.
+        """Replay the journal, and begin a new one.
 
         Raises:
-            DataLossError: the journal is damaged, or a pipeline that it names is gone.
+            DataLossError: the journal is damaged, or a pipeline that it names is
+                missing.
             FailedPreconditionError: a later version has written it.
-            OSError: it cannot be read, or not be written.
+            OSError: it cannot be read or written.
         """
         began = time.monotonic()
         replay = self._file.replay(self._core.state.apply)
@@ -84,7 +88,10 @@ class Records:
             self._check_pipelines()
             log.info("replayed %d facts in %.2f s", replay.updates, time.monotonic() - began)
         if replay is not None and replay.torn:
-            text = "the last write to %s was cut off; its %d bytes are left out, as nobody was told what they say"
+            text = (
+                "the last write to %s was cut off; its last %d bytes are ignored, "
+                "because no peer has learned of them"
+            )
             log.warning(text, self._file.path, replay.torn)
         commands = self._core.resume(now)
         self._file.begin(snapshot(self._core.state))
@@ -100,25 +107,28 @@ class Records:
                 name for name, digests in needed.items() if not digests.isdisjoint(missing)
             )
             raise DataLossError(
-                f"{self._file.path} names datasets whose pipelines are gone from the work folder: "
-                f"{names}. Restore the "
-                "folder from a copy, or start with another work_dir: jobs then begin anew"
+                f"{self._file.path} names datasets whose pipelines are missing from "
+                f"the work folder: {names}. Restore the folder from a backup, or "
+                "start with another work_dir. All jobs then start from the beginning"
             )
 
     def obey(self, commands: list[e.DispatcherCommand]) -> None:
-        """Carries out what may be carried out at once of a turn, and has its facts
-        written for the rest.
+        """Carry out the commands of a turn that need not wait, and write its facts for
+        the others.
         """
         now, updates = self._gate.admit(commands)
         try:
             for command in now:
                 self._carry_out(command)
-        except OSError as error:  # a pipeline that is not stored, whose dataset must not be noted
+        except (
+            OSError
+        ) as error:  # the dataset of a pipeline that is not stored must not be recorded
             self._cannot_write(error)
             return
         if updates:
             if not self._facts:
-                # What else this turn of the loop brings is written together with them.
+                # The other facts of this turn of the loop are written together with
+                # these.
                 self._post(self._write)
             self._facts += updates
             datasets = [
@@ -128,8 +138,8 @@ class Records:
             self._first += [partial(self._store.sync, digest) for digest in digests]
 
     def _write(self) -> None:
-        """Has what was decided since the last time written: one record, and one wait
-        for the disk at most.
+        """Write the facts decided since the last call: as a single record, with at most
+        one wait for the disk.
         """
         if not self._facts:
             return
@@ -149,18 +159,20 @@ class Records:
                 self._carry_out(command)
 
     def _is_used(self, digest: str) -> bool:
-        """Whether a pipeline was registered anew while it waited to be dropped."""
+        """Return True if a pipeline was registered again while it waited to be
+        dropped.
+        """
         return any(digest in digests_of(one) for one in self._core.state.datasets.values())
 
     def look_around(self) -> None:
-        """Says so when the disk takes very long."""
+        """Log if the disk takes very long."""
         if self._waiting_since is None:
             return
         waited = time.monotonic() - self._waiting_since
         if waited >= SLOW:
             self._waiting_since += SLOW
             log.warning(
-                "%s is not written for %.0f s by now, and everybody waits for it",
+                "%s has not been written for %.0f s, and all peers wait for it",
                 self._file.path,
                 waited,
             )
@@ -168,15 +180,16 @@ class Records:
     def _cannot_write(self, error: Exception) -> None:
         reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         place = getattr(error, "filename", None) or self._file.path.parent
-        text = f"{place} can not be written ({reason}), so the dispatcher stops"
+        text = f"{place} cannot be written ({reason}), so the dispatcher stops"
         log.critical("%s", text)
         self._failed(
             UnavailableError(
-                f"{text}. Free or repair the disk and start it again: it goes on from there."
+                f"{text}. Free or repair the disk and start the dispatcher again: it "
+                "continues from there."
             )
         )
 
     def close(self) -> None:
-        """Writes what is left and closes the file."""
+        """Write what is left and close the file."""
         self._write()
         self._writer.close()

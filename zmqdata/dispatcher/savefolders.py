@@ -1,8 +1,10 @@
-"""The dispatcher's files of saves: folders are made, chunks get their final names,
-markers are written. And checked.
+"""The dispatcher's file operations for saves: it creates and checks folders, gives
+chunks their final names, and writes markers.
 
-Which chunk counts is decided by ``core.dispatcher.saving``; what a name means is for
-``manifests``.
+``core.dispatcher.saving`` decides which chunks are committed. ``storage.manifests``
+defines the file names.
+
+Decision 0014; protocol 10.3 to 10.8.
 """
 
 from __future__ import annotations
@@ -46,10 +48,10 @@ Kind = TypeVar("Kind")
 
 
 class SaveFolders:
-    """Carries out commands of ``core.dispatcher.saving`` in threads of its own.
+    """Carries out commands of ``core.dispatcher.saving`` in its own threads.
 
     Args:
-        report: takes the events that answer them, from any thread.
+        report: takes the answering events, from any thread.
     """
 
     def __init__(self, report: Callable[[e.DispatcherEvent], None]) -> None:
@@ -57,31 +59,33 @@ class SaveFolders:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="zmqdata-saves")
 
     def prepare(self, command: e.PrepareSave) -> None:
-        """Makes the folder of a save."""
+        """Create the folder of a save."""
         self._submit(prepare_save, command)
 
     def publish(self, command: e.PublishChunk) -> None:
-        """Gives a chunk its final name."""
+        """Give a chunk its final name."""
         self._submit(publish_chunk, command)
 
     def check(self, command: e.CheckSave) -> None:
-        """Holds the folder of a save against the journal."""
+        """Compare the folder of a save with the journal."""
         self._submit(check_save, command)
 
     def finish(self, command: e.FinishSave) -> None:
-        """Writes the marker that ends a save."""
+        """Write the marker that ends a save."""
         self._submit(write_marker, command)
 
     def _submit(self, act: Callable[[Kind], e.DispatcherEvent], command: Kind) -> None:
         self._threads.submit(lambda: self._report(act(command)))
 
     def close(self) -> None:
-        """What was not begun is left for the next life."""
+        """End the threads. Operations that have not begun are left for the next
+        life.
+        """
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def prepare_save(command: e.PrepareSave) -> e.SavePrepared:
-    """Makes the folder of a save, unless something is saved there."""
+    """Create the folder of a save, unless a save exists there."""
     objection = _objection(command.path)
     if objection:
         return e.SavePrepared(command.path, command.run, InvalidArgumentError.__name__, objection)
@@ -93,34 +97,38 @@ def prepare_save(command: e.PrepareSave) -> e.SavePrepared:
         )
     except DataServiceError as error:
         return e.SavePrepared(command.path, command.run, type(error).__name__, str(error))
-    except Exception as error:  # whatever a file system says, the user must hear it
-        text = f"The dispatcher can not make the folder {command.path}: {error}"
+    except Exception as error:  # file systems raise errors of any class, and the user must see them
+        text = f"The dispatcher cannot create the folder {command.path}: {error}"
         return e.SavePrepared(command.path, command.run, NotFoundError.__name__, text)
     return e.SavePrepared(command.path, command.run)
 
 
 def _objection(path: str) -> str:
-    """Why nothing can be saved to a path, whatever is there."""
+    """Return the reason why nothing can be saved to a path, whatever it contains; "" if
+    a save is possible.
+    """
     if "::" in path:
-        # Some file systems of fsspec that stand on others open what a client names as a
-        # template, or an archive.
-        return f"A save goes to one file system, and {path} names several: name the folder without '::'"
+        # Chained file systems of fsspec open names given by a client as a template or
+        # an archive.
+        return (
+            f"A save goes to a single file system, but {path} names several. Give the "
+            "folder without '::'"
+        )
     if path.startswith("memory://"):
         return (
-            "A save goes where dispatcher and workers find each other's files, and what is "
-            f"written to {path} only "
-            "the process finds that wrote it: name a folder, or a URL of something that all of "
-            "them reach"
+            "A save needs storage that dispatcher and workers share, but only the "
+            f"process that writes to {path} can read it. Give a folder, or a URL that "
+            "all of them can reach"
         )
     return ""
 
 
 def publish_chunk(command: e.PublishChunk) -> e.ChunkPublished:
-    """Gives a chunk its final name, if it has not got it."""
+    """Give a chunk its final name, unless it already has that."""
     try:
         _publish(files_of(command.path), command.path, command.chunk)
     except Exception as error:
-        # Whatever a file system says, it is the end of this save and not of the
+        # An error of a file system, of whatever class, must fail this save but not the
         # dispatcher.
         return e.ChunkPublished(
             command.iteration, command.chunk, str(error) or type(error).__name__
@@ -129,7 +137,7 @@ def publish_chunk(command: e.PublishChunk) -> e.ChunkPublished:
 
 
 def name_of(chunk: e.SaveChunk) -> ChunkName:
-    """The final name of a chunk."""
+    """Return the final name of a chunk."""
     return ChunkName(chunk.stream, chunk.number, chunk.stop - chunk.first)
 
 
@@ -139,27 +147,29 @@ def _publish(files: FileSystem, path: str, chunk: e.SaveChunk) -> None:
         source = uncommitted_path(path, chunk.stream, chunk.attempt, chunk.first)
         size = files.size(source)
         if size != chunk.size:
-            there = "is not there" if size is None else f"has {size} bytes instead of {chunk.size}"
+            there = (
+                "does not exist" if size is None else f"has {size} bytes instead of {chunk.size}"
+            )
             raise DataLossError(f"Found missing chunk {target}: {source} {there}")
         files.move(source, target)
 
 
 def write_marker(command: e.FinishSave) -> e.SaveFinished:
-    """Ends a save: with a manifest and ``DONE``, or with ``ERROR``. What others save in
-    the same place is theirs.
+    """End a save with a manifest and ``DONE``, or with ``ERROR``. A folder that belongs
+    to another save by now is left alone.
     """
     try:
         failed = _failure_of(command)
         if _is_anothers(command.path, command.run):
             log.error(
-                "%s has no marker of the save that ended: another save has the folder now",
+                "%s gets no marker of the save that ended: another save has taken the folder",
                 command.path,
             )
         elif failed is not None:
             fail_save(command.path, failed)
         else:
             finish_save(command.path, _manifest(command))
-    except Exception as error:  # a full disk, perhaps: it is tried again
+    except Exception as error:  # for example a full disk: the dispatcher tries again
         return e.SaveFinished(command.iteration, str(error) or type(error).__name__)
     return e.SaveFinished(command.iteration)
 
@@ -167,21 +177,21 @@ def write_marker(command: e.FinishSave) -> e.SaveFinished:
 def _is_anothers(path: str, run: str) -> bool:
     try:
         there = read_save(path)
-    except DataServiceError:  # damaged: whoever saves there cannot read it either
+    except DataServiceError:  # damaged: another save cannot read it either
         return False
     return there is not None and there.run != run
 
 
 def _failure_of(command: e.FinishSave) -> SaveError | None:
-    """Why a save has failed; None where it has not. What counts must still be there:
-    anybody may remove files.
+    """Return why a save has failed; None if it has not. All committed chunks must still
+    exist, because other programs may have removed them.
     """
     if command.error:
         return SaveError(command.error, command.text, command.failure.hex())
     try:
         if command.specs:
             reduce(one_spec, map(decode_spec, command.specs))
-    except InvalidArgumentError as error:  # each chunk is of one structure, but not the same
+    except InvalidArgumentError as error:  # each chunk has its own structure, and they differ
         log.error("the save to %s failed: %s", command.path, error)
         return SaveError(InvalidArgumentError.__name__, str(error))
     there = set(files_of(command.path).names(f"{command.path}/{CHUNKS}"))
@@ -189,10 +199,9 @@ def _failure_of(command: e.FinishSave) -> SaveError | None:
     if not missing:
         return None
     text = (
-        f"Found missing chunk {chunk_path(command.path, missing[0])}, and {len(missing) - 1} more: "
-        "what the save had "
-        "written was removed while it ran. Save again to another path, and leave its folder alone "
-        "until it is done"
+        f"Found missing chunk {chunk_path(command.path, missing[0])}, and "
+        f"{len(missing) - 1} more: chunks of the save were removed while it ran. Save "
+        "again to another path, and leave its folder alone until it is done"
     )
     log.error("the save to %s failed: %s", command.path, text)
     return SaveError(DataLossError.__name__, text)
@@ -207,20 +216,22 @@ def _manifest(command: e.FinishSave) -> Manifest:
 
 
 def check_save(command: e.CheckSave) -> e.SaveChecked:
-    """Holds the folder of a running save against what the dispatcher knows, and
-    publishes what was not.
+    """Compare the folder of a running save with what the dispatcher knows, and publish
+    unpublished chunks.
     """
     try:
         return e.SaveChecked(command.iteration, _check(command))
     except DataServiceError as error:
         return e.SaveChecked(command.iteration, conflict=str(error))
-    except Exception as error:  # a file system that is out of reach, perhaps: it is tried again
+    except Exception as error:  # for example an unreachable file system: the dispatcher tries again
         return e.SaveChecked(command.iteration, error=str(error) or type(error).__name__)
 
 
 def _check(command: e.CheckSave) -> int:
-    """How many streams there is room for. Raises DataLossError: something is missing,
-    or there that nobody wrote.
+    """Return the number of streams that the folder has.
+
+    Raises:
+        DataLossError: a committed chunk is missing, or the folder has an unknown chunk.
     """
     files = files_of(command.path)
     description = read_save(command.path)

@@ -1,5 +1,5 @@
-"""The dispatcher's shell: its ROUTER, its clock, its files. All decisions are
-``core.dispatcher.decider``'s.
+"""The dispatcher's shell: its ROUTER, its clock and its files.
+``core.dispatcher.decider`` makes all decisions.
 """
 
 from __future__ import annotations
@@ -64,13 +64,14 @@ from zmqdata.transport.rejects import Rejects
 log = logging.getLogger(__name__)
 
 GATHER = 0.002
-"""Seconds by which an answer may be later where thousands of peers speak, for a fifth
-less of a core.
+"""Seconds by which an answer may be delayed while thousands of peers speak. This saves
+a fifth of a core.
 """
 LEAST_SILENCE_MS = 1_500
+"""Minimum silence, in milliseconds, after which a connection is closed."""
 NOTICING_MS = 2_600
-"""Until somebody looks for who is silent, and then until something is to be sent to who
-is not connected any more.
+"""Milliseconds until the silence is checked, and then until a message is sent to a peer
+that is no longer connected.
 """
 
 
@@ -79,12 +80,13 @@ class DispatcherShell:
 
     Args:
         config: addresses, limits and times.
-        failed: called in another thread when it cannot go on and has to be stopped.
+        failed: called in another thread if the dispatcher cannot continue and must be
+            stopped.
 
     Raises:
         DataLossError, FailedPreconditionError: its work folder is damaged, or in use.
-        PermissionDeniedError: its key file is that of another role.
-        OSError: an address cannot be listened on, or a file not be read or written.
+        PermissionDeniedError: its key file belongs to another role.
+        OSError: an address cannot be bound, or a file cannot be read or written.
     """
 
     def __init__(
@@ -95,8 +97,8 @@ class DispatcherShell:
             self._closing = self._closing.pop_all()
 
     def _open(self, config: DispatcherConfig, failed: Callable[[UnavailableError], None]) -> None:
-        """Makes everything; what was made is closed in the opposite order, also when
-        something cannot be made.
+        """Create all resources. They are closed in the opposite order, also if the
+        creation of one fails.
         """
         closing = self._closing.callback
         if config.work_dir is not None:
@@ -146,8 +148,8 @@ class DispatcherShell:
             self._report_soon, lambda iteration: iteration in self.core.state.iterations
         )
         closing(self._listings.close)
-        # One thread for all parts: pieces are written in their order, and the loop
-        # never waits for a disk.
+        # A single thread writes the pieces of parts in order, and the loop never waits
+        # for a disk.
         self._parts = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-parts")
         closing(self._parts.shutdown, wait=True, cancel_futures=True)
         self._carriers = self._carrier_table()
@@ -187,16 +189,14 @@ class DispatcherShell:
         return table
 
     def say_goodbye(self) -> None:
-        """Nothing to say: peers go on without a dispatcher and wait for the next
-        one.
-        """
+        """Do nothing: peers continue without a dispatcher and wait for the next one."""
 
     def close(self) -> None:
-        """Frees sockets and threads; the loop has ended."""
+        """Release sockets and threads, once the loop has ended."""
         self._closing.close()
 
     def _fail(self, failed: Callable[[UnavailableError], None], error: UnavailableError) -> None:
-        """Nothing may be said any more that nobody will remember."""
+        """Stop at once. A dispatcher that cannot record facts must not reveal any."""
         self.loop.stop()
         failed(error)
 
@@ -243,13 +243,16 @@ class DispatcherShell:
             name = m.request_of(message)[:MOST_CHARACTERS]
             self._send(e.Send(peer, m.RequestRefused(name, "InvalidArgumentError", long)))
         elif isinstance(message, m.RegisterDataset) and not _is_sound(message):
-            text = "The packed pipeline is missing, or its bytes are not what its digest says: altered on its way?"
+            text = (
+                "The packed pipeline is missing, or its bytes do not match its digest. "
+                "Was it altered in transit?"
+            )
             self._send(
                 e.Send(peer, m.RequestRefused(message.request, "InvalidArgumentError", text))
             )
         elif isinstance(message, m.RequestStatus):
-            # What the status shows may not be written yet. Whoever looks at it knows
-            # that it is of the moment.
+            # The status may show facts that are not written yet. It is only a snapshot
+            # for the reader.
             status = status_of(
                 self.core, time.monotonic(), self.target, self.config, self.rejects.counts
             )
@@ -266,7 +269,7 @@ class DispatcherShell:
     def _refuse(
         self, peer: bytes, frames: Sequence[zmq.Frame], message: m.Message, objection: str
     ) -> None:
-        """Tells a peer that its key does not let it say this, where it waits for an
+        """Tell a peer that its key does not permit a message, if it waits for an
         answer.
         """
         self._drop(frames, objection)
@@ -279,7 +282,10 @@ class DispatcherShell:
         if found:
             return m.AuditReported(ask.request, msgspec.json.encode(found))
         known = ", ".join(sorted(self.core.state.jobs)) or "none"
-        text = f"Job {ask.job!r} is unknown; these are there: {known}. Without a job_name a job has a name of its own."
+        text = (
+            f"Job {ask.job!r} is unknown; the known jobs are: {known}. A job without a "
+            "job_name has a generated name."
+        )
         return m.RequestRefused(ask.request, "NotFoundError", text)
 
     def _send(self, command: e.Send) -> None:
@@ -287,11 +293,11 @@ class DispatcherShell:
         try:
             self._entrance.send(peer, frames)
         except zmq.Again:
-            log.debug("%r does not take its messages; one was left out", peer)
+            log.debug("the queue of %r is full; a message was dropped", peer)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            # Not at once: a core decides one event at a time.
+            # Not now, because a core handles a single event at a time.
             self.loop.post(lambda: self._handle(e.Unreachable(peer)))
 
     def _send_pipeline(self, command: e.SendPipeline) -> None:
@@ -322,7 +328,7 @@ class DispatcherShell:
             reason = (
                 ""
                 if content is not None
-                else "the dispatcher cannot read a part of the pipeline any more"
+                else "the dispatcher can no longer read a part of the pipeline"
             )
             answer = m.PieceSent(command.digest, command.offset, content or b"", reason)
             self.loop.post(lambda: self._send(e.Send(command.peer, answer)))
@@ -331,8 +337,8 @@ class DispatcherShell:
 
 
 def _is_sound(ask: m.RegisterDataset) -> bool:
-    """Whether a pipeline that came along is what its digest says. One that did not is
-    one of the parts.
+    """Return True if an attached pipeline matches its digest. A pipeline that is not
+    attached must be one of the parts.
     """
     digest = ask.description.digest
     if not ask.pipeline:
@@ -341,8 +347,8 @@ def _is_sound(ask: m.RegisterDataset) -> bool:
 
 
 def times_of(config: DispatcherConfig) -> DispatcherTimes:
-    """The times of a configuration, in seconds. Who never looks for jobs to collect
-    collects none.
+    """Return the times of a configuration, in seconds. Without checks for unused jobs,
+    none is collected.
 
     Example:
         >>> times_of(DispatcherConfig(job_gc_check_interval_ms=-1)).gc_timeout
@@ -359,19 +365,21 @@ def times_of(config: DispatcherConfig) -> DispatcherTimes:
 
 
 def silence_of(config: DispatcherConfig) -> int:
-    """How long a connection may be silent, in milliseconds, for its worker to be lost
-    after ``worker_timeout_ms``.
+    """Return the silence of a connection, in milliseconds, after which its worker is
+    lost ``worker_timeout_ms`` after its last message.
 
     Example:
-        >>> silence_of(DispatcherConfig()), silence_of(DispatcherConfig(worker_timeout_ms=1_000))
-        (6400, 1000)
+        >>> silence_of(DispatcherConfig())
+        6400
+        >>> silence_of(DispatcherConfig(worker_timeout_ms=1_000))
+        1000
     """
     least = min(config.worker_timeout_ms, LEAST_SILENCE_MS)
     return max(least, config.worker_timeout_ms - config.disconnect_grace_ms - NOTICING_MS)
 
 
 def policy_of(config: DispatcherConfig) -> DispatcherPolicy:
-    """What else a configuration says about how to decide."""
+    """Return the policy of a configuration."""
     return DispatcherPolicy(
         collects_dynamic=config.gc_dynamic_sharding_jobs,
         deployment_mode=config.deployment_mode,
@@ -380,11 +388,10 @@ def policy_of(config: DispatcherConfig) -> DispatcherPolicy:
 
 
 def host_aliases(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """For each host name in a list of worker addresses the numeric addresses that it
-    stands for now.
+    """Return the numeric addresses of each host name in a list of worker addresses.
 
-    Workers announce one or the other. A name that nobody knows is left out: a worker
-    may announce the same one.
+    Workers announce either the name or an address. A name that cannot be resolved is
+    omitted: a worker may announce the same name.
 
     Example:
         >>> host_aliases(["127.0.0.1:5", "::1"])
@@ -397,7 +404,7 @@ def host_aliases(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
             found[host] = tuple(dict.fromkeys(host_addresses(host)))
         except InvalidArgumentError as error:
             log.warning(
-                "--worker-address %s matches workers that announce this very name only. %s",
+                "--worker-address %s only matches workers that announce this exact name. %s",
                 entry,
                 error,
             )
@@ -406,12 +413,12 @@ def host_aliases(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class SnapshotStream:
-    """A stream of a distributed save. ``completed``: every element of it is in a chunk
-    that counts.
-    """
+    """A stream of a distributed save."""
 
     index: int
+    """Number of the stream."""
     completed: bool
+    """True if every element of the stream is in a committed chunk."""
 
 
 class DispatchServer(Server[DispatcherShell]):
@@ -421,15 +428,15 @@ class DispatchServer(Server[DispatcherShell]):
     Args:
         config: addresses, limits and times; None: all defaults, on a free port of this
             machine only.
-        start: whether to start at once.
+        start: True to start at once.
 
     Raises:
         TypeError: ``config`` is no ``DispatcherConfig``.
-        OSError: the address can not be listened on, or the work folder not be written;
-            the text says why.
-        FailedPreconditionError: another dispatcher has the work folder.
-        DataLossError: what the journal there holds is not what was written.
-        PermissionDeniedError: the key file is that of another role.
+        OSError: the address cannot be bound, or the work folder cannot be written; the
+            text says why.
+        FailedPreconditionError: another dispatcher uses the work folder.
+        DataLossError: the journal in the work folder is damaged.
+        PermissionDeniedError: the key file belongs to another role.
 
     Example:
         >>> with DispatchServer() as dispatcher:
@@ -459,8 +466,8 @@ class DispatchServer(Server[DispatcherShell]):
         threading.Thread(target=self.stop, name="zmqdata-dispatcher-end", daemon=True).start()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits until it is stopped; False when it still runs after ``timeout``
-        seconds.
+        """Wait until the dispatcher is stopped. Return False if it still runs after
+        ``timeout`` seconds.
 
         Raises:
             UnavailableError: it has stopped because its journal cannot be written.
@@ -472,31 +479,31 @@ class DispatchServer(Server[DispatcherShell]):
 
     @property
     def target(self) -> str:
-        """Where workers and clients find it, for example ``"tcp://127.0.0.1:5050"``;
-        where they did, once stopped.
+        """The address for workers and clients, for example ``"tcp://127.0.0.1:5050"``.
+        It is kept after the dispatcher has stopped.
 
         Raises:
-            RuntimeError: it was never started.
+            RuntimeError: the dispatcher was never started.
         """
         return self._started().target
 
     @property
     def address(self) -> str:
-        """The same as ``target``, under the name that a worker has for it."""
+        """The value of ``target``, under the name that a worker uses for it."""
         return self.target
 
     def num_workers(self) -> int:
-        """How many workers are alive."""
+        """Return the number of living workers."""
         shell = self._own_shell()
         return 0 if shell is None else shell.core.workers.num_present
 
     def snapshot_streams(self, path: str) -> list[SnapshotStream]:
-        """The streams of the distributed save to a path; none as long as no worker has
-        begun.
+        """Return the streams of the distributed save to a path; none while no worker
+        has begun.
 
         Raises:
-            NotFoundError: this dispatcher does not know of a save there: none was
-                begun, or it was collected since.
+            NotFoundError: the dispatcher knows no save there: none was started, or it
+                has been collected.
             TypeError: ``path`` is no text.
         """
         check_type("path", path, str)
@@ -504,10 +511,9 @@ class DispatchServer(Server[DispatcherShell]):
         passes = {} if shell is None else shell.core.state.passes.get(job_of(whole_path(path)), {})
         if not passes:
             raise NotFoundError(
-                f"This dispatcher does not know of a distributed save to {path!r}: none was begun "
-                "there, or it ended "
-                "and was collected since. Check the path; zmqdata save-status reads what is in a "
-                "folder"
+                f"This dispatcher does not know of a distributed save to {path!r}: "
+                "none was started there, or it ended and has been collected. Check "
+                "the path; zmqdata save-status shows the content of a folder"
             )
         tasks = [task for iteration in passes.values() for task in list(iteration.tasks.values())]
         return [SnapshotStream(task.index, task.settled and not task.removed) for task in tasks]

@@ -1,5 +1,6 @@
-"""How things stand at a dispatcher, as plain data for ``zmqdata status`` and for
-tests.
+"""The state of a dispatcher as plain data, for ``zmqdata status`` and for tests.
+
+Protocol 3.10 and 3.11.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.messages import JobParameters
 
 STALLED = 60.0
+"""Seconds without progress after which a task counts as stalled."""
 
 
 def status_of(
     core: DispatcherCore, now: float, target: str, config: DispatcherConfig, rejected: Counter[str]
 ) -> dict[str, Any]:
-    """Configuration, workers, iterations, jobs and tasks with their rates, as a
+    """Return configuration, workers, iterations, jobs and tasks with their rates, as a
     JSON-compatible dict.
     """
     iterations = list(core.state.iterations.values())
@@ -41,9 +43,7 @@ def status_of(
 
 
 def audits_of(core: DispatcherCore, job: str) -> list[dict[str, Any]]:
-    """What became of splits and elements of a job, for each of its repetitions, those
-    included that were collected.
-    """
+    """Return the audits of all repetitions of a job, including collected ones."""
     gone = [one.audit for one in core.jobs.collected if one.job.name == job]
     return gone + [audit_of(iteration) for iteration in core.state.passes.get(job, {}).values()]
 

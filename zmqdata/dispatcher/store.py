@@ -1,7 +1,9 @@
-"""Where registered pipelines and their parts are kept by the digest of their content,
-on disk or in memory.
+"""The store of registered pipelines and their parts, by the digest of their content, on
+disk or in memory.
 
-Their bytes are never opened here.
+It never interprets their bytes.
+
+Protocol 2.7 to 2.9.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from zmqdata.transport.parts import PartFolder
 log = logging.getLogger(__name__)
 
 RESERVED_BYTES = 256 << 20
-"""Of a disk, or a twentieth of a small one: who sends large pipelines does not stop a
-dispatcher with a journal.
+"""Bytes that stay free on the disk (a twentieth of a small disk), so that uploads of
+large pipelines cannot stop a dispatcher with a journal.
 """
 
 
@@ -31,11 +33,11 @@ class PipelineStore:
     """Packed pipelines and large parts by digest.
 
     Args:
-        work_dir: folder in which to keep them; None keeps packed pipelines in memory,
-            and large parts in a temporary folder that goes with this store.
+        work_dir: folder in which to keep them. None keeps packed pipelines in memory,
+            and large parts in a temporary folder that is removed with this store.
 
     Raises:
-        OSError: the folder cannot be made.
+        OSError: the folder cannot be created.
     """
 
     def __init__(self, work_dir: str | None) -> None:
@@ -44,8 +46,8 @@ class PipelineStore:
         self._folder = None if work_dir is None else PartFolder(Path(work_dir) / "pipelines")
 
     def put(self, digest: str, pipeline: bytes) -> None:
-        """Keeps a pipeline; keeping the same one again changes nothing. Where the disk
-        is full, memory must do.
+        """Store a pipeline. Storing it again changes nothing. If the disk is full, the
+        pipeline is kept in memory.
         """
         if self._folder is None or self._temporary is not None:
             self._memory[digest] = pipeline
@@ -54,33 +56,34 @@ class PipelineStore:
             self._folder.put(digest, pipeline)
         except OSError as error:
             log.error(
-                "a pipeline is kept in memory only, as it cannot be written to the work folder: %s",
+                "a pipeline is kept in memory only, because it cannot be written to "
+                "the work folder: %s",
                 error,
             )
             self._memory[digest] = pipeline
 
     def get(self, digest: str) -> bytes | None:
-        """The pipeline, or None when it is not (or no longer) kept."""
+        """Return the pipeline; None if it is not stored."""
         if digest in self._memory or self._folder is None:
             return self._memory.get(digest)
         return self._folder.read(digest, 0, -1)
 
     def drop(self, digest: str) -> None:
-        """Forgets a pipeline or part; one that is not kept is forgotten already."""
+        """Delete a pipeline or part, if it is stored."""
         self._memory.pop(digest, None)
         if self._folder is not None:
             self._folder.remove(digest)
 
     def missing(self, digests: Iterable[str]) -> list[str]:
-        """Those that are not kept."""
+        """Return the digests that are not stored."""
         kept = self._memory.keys() | set(self.found()[0])
         return [digest for digest in digests if digest not in kept]
 
     def sync(self, digest: str) -> None:
-        """Waits until a pipeline or part is on the disk, where there is a folder.
+        """Wait until a pipeline or part is on the disk, if the store has a folder.
 
         Raises:
-            OSError: it cannot be written, or is gone.
+            OSError: it cannot be written, or is missing.
         """
         if self._folder is None:
             return
@@ -91,13 +94,13 @@ class PipelineStore:
         sync_folder(self._folder.folder)
 
     def found(self) -> tuple[list[str], dict[str, int]]:
-        """What another store has left in the folder: whole parts, and how much there is
-        of others.
+        """Return what an earlier store left in the folder: complete parts, and the
+        sizes of partial ones.
         """
         return ([], {}) if self._folder is None else (self._folder.whole(), self._folder.partial())
 
     def keep_piece(self, command: KeepPiece) -> PieceKept:
-        """Writes a piece, and checks the part when it is whole."""
+        """Write a piece, and verify the part when it is complete."""
         try:
             if self._folder is None:
                 self._temporary = SocketFolder()
@@ -131,10 +134,10 @@ class PipelineStore:
         return "the temporary folder" if self._folder is None else str(self._folder.folder)
 
     def read_piece(self, digest: str, offset: int) -> bytes | None:
-        """Bytes of a part from ``offset`` on; None when it is not kept."""
+        """Return bytes of a part from ``offset`` on; None if it is not stored."""
         return None if self._folder is None else self._folder.read(digest, offset, m.PIECE_BYTES)
 
     def close(self) -> None:
-        """Removes what is temporary."""
+        """Remove the temporary folder."""
         if self._temporary is not None:
             self._temporary.close()
