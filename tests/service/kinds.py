@@ -1,4 +1,4 @@
-"""Elements of every kind, and what it is for two of them to be the same."""
+"""Elements of every kind, and a comparison of two elements in every detail."""
 
 from __future__ import annotations
 

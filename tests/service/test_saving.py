@@ -1,5 +1,5 @@
-"""What users see of ``distributed_save`` and of loading what it wrote, on real sockets.
-What is written is in ``simulated/test_saving.py``.
+"""Facts about what users see of ``distributed_save`` and of loading what it wrote, on
+real sockets. What is written is in ``simulated/test_saving.py``.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ AGAIN = 1.0
 
 
 class ServiceLaws(Laws):
-    """The laws, less those that count each split of a source without end."""
+    """The laws, without a check of each split in assignments of endless sources."""
 
     def _check_assigned(self, update: AssignSplitsUpdate) -> None:
         if update.split.size <= MOST_COUNTED:

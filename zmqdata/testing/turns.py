@@ -30,9 +30,9 @@ class StuckPipeline(RuntimeError):
 class TaskTurns(Relay):
     """Gives one real ``TaskRunner`` its turns, each of which takes simulated time.
 
-    Threads that a pipeline starts itself run in real time, during turns. Where one of
-    them waits for splits, the clock goes on until the splits are there, and then stands
-    still again until the turn is over.
+    Threads that a pipeline starts itself run in real time, during turns. When such a
+    thread waits for splits, the clock goes on until the splits are there, and then
+    stands still until the turn is over.
 
     Args:
         clock: the simulated time.
@@ -115,8 +115,8 @@ class TaskTurns(Relay):
                 self._gave_back = mine
                 self._talk.put(SplitsAwaited(source, mine))
 
-    def _hear_late(self, event: e.WorkerEvent, source: int | None) -> None:
-        """Have an event heard by the clock, as nobody listens to the task now."""
+    def _hear_late(self, event: object, source: int | None) -> None:
+        """Have the clock deliver an event that comes between two turns."""
         self._clock.after(0.0, lambda: self._hear(event))
         if source is not None:
             self._awaited.add(source)

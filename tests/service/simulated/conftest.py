@@ -1,5 +1,5 @@
-"""A service in simulated time under the names of the one on sockets: tests of what a
-job means read alike on both.
+"""A service in simulated time, under the fixture names of the service on sockets: a test
+of what a job means reads alike on both.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Which task of a simulated service made what: all tasks of a job begin at the same
-moment and are as fast, so each has a part.
+"""The tasks of a simulated service, and the part of each: all tasks of a job begin at the
+same moment and are as fast, so each has a part.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from zmqdata import Dataset
 from zmqdata.testing import SimulatedService
 
 MOST_BACK = 8
-"""How often at most a task's input goes back, of a hundred or so: each time it gets
-half of what another has left.
+"""The most steps back in the input of a task, of a hundred or so elements: with each, it
+gets half of what another task has left.
 """
 
 
@@ -26,7 +26,7 @@ def _tagged(*element: Any) -> Any:
 def by_task(
     service: SimulatedService, dataset: Dataset, mode: Any = "distributed_epoch"
 ) -> list[list[Any]]:
-    """What each task that gave something gave, in its order."""
+    """Return what each task gave, in its order; nothing for a task that gave nothing."""
     found: dict[str, list[Any]] = {}
     for task, element in service.read(dataset.map(_tagged), mode):
         found.setdefault(task, []).append(element)
@@ -34,12 +34,12 @@ def by_task(
 
 
 def together(parts: list[list[Any]]) -> list[Any]:
-    """The elements of all tasks, sorted."""
+    """Return the elements of all tasks, sorted."""
     return sorted(itertools.chain.from_iterable(parts))
 
 
 def steps_back(values: Sequence[Any]) -> int:
-    """How often a value is less than the one before it; about every second time where
-    there is no order.
+    """Count the values that are less than their predecessor: about every second value
+    where there is no order.
     """
     return sum(after < before for before, after in itertools.pairwise(values))

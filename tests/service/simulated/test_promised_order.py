@@ -18,7 +18,7 @@ from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.testing import SimulatedService
 
 
-def stirred(count: int = 3_000) -> Dataset:
+def stirred(count: int = 1_200) -> Dataset:
     """A pipeline in which much depends on what comes when: buffers, seeds, nesting,
     threads.
     """

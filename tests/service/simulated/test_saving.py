@@ -1,5 +1,5 @@
-"""What ``distributed_save`` writes, and what is loaded of it, in simulated time and with
-real files.
+"""Facts about what ``distributed_save`` writes and what is loaded of it, in simulated
+time and with real files.
 """
 
 from __future__ import annotations
