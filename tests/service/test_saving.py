@@ -96,7 +96,12 @@ def test_the_settings_decide_how_many_streams_a_worker_writes(
     """With one stream for each worker a second save waits until the first has ended;
     then it goes on by itself.
     """
-    service = make_service(1, work_dir=str(tmp_path / "work"), worker_max_concurrent_snapshots=1)
+    service = make_service(
+        1,
+        worker_options={"heartbeat_interval_ms": 100},
+        work_dir=str(tmp_path / "work"),
+        worker_max_concurrent_snapshots=1,
+    )
     first, second = (Store(service, str(tmp_path / name)) for name in ("first", "second"))
     first.save(Dataset.range(10).map(gate.pass_through))
     second.save(Dataset.range(10))
