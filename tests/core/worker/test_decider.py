@@ -771,7 +771,7 @@ def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
     assert host.core.tasks[1].definition.attempt == 2
     host.wait(6.0)
     assert host.core.draining.done
-    assert "nobody has taken 1 tasks in time" in host.sent(e.LogLine).text
+    assert "no other worker has taken 1 tasks in time" in host.sent(e.LogLine).text
     host.wait(1.0)
     assert not host.all_of(e.LogLine)
 

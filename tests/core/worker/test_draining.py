@@ -40,7 +40,7 @@ def test_a_worker_leaves_in_time() -> None:
         draining.look(now, [TASK, task(processing_mode="OFF")])
     assert draining.done
     assert [note.level for note in notes] == ["info", "warning"]
-    assert "nobody has taken 1 tasks in time" in notes[1].text
+    assert "no other worker has taken 1 tasks in time" in notes[1].text
 
 
 def test_who_was_not_told_to_leave_stays() -> None:

@@ -171,7 +171,7 @@ def test_a_part_that_comes_with_other_bytes_is_fetched_anew_a_few_times() -> Non
     stock.kept(0, broken=True)
     found = stock.find()
     assert found is not None
-    assert "not what its digest says" in found.reason
+    assert "did not match its digest" in found.reason
 
 
 def test_a_piece_beyond_the_part_is_a_failure() -> None:

@@ -1,8 +1,11 @@
-"""How a task of a coordinated job deals what it makes: round by round, one element to
-each numbered consumer.
+"""Dealing of a task of a coordinated job: round by round, one element to each numbered
+consumer.
 
-Each consumer has a lane. What is in it is kept until its client has reported it, so
-that a successor can go on where the dispatcher knows that the one before it was.
+Each consumer has a lane. A lane keeps its elements until its client has reported them.
+A successor can then continue where, as far as the dispatcher knows, its predecessor
+was.
+
+Decision 0011; protocol 9.2, 9.3 and 9.8 to 9.10.
 """
 
 from __future__ import annotations
@@ -17,22 +20,29 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker.streams import Portion, Stream
 
 KEPT_BYTES = 32 << 20
-"""What was handed out and not reported yet. More than that is forgotten, and made again
-if needed.
+"""Maximum number of bytes that were handed out and not reported. Anything beyond is
+dropped, and produced again if needed.
 """
 
 
 class Lane:
-    """What a task has made for one consumer, from round ``low`` on, and the clients
-    that want it.
+    """The elements that a task has produced for a consumer, and the clients that want
+    them.
 
-    Only the first of them is given anything: one that comes later takes over when that
-    one is released. The first ``given`` of the ``portions`` were given to it, up to the
-    round ``next``. ``ahead``: the bytes of the others.
+    Only the first client is given blocks. A later client takes over when the first is
+    released.
 
     Args:
-        low: the first round that somebody may need.
-        most_kept: bytes of what was handed out to keep until it is reported.
+        low: the first round that a client may need.
+        most_kept: maximum number of bytes of blocks that were handed out and not
+            reported.
+
+    Attributes:
+        portions: the blocks.
+        given: number of ``portions`` that the first client was given.
+        next: round up to which it was given them.
+        ahead: number of bytes in the other portions.
+        streams: the clients in order of arrival.
     """
 
     def __init__(self, low: int, most_kept: int) -> None:
@@ -44,13 +54,15 @@ class Lane:
         self.streams: list[LaneStream] = []
 
     def add(self, portion: Portion) -> None:
-        """Takes the next block that was made, if anybody may need it."""
+        """Add the next block, if any client may need it."""
         if _stop(portion) > self.low:
             self.portions.append(portion)
             self.ahead += portion.size
 
     def begin(self) -> None:
-        """Whoever is first now gets everything from what it lacks on."""
+        """Give the client that is now first everything from its first missing round
+        on.
+        """
         self.ahead = sum(portion.size for portion in self.portions)
         self.given = 0
         if self.streams:
@@ -59,7 +71,7 @@ class Lane:
             stream.lacking = self.next < self.low
 
     def give(self) -> Iterator[Portion]:
-        """The blocks that the first client can be sent now."""
+        """Yield the blocks that can be sent to the first client now."""
         stream = self.streams[0]
         while self.given < len(self.portions) and not stream.lacking:
             portion = self.portions[self.given]
@@ -74,8 +86,8 @@ class Lane:
                 yield rest
 
     def leave(self, stream: LaneStream) -> None:
-        """A client is gone; what it was given and did not report waits for the next
-        one.
+        """Remove a client. Blocks that it was given and did not report wait for the
+        next client.
         """
         first = self.streams[0] is stream
         self.streams.remove(stream)
@@ -83,8 +95,8 @@ class Lane:
             self.begin()
 
     def skip(self, unwanted: int) -> None:
-        """Makes no room for the first rounds, which nobody waits for; not if somebody
-        reads here after all.
+        """Reserve no room for the first rounds, which no client waits for. Do nothing
+        if a client reads here after all.
         """
         if self.streams or unwanted <= self.low:
             return
@@ -94,8 +106,8 @@ class Lane:
         self.begin()
 
     def forget(self, handed_out: int, reported: int) -> None:
-        """Drops the rounds below ``reported``, and those below ``handed_out`` that are
-        too many to keep.
+        """Drop the rounds below ``reported``, and the rounds below ``handed_out`` that
+        exceed the limit of kept bytes.
         """
         spent = takewhile(lambda portion: _stop(portion) <= handed_out, self.portions)
         kept = sum(portion.size for portion in spent if _stop(portion) > reported)
@@ -114,13 +126,16 @@ class Lane:
 
 @dataclass
 class LaneStream(Stream):
-    """The flow of one task to one client that is a numbered consumer. Its elements are
-    rounds, from ``first`` on.
+    """The flow of a task to a client that is a numbered consumer. Its elements are
+    rounds.
     """
 
     lane: Lane = field(default_factory=lambda: Lane(0, 0))
+    """Lane of the consumer."""
     first: int = 0
+    """First round of the stream."""
     met: bool = False
+    """True once the client has sent a grant."""
 
     def grant(self, grant: m.StreamGrant) -> None:
         if not self.met:
@@ -133,7 +148,7 @@ class LaneStream(Stream):
         self._count(portion)
 
     def _forget(self, count: int) -> None:
-        """Nothing yet: what was handed out is kept until it is reported."""
+        """Keep the elements that were handed out until they are reported."""
 
     def _count_reported(self, count: int) -> None:
         self.reported += max(0, count)
@@ -142,12 +157,12 @@ class LaneStream(Stream):
 
 
 class RoundRobin:
-    """Each client gets the elements of one consumer: those in the lane of its number.
+    """Gives each client the elements in the lane of its consumer index.
 
     Args:
-        num_consumers: how many consumers there are.
-        passed: the rounds that each of them has behind it; empty for none.
-        sharing: how many tasks share the memory for what is not reported yet.
+        num_consumers: number of consumers.
+        passed: number of rounds that each consumer has passed; empty for none.
+        sharing: number of tasks that share the memory for unreported elements.
     """
 
     def __init__(self, num_consumers: int, passed: tuple[int, ...] = (), sharing: int = 1) -> None:
@@ -161,7 +176,7 @@ class RoundRobin:
 
     def join(self, client: str, reader: m.Reader) -> Stream:
         index = reader.consumer_index
-        # Whoever is no consumer of this job has a lane into which nothing comes.
+        # A client that is not a consumer of this job gets a lane that stays empty.
         lane = (
             self.lanes[index] if index is not None and 0 <= index < len(self.lanes) else Lane(0, 0)
         )
@@ -185,8 +200,8 @@ class RoundRobin:
         return lane.streams[0] is stream and not stream.lacking and lane.given == len(lane.portions)
 
     def skip(self, unwanted: tuple[int, ...]) -> None:
-        """Makes no room for what nobody waits for: so many rounds of each consumer, as
-        the dispatcher knows.
+        """Reserve no room for the first rounds of each consumer that, as the dispatcher
+        knows, no client waits for.
         """
         for lane, count in zip(self.lanes, unwanted, strict=False):
             lane.skip(count)

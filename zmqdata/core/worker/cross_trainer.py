@@ -1,9 +1,11 @@
-"""How a task is dealt that several trainers read in full: each at its own pace, out of
+"""Dealing of a task that several trainers read in full. Each reads at its own pace from
 a window of the newest blocks.
 
-The fastest reader has new blocks made. A block that falls out of the window is lost to
-those who were slower than it holds; they go on at its beginning. (tf.data's
-cross-trainer cache.)
+The fastest trainer has new blocks produced. A block that leaves the window is lost to
+slower trainers; they continue at the start of the window. This is tf.data's
+cross-trainer cache.
+
+Protocol 6.7 and 8.7.
 """
 
 from __future__ import annotations
@@ -23,46 +25,43 @@ from zmqdata.messages import Reader
 
 @dataclass
 class Place:
-    """Where those with one trainer id are in the window.
-
-    ``next``: number of the next element, None before the first. ``skipped``: elements
-    that they were too slow for. ``returned``: blocks that one of them was given and did
-    not hand out.
-    """
+    """The position of the clients with one trainer id in the window."""
 
     next: int | None = None
+    """Number of the next element; None before the first."""
     skipped: int = 0
+    """Number of elements that the trainer was too slow for."""
     returned: deque[Portion] = field(default_factory=deque)
+    """Blocks that a client of this trainer was given and did not hand out."""
 
 
 def fitting(event: Produced, size: int, worker: str) -> Produced:
-    """What was made, or in place of an element that the whole window could not hold,
-    the error that says so.
+    """Return the event, or an error in place of an element that is larger than the
+    whole window.
     """
     if event.size <= size or event.count > 1 or event.failure:
         return event
     text = (
         f"An element of {event.size} bytes is larger than the cross-trainer cache of {size} bytes. "
-        "Give workers a "
-        "larger cross_trainer_cache_size_bytes"
+        "Give workers a larger `cross_trainer_cache_size_bytes`."
     )
     failure = encode_failure(InvalidArgumentError(text), event.first, worker)
-    # It keeps its size, by which the runner counts what it may make.
+    # The event keeps its size, because the runner has counted it in what it may make.
     return replace(event, meta=b"", frames=(), failure=failure)
 
 
 def _kept(portion: Portion) -> int:
-    """The bytes that a block takes; an error that stands for a large element does not
-    take what that would have.
+    """Return the bytes that a block occupies. An error that stands for a large element
+    occupies only its own size.
     """
     return len(portion.failure) or portion.size
 
 
 class Windowed:
-    """Every trainer id gets every block that is in the window when its turn comes.
+    """Gives every trainer id each block that is in the window when its turn comes.
 
     Args:
-        size: most bytes in the window.
+        size: maximum number of bytes in the window.
     """
 
     def __init__(self, size: int) -> None:
@@ -75,7 +74,7 @@ class Windowed:
 
     @property
     def ahead(self) -> int:
-        """Bytes that were made and that nobody has been given."""
+        """Number of bytes that were produced and that no trainer was given."""
         first = max(
             (place.next for place in self.places.values() if place.next is not None), default=0
         )
@@ -88,7 +87,7 @@ class Windowed:
 
     @property
     def skipped(self) -> dict[str, int]:
-        """How many elements each trainer was too slow for."""
+        """Number of elements that each trainer was too slow for."""
         return {
             trainer_id: place.skipped for trainer_id, place in self.places.items() if place.skipped
         }
@@ -108,7 +107,8 @@ class Windowed:
     def deal(self, usable: Callable[[Stream], bool]) -> Iterator[tuple[Stream, Portion]]:
         ready = [stream for stream in self.streams.values() if usable(stream)]
         while ready:
-            # Streams of one trainer id take turns, by what they have in flight.
+            # Among the streams of one trainer id, the stream with the least in flight
+            # comes first.
             ready.sort(key=lambda one: one.sent - one.handed_out)
             given = [pair for pair in map(self._give_next, ready) if pair is not None]
             yield from given
@@ -127,7 +127,9 @@ class Windowed:
         return stream, portion
 
     def _next_block(self, place: Place) -> Portion | None:
-        """The block at a place, as a copy that leaves out what was read of it."""
+        """Return a copy of the block at a position, without the elements that were
+        already read.
+        """
         if not self.blocks:
             return None
         start = self.blocks[0].first
@@ -147,6 +149,6 @@ class Windowed:
     def release(self, client: str, delivered: RangeSet) -> bool:
         stream = self.streams.pop(client, None)
         if stream is not None:
-            # What others delivered is not what this trainer had.
+            # Deliveries of other trainers do not count for this trainer.
             self.places[self._of_client.pop(client)].returned.extend(stream.take_back(RangeSet()))
         return True

@@ -1,8 +1,10 @@
-"""Which of a task's streams gets which block. A way of dealing for each way of reading
-a job.
+"""Dealing: which stream of a task gets which block. Each way of reading a job has its
+own.
 
-What is dealt here is sent by the worker core, which asks again whenever something was
-made, granted or released.
+``core.worker.decider`` sends the blocks that are dealt here. It asks again whenever a
+block is produced, or a client grants credit or is released.
+
+Protocol 6.5, 6.8, 8.3 and 9.3.
 """
 
 from __future__ import annotations
@@ -19,41 +21,46 @@ from zmqdata.messages import Reader, TaskDefinition
 
 
 class Dealing(Protocol):
-    """Holds what a task has made until its clients have handed it out. ``streams`` are
-    by client.
-    """
+    """Holds the blocks of a task until its clients have handed them out."""
 
     streams: dict[str, Stream]
+    """Streams by client."""
 
     @property
     def ahead(self) -> int:
-        """Bytes that were made and given to nobody; they bound production."""
+        """Number of bytes that were produced and given to no client. They limit
+        production.
+        """
 
     def join(self, client: str, reader: Reader) -> Stream:
-        """A new stream to a client."""
+        """Return a new stream to a client."""
 
     def add(self, portion: Portion) -> None:
-        """Takes a block that was made."""
+        """Add a block that was produced."""
 
     def deal(self, usable: Callable[[Stream], bool]) -> Iterator[tuple[Stream, Portion]]:
-        """Gives blocks to streams that can be used and have credit; each pair is to be
-        sent.
+        """Give blocks to streams that are usable and have credit. Yield each stream
+        with the block to send.
         """
 
     def has_all(self, stream: Stream) -> bool:
-        """Whether a stream was given everything made so far that is for it."""
+        """Return True if a stream was given everything that was produced for it so
+        far.
+        """
 
     def release(self, client: str, delivered: RangeSet) -> bool:
-        """Forgets a client and gives to others what it was given in vain; False when
-        some of that is not here any more.
+        """Remove a client, and give its undelivered blocks to others. Return False if
+        some of them are no longer here.
 
-        ``delivered``: what has reached a training loop.
+        Args:
+            client: id of the client.
+            delivered: elements that have reached a training loop.
         """
 
 
 class FirstCome:
-    """Each block goes to one client, the one with least in flight that has credit for
-    it.
+    """Gives each block to a single client: of the clients with credit for it, the
+    client with the least in flight.
     """
 
     def __init__(self) -> None:
@@ -102,15 +109,14 @@ class FirstCome:
 
 
 def dealing_for(definition: TaskDefinition, cache_bytes: int) -> Dealing:
-    """The way of dealing that a task's job asks for, if clients read it.
+    """Return the dealing that a task's job asks for, if clients read it.
 
     Args:
         definition: the task.
-        cache_bytes: size of the window where every trainer reads all.
+        cache_bytes: size of the window, in bytes, if every trainer reads everything.
     """
     if definition.num_consumers is not None:
-        # Where one consumer reads many tasks in turn it has not much of each on its
-        # way.
+        # If one consumer reads many tasks in turn, it has little of each in flight.
         sharing = definition.num_shards if definition.num_consumers == 1 else 0
         return RoundRobin(definition.num_consumers, definition.passed, max(1, sharing))
     return Windowed(cache_bytes) if definition.cache else FirstCome()

@@ -1,8 +1,10 @@
-"""The worker's decider: which tasks run, how much they may produce, and who gets what
-they make. No socket, no clock.
+"""The worker's decider: which tasks run, how much they may produce, and which client
+gets which block. It has no socket and no clock.
 
-Links are kept by ``core.worker.links``, splits are fetched by ``core.worker.splits``;
-here are tasks, distribution, and the talk with the dispatcher.
+This module handles tasks, distribution, and the messages of the dispatcher. Links are
+in ``core.worker.links``, splits in ``core.worker.splits``.
+
+Protocol 4.1 to 4.9, 6.8, 7.4, 8.4 and 8.7.
 """
 
 from __future__ import annotations
@@ -30,41 +32,48 @@ from zmqdata.core.worker.streams import Stream
 from zmqdata.core.worker.tasks import HostedTask
 
 DROPPED_KEPT = 10_000
+"""Maximum number of dropped tasks that the worker remembers."""
 
 Kind = TypeVar("Kind")
 
 
 @dataclass
 class WorkerProfile:
-    """What a worker tells of itself when it registers, and its limits.
-
-    ``buffer_bytes``: how much it may produce ahead of its clients; ``cache_bytes``: how
-    much of a task it keeps for trainers that all read it; ``heartbeat``: seconds
-    between heartbeats; ``dispatcher_timeout``: seconds to do without a dispatcher
-    before it ends; ``snapshot_chunk_bytes``: the largest chunk of a distributed save;
-    ``deaths``: of the processes whose place this one has taken; ``max_tasks``: how many
-    it has before it leaves, 0: any number.
-    """
+    """The worker's limits, and what it says of itself when it registers."""
 
     worker: str
+    """Id of the worker."""
     address: str
+    """Address of its ROUTER."""
     tags: tuple[str, ...] = ()
+    """Tags of the worker."""
     python: str = ""
+    """Version of its Python."""
     version: str = ""
+    """Version of its zmqdata."""
     buffer_bytes: int = 16 << 20
+    """Maximum number of bytes that a task may produce ahead of its clients."""
     cache_bytes: int = 10 << 30
+    """Number of bytes of a task that the worker keeps for trainers that all read it in
+    full.
+    """
     heartbeat: float = 1.0
+    """Seconds between two heartbeats."""
     dispatcher_timeout: float = 3600.0
+    """Seconds without a dispatcher after which the worker ends."""
     snapshot_chunk_bytes: int = 6 << 30
+    """Maximum size of a chunk of a distributed save, in bytes."""
     deaths: tuple[m.Death, ...] = ()
+    """Deaths of the processes that this process has replaced."""
     max_tasks: int = 0
+    """Number of tasks after which the worker leaves; 0 for no limit."""
 
 
 class WorkerCore:
-    """Decides for one worker process.
+    """The decider of a worker process.
 
     Args:
-        profile: who we are.
+        profile: identity and limits of the worker.
     """
 
     def __init__(self, profile: WorkerProfile) -> None:
@@ -84,7 +93,7 @@ class WorkerCore:
         self.handlers = e.Handlers()
         self.messages = e.PeerHandlers()
         self.heartbeats = Heartbeats(profile.heartbeat, profile.dispatcher_timeout)
-        self._neighbours: Counter[int] = Counter()  # how many tasks of an iteration are here
+        self._neighbours: Counter[int] = Counter()  # number of hosted tasks by iteration
         self.agreeing = Agreeing(profile.worker, self._task, self._do, self.handlers)
         self._handle_events()
         self._handle_messages()
@@ -100,8 +109,8 @@ class WorkerCore:
         on(e.LinkBound, self._link_bound)
         on(e.LinkBroken, lambda event, now: self._close_link(None, m.CloseLink(event.link), now))
         on(e.DrainRequested, self._drain)
-        # A dispatcher that finds us without a connection waits for a word of us, and
-        # not for long.
+        # A dispatcher that saw this worker without a connection waits for a message
+        # from it, and only for a short time.
         on(e.Connected, lambda event, now: self._heartbeat(now) if self.registered else None)
         on(e.PartClaimed, self._then_start(self.pipelines.claimed))
         on(e.PieceKept, self._then_start(self.pipelines.kept))
@@ -126,7 +135,9 @@ class WorkerCore:
         self.messages.update(self.writing.messages | self.feeding.messages | self.agreeing.messages)
 
     def handle(self, now: float, event: e.WorkerEvent) -> list[e.WorkerCommand]:
-        """Takes an event noticed at ``now``; returns what to do."""
+        """Handle an event that was noticed at ``now``, and return the commands to carry
+        out.
+        """
         if not self.agreeing.holds(event):
             self.handlers[type(event)](event, now)
         if self.draining.concerns:
@@ -138,13 +149,15 @@ class WorkerCore:
 
     @property
     def dropped(self) -> Collection[int]:
-        """The tasks that were taken from here, the last ones of many."""
+        """Tasks that the dispatcher has taken from this worker; only the most recent
+        ones.
+        """
         return self._dropped.keys()
 
     @property
     def owes_elements(self) -> bool:
-        """Whether something that is made waits for a client that reads here, or was
-        sent and not seen yet.
+        """True if something that was produced waits for a client that reads here, or
+        was sent and not yet seen.
         """
         unsent = any(task.owes_elements for task in self.tasks.values())
         return unsent or any(link.unseen for link in self.links.by_client.values())
@@ -202,7 +215,9 @@ class WorkerCore:
             self._send(e.DISPATCHER, ask)
 
     def _tell(self, now: float) -> None:
-        """Something is new of a task: says so at once, or with the next tick."""
+        """Report news of a task at once if heartbeats are not too frequent, otherwise
+        with a later tick.
+        """
         if self.heartbeats.may_tell(now, len(self.tasks)):
             self._heartbeat(now)
 
@@ -269,8 +284,8 @@ class WorkerCore:
         self._start_ready()
 
     def _then_start(self, change: Callable[[Kind, float], None]) -> Callable[[Kind, float], None]:
-        """Return a handler that starts the tasks that are ready after a change of
-        pipelines.
+        """Return a handler that changes the pipelines, and then starts the tasks that
+        are ready.
         """
 
         def changed(event: Kind, now: float) -> None:
@@ -280,8 +295,10 @@ class WorkerCore:
         return changed
 
     def _start_ready(self, *these: HostedTask) -> None:
-        """Starts the tasks, of all or these, whose pipelines are here with all their
-        parts, or cannot be had.
+        """Start the tasks whose pipelines are present with all parts, or cannot be had.
+
+        Args:
+            *these: the tasks to consider; all tasks if empty.
         """
         for task in these or self.tasks.values():
             found = None if task.started else self.pipelines.find(task.definition)
@@ -325,8 +342,8 @@ class WorkerCore:
         self._distribute(task)
 
     def _state_taken(self, event: e.StateNoted, now: float) -> None:
-        """Tells the dispatcher where a task can be continued, if it listens: a newer
-        place will do as well.
+        """Record a state, and report it to the dispatcher if that listens. A lost
+        report does no harm, because a newer state replaces it.
         """
         task = self._task(event)
         if task is None:
@@ -342,7 +359,7 @@ class WorkerCore:
             self.writing.end(task.dealing)
             task.dropped, task.left_out = event.dropped, event.left_out
             for feed in task.feeds:
-                feed.ask = None  # what was asked for ahead of time is not needed
+                feed.ask = None  # splits requested ahead of time are not needed
             self._distribute(task)
             self._tell(now)
 
@@ -371,8 +388,8 @@ class WorkerCore:
     # --- distribution
 
     def _distribute(self, task: HostedTask) -> None:
-        """Sends what may be sent of a task, and lets it produce what may be
-        produced.
+        """Send the blocks of a task that may be sent, and let it produce as much as it
+        may.
         """
         for client, news in task.news_of_others(self._is_usable):
             self.links.push(client, news, ())
@@ -396,8 +413,8 @@ class WorkerCore:
         return stream.open and self.links.is_bound(stream.client)
 
     def _after_last(self, task: HostedTask) -> None:
-        """Has more made at once for clients that have nothing, or tells them that there
-        is no more.
+        """Request more elements at once for clients that have none, or announce the end
+        of the task to clients that have them all.
         """
         dealing = task.dealing
         streams = [
@@ -419,7 +436,7 @@ class WorkerCore:
     def _push(
         self, task: HostedTask, stream: Stream, header: m.Block | m.EndOfTask, frames: Any
     ) -> None:
-        """Sends a message, and before it the lineage that it depends on."""
+        """Send a message, preceded by the lineage that it depends on."""
         news = task.news_for(stream)
         if news is not None:
             self.links.push(stream.client, news, ())
@@ -473,8 +490,8 @@ class WorkerCore:
         self.links.release(message.client)
         for task in list(self.tasks.values()):
             if message.client in task.dealing.streams:
-                # A task that is not named has come to its end, or is not ours any more:
-                # nobody is owed any of it.
+                # A task that the message does not name has ended, or belongs to another
+                # worker. Its elements are owed to no client.
                 delivered = RangeSet(
                     message.delivered.get(task.definition.task, ((0, task.produced),))
                 )
@@ -488,7 +505,6 @@ class WorkerCore:
 
 def _no_answer_for(seconds: float) -> str:
     return (
-        f"The dispatcher has not answered for {seconds:g} s (dispatcher_timeout). Is it running, "
-        "and can this machine "
-        "reach it?"
+        f"The dispatcher has not answered for {seconds:g} s (`dispatcher_timeout_ms`). Check that "
+        "it is running, and that this machine can reach it."
     )

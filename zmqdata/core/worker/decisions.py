@@ -1,8 +1,10 @@
-"""The worker's side of decisions: they are durable before anybody sees what was made
-since.
+"""The worker's side of decisions. Decisions become durable before anything that was
+produced after them is sent.
 
-That waits here, in order. A long way to the dispatcher makes the portions that wait
-larger, not more.
+Until then, later events of the task wait here in order. A long round trip to the
+dispatcher makes the waiting portions larger, not more numerous.
+
+Decision 0028; protocol 8.4a.
 """
 
 from __future__ import annotations
@@ -17,25 +19,25 @@ from zmqdata.core.worker.tasks import HostedTask
 from zmqdata.decisions import Decisions
 
 MOST_TOLD = 10_000
-"""Decisions in an ask, about: more than are made in a round trip, and far from the
-usual limit of a message.
+"""Approximate maximum number of decisions in a message. It exceeds the decisions of one
+round trip, and keeps the message far below its usual size limit.
 """
 MOST_KEPT = 50_000
-"""Decisions that are kept for clients that come late though no attempt needs them any
-more.
+"""Number of decisions above which the worker forgets those that no attempt needs any
+more. Until then it keeps them for clients that join late.
 """
 
 
 class Agreeing:
-    """Tells the dispatcher what was decided, and holds back what was made since until
-    it knows.
+    """Reports decisions to the dispatcher, and holds back later events until it
+    acknowledges them.
 
     Args:
-        worker: who we are.
-        find: the task that an event or message is for, if it is here under that
-            attempt.
-        do: takes the commands that result.
-        handlers: by kind of event, what takes one that was held back.
+        worker: id of this worker.
+        find: returns the task of an event or message, or None if this worker does not
+            host that attempt.
+        do: receives the resulting commands.
+        handlers: handlers for the events that were held back, by class of event.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class Agreeing:
         self.messages.on(m.DecisionsKept, self._kept)
 
     def holds(self, event: e.WorkerEvent) -> bool:
-        """Whether an event has to wait; then it does, here."""
+        """Return True if an event must wait for an acknowledgement; it is then queued
+        here.
+        """
         if not isinstance(event, Held):
             return False
         task = self._find(event)
@@ -73,8 +77,8 @@ class Agreeing:
             self._ask(task, now)
 
     def _ask(self, task: HostedTask, now: float) -> None:
-        """Tells what is known by now, which is more than what waits for it; of very
-        much the beginning.
+        """Report all decisions known so far, up to a limit. They include decisions made
+        after the event that waits.
         """
         one = task.agreement
         told, growing = Decisions(), 0
@@ -109,8 +113,8 @@ class Agreeing:
         if len(one.kept.entries) > MOST_KEPT:
             one.kept.trim(message.needed)
         one.version, one.growing, one.ask = one.ask.report, one.growing_then, None
-        # What was decided while this was under way holds back what came behind it, and
-        # nothing before.
+        # Decisions made during the round trip hold back the events after them, but no
+        # event before them.
         while one.waiting and not isinstance(one.waiting[0], e.Decided):
             event = one.waiting.popleft()
             self._handlers[type(event)](event, now)

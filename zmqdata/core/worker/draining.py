@@ -1,10 +1,10 @@
-"""How a worker leaves in good order: it waits until its tasks have gone elsewhere, but
-not for ever. No clock.
+"""The orderly shutdown of a worker: it waits, for a limited time, until other workers
+have its tasks. It has no clock.
 
-It leaves when it is told to, or when it has had as many tasks as it may.
+A worker leaves when it is told to, or when it has had its maximum number of tasks.
+``core.dispatcher.hosting`` decides which task moves to which worker.
 
-Which of its tasks goes where is decided by the dispatcher
-(``core.dispatcher.hosting``).
+Decision 0021; protocol 4.8 and 4.9.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from zmqdata.core.worker import events as e
 from zmqdata.messages import TaskDefinition
 
 DRAIN_SECONDS = 6.0
-"""How long a worker that shall leave waits for others to take its tasks."""
+"""Seconds that a leaving worker waits for other workers to take its tasks."""
 
 
 class Draining:
-    """Whether a worker is on its way out (``begun``), and whether it may leave
+    """Tracks whether a worker is leaving (``begun``), and whether it may end
     (``done``).
 
     Args:
-        do: takes what is to be told.
-        max_tasks: how many tasks it has before it leaves; 0: any number.
+        do: receives the resulting commands.
+        max_tasks: number of tasks after which the worker leaves; 0 for no limit.
 
     Attributes:
-        tasks: how many were begun here and are here no more.
-        worn: whether it leaves because there were enough.
+        tasks: number of tasks that were started on this worker and have gone.
+        worn: True if the worker leaves because it has had enough tasks.
 
     Example:
         >>> draining = Draining(lambda note: None)
@@ -49,30 +49,39 @@ class Draining:
 
     @property
     def concerns(self) -> bool:
-        """Whether it matters what is here: on its way out, or having had enough."""
+        """True if the hosted tasks matter: the worker is leaving, or has had enough
+        tasks.
+        """
         return not self.done and (
             self.begun or (bool(self._max_tasks) and self.tasks >= self._max_tasks)
         )
 
     def begin(self, now: float, patience: float, tasks: int) -> bool:
-        """It shall leave within ``patience`` seconds; False when it was told before,
-        which counts.
+        """Begin to leave within ``patience`` seconds. Return False if the worker is
+        already leaving; the earlier deadline then stays.
 
-        ``tasks``: how many are here.
+        Args:
+            now: the time.
+            patience: maximum number of seconds until the worker ends.
+            tasks: number of hosted tasks.
         """
         if self.begun:
             return False
         self.begun, self._until = True, now + patience
-        self._do(e.LogLine("info", f"draining: {tasks} tasks are handed over"))
+        self._do(e.LogLine("info", f"draining: handing over {tasks} tasks"))
         return True
 
     def look(self, now: float, tasks: Collection[TaskDefinition]) -> None:
-        """It may leave when it hosts nothing that would go on elsewhere, or has waited
-        for long enough.
+        """Set ``done`` if the worker hosts no task that would continue elsewhere, or
+        has waited long enough.
 
-        ``tasks``: what is here, but for copies that have ended and that nobody reads.
-        Who has had enough tasks does not begin to leave while there is a copy of the
-        input, which would begin anew.
+        A worker that has had enough tasks does not begin to leave while it hosts a copy
+        of the input, which would begin anew elsewhere.
+
+        Args:
+            now: the time.
+            tasks: hosted tasks, without copies that have ended and that no client
+                reads.
         """
         if (
             self._max_tasks
@@ -92,6 +101,6 @@ class Draining:
                 self._do(
                     e.LogLine(
                         "warning",
-                        f"nobody has taken {left} tasks in time; they wait for another worker",
+                        f"no other worker has taken {left} tasks in time; they wait for a worker",
                     )
                 )

@@ -1,4 +1,7 @@
-"""Events and commands of the worker's decider."""
+"""Events and commands of the worker's decider.
+
+Decision 0032; see ``docs/design.md``.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,12 @@ from zmqdata.splits import Split
 
 
 class TaskKey(NamedTuple):
-    """The name of a hosted task: its number, and the attempt under which it is hosted."""
+    """The identity of a hosted task."""
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt under which the task is hosted."""
 
 
 class OfTask(Protocol):
@@ -42,279 +47,328 @@ class OfTask(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """Event: there is a connection to the dispatcher, perhaps a new one, on which it
-    has heard nothing yet.
+    """Event: the worker has a connection to the dispatcher. The connection may be new,
+    in which case the dispatcher has received nothing on it yet.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """Command: start a task runner for this definition with the packed pipeline, or say
-    why there is none.
-
-    An empty pipeline without a reason is to be found among the parts.
+    """Command: start a task runner for this definition, or report why the task cannot
+    run.
     """
 
     definition: TaskDefinition
+    """Definition of the task."""
     pipeline: bytes = field(repr=False)
+    """The packed pipeline. If it is empty and ``reason`` is too, the packed pipeline is
+    one of the parts.
+    """
     reason: str = ""
+    """Reason why the worker has no pipeline; "" if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimPart:
-    """Command: look for a part in the cache, or take it on to fetch it unless another
-    process does; ``PartClaimed``.
+    """Command: look for a part in the cache. If it is incomplete and no other process
+    fetches it, claim it; answered by ``PartClaimed``.
     """
 
     digest: str
+    """Digest of the part."""
     size: int
+    """Size of the part in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartClaimed:
-    """Event: ``have`` bytes of the part are here; all of them: it is whole, checked,
-    and held for the runners.
-
-    ``ours``: nobody else fetches the rest. ``error``: the cache can not keep it.
-    """
+    """Event: the cache was searched for a part."""
 
     digest: str
+    """Digest of the part."""
     have: int
+    """Number of bytes present. If this is the size of the part, the part is complete,
+    verified, and held for the runners.
+    """
     ours: bool
+    """True if this worker fetches the rest and no other process does."""
     error: str = ""
+    """Reason why the cache cannot keep the part; "" if it can."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseParts:
-    """Command: no runner will need any other parts than these; the cache may remove the
-    rest when it wants space.
+    """Command: the cache may remove all other parts when it needs space, because no
+    runner will need them.
     """
 
     needed: frozenset[str]
+    """Digests of the parts that runners may still need."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopTask:
-    """Command: stop the runner of this task and attempt; nothing it says later
-    counts.
+    """Command: stop the runner of this task and attempt. Later events from it are
+    ignored.
     """
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedSplits:
-    """Command: give the runner the ledger entries of a source that follow those it
-    has.
-    """
+    """Command: give the runner the next ledger entries of a source."""
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     source: int
+    """Index of the source."""
     splits: tuple[Split, ...]
+    """The entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllowProduction:
-    """Command: the runner may produce until its blocks add up to this many bytes since
-    its start.
-
-    ``elements``: nor may it make more than this number of elements, or rounds, as
-    nobody reads; None: any number. ``few_bytes``: blocks of few large elements are
-    filled up to this.
-    """
+    """Command: the runner may produce up to these limits."""
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     size: int
+    """Maximum total size of the runner's blocks since its start, in bytes."""
     elements: int | None
+    """Maximum number of elements, or rounds, while no client reads the task; None if it
+    is unlimited.
+    """
     few_bytes: int
+    """Size up to which blocks of few large elements are filled, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlushTask:
-    """Command: a client has nothing in flight; the runner hands over what it has, or
-    its next element at once.
+    """Command: the runner hands over what it has, or its next element at once, because
+    a client has nothing in flight.
     """
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitsWanted:
-    """Event: a runner will soon have used up the splits of a source, or has and is
-    ``waiting``.
-
-    ``pace``: seconds that it takes for a split, 0 when unknown.
-    """
+    """Event: a runner has nearly or completely used up the splits of a source."""
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     source: int
+    """Index of the source."""
     repetition: int
+    """Repetition of the source."""
     have: int
+    """Number of ledger entries that the runner has."""
     waiting: bool = True
+    """True if the splits are used up and the source waits."""
     pace: float = 0.0
+    """Seconds that the source takes for a split; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReturnSplits:
-    """Command: forget what is not started of a source's ledger; answered by
-    ``LedgerCut`` within the same turn.
+    """Command: remove the entries of a source's ledger that are not started; answered
+    by ``LedgerCut`` within the same turn.
     """
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     source: int
+    """Index of the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerCut:
-    """Event: a runner keeps ``entries`` of a source's ledger, the last of them up to
-    ``stop``.
-
-    ``changed``: whether it has forgotten anything.
-    """
+    """Event: a runner has shortened the ledger of a source to what was started."""
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     source: int
+    """Index of the source."""
     entries: int
+    """Number of entries that remain."""
     stop: int
+    """End of the last remaining entry."""
     changed: bool
+    """True if the runner has removed anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """Event: a runner has made elements ``first ... first + count - 1``, or a failure
-    in place of one.
-
-    ``frames`` are opaque to the core. In coordinated jobs elements are numbered by
-    rounds, and ``lane`` is the consumer that they are for.
+    """Event: a runner has produced consecutive elements, or a failure in place of a
+    single element.
     """
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     first: int
+    """Number of the first element. In coordinated jobs elements are numbered by rounds.
+    """
     count: int
+    """Number of elements."""
     size: int
+    """Size of the block in bytes."""
     meta: bytes = field(repr=False)
+    """Encoded description of the frames."""
     frames: Any = field(repr=False)
+    """The encoded elements, opaque to the core."""
     failure: bytes = b""
+    """Encoded error that stands for the element; empty if none."""
     lane: int = 0
+    """Index of the consumer that the elements are for, in coordinated jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitsStarted:
-    """Event: how far a runner's sources have started their ledgers: per source, whole
-    entries and splits of the next.
-
-    It comes before what was made of those splits.
+    """Event: a runner has advanced in the ledgers of its sources. It precedes
+    everything that was produced from those splits.
     """
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     places: tuple[tuple[int, int], ...]
+    """Position of each source: the number of entries that are completely started, and
+    the number of started splits in the next entry.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Event: a runner's operations have passed over elements, or could have: its
-    decisions from number ``first`` on.
-
-    It comes before what was made since.
+    """Event: the runner's operations have decided whether elements are skipped. It
+    precedes everything that was produced since.
     """
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     first: int
+    """Number of the first decision."""
     decisions: tuple[Decision, ...]
+    """The decisions."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateNoted:
-    """Event: a runner has noted where its pipeline is, behind all that it has made
-    before this event.
+    """Event: a runner has taken a state of its pipeline, after everything that it
+    produced before this event.
     """
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     state: TaskState
+    """The state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """Event: a runner has come to the end after ``total`` elements, or rounds;
-    ``dropped`` elements made no round.
-    """
+    """Event: a runner has reached the end of its task."""
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     total: int
+    """Number of elements, or rounds, that the task has."""
     dropped: int = 0
+    """Number of elements that did not fill a round."""
     left_out: int = 0
+    """Number of elements that failed and that the pipeline skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
-    """Event: a runner can not run its task at all; ``failure`` says why, in the form of
-    ``Block.failure``.
-    """
+    """Event: a runner cannot run its task at all."""
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     failure: bytes
+    """The error, in the form of ``Block.failure``."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainRequested:
-    """Event: the worker shall leave, within ``patience`` seconds, once others have its
-    tasks.
-    """
+    """Event: the worker is asked to leave as soon as other workers have its tasks."""
 
     patience: float
+    """Maximum number of seconds until it leaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class BindLink:
-    """Command: bind a PUSH socket for this link; answered by ``LinkBound``.
-
-    ``decompresses``: false if compressed blocks are to be decompressed before they are
-    sent on it.
-    """
+    """Command: bind a PUSH socket for this link; answered by ``LinkBound``."""
 
     link: str = field(repr=False)
+    """Name of the link."""
     host: str
+    """Token of the client's host."""
     transports: tuple[str, ...]
+    """Transports that the client supports, in order of preference."""
     process: str = field(default="", repr=False)
+    """Secret of the client's process."""
     decompresses: bool = True
+    """False if the client cannot decompress. The shell then decompresses blocks before
+    it sends them on this link.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class LinkBound:
-    """Event: the socket of a link is bound with a one-time secret, or could not be;
-    ``kind`` is the error's class.
-
-    ``memory``: what its client may map.
+    """Event: the socket of a link is bound with a one-time secret, or could not be
+    bound.
     """
 
     link: str = field(repr=False)
+    """Name of the link."""
     address: str
+    """Address of the socket."""
     secret: str = field(repr=False)
+    """The one-time secret."""
     error: str = ""
+    """Reason why the socket could not be bound; "" if it is bound."""
     kind: str = "ResourceExhaustedError"
+    """Name of the error's class."""
     memory: Memory | None = field(default=None, repr=False)
+    """Shared memory that the client may map; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareMemory:
-    """Command: the client of this link has mapped its memory; put large frames
-    there.
+    """Command: place large frames in the memory of this link, because its client has
+    mapped it.
     """
 
     link: str = field(repr=False)
+    """Name of the link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,85 +376,113 @@ class UnbindLink:
     """Command: close the socket of a link."""
 
     link: str = field(repr=False)
+    """Name of the link."""
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Command (worker) and fact: send this header with its frames on a link."""
+    """Command: send this header with its frames on a link."""
 
     link: str = field(repr=False)
+    """Name of the link."""
     header: Block | EndOfTask | Lineage
+    """The header."""
     frames: Any = field(default=(), repr=False)
+    """The frames of a block; empty for other headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compressing:
-    """Event: what a task's blocks are compressed with now, in words; "" for nothing."""
+    """Event: the compression of a task's blocks has changed."""
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     compressed: str
+    """Description of the compression for humans; "" for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Event: for so many seconds a runner has been at the same thing; 0: it is not any
-    more.
+    """Event: a runner has been working on the same thing for some time, or has finished
+    it.
     """
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     seconds: float
+    """Seconds that it has been working on the thing; 0 if it has finished."""
     crumb: Crumb | None = None
+    """The thing that it is working on; None if unknown or finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteBlock:
     """Command: append a block to the open chunk of a task that is saved; answered by
-    ``BlockWritten``.
-
-    The first block opens the chunk that begins with element ``chunk``.
+    ``BlockWritten``. The first block opens the chunk.
     """
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     chunk: int
+    """Number of the chunk's first element."""
     size: int
+    """Size of the block in bytes."""
     meta: bytes = field(repr=False)
+    """Encoded description of the frames."""
     frames: Any = field(repr=False)
+    """The encoded elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockWritten:
-    """Event: a block of this size is in its chunk."""
+    """Event: a block was written to its chunk."""
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     size: int
+    """Size of the block in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseChunk:
-    """Command: bring the open chunk, which ends before element ``stop``, onto the disk;
-    answered by ``ChunkClosed``.
+    """Command: flush the open chunk to disk and close it; answered by
+    ``ChunkClosed``.
     """
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     chunk: int
+    """Number of the chunk's first element."""
     stop: int
+    """Number after the chunk's last element."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkClosed:
-    """Event: a chunk is on the disk, in ``size`` bytes."""
+    """Event: a chunk is closed and on disk."""
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     chunk: int
+    """Number of the chunk's first element."""
     stop: int
+    """Number after the chunk's last element."""
     size: int
+    """Size of the file in bytes."""
     spec: bytes = b""
+    """Encoded element spec of the chunk; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,9 +490,13 @@ class WriteFailed:
     """Event: a chunk could not be written."""
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task."""
     error: str
+    """Name of the error's class."""
     text: str
+    """Text of the error."""
 
 
 WorkerEvent = (

@@ -1,34 +1,41 @@
-"""When a worker speaks to its dispatcher, and whether that one is heard. No clock."""
+"""The times of a worker's heartbeats, and the detection of a silent dispatcher. It has
+no clock.
+
+Protocol 4.1.
+"""
 
 from __future__ import annotations
 
 FEW_TASKS = 32
+"""Number of tasks up to which news of a task is sent at once."""
 SECONDS_PER_TASK = 0.0002
-"""What many tasks that are new, or end, one after the other, make a heartbeat wait for:
-each tells of all of them.
+"""Minimum pause between heartbeats for each task of a worker with many tasks. When many
+tasks begin or end in sequence, one heartbeat then reports many of them.
 """
 LISTENS = 3
-"""Heartbeats for which a dispatcher may say nothing and still be sent what it can do
-without.
+"""Number of heartbeat intervals for which the dispatcher may be silent and still
+receive optional messages.
 """
 
 
 class Heartbeats:
-    """Those of one worker, and the answers.
+    """The heartbeats of one worker, and the dispatcher's answers.
 
     Args:
-        usual: seconds between two of them.
-        patience: seconds to do without an answer.
+        usual: seconds between two heartbeats.
+        patience: seconds without an answer after which the worker gives up.
 
     Attributes:
-        pause: seconds between two of them now; the dispatcher may want them more
-            rarely.
+        pause: current seconds between two heartbeats. The dispatcher may ask for a
+            longer pause.
 
     Example:
         >>> beats = Heartbeats(usual=1.0, patience=60.0)
         >>> beats.spoke(10.0)
-        >>> beats.may_tell(10.1, tasks=1000), beats.is_due(10.25, tasks=1000), beats.may_tell(10.1, tasks=3)
-        (False, True, True)
+        >>> beats.may_tell(10.1, tasks=1000), beats.is_due(10.25, tasks=1000)
+        (False, True)
+        >>> beats.may_tell(10.1, tasks=3)
+        True
     """
 
     def __init__(self, usual: float, patience: float) -> None:
@@ -39,39 +46,39 @@ class Heartbeats:
         self._heard: float | None = None
 
     def is_due(self, now: float, tasks: int) -> bool:
-        """Whether it is time to speak, for one that has so many tasks."""
+        """Return True if a worker with this number of tasks must send a heartbeat."""
         return now - self._spoke >= (
             min(self.pause, _least_pause(tasks)) if self._has_news else self.pause
         )
 
     def may_tell(self, now: float, tasks: int) -> bool:
-        """Whether what is new of a task is told at once. If not, it will be due
+        """Return True if news of a task is sent at once. If not, a heartbeat is due
         soon.
         """
         self._has_news = True
         return self.is_due(now, tasks)
 
     def spoke(self, now: float) -> None:
-        """It says how things stand."""
+        """Record that a heartbeat was sent."""
         self._spoke, self._has_news = now, False
 
     def answered(self, every: float) -> None:
-        """The dispatcher wants to hear of it that often, in seconds; 0: it does not
-        mind.
+        """Adopt the interval that the dispatcher asks for, in seconds; 0 if it asks for
+        none.
         """
         self.pause = max(self.usual, min(every, self._patience / 3))
 
     def heard(self, now: float) -> None:
-        """Something came from the dispatcher."""
+        """Record that a message of the dispatcher has arrived."""
         self._heard = now
 
     def listens(self, now: float) -> bool:
-        """Whether something came of late."""
+        """Return True if a message of the dispatcher has arrived recently."""
         return self._heard is not None and now - self._heard <= LISTENS * self.pause
 
     def gives_up(self, now: float) -> bool:
-        """Whether nothing came for longer than it waits, counted from the first look;
-        said once in so long.
+        """Return True if no message has arrived for ``patience`` seconds, counted from
+        the first call. After that, the count starts again.
         """
         if self._heard is None:
             self._heard = now

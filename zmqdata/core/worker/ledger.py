@@ -1,8 +1,9 @@
-"""What a worker knows of the ledgers that it feeds to its runners: how long they are,
-and what it asks for.
+"""The worker's copies of ledgers: their length, and the open requests for more entries.
 
-Pure bookkeeping of one source of one task; the talk with the dispatcher is the worker
-core's affair.
+Pure bookkeeping of a single source of a task. ``core.worker.splits`` exchanges the
+messages with the dispatcher.
+
+Decision 0012; protocol 5.1, 5.2 and 5.7 to 5.9.
 """
 
 from __future__ import annotations
@@ -18,38 +19,42 @@ from zmqdata.splits import Split
 
 @dataclass
 class SplitFeed:
-    """The copy of one source's ledger that a runner has.
-
-    ``have``: its entries; ``cut``: how often its end was given back, the last time
-    leaving ``kept`` entries, the last of them up to ``stop``; ``ask``: what the
-    dispatcher is asked for, last at ``asked``. ``entries`` are those from number
-    ``base`` on, and ``reached`` how far the source has started them: as many whole
-    ones, and splits of the next.
-    """
+    """The copy of a source's ledger that a runner has."""
 
     have: int
+    """Number of entries."""
     cut: int = 0
+    """Number of cuts, that is, how often the end of the ledger was returned."""
     kept: int = 0
+    """Number of entries that remained after the last cut."""
     stop: int = 0
+    """End of the last entry that remained after the last cut."""
     ask: m.RequestSplits | None = None
+    """The open request for more entries; None if there is none."""
     asked: float = 0.0
+    """Time at which ``ask`` was last sent."""
     base: int = 0
+    """Number of the first entry in ``entries``."""
     entries: list[Split] = field(default_factory=list)
+    """The entries from number ``base`` on."""
     reached: tuple[int, int] = (0, 0)
+    """Position of the source: the number of entries that are completely started, and
+    the number of started splits in the next entry.
+    """
 
     @classmethod
     def of(cls, base: int, entries: Sequence[Split]) -> SplitFeed:
-        """The copy that comes with a task. Nothing of it can be given back: a host
-        before this one may have started it.
+        """Return the copy that comes with a task.
 
-        What is before it is not needed.
+        None of its entries can be returned, because an earlier host may have started
+        them. Entries before ``base`` are not needed.
         """
         length = base + len(entries)
         return cls(length, base=base, entries=list(entries), reached=(length, 0))
 
     def started(self, first: int) -> tuple[Split, ...]:
-        """The entries from this number on that were started, the last of them as far as
-        it was.
+        """Return the started entries from number ``first`` on. The last of them ends
+        where it was started.
 
         >>> feed = SplitFeed.of(5, [Split(0, 10, 20)])
         >>> feed.entries.append(Split(0, 40, 50))
@@ -64,7 +69,9 @@ class SplitFeed:
         return tuple(begun)
 
     def want(self, ask: m.RequestSplits, now: float) -> bool:
-        """Whether an ask must be sent: it is not the one that is under way already."""
+        """Record a request, and return True if it must be sent. An equal request that
+        is still unanswered is not sent again.
+        """
         before = self.ask
         if before is not None and msgspec.structs.replace(ask, pace=before.pace) == before:
             return False
@@ -72,15 +79,17 @@ class SplitFeed:
         return True
 
     def repeated(self, now: float, after: float) -> m.RequestSplits | None:
-        """The ask that had no answer for so long, as it has to be sent again."""
+        """Return the request if it had no answer for ``after`` seconds and must be
+        resent.
+        """
         if self.ask is None or now - self.asked < after:
             return None
         self.asked = now
         return self.ask
 
     def take(self, message: m.SplitsAssigned) -> tuple[Split, ...]:
-        """The entries that are new, from now on counted as fed; none when a cut or
-        other entries came between.
+        """Append the new entries of a message and return them. Return no entries if a
+        cut or other entries came between.
         """
         if message.cut != self.cut or message.first > self.have:
             return ()
@@ -92,7 +101,7 @@ class SplitFeed:
         return fresh
 
     def shorten(self, entries: int, stop: int) -> None:
-        """Counts a cut."""
+        """Count a cut, and remove the entries after it."""
         self.cut += 1
         self.have = self.kept = entries
         self.stop = stop

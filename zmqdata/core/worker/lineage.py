@@ -1,8 +1,10 @@
-"""The worker's side of lineage that travels in-band: what a client must be told of a
-task before its next message.
+"""The worker's side of in-band lineage: what a client must know of a task before its
+next message.
 
-Pure bookkeeping; that it is pushed in time is the worker core's affair, what clients
-keep is ``core.client.lineage``'s.
+Pure bookkeeping. ``core.worker.decider`` pushes the lineage in time, and
+``core.client.lineage`` keeps it.
+
+Decisions 0015 and 0028; protocol 8.4a, 8.4b and 8.7.
 """
 
 from __future__ import annotations
@@ -22,30 +24,35 @@ Held = e.Produced | e.StateNoted | e.Exhausted
 
 @dataclass
 class Agreement:
-    """The decisions of a task that are durable, and what waits for those that are not.
-
-    ``kept``: the durable ones, as answer number ``version`` has made them; those from
-    number ``growing`` on may still grow. ``ask``: the one that has no answer, last sent
-    at ``asked``, after which those from ``growing_then`` on may. ``waiting``: what came
-    since, in order.
+    """The durable decisions of a task, and the events that wait for other decisions to
+    become durable.
     """
 
     kept: Decisions
+    """The durable decisions, as of report ``version``."""
     growing: int
+    """Number of the first decision in ``kept`` that may still grow."""
     version: int = 0
+    """Number of the last acknowledged report."""
     ask: m.ElementsDecided | None = None
+    """The report that was not acknowledged yet; None if there is none."""
     asked: float = 0.0
+    """Time at which ``ask`` was last sent."""
     growing_then: int = 0
+    """Value of ``growing`` after ``ask`` is acknowledged."""
     waiting: deque[Held | e.Decided] = field(default_factory=deque)
+    """Events since ``ask``, in order."""
 
     @classmethod
     def of(cls, definition: m.TaskDefinition) -> Agreement:
-        """What comes with a task."""
+        """Return the agreement that comes with a task."""
         kept = Decisions(list(definition.decisions), definition.first_decision)
         return cls(kept, kept.length)
 
     def repeated(self, now: float, after: float) -> m.ElementsDecided | None:
-        """The ask that had no answer for so long, as it has to be sent again."""
+        """Return the report if it had no answer for ``after`` seconds and must be
+        resent.
+        """
         if self.ask is None or now - self.asked < after:
             return None
         self.asked = now
@@ -54,18 +61,18 @@ class Agreement:
 
 @dataclass(frozen=True)
 class KnownLineage:
-    """How much a client knows: per source how far its ledger was started, and the
-    number of the newest state.
-
-    ``asks``: the newest ask of the client that was answered. ``version``: of the
-    decisions, of which those from number ``growing`` on may have grown since.
-    """
+    """The part of a task's lineage that a client knows."""
 
     places: tuple[tuple[int, int], ...]
+    """For each source, the position up to which the client knows the ledger."""
     state: int
+    """Number of the newest state that it knows."""
     version: int = 0
+    """Number of the report of decisions that it knows."""
     growing: int = 0
+    """Number of the first decision that may have grown since."""
     asks: int = 0
+    """Number of the client's last request that was answered."""
 
 
 def news_for(
@@ -77,19 +84,20 @@ def news_for(
     asks: int = 0,
     upto: int = 0,
 ) -> tuple[m.Lineage, KnownLineage] | None:
-    """What a client has not been told yet, and how much it knows then; None when it
-    knows all.
+    """Return the lineage that a client does not know yet, and what it knows afterwards.
+    Return None if it knows everything.
 
     Args:
-        told: how much it knows, None when its stream begins: then it is told
+        told: what the client knows. None at the start of its stream; it is then told
             everything.
         definition: the task.
-        feeds: the ledgers of its sources.
-        states: the newest places where its pipeline was, oldest first, without those
-            that came with it.
-        agreement: what its operations have decided.
-        asks: how often the client has asked for what others may have had.
-        upto: all elements below were made, by this host or one before.
+        feeds: the ledgers of the task's sources.
+        states: the newest states of the pipeline, oldest first, without those that came
+            with the task.
+        agreement: decisions of the task's operations.
+        asks: number of times that the client has asked what others may have received.
+        upto: all elements below this number were produced, by this host or an earlier
+            one.
     """
     places = tuple([feed.reached for feed in feeds])
     if told is None:

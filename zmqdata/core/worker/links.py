@@ -1,8 +1,11 @@
-"""The worker's ends of the links to its clients: binding, numbering, sending again what
-a broken link has lost.
+"""The worker's ends of the links to its clients: binding, numbering, and resending
+after a link has broken.
 
-A link carries the streams of all tasks to one client. Its messages are numbered and
-kept until the client has seen them. What they mean is the worker core's affair.
+A link carries the streams of all tasks to a client. Its messages are numbered and kept
+until the client has seen them. Their meaning does not matter here; see
+``core.worker.decider``.
+
+Protocol 6.1 to 6.4 and 6.7 to 6.10.
 """
 
 from __future__ import annotations
@@ -21,84 +24,108 @@ from zmqdata.core.worker import events as e
 from zmqdata.core.worker.streams import Stream
 
 LINK_SILENCE = 30.0
+"""Seconds without a message from the client after which its port is closed."""
 MAX_GRANTS = 10_000
+"""Maximum number of tasks whose grants a link keeps."""
 RELEASED_KEPT = 10_000
+"""Maximum number of released clients that the worker remembers."""
 RETIRED_KEPT = 100
+"""Maximum number of closed links that the worker remembers for each client."""
 MAX_LINKS = 4096
+"""Maximum number of clients with a link."""
 MAX_IDLE_LINKS = 16
+"""Maximum number of unused links for each peer."""
 NAMED_AT_ONCE = 32
+"""Number of clients that a heartbeat names."""
 SPOKE_LATELY = 5.0
+"""Seconds for which a client counts as heard after a message."""
 ANSWER_PAUSE = 0.5
-"""Seconds between two answers to grants that ask for nothing: less than between those
-that a client repeats. To answer those that come for each block took a tenth of all
-processor time where blocks are large.
+"""Seconds between two answers to grants that request nothing; less than the interval at
+which clients repeat grants. With large blocks, answering the grant for every block took
+a tenth of all processor time.
 """
 
 
 @dataclass
 class Link:
-    """The data connection to one client. ``unseen`` holds what was sent and not yet
-    seen, oldest first.
-
-    ``memory`` may be mapped by the client, and is when it ``shares`` it. ``grants`` are
-    the latest ones per task, also of tasks that have not come here yet; ``used``:
-    whether there was ever one. ``retired``: names of the last links to this client that
-    are closed; a late ask must not open them again, since their numbers have been used.
-    ``links``: how many the client has, this one included. ``asks``: how often it has
-    seen others leave. ``ticket``: of the iteration that it says it reads. ``vouched``:
-    when it last asked us to tell the dispatcher that we hear it. ``reported``: when it
-    was last told how much was sent. ``decompresses``: false if its client has no codec.
-    """
+    """The data connection to a client."""
 
     name: str
+    """Name of the link."""
     client: str
+    """Id of the client."""
     peer: e.Peer
+    """Peer name of the client on the ROUTER."""
     reader: m.Reader
+    """The reader as which the client reads."""
     ticket: int = field(default=0, repr=False)
+    """Ticket of the iteration that the client claims to read."""
     address: str = ""
+    """Address of the bound socket; "" while it is not bound."""
     secret: str = field(default="", repr=False)
+    """One-time secret of the socket."""
     memory: m.Memory | None = None
+    """Shared memory that the client may map; None if there is none."""
     shares: bool = False
+    """True once the client has mapped ``memory``."""
     sent: int = 0
+    """Number of messages sent."""
     unseen: deque[tuple[m.OnLink, Any]] = field(default_factory=deque)
+    """Messages sent and not yet seen by the client, oldest first."""
     grants: dict[int, m.StreamGrant] = field(default_factory=dict)
+    """Latest grants by task, including tasks that this worker does not host yet."""
     used: bool = False
+    """True once the client has granted anything."""
     retired: deque[str] = field(default_factory=lambda: deque(maxlen=RETIRED_KEPT))
+    """Names of the client's last closed links. A late request must not reopen them,
+    because their message numbers have been used.
+    """
     links: int = 1
+    """Number of links that the client has, including this one."""
     asks: int = 0
+    """Number of times that the client has seen others leave."""
     made: float = 0.0
+    """Time at which the link was created."""
     heard: float = 0.0
+    """Time of the last message of the client."""
     vouched: float = -math.inf
+    """Time at which the client last asked the worker to confirm to the dispatcher that
+    it hears the client.
+    """
     reported: float = -math.inf
+    """Time at which the client was last told how much was sent."""
     decompresses: bool = True
+    """False if the client has no codec."""
 
     @property
     def bound(self) -> bool:
         return bool(self.address)
 
     def seen(self, number: int) -> None:
-        """Forgets messages that have arrived."""
+        """Remove the messages that have arrived."""
         while self.unseen and self.unseen[0][0].number <= number:
             self.unseen.popleft()
 
     def admits(self, grant: m.StreamGrant, task: m.TaskDefinition) -> bool:
-        """Whether a grant is for this attempt of a task, of somebody whom the
-        dispatcher knows as a reader of it.
+        """Return True if a grant is for this attempt of the task, and its client is a
+        reader that the dispatcher knows.
         """
         return grant.attempt == task.attempt and self.ticket == task.ticket
 
     def keep(self, grant: m.StreamGrant) -> None:
-        """Remembers a grant, unless a client names more tasks than anybody has."""
+        """Record a grant, unless the client already names more tasks than any iteration
+        has.
+        """
         self.used = True
         if len(self.grants) < MAX_GRANTS or grant.task in self.grants:
             self.grants[grant.task] = grant
 
 
 class SendLinks:
-    """All links of one worker, at most one for each client.
+    """All links of a worker, at most one for each client.
 
     Args:
-        do: takes the commands that result.
+        do: receives the resulting commands.
     """
 
     def __init__(self, do: Callable[[e.WorkerCommand], None]) -> None:
@@ -109,19 +136,21 @@ class SendLinks:
         self._do = do
 
     def is_bound(self, client: str) -> bool:
-        """Whether something can be sent to a client."""
+        """Return True if messages can be sent to a client."""
         link = self.by_client.get(client)
         return link is not None and link.bound
 
     def memory_of(self, stream: Stream) -> int:
-        """How many bytes of its link's memory the client of a stream has mapped."""
+        """Return the size of the memory that the client of a stream has mapped, in
+        bytes.
+        """
         link = self.by_client.get(stream.client)
         return (
             link.memory.size if link is not None and link.shares and link.memory is not None else 0
         )
 
     def push(self, client: str, header: m.OnLink, frames: Any) -> None:
-        """Sends the next message to a client, whose link is bound."""
+        """Send the next message to a client whose link is bound."""
         self._push(self.by_client[client], header, frames)
 
     def _push(self, link: Link, header: m.OnLink, frames: Any) -> None:
@@ -133,11 +162,11 @@ class SendLinks:
     # --- opening
 
     def open(self, peer: e.Peer, ask: m.OpenLink, now: float) -> None:
-        """Binds a socket for a client, or says again where it is bound."""
+        """Bind a socket for a client, or repeat the answer if it is bound already."""
         names = {"client": ask.client, "link": ask.link, "trainer": ask.reader.trainer_id}
         text = too_long({f"name of a {what}": name for what, name in names.items()})
         if text or not ask.link:
-            text = text or "A link has a name."
+            text = text or "The name of a link must not be empty."
             self._do(
                 e.Send(
                     peer, m.LinkRefused(ask.link[:MOST_CHARACTERS], "InvalidArgumentError", text)
@@ -145,7 +174,7 @@ class SendLinks:
             )
             return
         if ask.client in self._released:
-            text = "the dispatcher says that this client reads no more"
+            text = "the dispatcher has released this client: it does not read any more"
             self._do(e.Send(peer, m.LinkRefused(ask.link, "FailedPreconditionError", text)))
             return
         link = self.by_name.get(ask.link)
@@ -173,14 +202,14 @@ class SendLinks:
         self._do(e.BindLink(link.name, ask.host, ask.transports, ask.process, ask.decompresses))
 
     def _excess(self, peer: e.Peer) -> str:
-        """Why there can not be a link for one more client; "" when there can."""
+        """Return the reason why another client cannot get a link; "" if it can."""
         if len(self.by_client) >= MAX_LINKS:
-            return f"this worker has links to {MAX_LINKS} clients already, which is the most"
+            return f"this worker has links to {MAX_LINKS} clients, which is the maximum"
         if (
             sum(link.peer == peer and not link.used for link in self.by_client.values())
             >= MAX_IDLE_LINKS
         ):
-            return f"{MAX_IDLE_LINKS} links of this peer are not in use yet, which is the most"
+            return f"{MAX_IDLE_LINKS} links of this peer are not in use yet, which is the maximum"
         return ""
 
     def _take_over(self, link: Link, before: Link, ask: m.OpenLink) -> None:
@@ -195,8 +224,8 @@ class SendLinks:
         link.retired = before.retired
 
     def bound(self, event: e.LinkBound, now: float) -> Link | None:
-        """A socket is bound: sends again what its client has not seen. None when nobody
-        waits for it any more.
+        """Record that a socket is bound, and resend the messages that its client has
+        not seen. Return None if the link no longer exists or could not be bound.
         """
         link = self.by_name.get(event.link)
         if link is None:
@@ -224,8 +253,8 @@ class SendLinks:
         self._do(e.Send(link.peer, m.LinkOpened(link.name, link.address, link.secret, link.memory)))
 
     def granted(self, peer: e.Peer, grant: m.Grant, now: float) -> Link | None:
-        """The link of a grant, after noting what its client has seen; None when there
-        is none.
+        """Record what the client of a grant has seen, and return its link; None if it
+        does not exist.
         """
         link = self.by_name.get(grant.link)
         if link is None:
@@ -254,8 +283,9 @@ class SendLinks:
         )
 
     def report(self, link: Link, grant: m.Grant, now: float, skipped: Iterable[int] = ()) -> None:
-        """Answers a grant, if none was lately: how much was sent to this client, and
-        how much it was too slow for.
+        """Answer a grant with the number of messages sent to its client and the number
+        of elements that it was too slow for. Do nothing if a grant was answered
+        recently.
         """
         if not grant.sent and now - link.reported < ANSWER_PAUSE:
             return
@@ -265,15 +295,15 @@ class SendLinks:
     # --- closing
 
     def close(self, name: str) -> Link | None:
-        """Frees the port of a link whose client does not read from here any more."""
+        """Close the port of a link that its client does not read any more."""
         link = self.by_name.get(name)
         if link is not None:
             self._unbind(link)
         return link
 
     def close_silent(self, now: float) -> None:
-        """Frees the ports of clients that have said nothing for long, and ends links
-        that never came to be used.
+        """Close the ports of clients that have been silent for long, and remove links
+        that were never used.
         """
         for link in list(self.by_name.values()):
             if now - (link.heard if link.bound and link.used else link.made) >= LINK_SILENCE:
@@ -281,22 +311,22 @@ class SendLinks:
                 self._forget_unused(link)
 
     def _free_silent(self, now: float) -> None:
-        """Makes room: a client that reads says so each second, and one that was only
-        slow opens its link anew.
+        """Close the ports of silent clients to make room. A reading client sends a
+        grant every second; a client that was only slow opens a new link.
         """
         for link in list(self.by_name.values()):
             if link.bound and link.used and now - link.heard >= SPOKE_LATELY:
                 self._unbind(link)
 
     def _forget_unused(self, link: Link) -> None:
-        """A client that never had a stream loses nothing when its link is opened from
-        the beginning.
+        """Remove an unused link. A client that never had a stream loses nothing if its
+        link begins anew.
         """
         if not link.used and not link.unseen:
             del self.by_client[link.client]
 
     def _unbind(self, link: Link) -> None:
-        """Frees the port. The link is kept aside for a client that comes back."""
+        """Close the port of a link. The link is kept for a client that comes back."""
         del self.by_name[link.name]
         link.retired.append(link.name)
         if link.bound:
@@ -304,7 +334,7 @@ class SendLinks:
         link.address = ""
 
     def release(self, client: str) -> None:
-        """Forgets a client for good: it may not open a link again."""
+        """Remove a client permanently. It may not open a link again."""
         self._released[client] = None
         if len(self._released) > RELEASED_KEPT:
             del self._released[next(iter(self._released))]
@@ -313,14 +343,14 @@ class SendLinks:
             self._unbind(link)
 
     def named(self) -> tuple[str, ...]:
-        """Some of the clients, all in turn, so that the dispatcher can say which of
-        them read no more.
+        """Return some of the clients, taking turns among all. The dispatcher answers
+        which of them no longer read.
         """
         return self._rotation.take(self.by_client)
 
     def readers(self, now: float, pause: float) -> dict[str, float]:
-        """Return the clients that lately asked for news, and how many seconds ago each
-        of them did.
+        """Return the clients that recently asked the worker to vouch for them, each
+        with the seconds since it asked.
         """
         lately = max(SPOKE_LATELY, 2 * pause)
         return {
@@ -330,6 +360,6 @@ class SendLinks:
         }
 
     def drop_task(self, task: int) -> None:
-        """Forgets the grants for a task that is not here any more."""
+        """Remove the grants for a task that this worker no longer hosts."""
         for link in self.by_client.values():
             link.grants.pop(task, None)

@@ -1,8 +1,10 @@
-"""Pipelines at a worker: asked for once, fetched part by part, and kept for the tasks
-that come next.
+"""Pipelines at a worker: requested once, fetched part by part, and kept for later
+tasks.
 
-The bytes of parts lie in a cache that the shell keeps, perhaps together with other
-processes; here is known only which of them are there, and what to ask for next.
+The shell keeps the bytes of parts in a cache, possibly shared with other processes.
+This module only tracks which parts are present and what to request next.
+
+Protocol 2.7 and 4.4.
 """
 
 from __future__ import annotations
@@ -14,50 +16,67 @@ from zmqdata import messages as m
 from zmqdata.core.worker import events as e
 
 REPEAT = 1.0
+"""Seconds after which an unanswered request is resent."""
 MOST_PATIENCE = 15.0
+"""Maximum number of seconds between two requests for a pipeline."""
 PIPELINES_KEPT = 4
+"""Number of pipelines kept, beyond which unused ones are removed."""
 PIECES_AHEAD = 2
+"""Number of pieces that are requested ahead of what is written."""
 PIECE_PATIENCE = 5.0
+"""Seconds without progress after which the next piece is requested again."""
 MOST_PIECE_PATIENCE = 60.0
+"""Maximum of the same time, which doubles with each repetition."""
 LOOK_AGAIN = 0.5
-"""Seconds until it is looked again whether another process has fetched a part."""
+"""Seconds after which the worker checks again whether another process has fetched a
+part.
+"""
 MOST_BROKEN = 2
+"""Number of times that a part may fail its digest before its pipelines fail."""
 
 
 @dataclass
 class Fetch:
-    """A part on its way here. ``taken`` bytes were given to the shell, ``asked`` were
-    asked for.
-
-    ``claimed``: whether it is ours to fetch; ``look_at``: when to look for it in the
-    cache, None while the shell looks.
-    """
+    """A part that is being fetched."""
 
     part: m.Part
+    """The part."""
     claimed: bool = False
+    """True if this worker fetches the part, and no other process does."""
     look_at: float | None = 0.0
+    """Time to look for the part in the cache; None while the shell looks."""
     taken: int = 0
+    """Number of bytes passed to the shell."""
     kept: int = 0
+    """Number of bytes written."""
     asked: int = 0
+    """Number of bytes requested."""
     broken: int = 0
+    """Number of times that the complete part did not match its digest."""
     progress: float = 0.0
+    """Time of the last progress or request."""
     patience: float = PIECE_PATIENCE
+    """Seconds without progress after which a piece is requested again."""
 
 
 @dataclass
 class Stocked:
-    """A packed pipeline, empty where it is one of its parts."""
+    """A packed pipeline with its parts."""
 
     pipeline: bytes = field(repr=False)
+    """The packed pipeline; empty if it is one of the parts."""
     parts: tuple[m.Part, ...] = ()
+    """The parts."""
 
 
 @dataclass
 class Found:
-    """What a task can start with: the packed pipeline, or the reason why it can not."""
+    """The packed pipeline that a task starts with, or the reason why it has none."""
 
     pipeline: bytes = field(repr=False)
+    """The packed pipeline; empty if it is one of the parts."""
     reason: str = ""
+    """Reason why the pipeline cannot be had; "" if it can."""
 
 
 @dataclass
@@ -67,11 +86,11 @@ class _Ask:
 
 
 class Pipelines:
-    """The pipelines of one worker process.
+    """The pipelines of a worker process.
 
     Args:
-        worker: its id.
-        do: takes commands.
+        worker: id of the worker.
+        do: receives the resulting commands.
     """
 
     def __init__(self, worker: str, do: Callable[[e.WorkerCommand], None]) -> None:
@@ -84,7 +103,9 @@ class Pipelines:
         self._reasons: dict[str, str] = {}
 
     def find(self, definition: m.TaskDefinition) -> Found | None:
-        """What the task can start with; None while it is on its way."""
+        """Return what the task can start with; None while its pipeline is in
+        transit.
+        """
         reason = self._reasons.get(definition.dataset_id) or self._reasons.get(definition.digest)
         if reason is not None:
             return Found(b"", reason)
@@ -94,8 +115,8 @@ class Pipelines:
         return Found(stocked.pipeline)
 
     def want(self, definition: m.TaskDefinition, now: float) -> None:
-        """Asks for a pipeline that is not here, rarer each time: it may be on its way
-        already.
+        """Request a missing pipeline, at growing intervals, because it may be in
+        transit already.
         """
         if definition.digest in self.stock:
             return
@@ -105,8 +126,12 @@ class Pipelines:
             self._send(m.RequestPipeline(self.worker, definition.dataset_id))
 
     def sent(self, message: m.PipelineSent, used: Iterable[str], now: float) -> None:
-        """A pipeline has come, or the reason why there is none. ``used``: digests of
-        the pipelines of our tasks.
+        """Add a pipeline that has arrived, or record why it does not exist.
+
+        Args:
+            message: the answer of the dispatcher.
+            used: digests of the pipelines of this worker's tasks.
+            now: the time.
         """
         self._asks.pop(message.dataset_id, None)
         if message.reason:
@@ -121,8 +146,8 @@ class Pipelines:
             self.tick(now)
 
     def told(self) -> None:
-        """The tasks that a reason was for have started with it; a later task may have
-        better luck.
+        """Forget the failures. The tasks concerned have started with them; for a later
+        task, the pipeline is requested again.
         """
         for digest in self._reasons:
             self.stock.pop(digest, None)
@@ -145,8 +170,8 @@ class Pipelines:
     # --- parts
 
     def tick(self, now: float) -> None:
-        """Looks for parts in the cache, and repeats what was not answered. One part at
-        a time is fetched.
+        """Look for parts in the cache, and resend unanswered requests. One part is
+        fetched at a time.
         """
         busy = any(fetch.claimed or fetch.look_at is None for fetch in self.fetches.values())
         for digest, fetch in self.fetches.items():
@@ -160,7 +185,7 @@ class Pipelines:
                 busy = True
 
     def claimed(self, event: e.PartClaimed, now: float) -> None:
-        """The cache was looked at."""
+        """Handle the result of looking for a part in the cache."""
         fetch = self.fetches.get(event.digest)
         if fetch is None or fetch.claimed:
             return
@@ -177,8 +202,8 @@ class Pipelines:
         self.tick(now)
 
     def piece_sent(self, message: m.PieceSent, now: float) -> None:
-        """A piece has come. One that does not follow what is here was lost or asked for
-        twice.
+        """Handle a piece that has arrived. A piece that does not follow the present
+        bytes was requested twice, or follows a lost piece, and is ignored.
         """
         fetch = self.fetches.get(message.digest)
         if fetch is None or not fetch.claimed or message.offset != fetch.taken:
@@ -188,7 +213,9 @@ class Pipelines:
             or not message.content
             or message.offset + len(message.content) > fetch.part.size
         ):
-            self._fail(fetch, message.reason or "the dispatcher sent a piece of another part")
+            self._fail(
+                fetch, message.reason or "the dispatcher sent a piece that is not of this part"
+            )
             return
         fetch.progress, fetch.patience = now, PIECE_PATIENCE
         fetch.taken += len(message.content)
@@ -196,7 +223,7 @@ class Pipelines:
         self._do(e.KeepPiece(message.digest, fetch.part.size, message.offset, message.content))
 
     def kept(self, event: e.PieceKept, now: float) -> None:
-        """A piece was written, or could not be."""
+        """Handle the result of writing a piece."""
         fetch = self.fetches.get(event.digest)
         if fetch is None or not fetch.claimed:
             return
@@ -207,9 +234,7 @@ class Pipelines:
             fetch.broken += 1
             fetch.claimed, fetch.look_at = False, now
             if fetch.broken > MOST_BROKEN:
-                self._fail(
-                    fetch, "its bytes are not what its digest says, each time that it was sent"
-                )
+                self._fail(fetch, "its bytes did not match its digest, each time it was sent")
         elif event.have == fetch.part.size:
             self._done(fetch, now)
         else:
@@ -217,8 +242,8 @@ class Pipelines:
         self.tick(now)
 
     def _ask_on(self, fetch: Fetch) -> None:
-        # What the disk has not taken yet counts as being on its way: a slow one must
-        # not fill the memory.
+        # Bytes not yet written count as in flight, so that a slow disk does not fill
+        # the memory.
         while fetch.asked < min(fetch.part.size, fetch.kept + PIECES_AHEAD * m.PIECE_BYTES):
             self._send(m.RequestPiece(self.worker, fetch.part.digest, fetch.asked))
             fetch.asked += m.PIECE_BYTES
@@ -228,12 +253,15 @@ class Pipelines:
         self.whole.add(fetch.part.digest)
 
     def _fail(self, fetch: Fetch, error: str) -> None:
-        """Every pipeline that has the part fails; what else there is of them may be
-        needed again.
+        """Fail every pipeline that has the part. Their other parts may be needed
+        again.
         """
         self.fetches.pop(fetch.part.digest, None)
         self._release_others()
-        text = f"a part of the pipeline ({fetch.part.size / 1e6:.1f} MB) cannot be kept by this worker: {error}"
+        text = (
+            f"this worker cannot keep a part of the pipeline ({fetch.part.size / 1e6:.1f} MB): "
+            f"{error}"
+        )
         for digest, stocked in self.stock.items():
             if fetch.part in stocked.parts:
                 self._reasons[digest] = text

@@ -1,11 +1,10 @@
-"""How a task is dealt that is saved: to nobody. What it makes goes to files, chunk by
-chunk, and the dispatcher hears.
+"""Tasks that are saved: their blocks go to files, chunk by chunk, and no client gets
+any.
 
-A chunk that is closed is told until the dispatcher has committed it. What the worker
-had not closed when it dies is made again by the next host.
+The worker reports a closed chunk until the dispatcher has committed it. Elements in a
+chunk that was not closed when the worker died are produced again by the next host.
 
-Tasks of a worker that are saved: the part of the worker core that knows that there are
-such tasks.
+Decision 0014; protocol 10.2 and 10.4 to 10.6.
 """
 
 from __future__ import annotations
@@ -22,21 +21,24 @@ from zmqdata.core.worker.tasks import HostedTask
 from zmqdata.failures.codec import told_by
 
 REPEAT = 1.0
+"""Seconds after which an unanswered report is resent."""
 FIRST_CHUNK_SECONDS = 5.0
+"""Seconds after which the first chunk is closed; later chunks stay open longer."""
 MOST_CHUNK_SECONDS = 600.0
+"""Maximum number of seconds for which a chunk stays open."""
 
 
 class Written:
-    """Cuts the blocks of a task into chunks for the writer of this worker.
+    """Divides the blocks of a task into chunks for the writer of this worker.
 
-    A chunk is closed when it is large enough or, so that it counts, when it has been
-    open for long. The first chunks are short, later ones longer: a save of a day shall
-    not leave thousands of files.
+    A chunk is closed when it is large enough, or when it has been open for long, so
+    that its elements are committed. The first chunks are short, and later ones longer:
+    a save that takes a day must not leave thousands of files.
 
     Args:
-        worker: who we are.
+        worker: id of this worker.
         definition: the task.
-        chunk_bytes: about the size at which a chunk is closed.
+        chunk_bytes: approximate size at which a chunk is closed.
     """
 
     def __init__(self, worker: str, definition: m.TaskDefinition, chunk_bytes: int) -> None:
@@ -58,15 +60,17 @@ class Written:
         self._failure: tuple[m.SaveFailed, float] | None = None
         self._ended = False
 
-    # --- as every way of dealing
+    # --- the `Dealing` protocol
 
     @property
     def ahead(self) -> int:
-        """Bytes that are not in a file yet."""
+        """Number of bytes that are not in a file yet."""
         return self._unwritten
 
     def join(self, client: str, reader: m.Reader) -> Stream:
-        """A stream on which nothing ever comes: nobody reads what is saved."""
+        """Return a stream that never gets a block, because no client reads a saved
+        task.
+        """
         return Stream(client)
 
     def add(self, portion: Portion) -> None:
@@ -95,26 +99,26 @@ class Written:
     def release(self, client: str, delivered: RangeSet) -> bool:
         return True
 
-    # --- as this one alone
+    # --- saving
 
     @property
     def completed(self) -> bool:
-        """Whether all that the task makes is in chunks that are on the disk."""
+        """True if everything that the task produces is in chunks on disk."""
         return self._ended and self._failure is None and self._open is None and not self._closing
 
     def drain(self) -> list[e.WorkerCommand]:
-        """What is to be done because of what was taken since the last time."""
+        """Return the commands that have accumulated since the last call."""
         commands = list(self._commands)
         self._commands.clear()
         return commands
 
     def end(self) -> None:
-        """The task makes no more."""
+        """Record that the task produces no more, and close the open chunk."""
         self._ended = True
         self._close()
 
     def fail(self, failure: bytes) -> None:
-        """An element, or all of the task, can not be made: the save fails."""
+        """Fail the save, because an element or the whole task cannot be produced."""
         error, text = told_by(failure)
         self._fail(error, text, failure)
 
@@ -126,9 +130,7 @@ class Written:
             self._closed += 1
 
     def tick(self, now: float) -> None:
-        """Closes a chunk that has been open for long, and tells again what was not
-        answered.
-        """
+        """Close a chunk that has been open for long, and resend unanswered reports."""
         for first, (message, since) in self._told.items():
             if now - since >= REPEAT:
                 self._told[first] = (message, now)
@@ -147,12 +149,12 @@ class Written:
             return
         self._since = now
         self._close()
-        # What a slow pipeline has collected for its next block shall be in the chunk
-        # after this one at the latest.
+        # Elements that a slow pipeline has collected for its next block must reach the
+        # chunk after this one at the latest.
         self._commands.append(e.FlushTask(*self._key))
 
     def take(self, event: e.BlockWritten | e.ChunkClosed | e.WriteFailed, now: float) -> None:
-        """Takes what the writer has to say."""
+        """Handle an event of the writer."""
         if isinstance(event, e.BlockWritten):
             self._unwritten -= event.size
         elif isinstance(event, e.WriteFailed):
@@ -166,32 +168,33 @@ class Written:
             self._commands.append(e.Send(e.DISPATCHER, told))
 
     def committed(self, stop: int) -> None:
-        """Forgets chunks that count."""
+        """Forget chunks that are committed."""
         self._told = {first: told for first, told in self._told.items() if told[0].stop > stop}
 
     def _fail(self, error: str, text: str, failure: bytes) -> None:
         if self._failure is None:
-            # Told at the next tick, and behind it until the task is taken away.
+            # Sent at the next tick, and resent until the dispatcher drops the task.
             self._failure = (m.SaveFailed(self._worker, *self._key, error, text, failure), -REPEAT)
 
 
 SAVED_KEPT = 10_000
+"""Maximum number of finished streams that the worker remembers."""
 
 
 class Writing:
-    """Brings what concerns chunks to the tasks that it is for. Tasks that are sent to
-    clients are left alone.
+    """Dispatches events and messages about chunks to the tasks that are saved. It
+    ignores tasks that are sent to clients.
 
     Args:
-        worker: who we are.
-        chunk_bytes: about the size of a chunk.
-        find: the task that an event or message is for, if it is here under that
-            attempt.
-        distribute: carries out what a task has decided.
+        worker: id of this worker.
+        chunk_bytes: approximate size of a chunk.
+        find: returns the task of an event or message, or None if this worker does not
+            host that attempt.
+        distribute: carries out the commands of a task.
 
     Attributes:
-        saved: the streams that were written here before, by path and number, and
-            whether they are complete.
+        saved: for each stream written here before, by path and number, True if it is
+            complete.
     """
 
     def __init__(
@@ -214,7 +217,9 @@ class Writing:
         self.messages.on(m.ChunkCommitted, self._committed)
 
     def dealing_of(self, definition: m.TaskDefinition) -> Written | None:
-        """How a task is dealt that is saved; None for one that is read."""
+        """Return the dealing of a task that is saved; None for a task that clients
+        read.
+        """
         return Written(self._worker, definition, self.chunk_bytes) if definition.save_path else None
 
     def _take(self, event: e.BlockWritten | e.ChunkClosed | e.WriteFailed, now: float) -> None:
@@ -229,28 +234,28 @@ class Writing:
             task.dealing.committed(message.stop)
 
     def tick(self, tasks: Iterable[HostedTask], now: float) -> None:
-        """Closes chunks that are old, and tells again what was not answered."""
+        """Close chunks that are old, and resend unanswered reports."""
         for task in tasks:
             if task.started and isinstance(task.dealing, Written):
                 task.dealing.tick(now)
                 self._distribute(task)
 
     def end(self, dealing: Dealing) -> None:
-        """A task makes no more."""
+        """Record that a task produces no more."""
         if isinstance(dealing, Written):
             dealing.end()
 
     def fail(self, dealing: Dealing, failure: bytes) -> None:
-        """A task can not be run."""
+        """Record that a task cannot run."""
         if isinstance(dealing, Written):
             dealing.fail(failure)
 
     def drain(self, dealing: Dealing) -> list[e.WorkerCommand]:
-        """What a task wants done with its chunks."""
+        """Return the commands that a task has for its chunks."""
         return dealing.drain() if isinstance(dealing, Written) else []
 
     def forget(self, dealing: Dealing) -> None:
-        """A task is not here any more; what became of it is kept for those who ask."""
+        """Record whether a task that leaves this worker is completely saved."""
         if isinstance(dealing, Written):
             self.saved[dealing.path, dealing.stream] = dealing.completed
             if len(self.saved) > SAVED_KEPT:

@@ -1,7 +1,9 @@
-"""How fast links are, from what their connections count, and what that means for the
-tasks that use them.
+"""The speed of links, measured from their connections' counters, and the resulting
+speed of tasks.
 
-Who counts, and what is decided by it, does not belong here.
+The counting of bytes, and decisions based on the speed, do not belong here.
+
+Decision 0025; protocol 6.4.
 """
 
 from __future__ import annotations
@@ -10,24 +12,24 @@ import math
 from collections.abc import Sequence
 
 FULL = 0.8
-"""The part of the time in which a connection had something to send, from which its rate
-is that of the link.
+"""Share of the time in which a connection had data to send, above which its measured
+rate counts as the rate of the link.
 """
 GROWTH = 1.05
-"""How much faster a link may be taken to be after a look at a connection that often had
-nothing to send.
+"""Maximum factor by which the assumed speed of a link grows at each measurement while
+its connection often had no data to send.
 
-Short bursts pass faster than the link carries for long, where a switch or a cloud
-limits it by a bucket of tokens.
+Short bursts are faster than the link's sustained rate if a switch or a cloud limits it
+by a token bucket.
 """
 
 
 class LinkSpeed:
-    """The speed of one link. ``bytes_per_second`` is None until it was busy for long
-    enough to tell.
+    """The speed of a link. ``bytes_per_second`` is None until the link was busy for
+    long enough to measure it.
 
     Args:
-        known: that of the link before it to the same host, if there was one.
+        known: speed of an earlier link to the same host; None if unknown.
 
     >>> speed = LinkSpeed()
     >>> for now, sent, busy in [(0.0, 0, 0.0), (0.25, 30_000_000, 0.25)]:
@@ -41,12 +43,17 @@ class LinkSpeed:
         self._last: tuple[float, int, float] | None = None
 
     def observe(self, now: float, sent: int, busy: float, compressed: bool = False) -> None:
-        """Takes counts from the beginning of a connection: bytes that arrived, seconds
-        with some on their way.
+        """Update the speed from counters that start with the connection.
 
-        While blocks are ``compressed`` nothing makes a link slower: it may be the cores
-        that are, which compressing keeps from sending and receiving, and then more of
-        it would be for the worse.
+        While blocks are compressed, no measurement lowers the speed. The cause may be
+        the cores, which compression keeps from sending and receiving. Even more
+        compression would make that worse.
+
+        Args:
+            now: time of the measurement.
+            sent: number of bytes that have arrived.
+            busy: seconds in which bytes were in flight.
+            compressed: True if blocks are compressed.
         """
         last, self._last = self._last, (now, sent, busy)
         if last is None or sent < last[1]:  # a new connection
@@ -64,15 +71,19 @@ class LinkSpeed:
 
 
 def task_speed(speeds: Sequence[float], *, numbered: bool = False, cached: bool = False) -> float:
-    """How many bytes per second of one task its clients can be sent together.
+    """Return the bytes per second at which the clients of a task, taken together, can
+    be sent its blocks.
 
     Args:
-        speeds: of the streams; infinite for those on this host.
-        numbered: each gets as much as every other: the slowest decides.
-        cached: each gets everything: the fastest is not to be kept waiting.
+        speeds: speed of each stream; infinite for clients on this host.
+        numbered: True if every client gets as much as every other. The slowest then
+            limits all.
+        cached: True if every client gets everything. The fastest must then not wait.
 
-    >>> task_speed([1e8, 3e8]), task_speed([1e8, 3e8], numbered=True), task_speed([1e8, 3e8], cached=True)
-    (400000000.0, 200000000.0, 300000000.0)
+    >>> task_speed([1e8, 3e8]), task_speed([1e8, 3e8], numbered=True)
+    (400000000.0, 200000000.0)
+    >>> task_speed([1e8, 3e8], cached=True)
+    300000000.0
     """
     if not speeds:
         return math.inf

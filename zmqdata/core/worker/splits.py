@@ -1,7 +1,8 @@
-"""The talk about splits of a worker: the part of the worker core that brings them to
-the tasks they are for.
+"""The worker's messages about splits, and their dispatch to the tasks concerned.
 
-What is known of one ledger is kept by ``core.worker.ledger``.
+``core.worker.ledger`` keeps the copy of each ledger.
+
+Decision 0012; protocol 5.2 and 5.6 to 5.9.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from zmqdata.core.worker.tasks import HostedTask
 
 
 class Feeding:
-    """Asks for splits, hands them to runners, and gives back those that were not
+    """Requests splits, passes them to runners, and returns splits that were not
     started.
 
     Args:
-        worker: who we are.
-        find: the task that an event or message is for, if it is here under that
-            attempt.
-        do: takes the commands that result.
+        worker: id of this worker.
+        find: returns the task of an event or message, or None if this worker does not
+            host that attempt.
+        do: receives the resulting commands.
     """
 
     def __init__(

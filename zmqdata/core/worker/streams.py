@@ -1,9 +1,11 @@
-"""Which client was given what of a task, and how much more it may get: streams and
-credit of the worker core.
+"""Streams and credit: what each client was given of a task, and how much more it may
+get.
 
-A block is kept until it was handed to the training loop, so that it can be given to
-somebody else; of what was handed out, the numbers are kept until the dispatcher has
-counted it.
+A block is kept until the client has delivered it to the training loop, so that another
+client can get it. After that, its element numbers are kept until the dispatcher has
+acknowledged them.
+
+Decision 0002; protocol 6.4, 6.5 and 6.8.
 """
 
 from __future__ import annotations
@@ -17,42 +19,46 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker.lineage import KnownLineage
 
 MOST_BYTES_OUT = 256 << 20
-"""Of one stream, sent and not handed out, whatever its client says. None that keeps to
-the protocol has so much.
+"""Maximum number of bytes of a stream that are sent and not handed out, whatever its
+client grants. A client that follows the protocol never reaches it.
 """
 
 
 @dataclass(slots=True)
 class Portion:
-    """A block that was produced and that some consumer still has to take, from its
-    ``skip``-th element on.
-
-    ``lane``: the numbered consumer that it is for, in coordinated jobs.
+    """A produced block, of which some consumer still needs the elements from ``skip``
+    on.
     """
 
     first: int
+    """Number of the first element."""
     count: int
+    """Number of elements."""
     size: int
+    """Size of the block in bytes."""
     meta: bytes = field(repr=False)
+    """Encoded description of the frames."""
     frames: Any = field(repr=False)
+    """The encoded elements."""
     failure: bytes
+    """Encoded error that stands for the element; empty if none."""
     skip: int = 0
+    """Number of elements at the start that are not needed."""
     lane: int = 0
+    """Index of the consumer that the block is for, in coordinated jobs."""
 
     @property
     def owed(self) -> int:
         return self.count - self.skip
 
     def take(self, count: int) -> tuple[int, int]:
-        """Leaves out the next elements, ``count`` at most; returns their range."""
+        """Skip the next elements, at most ``count``, and return their range."""
         first = self.first + self.skip
         self.skip += min(count, self.owed)
         return first, self.first + self.skip
 
     def without(self, delivered: RangeSet) -> bool:
-        """Leaves out what was delivered at its beginning; False when nothing is
-        left.
-        """
+        """Skip the delivered elements at the start. Return False if nothing is left."""
         gaps = delivered.missing(self.first + self.skip, self.first + self.count)
         if gaps:
             self.skip = gaps[0][0] - self.first
@@ -61,54 +67,67 @@ class Portion:
 
 @dataclass
 class Stream:
-    """The flow of one task to one client. All counts are from its beginning, in
-    elements and bytes.
-
-    ``given`` holds the blocks that were not handed out, ``unreported`` the ranges that
-    were, oldest first: the dispatcher has counted only ``reported`` of ``handed_out``
-    elements. ``lacking``: the client needs what is not here any more. ``told``: what it
-    knows of the task's lineage. ``out``: of the blocks that were not handed out,
-    through how many elements and bytes of the stream each goes; ``handed_bytes``: those
-    of the others.
+    """The flow of a task to a client. Elements and bytes are counted from its
+    beginning.
     """
 
     client: str
+    """Id of the client."""
     given: deque[Portion] = field(default_factory=deque)
+    """Blocks that were given to the client and not handed out."""
     unreported: deque[tuple[int, int]] = field(default_factory=deque)
+    """Ranges of elements that were handed out and not counted by the dispatcher, oldest
+    first.
+    """
     sent: int = 0
+    """Number of elements sent."""
     sent_bytes: int = 0
+    """Number of bytes sent."""
     handed_out: int = 0
+    """Number of elements that the client has handed out to the training loop."""
     reported: int = 0
+    """Number of the elements in ``handed_out`` that the dispatcher has counted."""
     granted: int = 0
+    """Number of elements up to which the worker may send."""
     granted_bytes: int = 0
+    """Number of bytes up to which the worker may send."""
     told_end: bool = False
+    """True if the client was told the end of the task."""
     open: bool = True
+    """True if the client reads the stream."""
     lacking: bool = False
+    """True if the client needs elements that the worker no longer has."""
     told: KnownLineage | None = None
+    """What the client knows of the task's lineage; None if nothing."""
     asks: int = 0
+    """Number of times that the client has seen others leave."""
     out: deque[tuple[int, int]] = field(default_factory=deque)
+    """For each block not handed out, the numbers of elements and bytes of the stream
+    through its end.
+    """
     handed_bytes: int = 0
+    """Number of bytes in blocks that were handed out completely."""
 
     @property
     def is_asking(self) -> bool:
-        """Whether the client knows nothing of the task, or has asked for what others
-        may have had of it.
+        """True if the client knows nothing of the task, or has asked what others may
+        have received of it.
         """
         return self.told is None or self.told.asks < self.asks
 
     @property
     def idle(self) -> bool:
-        """Whether the client has handed out everything that was sent."""
+        """True if the client has handed out everything that was sent."""
         return self.handed_out >= self.sent
 
     @property
     def window_bytes(self) -> int:
-        """How much the client lets be on its way."""
+        """Number of bytes that the client allows in flight."""
         return self.granted_bytes - self.handed_bytes
 
     def has_credit(self, portion: Portion) -> bool:
-        """Whether this block may be sent now. With nothing in flight one block may go,
-        whatever its size.
+        """Return True if this block may be sent now. With nothing in flight, one block
+        may be sent whatever its size.
         """
         if self.granted <= self.sent:
             return False
@@ -117,7 +136,7 @@ class Stream:
         return (self.sent + portion.owed <= self.granted and through <= granted) or self.idle
 
     def give(self, portion: Portion) -> None:
-        """Counts a block that is sent."""
+        """Count a block that is sent."""
         self.given.append(portion)
         self._count(portion)
 
@@ -128,7 +147,7 @@ class Stream:
         self.told_end = False
 
     def grant(self, grant: m.StreamGrant) -> None:
-        """Takes a grant; lower than the last one changes nothing."""
+        """Apply a grant. A grant below an earlier one changes nothing."""
         self.open = True
         self.granted = max(self.granted, grant.elements)
         self.granted_bytes = max(self.granted_bytes, grant.bytes)
@@ -158,13 +177,13 @@ class Stream:
                 self.unreported.appendleft((first + taken, stop))
 
     def take_back(self, delivered: RangeSet) -> list[Portion]:
-        """What the client was given and nobody has delivered, in order."""
+        """Return what the client was given and no client has delivered, in order."""
         portions = [portion for portion in self.given if portion.without(delivered)]
         self.given.clear()
         return portions
 
     def has_lost(self, delivered: RangeSet) -> bool:
-        """Whether elements that were handed out, and forgotten here, were never counted
-        as delivered.
+        """Return True if elements that were handed out, and dropped here, were never
+        counted as delivered.
         """
         return not all(delivered.covers(first, stop) for first, stop in self.unreported)

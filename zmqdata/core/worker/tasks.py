@@ -1,7 +1,8 @@
-"""What a worker knows of one task that it hosts: how far it is made, and what is owed
-to whom.
+"""The worker's record of a hosted task: its progress, and what it owes to each client.
 
-Pure bookkeeping; what is sent, started and stopped is the worker core's affair.
+Pure bookkeeping. ``core.worker.decider`` decides what is sent, started and stopped.
+
+Protocol 4.3, 8.5 and 8.7.
 """
 
 from __future__ import annotations
@@ -23,47 +24,65 @@ from zmqdata.core.worker.streams import Portion, Stream
 from zmqdata.decisions import Decisions
 
 STATES_KEPT = 4
+"""Number of recent states that a task keeps."""
 UNREAD_ELEMENTS = 8
-"""Elements to have ready for the first client: as many as it asks for at first."""
+"""Elements that a task prepares for its first client: as many as a client asks for at
+first.
+"""
 
 
 @dataclass
 class HostedTask:
-    """A task that this worker hosts. ``dealing`` holds what it made, ``feeds`` are the
-    ledgers of its sources.
-
-    ``allowed``: how many bytes it may make, and ``unread`` how many elements while
-    nobody reads it, None while somebody does. ``few_bytes``: what its blocks of few
-    large elements hold. ``hungry``: a client waits for the next element.
-    ``incomplete``: a client that is gone took elements with it that are not here any
-    more. ``failure``: why it can not run; it has no end then, so that nobody takes it
-    for empty. ``states``: the newest places where its pipeline was, oldest first.
-    ``busy``: for how many seconds it has been at ``crumb``. ``compressed``: what its
-    blocks are compressed with, in words. ``agreement``: what its operations have
-    decided, and what waits for the dispatcher to know of it.
-    """
+    """A task that this worker hosts."""
 
     definition: m.TaskDefinition
+    """Definition of the task."""
     feeds: list[SplitFeed]
+    """Copies of the ledgers of the task's sources."""
     dealing: Dealing
+    """Blocks that were produced, and their distribution among the clients."""
     started: bool = False
+    """True once the runner was started."""
     produced: int = 0
+    """Number of elements produced; rounds, in coordinated jobs."""
     produced_bytes: int = 0
+    """Total size of the blocks produced."""
     allowed: int = 0
+    """Total size up to which the runner may produce, in bytes."""
     unread: int | None = 0
+    """Maximum number of elements while no client reads the task; None while a client
+    reads it.
+    """
     few_bytes: int = FEW_BYTES
+    """Size up to which blocks of few large elements are filled, in bytes."""
     total: int | None = None
+    """Number of elements that the task has; None until its end is known."""
     dropped: int = 0
+    """Number of elements that did not fill a round."""
     left_out: int = 0
+    """Number of elements that failed and that the pipeline skipped."""
     hungry: bool = False
+    """True if a client waits for the next element."""
     incomplete: bool = False
+    """True if a client has left with elements that the worker no longer has."""
     failure: bytes = b""
+    """Encoded error because of which the task cannot run; empty if none. Such a task
+    has no total, so that it is not mistaken for an empty task.
+    """
     progress: float = 0.0
+    """Time of the last block produced."""
     states: deque[m.TaskState] = field(default_factory=lambda: deque(maxlen=STATES_KEPT))
+    """The newest states of the pipeline, oldest first."""
     busy: float = 0.0
+    """Seconds that the runner has been working on ``crumb``."""
     crumb: m.Crumb | None = None
+    """What the runner is working on; None if unknown."""
     compressed: str = ""
+    """Description of the compression of the task's blocks; "" for none."""
     agreement: Agreement = field(default_factory=lambda: Agreement(Decisions(), 0))
+    """Decisions of the task's operations, and the events that wait for the dispatcher
+    to acknowledge them.
+    """
 
     @property
     def key(self) -> e.TaskKey:
@@ -71,26 +90,26 @@ class HostedTask:
 
     @property
     def skipped(self) -> dict[str, int]:
-        """How many elements each trainer of a shared cache was too slow for."""
+        """Number of elements that each trainer of a shared cache was too slow for."""
         return self.dealing.skipped if isinstance(self.dealing, Windowed) else {}
 
     @property
     def owes_elements(self) -> bool:
-        """Whether something that is made waits for a client that reads here."""
+        """True if something that was produced waits for a client that reads here."""
         return bool(self.agreement.waiting) or any(
             not self.dealing.has_all(stream) for stream in self.dealing.streams.values()
         )
 
     @property
     def is_spent_copy(self) -> bool:
-        """Whether it is a copy of the input that has come to its end and that nobody
-        reads: losing it is no loss.
+        """True if the task is a copy of the input that has ended and that no client
+        reads. Losing it loses no element.
         """
         read = any(stream.open for stream in self.dealing.streams.values())
         return self.total is not None and not read and not outlives_host(self.definition)
 
     def add(self, made: e.Produced, now: float) -> None:
-        """Takes a block that was made."""
+        """Add a block that was produced."""
         self.dealing.add(
             Portion(
                 first=made.first,
@@ -108,14 +127,14 @@ class HostedTask:
         self.hungry = False
 
     def notice(self, event: e.Busy | e.Compressing) -> None:
-        """Notes what is seen of its runner from outside."""
+        """Record what was observed of the runner from outside."""
         if isinstance(event, e.Busy):
             self.busy, self.crumb = event.seconds, event.crumb
         else:
             self.compressed = event.compressed
 
     def reach(self, places: tuple[tuple[int, int], ...]) -> None:
-        """Notes how far its sources have started on their ledgers."""
+        """Record the positions of the sources in their ledgers."""
         for feed, place in zip(self.feeds, places, strict=True):
             feed.reached = max(feed.reached, place)
 
@@ -127,18 +146,24 @@ class HostedTask:
         neighbours: int = 1,
         memory_of: Callable[[Stream], int] = lambda stream: 0,
     ) -> bool:
-        """Works out how much may be made: ``room`` bytes ahead of clients; says whether
-        that is news for its runner.
+        """Compute how much may be produced, and return True if the runner must be told.
 
-        While nobody reads it: a few elements more than there were when the last one
-        left. Where tasks are read in turn, the ``neighbours``, so many of its iteration
-        as are here, have as much together. How large its blocks are depends on how many
-        bytes of memory each stream shares with who reads it.
+        While no client reads the task, that is a few elements more than it had when the
+        last client left. Tasks that are read in turn share the room with the tasks of
+        the same iteration on this worker. The size of blocks depends on the memory that
+        each stream shares with its reader.
+
+        Args:
+            room: bytes that may be produced ahead of clients.
+            cache_bytes: size of the window of a shared cache.
+            usable: returns True if a stream can be sent to.
+            neighbours: number of tasks of the same iteration on this worker.
+            memory_of: returns the bytes of memory that a stream shares with its reader.
         """
         if self.definition.num_consumers is not None:
             room //= max(1, neighbours)
         if self.definition.cache:
-            # Nothing shall fall out of the window before the fastest reader had it.
+            # No block may leave the window before the fastest reader has received it.
             room = min(room, cache_bytes // 2)
         allowed = max(self.allowed, self.produced_bytes - self.dealing.ahead + room)
         unread = None
@@ -160,17 +185,18 @@ class HostedTask:
         return True
 
     def skip(self, unwanted: tuple[int, ...]) -> None:
-        """Makes no room for rounds that nobody waits for. Once all are made they hold
-        up nobody, and are kept.
+        """Reserve no room for rounds that no client waits for. Once all rounds are
+        produced they block no client, and are kept.
         """
         if self.total is None and isinstance(self.dealing, RoundRobin):
             self.dealing.skip(unwanted)
 
     def news_for(self, stream: Stream) -> m.Lineage | None:
-        """What has to be pushed before the next message of a stream, counted as told;
-        None when nothing has.
+        """Return the lineage to push before the next message of a stream, and record it
+        as told. Return None if the client knows everything.
 
-        Trainers that share a cache have no state: what they missed is never made again.
+        Trainers that share a cache get no lineage, because elements that they missed
+        are never produced again.
         """
         if self.definition.cache:
             return None
@@ -190,8 +216,8 @@ class HostedTask:
         return news[0]
 
     def news_of_others(self, usable: Callable[[Stream], bool]) -> list[tuple[str, m.Lineage]]:
-        """What clients are told who come late, or ask as somebody has left: else they
-        know nothing of what he had.
+        """Return the lineage for clients that joined late, or that ask after another
+        client has left. Without it they know nothing of that client's elements.
         """
         if not self.produced and not self.definition.skip:
             return []
@@ -201,14 +227,16 @@ class HostedTask:
     def repeated(
         self, now: float, after: float
     ) -> list[m.RequestSplits | m.ElementsDecided | None]:
-        """The asks that had no answer for so long, as they have to be sent again."""
+        """Return the requests that had no answer for ``after`` seconds and must be
+        resent.
+        """
         return [
             *(feed.repeated(now, after) for feed in self.feeds),
             self.agreement.repeated(now, after),
         ]
 
     def report(self, now: float) -> m.TaskReport:
-        """What the dispatcher is told of it."""
+        """Return the task's report for the dispatcher."""
         idle = 0.0 if self.total is not None else now - self.progress
         incomplete = self.incomplete or any(
             stream.lacking for stream in self.dealing.streams.values()
@@ -230,7 +258,7 @@ class HostedTask:
 
 
 def _replayed(definition: m.TaskDefinition) -> int:
-    """How many elements, or rounds, clients have behind them that a new host makes
-    again first.
+    """Return the number of elements, or rounds, that clients have already received and
+    that a new host produces again first.
     """
     return max(definition.skip[-1][1] if definition.skip else 0, min(definition.passed, default=0))
