@@ -202,7 +202,7 @@ def test_a_damaged_state_is_data_loss(content: bytes) -> None:
         Dataset.range(1000).shuffle(20).bucket_by_sequence_length(int, [2], [2, 2]).node, 1
     ).open()
     with pytest.raises(
-        DataLossError, match=r"element 5 again does not fit .* \(.*go on from an older one"
+        DataLossError, match=r"element 5 does not fit .* \(.*older state"
     ):
         restore(iterator, TaskState(5, content))
     iterator.close()

@@ -214,7 +214,7 @@ class Pipelines:
             or message.offset + len(message.content) > fetch.part.size
         ):
             self._fail(
-                fetch, message.reason or "the dispatcher sent a piece that is not of this part"
+                fetch, message.reason or "the dispatcher sent a piece of another part"
             )
             return
         fetch.progress, fetch.patience = now, PIECE_PATIENCE

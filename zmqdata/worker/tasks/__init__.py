@@ -1,1 +1,1 @@
-"""The execution of one task: its pipeline, its thread, its splits and its output."""
+"""The execution of a task: its pipeline, its thread, its splits and its output."""

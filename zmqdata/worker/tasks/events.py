@@ -1,5 +1,5 @@
-"""How a task runner tells the worker's loop what it has made: behind all that this
-depends on.
+"""The order in which a task runner reports events to the worker's loop: each event
+after everything that it depends on.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from zmqdata.worker.tasks.ledger import LedgerProvider
 
 
 class Teller:
-    """Posts the events of one attempt of a task. From any thread.
+    """Posts the events of one attempt of a task. Thread-safe.
 
     Args:
-        key: of task and attempt.
-        providers: where its sources get their splits from.
-        deciding: what its operations decide.
-        post: takes the events.
+        key: task and attempt.
+        providers: split providers of the task's sources.
+        deciding: decisions of the task's operations.
+        post: receives the events.
     """
 
     def __init__(
@@ -37,9 +37,7 @@ class Teller:
         self._turn = threading.Lock()
 
     def tell(self, event: e.WorkerEvent) -> None:
-        """Posts an event, and before it what was decided and how far the sources are,
-        if it is new.
-        """
+        """Post an event, preceded by new decisions and new positions of the sources."""
         with self._turn:
             self._tell_decisions()
             started = tuple([provider.started for provider in self._providers])
@@ -49,8 +47,8 @@ class Teller:
             self._post(event)
 
     def seal(self) -> None:
-        """What was decided is told, and does not grow any more: a state that is taken
-        now needs none of it.
+        """Post all decisions and close them, so that a state taken now needs none of
+        them.
         """
         with self._turn:
             self._tell_decisions()

@@ -1,8 +1,8 @@
-"""The splits of a task as its sources get them: out of the ledger, piece by piece, so
-that the rest can be given back.
+"""The splits of a task as its sources receive them: taken from the ledger piece by
+piece, so that the rest can be returned.
 
-User code runs in the thread that asks for pieces; the worker's loop feeds the ledger
-and takes its end away.
+The thread that asks for pieces runs user code. The worker's loop extends the ledger and
+removes its end.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from zmqdata.iterators.deciding import DECIDED
 from zmqdata.splits import Split
 
 PIECE_SECONDS = 0.05
+"""Seconds of work in a piece."""
 GROWTH = 8
+"""Maximum factor by which the size of pieces grows."""
 
 PLACE = "zmqdata.ledger"
-"""By this a state of a pipeline tells that what follows it in a list is a place in a
-ledger.
+"""Marks a position in a ledger within a state of a pipeline: the position follows it in
+a list.
 """
 
 
 def needs_of(state: Any, sources: int) -> tuple[int, ...]:
-    """For each source the first entry of its ledger that a state needs; 0 where it has
-    no place in that.
+    """Return, for each source, the first entry of its ledger that a state needs; 0 if
+    the state has no position in that ledger.
 
     >>> needs_of([[PLACE, 0, 7, 2], {"input": [PLACE, 1, 5, 0]}, 3, "text"], 3)
     (7, 4, 0)
@@ -37,24 +39,28 @@ def needs_of(state: Any, sources: int) -> tuple[int, ...]:
     needs: list[int | None] = [None] * sources
     for source, at, offset in _marked(state, PLACE, 3):
         if source < sources:
-            # At the beginning of an entry the one before tells the repetition.
+            # At the start of an entry, the entry before it tells the repetition.
             need, before = max(0, at - (not offset)), needs[source]
             needs[source] = need if before is None else min(before, need)
     return tuple(need or 0 for need in needs)
 
 
 def decisions_needed(state: Any) -> int:
-    """The number of the first decision that lies behind a state: as far as it says, and
-    all where it says nothing.
+    """Return the number of the first decision after a state; 0 if the state has none,
+    so that all decisions follow.
 
-    >>> decisions_needed([[DECIDED, 7], {"input": [[DECIDED, 5], 0]}]), decisions_needed(["text", 3])
-    (5, 0)
+    >>> decisions_needed([[DECIDED, 7], {"input": [[DECIDED, 5], 0]}])
+    5
+    >>> decisions_needed(["text", 3])
+    0
     """
     return min((at for (at,) in _marked(state, DECIDED, 1)), default=0)
 
 
 def _marked(state: Any, mark: str, count: int) -> Iterator[Sequence[int]]:
-    """The ``count`` numbers that follow a mark in a list, wherever in a state."""
+    """Yield the ``count`` numbers that follow a mark in a list, wherever it occurs in a
+    state.
+    """
     rest = [state]
     while rest:
         part = rest.pop()
@@ -68,14 +74,16 @@ def _marked(state: Any, mark: str, count: int) -> Iterator[Sequence[int]]:
 
 
 class Stopped(Exception):
-    """The task was taken away from this runner; not an error."""
+    """Raised when the task was taken from this runner. It is not an error."""
 
 
 class Pacer:
-    """How many splits a source is given at a time: what it uses up in about
-    ``PIECE_SECONDS``, at first one.
+    """The number of splits that a source is given at a time: what it uses up in about
+    ``PIECE_SECONDS``, starting with a single split.
 
-    ``pace`` are the seconds that it takes for a split, 0 until known.
+    Attributes:
+        size: number of splits in the next piece.
+        pace: seconds that the source takes for a split; 0 until known.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -86,11 +94,11 @@ class Pacer:
         self._since = 0.0
 
     def give(self, size: int) -> None:
-        """Notes that a piece of so many splits was given."""
+        """Record that a piece of ``size`` splits was given."""
         self._given, self._since = size, self._clock()
 
     def use_up(self) -> None:
-        """Notes that the piece is used up."""
+        """Record that the piece is used up."""
         if self._given:
             pace = max(self._clock() - self._since, 1e-9) / self._given
             self.pace = (self.pace + pace) / 2 if self.pace else pace
@@ -99,20 +107,21 @@ class Pacer:
 
 
 class LedgerProvider:
-    """The splits of one source, from the task's ledger, which grows on request (a
-    ``SplitProvider``).
+    """A ``SplitProvider`` for a source, backed by the task's ledger, which grows on
+    request.
 
-    It asks for more when the last piece but one is given, and again when it waits.
+    It requests more entries when little more than the current piece is left, and again
+    when it waits.
 
     Args:
-        entries: the ledger so far. It stays: an earlier attempt may have used it.
-        want: called with (repetition, entries had, whether the source waits, seconds
-            for a split or 0).
-        clock: the time in seconds.
-        source: its number among those of the task, as its states tell it.
-        base: the number of the first of the entries; those before are not needed any
-            more.
-        away: entered while a source waits for splits.
+        entries: the ledger so far. It cannot be returned, because an earlier attempt
+            may have used it.
+        want: called with the repetition, the number of entries, True if the source
+            waits, and the seconds for a split or 0.
+        clock: returns the time in seconds.
+        source: index of the source among the task's sources, as its states contain it.
+        base: number of the first entry; earlier entries are no longer needed.
+        away: context manager that is entered while a source waits for splits.
     """
 
     def __init__(
@@ -132,22 +141,22 @@ class LedgerProvider:
         self._want = want
         self._pacer = Pacer(clock)
         self._at, self._offset = base, 0
-        self._used = (base, 0)  # the furthest place reached: a cache may go back to an earlier one
+        self._used = (base, 0)  # the furthest position reached: a cache may go back
         self._repetition = 0
         self._ended = self._waiting = self._asked = self._stopped = False
         self._changed = threading.Condition()
 
     @property
     def _length(self) -> int:
-        """The number of entries, with those before the first one here."""
+        """Number of entries, including those before ``base``."""
         return self._base + len(self._entries)
 
     def _entry(self, number: int) -> Split:
         return self._entries[number - self._base]
 
     def next_split(self) -> Split | None:
-        """The next piece of this repetition; None at its end. Waits for the dispatcher
-        if it must.
+        """Return the next piece of this repetition, waiting for the dispatcher if
+        necessary. Return None at the end of the repetition.
         """
         self._pacer.use_up()
         while not self._ended:
@@ -165,14 +174,13 @@ class LedgerProvider:
         return None
 
     def _next_piece(self) -> Split | None:
-        """Up to ``Pacer.size`` splits of an entry, all of one that is not wanted any
-        more, or an end mark.
-
-        None where there is no entry yet.
+        """Return up to ``Pacer.size`` splits of an entry, all splits of an entry that
+        is no longer needed, or an end mark. Return None if the ledger has no further
+        entry yet.
         """
         with self._changed:
             if self._offset:
-                self._turn_over()  # what followed was given back
+                self._turn_over()  # the rest of the entry was returned
             if self._at == self._length:
                 return None
             self._waiting = False
@@ -204,7 +212,7 @@ class LedgerProvider:
                 self._changed.wait()
 
     def _ask_ahead(self, size: int) -> None:
-        """Asks for the next entry while there is work for about another piece."""
+        """Request the next entry while about another piece of work is left."""
         count = self._length
         rest = self._entry(self._at).size - self._offset if self._at < count else 0
         told_end = (
@@ -223,13 +231,13 @@ class LedgerProvider:
             self._want(self._repetition, count, False, self._pacer.pace)
 
     def reset(self) -> None:
-        """Goes on to the next repetition."""
+        """Advance to the next repetition."""
         self._repetition += 1
         self._ended = self._asked = False
 
     def state(self) -> list[Any]:
-        """The place reached: ``PLACE``, the source, the number of entries used up, and
-        of splits of the next one.
+        """Return the position: ``PLACE``, the source, the number of entries used up,
+        and the number of splits used up in the next entry.
         """
         with self._changed:
             if self._offset:
@@ -237,14 +245,14 @@ class LedgerProvider:
             return [PLACE, self._source, self._at, self._offset]
 
     def rewind(self) -> None:
-        """Goes back to where it began, for a pipeline that is made anew and restored
-        then.
+        """Return to the start, for a pipeline that is created anew and then
+        restored.
         """
         with self._changed:
             self._at, self._offset, self._repetition, self._ended = self._base, 0, 0, False
 
     def restore(self, state: Sequence[Any]) -> None:
-        """Continues at the place that ``state`` told."""
+        """Continue at the position in ``state``."""
         with self._changed:
             _, _, self._at, self._offset = state
             before = (
@@ -258,8 +266,8 @@ class LedgerProvider:
 
     @property
     def started(self) -> tuple[int, int]:
-        """How far the ledger was ever used: so many whole entries, and splits of the
-        next.
+        """Furthest position that was ever reached in the ledger: the number of complete
+        entries, and the number of splits in the next entry.
         """
         with self._changed:
             return self._used
@@ -267,19 +275,20 @@ class LedgerProvider:
     # --- from the worker's loop
 
     def feed(self, splits: Sequence[Split]) -> None:
-        """Adds entries that the dispatcher has assigned."""
+        """Append entries that the dispatcher has assigned."""
         with self._changed:
             self._entries.extend(splits)
             self._asked = False
             self._changed.notify_all()
 
     def give_back(self) -> tuple[int, int, bool]:
-        """Forgets what no source has started, and says what stays.
+        """Remove what no source has started, and return what remains.
+
+        A source that waits keeps at least one split of what has arrived for it.
 
         Returns:
-            the number of entries that stay, where the last of them ends from now on,
-            and whether that is less than there was. A source that waits keeps at least
-            one split of what has come for it.
+            The number of remaining entries, the new end of the last entry, and True if
+            anything was removed.
         """
         with self._changed:
             entries, stop = self._kept()
@@ -304,7 +313,7 @@ class LedgerProvider:
         return at + 1, min(self._entry(at).start + offset, self._entry(at).stop)
 
     def stop(self) -> None:
-        """Ends every wait for splits."""
+        """End every wait for splits."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -1,9 +1,9 @@
-"""What a task's pipeline makes becomes blocks here: numbered, dealt to lanes,
-collected, handed over.
+"""The output of a task's pipeline: elements are numbered, dealt to lanes, collected
+into blocks, and handed over.
 
-A lane is a row of blocks for one numbered consumer of a coordinated job; the tasks of
-other jobs have a single one, for everybody. Elements are numbered by rounds: one for
-each lane. Where there is one lane, a round is an element.
+A lane is a sequence of blocks for one numbered consumer of a coordinated job. The tasks
+of other jobs have a single lane for all clients. Elements are numbered by rounds, which
+have one element for each lane. With a single lane, a round is an element.
 """
 
 from __future__ import annotations
@@ -21,31 +21,33 @@ from zmqdata.failures.codec import encode_failure
 from zmqdata.messages import TaskDefinition
 
 BLOCK_BYTES = 2 << 20
+"""Size of a full block of small elements, in bytes."""
 BLOCK_ELEMENTS = 16_384
+"""Maximum number of elements in a block."""
 FEW_ELEMENTS = 32
-"""Blocks of so few elements, large ones, are filled further, as the windows of those
-who read allow.
+"""Number of elements up to which a block counts as having few, large elements. Such a
+block is filled further, as far as the readers' windows allow.
 """
 
 Placed = Callable[[BaseException], BaseException]
 
 
 class FailedElement:
-    """What stands in the place of an element that could not be made."""
+    """Stands for an element that could not be computed."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
 class LaneBlock:
-    """A block in the making."""
+    """The block of a lane that is being filled."""
 
     def __init__(self, index: int, definition: TaskDefinition) -> None:
         self.index = index
         self.builder: BlockBuilder | ReferenceBuilder = (
             ReferenceBuilder(shared=definition.cache)
             if definition.by_reference
-            # Who reads a file would unpickle a stranger's bytes.
+            # The reader of a file would otherwise unpickle bytes of unknown origin.
             else BlockBuilder(
                 allow_objects=not definition.save_path, gather=not definition.save_path
             )
@@ -56,27 +58,29 @@ class LaneBlock:
 class Output:
     """Everything that one attempt of a task hands over.
 
-    The pipeline's thread adds, the worker's loop may flush meanwhile. Where there is
-    one lane the pipeline appends to ``fresh`` and settles now and then: to look at each
-    element by itself would cost more than to make many of them.
+    The pipeline's thread adds elements, while the worker's loop may flush. With a
+    single lane the pipeline appends to ``fresh`` and settles now and then, because
+    handling each element by itself would cost more than producing many of them.
 
     Args:
         definition: the task.
-        post: takes ``Produced`` and ``Exhausted``.
-        compression: what compresses blocks.
-        worker: our address, for error texts.
-        placed: names the place in the user's code where an error belongs.
-        window: the bytes of a cross-trainer cache, or of a chunk of a save: no block is
-            larger unless it is a single element, so that one too large for a cache is
-            found out.
-        note: told which element is looked at where that may run the user's code.
+        post: receives ``Produced``.
+        compression: compresses the blocks.
+        worker: address of this worker, for error texts.
+        placed: adds the place in the user's code to an error.
+        window: size in bytes of a cross-trainer cache, or of a chunk of a save. A block
+            is larger only if it is a single element, so that an element too large for a
+            cache is detected.
+        note: called with the number of an element before code of the user may run for
+            it.
 
     Attributes:
-        fresh: elements that were made and have not been looked at, the next ones in
-            number.
-        hungry: somebody waits for the next element: it should be settled at once.
-        emitted: the bytes handed over.
-        few_bytes: up to this blocks of few elements are filled, and none beyond it.
+        fresh: elements that were produced and not settled, in order.
+        hungry: True if a client waits for the next element, which must then be settled
+            at once.
+        emitted: number of bytes handed over.
+        few_bytes: size up to which blocks of few elements are filled; no block is
+            larger.
     """
 
     def __init__(
@@ -93,7 +97,7 @@ class Output:
         self.fresh: list[Any] = []
         self.hungry = False
         self.emitted = 0
-        self._settled = 0  # so many elements, or rounds, have been looked at
+        self._settled = 0  # number of elements, or rounds, that were settled
         self._post = post
         self._compression = compression
         self._worker = worker
@@ -111,48 +115,48 @@ class Output:
         self.few_bytes = FEW_BYTES
         self._most = min(BLOCK_ELEMENTS, definition.block_elements or BLOCK_ELEMENTS)
         self._lock = threading.Lock()
-        self._held = False  # the pipeline looks at the first of the fresh elements by itself
+        self._held = False  # True while the pipeline's thread settles the first fresh element
 
     @property
     def number(self) -> int:
-        """Of the next element."""
+        """Number of the next element."""
         with self._lock:
             return self._settled + len(self.fresh)
 
     @property
     def takes_runs(self) -> bool:
-        """Whether elements may be appended to ``fresh``."""
+        """True if elements may be appended to ``fresh``."""
         return len(self._lanes) == 1
 
     @property
     def is_between_rounds(self) -> bool:
-        """Whether every element that was added has its number."""
+        """True if every element that was added has its number."""
         return not self._round
 
     def may_leap(self, number: int) -> bool:
-        """Whether nobody needs what comes before element ``number``."""
+        """Return True if no client needs the elements before ``number``."""
         return self.is_between_rounds and self._skip.covers(self.number, number)
 
     def leap(self, number: int) -> None:
-        """The next element that is added has this number."""
+        """Continue with this number for the next element."""
         self.hand_over()
         self._settled = number
 
     @property
     def nbytes(self) -> int:
-        """The bytes handed over, or collected to be."""
+        """Number of bytes handed over or collected."""
         return self.emitted + sum(lane.builder.nbytes for lane in self._lanes)
 
     def flush(self) -> None:
-        """Somebody waits: hands over what there is, or else the next round as soon as
-        it is made.
+        """Hand over what is collected, or otherwise the next round as soon as it is
+        complete, because a client waits.
         """
         self._settle_quickly()
         with self._lock:
             self.hungry = not self._emit_all()
 
     def hand_over(self) -> None:
-        """Hands over what there is."""
+        """Hand over what is collected."""
         self._settle_quickly()
         with self._lock:
             self._emit_all()
@@ -160,7 +164,7 @@ class Output:
     # --- from the pipeline's thread
 
     def add(self, element: object) -> None:
-        """Takes the next element."""
+        """Add the next element."""
         if self.takes_runs:
             self.fresh.append(element)
             self.settle()
@@ -171,8 +175,8 @@ class Output:
             self._add_round(elements)
 
     def take(self, element: object) -> None:
-        """Takes the next element, in a run, which the pipeline may change to make the
-        one behind it.
+        """Add the next element of a run. The element is copied, because the pipeline
+        may modify it to produce the next.
         """
         try:
             mine = detached(element)
@@ -182,8 +186,8 @@ class Output:
             self.fresh.append(mine)
 
     def settle(self) -> bool:
-        """Puts the fresh elements into blocks; False if one of them had to be pickled,
-        or was an error.
+        """Put the fresh elements into blocks. Return False if any of them had to be
+        pickled, or was an error.
         """
         quickly = True
         while not self._settle_quickly():
@@ -195,8 +199,8 @@ class Output:
         return quickly
 
     def _settle_quickly(self) -> bool:
-        """Puts fresh elements into blocks; False where one comes that takes longer.
-        From any thread.
+        """Put fresh elements into blocks. Return False if an element needs the slow
+        path. Thread-safe.
         """
         fresh, lane = self.fresh, self._lanes[0]
         while fresh:
@@ -221,8 +225,8 @@ class Output:
         return True
 
     def _room(self, count: int) -> tuple[int, int]:
-        """How many elements a block of ``count`` may take, and up to how many bytes,
-        before one looks if it is full.
+        """Return the number of elements that a block of ``count`` elements may take,
+        and the size up to which it may grow, until the next check whether it is full.
         """
         few, few_full = min(FEW_ELEMENTS, self._most), min(self.few_bytes, self._few_most)
         return (
@@ -232,8 +236,8 @@ class Output:
         )
 
     def _begin_block(self, lane: LaneBlock, element: object) -> bool:
-        """Puts an element into a new block, unless it would have to be pickled. The
-        lock is held.
+        """Put an element into a new block, unless it would have to be pickled. Requires
+        the lock.
         """
         described: Any = lane.builder.describe_plain(element)
         if described is None:
@@ -243,8 +247,8 @@ class Output:
         return lane.builder.add_described(described)
 
     def _drop_unwanted(self) -> int:
-        """Forgets the first fresh elements if nobody needs them; says how many are
-        needed then. The lock is held.
+        """Drop the first fresh elements that no client needs, and return the number of
+        needed elements that follow. Requires the lock.
         """
         first = self._settled
         stop = first + len(self.fresh)
@@ -258,8 +262,8 @@ class Output:
         return end - wanted
 
     def _settle_one(self) -> None:
-        """Puts the first fresh element into a block, whatever it takes; meanwhile
-        nobody else takes the next ones.
+        """Put the first fresh element into a block on the slow path. Meanwhile no other
+        thread takes the elements after it.
         """
         with self._lock:
             if not self._drop_unwanted():
@@ -275,13 +279,13 @@ class Output:
                 self._held = False
 
     def fail(self, error: BaseException) -> None:
-        """Takes an error in the place of the next element."""
+        """Add an error in place of the next element."""
         if self.takes_runs:
             self.settle()
         self.add(FailedElement(error))
 
     def fail_all(self, error: BaseException) -> None:
-        """Takes an error as the next element of everybody."""
+        """Add an error as the next element of every lane."""
         self._round = []
         if self.takes_runs:
             self.fail(error)
@@ -289,8 +293,8 @@ class Output:
             self._add_round([FailedElement(error) for _ in self._lanes])
 
     def end(self) -> int:
-        """There is no further element: makes a round of what is left, or returns how
-        many are left over.
+        """End the output. Complete the last round if the job asks for that; otherwise
+        return the number of elements left over.
         """
         left, rule = self._round, self.definition.finite
         if self.definition.num_consumers is None:
@@ -298,11 +302,9 @@ class Output:
         if rule is None:
             text = (
                 f"Encountered end of sequence on a round-robin read iterator, after {self.number} "
-                "rounds of "
-                f"{len(self._lanes)} elements. Coordinated reads expect a dataset without an end: "
-                "add repeat() before "
-                "distribute(), or say with finite='drop' or finite='pad' what becomes of a last "
-                "round that is not full."
+                f"rounds of {len(self._lanes)} elements. Coordinated reads expect a dataset "
+                "without an end: add repeat() before distribute(), or choose with finite='drop' "
+                "or finite='pad' what happens to an incomplete last round."
             )
             self.fail_all(FailedPreconditionError(text))
         elif left and rule == "pad":
@@ -330,13 +332,13 @@ class Output:
         if self.definition.cache and lane.builder.nbytes + size_of(element) > self._full:
             self.hand_over()
         if not self._taken(lane, number, lambda: lane.builder.add(element, describe=False)):
-            # Not with the lock held: objects may be pickled, which takes a while and
-            # runs the user's code.
+            # The lock is not held here: pickling objects takes time and runs code of
+            # the user.
             try:
                 described: Any = lane.builder.describe(element)
             except BaseException as error:
-                # The boundary to user code: sys.exit() in it is an element's failure,
-                # too.
+                # The boundary to user code: sys.exit() in it also counts as a failure
+                # of the element.
                 self._put_failure(lane, number, error)
                 return
             if not self._taken(lane, number, lambda: lane.builder.add_described(described)):
@@ -344,8 +346,8 @@ class Output:
                 self._taken(lane, number, lambda: lane.builder.add_described(described))
 
     def _taken(self, lane: LaneBlock, number: int, add: Callable[[], bool]) -> bool:
-        """Adds to a lane's block, which is handed over when it is full; False when the
-        block does not take it.
+        """Add an element to a lane's block, and hand over the block if it is full.
+        Return False if the block does not take the element.
         """
         with self._lock:
             if not add():
@@ -356,7 +358,7 @@ class Output:
             return True
 
     def _emit_if_full(self, lane: LaneBlock) -> None:
-        """Hands a block over that is full. The lock is held."""
+        """Hand over a block if it is full. Requires the lock."""
         if self._is_full(lane.builder.nbytes, lane.builder.count):
             self._emit(lane)
 
@@ -388,14 +390,14 @@ class Output:
             )
 
     def _emit_all(self) -> bool:
-        """Hands all blocks over; False when there is none. The lock is held."""
+        """Hand over all blocks. Return False if all were empty. Requires the lock."""
         begun = [lane for lane in self._lanes if lane.builder.count]
         for lane in begun:
             self._emit(lane)
         return bool(begun)
 
     def _emit(self, lane: LaneBlock) -> None:
-        """Hands a block over. The lock is held."""
+        """Hand over a block. Requires the lock."""
         block = lane.builder.build(self._compression)
         self.emitted += block.nbytes
         first, count, size = lane.first, block.count, block.nbytes

@@ -1,4 +1,4 @@
-"""What a task's pipeline is made from: the pack that the dispatcher sent, and the
+"""Construction of a task's pipeline from the pack that the dispatcher sent, and of the
 context that it runs in.
 """
 
@@ -26,10 +26,10 @@ def context_of(
     watch: TaskWatch,
     deciding: Deciding,
 ) -> Context:
-    """What a task's pipeline runs in. It is the same for every attempt.
+    """Return the context of a task's pipeline. It is the same for every attempt.
 
-    Nothing unseeded is the same in two iterations: ``fixed_seed`` is the task's. Copies
-    (OFF) have nothing in common.
+    Without a seed, everything differs between iterations: ``fixed_seed`` is the task's
+    seed. Copies of the input (mode OFF) share no seed.
     """
     return Context(
         seed=definition.seed,
@@ -45,15 +45,15 @@ def context_of(
 
 
 def opened(encoded: bytes | memoryview, definition: TaskDefinition, find_part: FindPart) -> Node:
-    """The pipeline of a task.
+    """Return the pipeline of a task.
 
     Raises:
-        FailedPreconditionError: it is another one.
+        FailedPreconditionError: the pipeline does not match the registered digest.
     """
     if hashlib.sha256(encoded).hexdigest() != definition.digest:
         raise FailedPreconditionError(
-            "The dispatcher sent another pipeline than the one that was registered. Was its work "
-            "folder changed?"
+            "The dispatcher sent a pipeline whose digest differs from that of the registered "
+            "pipeline. Check whether the dispatcher's work folder was changed."
         )
     node: Node = open_pipeline(PackedPipeline.decode(encoded), find_part, own_folder())
     return node

@@ -1,7 +1,7 @@
-"""What the pipelines of a worker left out: told in its log as it comes, and kept for
-its status.
+"""The elements that the pipelines of a worker skipped: logged as they occur, and kept
+for the worker's status.
 
-Leaving out belongs to ``iterators.guarding``. Nothing of this travels with elements.
+``iterators.guarding`` skips the elements. Nothing from here travels with elements.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from zmqdata.iterators.watching import LeftOut
 log = logging.getLogger(__name__)
 
 KEPT = 1000
+"""Maximum number of skipped elements that a task keeps."""
 SHOWN = 10
+"""Number of skipped elements in a status."""
 
 
 class TaskQuarantine(deque[LeftOut]):
-    """The newest elements that one attempt of a task left out, as the ``quarantine`` of
-    its context.
+    """The newest elements that one attempt of a task skipped; the ``quarantine`` of its
+    context.
 
-    The first, tenth, hundredth and so on are told in the log, the first with its
-    traceback, and at the end how many there were: a bad file shall not fill the disk
-    with lines.
+    The first, tenth, hundredth and so on are logged, the first with its traceback. The
+    total is logged at the end. A bad file must not fill the disk with log lines.
 
     Args:
-        task: its number.
+        task: number of the task.
     """
 
     def __init__(self, task: int) -> None:
@@ -39,7 +40,7 @@ class TaskQuarantine(deque[LeftOut]):
         self._next_told = 1
 
     def append(self, left_out: LeftOut, /) -> None:
-        """Takes one more."""
+        """Add a skipped element."""
         super().append(left_out)
         self.total += 1
         if self.total == self._next_told:
@@ -52,30 +53,28 @@ class TaskQuarantine(deque[LeftOut]):
         )
         element = f"element {left_out.number} of {left_out.node}{place}: {left_out.error}"
         if self.total == 1:
-            log.warning(
-                "task %s leaves out %s\n%s", self.task, element, left_out.traceback.rstrip()
-            )
+            log.warning("task %s leaves out %s\n%s", self.task, element, left_out.traceback.rstrip())
         else:
             log.warning(
                 "task %s has left out %s elements, the newest is %s", self.task, self.total, element
             )
 
     def end(self) -> None:
-        """The pipeline has come to its end."""
+        """Log the total at the end of the pipeline."""
         if self.total > 1:
             log.warning("task %s has ended and left out %s elements", self.task, self.total)
 
     def shown(self) -> dict[str, Any]:
-        """The number of them, and the newest, as a JSON-compatible dict. From any
-        thread.
+        """Return the total and the newest elements as a JSON-compatible dict.
+        Thread-safe.
         """
         newest = islice(reversed(list(self)), SHOWN)
         return {"left_out": self.total, "quarantine": [_plain(left_out) for left_out in newest]}
 
 
 def _plain(left_out: LeftOut) -> dict[str, Any]:
-    """As a dict, with texts that can be encoded whatever the user's code has put into
-    them.
+    """Return a skipped element as a dict whose texts can be encoded, whatever the
+    user's code has put into them.
     """
     return {
         name: value.encode("utf-8", "backslashreplace").decode()

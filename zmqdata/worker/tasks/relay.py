@@ -1,9 +1,9 @@
-"""Tasks that are read in turn are made in turn: which of those in one process makes
-elements, and for how long.
+"""Tasks that are read in turn also produce in turn. This module decides which task of a
+process produces, and for how long.
 
-Their pipelines would otherwise run all at once, and each of them, and the worker's
-loop, would wait for all others whenever it needs the interpreter. What a task does in
-its turn is the runner's affair.
+Otherwise their pipelines would run all at once. Each pipeline, and the worker's loop,
+would wait for all others whenever it needs the interpreter. ``worker.tasks.runner``
+decides what a task does in its turn.
 """
 
 from __future__ import annotations
@@ -21,57 +21,56 @@ from zmqdata.messages import TaskDefinition
 from zmqdata.worker.tasks.output import BLOCK_BYTES, FEW_ELEMENTS
 
 LONGEST = 0.02
-"""Seconds after which another task may go on."""
+"""Maximum duration of a turn in seconds; after that another task may run."""
 WORK = 0.01
-"""Seconds of work in which that is not worth while: others on the machine may make it
-last longer.
+"""Seconds of work that a turn should take at most. A longer turn may exceed ``LONGEST``
+when the machine is busy.
 """
 MOST_ELEMENTS = 1 << 14
+"""Maximum number of elements in a turn."""
 
 
 class Runner(Protocol):
-    """A task that is carried on by whichever thread has the turn."""
+    """A task that is run by whichever thread has the turn."""
 
     @property
     def number(self) -> int:
-        """Of the element that it makes next."""
+        """Number of the next element."""
 
     def may_go_on(self) -> bool:
-        """Whether it would make anything, or end."""
+        """Return True if the task would produce anything, or end."""
 
     def go_on(self) -> bool:
-        """Makes elements for a while; True when that was the last time."""
+        """Produce elements for a while. Return True if the task is over."""
 
 
 class Relay:
-    """One of its tasks at a time goes on: of those that may the one that has made
-    least, as it is needed first.
+    """Runs one of its tasks at a time. Of the tasks that may run, it picks the task
+    that has produced least, because its elements are needed first.
 
-    One thread carries them all on, which costs less than to wake one for each. When it
-    gets stuck in a task, or waits there for splits, another takes over: there are as
-    many as there are tasks.
+    A single thread runs all tasks, which costs less than waking a thread for each. If
+    it blocks in a task, or waits there for splits, another thread takes over. The
+    number of threads equals the number of tasks.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._turn: Runner | None = None
-        self._ready: dict[
-            Runner, threading.Lock | None
-        ] = {}  # of one that a thread is in the midst of, its gate
+        # The value is the gate of the thread that has already begun to run the task.
+        self._ready: dict[Runner, threading.Lock | None] = {}
         self._resting: set[Runner] = set()
-        self._idle: list[
-            threading.Lock
-        ] = []  # gates of threads without a task; the last one was busy last
+        # Gates of threads without a task; the last was busy most recently.
+        self._idle: list[threading.Lock] = []
         self._surplus = 0
 
     def add(self, runner: Runner) -> None:
-        """Takes a task in, and has it begin."""
+        """Add a task and start a thread."""
         with self._lock:
             self._ready[runner] = None
         threading.Thread(target=self._carry, name="zmqdata-tasks", daemon=True).start()
 
     def wake(self, runner: Runner) -> None:
-        """It may go on now. From any thread."""
+        """Mark a task as able to run. Thread-safe."""
         with self._lock:
             if runner in self._resting and runner.may_go_on():
                 self._resting.remove(runner)
@@ -79,7 +78,9 @@ class Relay:
                 self._stir()
 
     def leave(self, runner: Runner) -> None:
-        """Gives its turn to another. From any thread: who is stuck cannot do it."""
+        """Pass on the turn of a task. Thread-safe, because a task that is stuck cannot
+        do it.
+        """
         with self._lock:
             if self._turn is runner:
                 self._turn = None
@@ -87,7 +88,9 @@ class Relay:
 
     @contextmanager
     def away(self, runner: Runner) -> Iterator[None]:
-        """While the thread that has the turn waits for something else, others go on."""
+        """Let other tasks run while the thread that has the turn waits for something
+        else.
+        """
         self.leave(runner)
         yield
         gate = _closed()
@@ -110,8 +113,8 @@ class Relay:
                     self._resting.add(runner)
 
     def _await_task(self) -> Runner | None:
-        """The task to go on with, which has the turn then; None when there are threads
-        enough without this one.
+        """Wait for the turn, and return the task to run. Return None if this thread is
+        superfluous.
         """
         while True:
             with self._lock:
@@ -130,7 +133,9 @@ class Relay:
             gate.acquire()
 
     def _next(self) -> Runner | None:
-        """Who should have the turn, if nobody has it."""
+        """Return the task that should have the turn; None if the turn is taken or no
+        task is ready.
+        """
         return (
             None
             if self._turn is not None
@@ -138,7 +143,7 @@ class Relay:
         )
 
     def _stir(self) -> None:
-        """Wakes a thread if there is something to do for it. The lock is held."""
+        """Wake a thread if it has a task to run. Requires the lock."""
         runner = self._next()
         if runner is None:
             return
@@ -158,14 +163,16 @@ def _closed() -> threading.Lock:
 
 
 class Relays:
-    """The relays of one worker, by iteration; kept by the runners that take part."""
+    """The relays of a worker by iteration. Only the participating runners keep them
+    alive.
+    """
 
     def __init__(self) -> None:
         self._relays: weakref.WeakValueDictionary[int, Relay] = weakref.WeakValueDictionary()
 
     def of(self, definition: TaskDefinition) -> Relay | None:
-        """The relay of a task; None for one of those from which clients take what is
-        there, not what is next.
+        """Return the relay of a task. Return None if clients take whatever is ready
+        from any task, instead of reading tasks in turn.
         """
         if definition.num_consumers is None:
             return None
@@ -173,20 +180,19 @@ class Relays:
 
 
 class Stint:
-    """How far a task goes before it hands over what it has made and gives the next one
-    a turn.
+    """The length of a task's turn. At its end the task hands over what it has produced.
 
-    To a multiple of a power of two of elements, which takes less than ``WORK`` and fits
-    into a block. So the blocks of tasks that are as fast end at the same numbers, and
-    whoever weaves them into one order uses them up together.
+    A turn ends at a multiple of a power of two of elements. It takes less than ``WORK``
+    and fits into a block. Blocks of equally fast tasks then end at the same numbers,
+    and a client that merges them in order uses them up together.
 
     Args:
-        work: how many seconds this thread has worked.
+        work: returns the seconds that this thread has worked.
 
     Attributes:
-        stop: the number of the element before which it ends.
-        until: when it ends in any case.
-        few_bytes: what a block of few elements may hold; none holds more.
+        stop: number of the element before which the turn ends.
+        until: time at which the turn ends in any case.
+        few_bytes: maximum size of a block of few elements; no block is larger.
     """
 
     def __init__(self, work: Callable[[], float] = time.thread_time) -> None:
@@ -197,13 +203,13 @@ class Stint:
         self._first, self._since = 0, 0.0
 
     def begin(self, number: int, now: float) -> None:
-        """Begins with element ``number``."""
+        """Begin a turn with element ``number``."""
         self._first, self._since = number, self._work()
         self.stop = (number // self._length + 1) * self._length
         self.until = now + LONGEST
 
     def end(self, number: int, size: int, now: float) -> None:
-        """Ends before element ``number``, with so many bytes made."""
+        """End a turn before element ``number``, after producing ``size`` bytes."""
         length, seconds = self._length, self._work() - self._since
         if (number < self.stop and now >= self.until) or seconds > WORK:
             self._length = max(1, length // 2)

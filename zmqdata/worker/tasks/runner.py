@@ -1,9 +1,9 @@
-"""The task runner: runs one pipeline in a thread of its own or, with others that are
-read in turn, in one of theirs.
+"""The task runner: it runs a pipeline in its own thread, or in a shared thread with
+other tasks that are read in turn.
 
-User code runs here and nowhere else. What it makes becomes blocks in
-``worker.tasks.output`` and is handed to the worker's loop as events; it waits when it
-has produced as much as it may.
+User code runs only here. ``worker.tasks.output`` turns its elements into blocks and
+passes them to the worker's loop as events. The runner pauses when it has produced as
+much as it may.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ def _close(iterator: ElementIterator, task: int) -> None:
     try:
         iterator.close()
     except BaseException:
-        # The boundary to user code: all elements are made, and those who wait shall
-        # have them.
-        log.warning("task %s: what its pipeline does at its end has failed", task, exc_info=True)
+        # The boundary to user code: all elements are produced, and clients must get
+        # them.
+        log.warning("task %s: closing its pipeline has failed", task, exc_info=True)
 
 
 def _placed(error: BaseException, label: str, watch: TaskWatch) -> BaseException:
-    """The error with a place in the user's code: where no node has named itself, that
-    of the pipeline's end.
+    """Return the error with a place in the user's code: that of the pipeline's last
+    node, unless a node has already named itself.
 
-    The watch hears of it first.
+    The watch is told first, because it may end the process.
     """
     watch.failed(error)
     if isinstance(error, DataServiceError) or not label:
@@ -75,19 +75,17 @@ def _placed(error: BaseException, label: str, watch: TaskWatch) -> BaseException
 
 
 class TaskRunner:
-    """Runs one attempt of one task.
+    """Runs one attempt of a task.
 
     Args:
-        command: the task's lineage, and its packed pipeline or the reason why there is
+        command: the task's lineage, and its packed pipeline or the reason why it has
             none.
-        post: takes events for the worker core, from any thread.
-        worker: our address, for error texts.
-        find_part: gives the content of a part of the pipeline by its digest.
-        window: the bytes of a cross-trainer cache, or of a chunk of a save.
-        crumbs: where it notes what it is at.
-        relays: tells with which others it takes turns in one thread.
-        clock: the time in seconds.
-        work: the seconds that the thread of a turn has worked.
+        post: receives events for the worker core, from any thread.
+        worker: address of this worker, for error texts.
+        find_part: returns the content of a part of the pipeline by its digest.
+        window: size in bytes of a cross-trainer cache, or of a chunk of a save.
+        crumbs: shared memory in which the runner records what it is working on.
+        relays: returns the relay in which it takes turns with other tasks.
     """
 
     def __init__(
@@ -117,7 +115,7 @@ class TaskRunner:
         self._find_part = find_part
         self._label = ""
         self._worker, self._post = worker, post
-        # What goes to files is kept for long: there the size counts, not the time.
+        # Files are kept for long: their size matters, not the time of compression.
         clocks = (
             {} if definition.save_path else {"clock": time.perf_counter, "work": time.thread_time}
         )
@@ -132,12 +130,12 @@ class TaskRunner:
             window=window,
             note=self.watch.note,
         )
-        self._states = StateTaker(len(self.providers), clock)
-        self._ahead = deque(definition.states)  # what the pipeline has not passed
+        self._states = StateTaker(len(self.providers))
+        self._ahead = deque(definition.states)  # states that the pipeline has not passed
         self._allowed = 0
         self._most: int | None = None
         self._stopped = self._awaited = False
-        self._emitted = 0  # before this turn
+        self._emitted = 0  # bytes handed over before this turn
         self._changed = threading.Condition()
         self._begun, self._ended = False, threading.Event()
         self._carrier = 0
@@ -151,23 +149,21 @@ class TaskRunner:
         return LedgerProvider(entries, want, self._clock, source, base, self._away)
 
     def _away(self) -> AbstractContextManager[None]:
-        """While a source waits for splits: the turn is for others. Threads of the
-        pipeline have none to give.
+        """Return the context in which a source waits for splits. The thread that has
+        the turn passes it on; other threads of the pipeline have none.
         """
         mine = threading.get_ident() == self._carrier
         return self._relay.away(self) if self._relay is not None and mine else nullcontext()
 
     def _pause(self, seconds: float) -> None:
-        """Waits before an element is called for again. From any thread of the
-        pipeline.
-        """
+        """Wait before an element is retried. Called from any thread of the pipeline."""
         with self._changed:
             if self._changed.wait_for(lambda: self._stopped, seconds):
                 raise Stopped
 
     @property
     def takes_turns(self) -> bool:
-        """Whether it makes elements in one thread with others."""
+        """True if it produces elements in a thread shared with other tasks."""
         return self._relay is not None
 
     # --- from the worker's loop
@@ -182,13 +178,13 @@ class TaskRunner:
             ).start()
 
     def stop(self) -> None:
-        """Ends the runner soon; user code that is running now is left to finish and is
-        not heard any more.
+        """Stop the runner soon. User code that is running may finish, but its results
+        are ignored.
         """
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        self._output.hungry = True  # it looks up after the next element
+        self._output.hungry = True  # the pipeline's loop checks after the next element
         self.watch.abandon()
         for provider in self.providers:
             provider.stop()
@@ -197,12 +193,18 @@ class TaskRunner:
             self._relay.wake(self)
 
     def join(self, timeout: float) -> bool:
-        """Waits for its end; False when user code still keeps it."""
+        """Wait for the end of the runner. Return False if user code is still
+        running.
+        """
         return not self._begun or self._ended.wait(timeout)
 
     def allow(self, size: int, elements: int | None = None, few_bytes: int = FEW_BYTES) -> None:
-        """Lets it produce until its blocks, few elements in ``few_bytes``, add up to
-        ``size``, or to ``elements``.
+        """Let the runner produce until its limits.
+
+        Args:
+            size: maximum total size of its blocks in bytes.
+            elements: maximum number of elements; None for any number.
+            few_bytes: size up to which blocks of few elements are filled.
         """
         self._output.few_bytes = self._stint.few_bytes = few_bytes
         with self._changed:
@@ -213,11 +215,11 @@ class TaskRunner:
             self._relay.wake(self)
 
     def flush(self) -> None:
-        """Somebody waits: hand over what there is, or else the next element as soon as
-        it is made.
+        """Hand over what is collected, or otherwise the next element as soon as it is
+        produced, because a client waits.
 
-        Who takes turns does that at the end of each, so only for one that lasts too
-        long it has to be done.
+        A task that takes turns hands over at the end of each turn. It needs this only
+        if a turn lasts too long.
         """
         if self._relay is None:
             self._output.flush()
@@ -226,30 +228,30 @@ class TaskRunner:
             self.look()
 
     def look(self) -> None:
-        """Hands over, of a turn that lasts too long, what somebody waits for. To be
-        called every now and then.
+        """Hand over what a client waits for if the turn lasts too long. Must be called
+        periodically.
         """
         if self._awaited and self._states.clock() >= self._stint.until:
             self._awaited = False
             self._output.hand_over()
 
     def hand_over(self) -> None:
-        """Hands over what there is."""
+        """Hand over what is collected."""
         self._output.hand_over()
 
     # --- in its own thread, or that of its relay
 
     @property
     def number(self) -> int:
-        """Of the element that it makes next."""
+        """Number of the next element."""
         return self._output.number
 
     def may_go_on(self) -> bool:
-        """Whether it would make anything, or end."""
+        """Return True if the task would produce anything, or end."""
         return self._stopped or self._may_make(self._output.nbytes)
 
     def go_on(self) -> bool:
-        """Makes elements for one turn; True when that was the last one."""
+        """Produce elements for one turn. Return True if it was the last turn."""
         self._carrier = threading.get_ident()
         return next(self._life, True) is True
 
@@ -258,7 +260,7 @@ class TaskRunner:
             pass
 
     def _live(self) -> Iterator[None]:
-        """Does all that there is to do, with a pause at the end of each turn."""
+        """Run the whole task, yielding at the end of each turn."""
         try:
             node, context = self._open()
             while not (yield from self._produce(node, context)):
@@ -266,7 +268,7 @@ class TaskRunner:
         except (Stopped, GeneratorExit):
             pass
         except BaseException as error:
-            # The boundary to user code: whatever it raises is data, sys.exit() too.
+            # The boundary to user code: all that it raises is data, even sys.exit().
             self._fail(error)
         finally:
             self.watch.end()
@@ -291,8 +293,8 @@ class TaskRunner:
         )
 
     def _produce(self, node: Node, context: Context) -> Generator[None, None, bool]:
-        """Makes elements, to the end or until it can go on from a later state; True at
-        the end.
+        """Produce elements until the end, or until the runner can continue from a later
+        state. Return True at the end.
         """
         state = self._take_leap()
         for provider in self.providers:
@@ -310,15 +312,15 @@ class TaskRunner:
             _close(iterator, self.key[0])
 
     def _may_leap(self) -> bool:
-        """Whether nobody needs what comes before the next state ahead. Those that were
-        passed are forgotten.
+        """Return True if no client needs the elements before the next state ahead.
+        Remove states that were passed.
         """
         while self._ahead and self._ahead[0].number <= self._output.number:
             self._ahead.popleft()
         return bool(self._ahead) and self._output.may_leap(self._ahead[0].number)
 
     def _take_leap(self) -> TaskState | None:
-        """The furthest state that it may go on from."""
+        """Return the latest state from which the runner may continue; None if none."""
         state = None
         while self._may_leap():
             state = self._ahead.popleft()
@@ -354,8 +356,8 @@ class TaskRunner:
         return True
 
     def _make_some(self, iterator: ElementIterator) -> bool:
-        """Makes elements for about a millisecond, fewer where one is waited for; False
-        at the end.
+        """Produce elements for about a millisecond, or fewer if a client waits. Return
+        False at the end.
         """
         output, stride, clock = self._output, self._stride, self._states.clock
         cells, at, since = self.watch.cells, self.watch.at, clock()
@@ -390,20 +392,20 @@ class TaskRunner:
             return False
         except Stopped:
             raise
-        except BaseException as error:  # the boundary to user code: the iteration goes on behind it
+        except BaseException as error:  # the boundary to user code: the iteration continues
             if isinstance(error, DataLossError) and error.final:
-                raise  # what comes behind it would have other numbers than before
+                raise  # later elements would have other numbers than in earlier attempts
             output.fail(error)
             return True
         finally:
-            # What has to be pickled is hidden from who waits until the pipeline looks
-            # up: so it looks up at once.
+            # Elements that must be pickled are invisible to a waiting client until the
+            # pipeline's loop checks again, so the next stride is short.
             seconds = clock() - since if output.settle() else math.inf
             stride.end(output.number - first, seconds, output.nbytes - size)
 
     def _most_now(self, number: int, size: int) -> int:
-        """How many elements to make at once, from this one on, with so many bytes made.
-        A turn goes on to its end.
+        """Return the number of elements to produce in one stride from ``number`` on,
+        when ``size`` bytes were produced. The limit in bytes does not interrupt a turn.
         """
         ends = [number + self._stride.begin(self._allowed - size if self._relay is None else BYTES)]
         if self._relay is not None:
@@ -413,7 +415,7 @@ class TaskRunner:
         return max(1, min(ends) - number)
 
     def _note(self, iterator: ElementIterator) -> None:
-        """Notes where the pipeline is, so that another host can go on from there."""
+        """Take a state of the pipeline, so that another host can continue from it."""
         self._teller.seal()
         state = self._states.take(iterator, self._output.number)
         if state is not None:
@@ -435,9 +437,7 @@ class TaskRunner:
         self._states.idle(self._states.clock() - since)
 
     def _change_turn(self) -> Iterator[None]:
-        """Ends a turn, with handing over what was made in it, and begins the next
-        one.
-        """
+        """End a turn, hand over what was produced in it, and begin the next turn."""
         output, stint, clock = self._output, self._stint, self._states.clock
         stint.end(output.number, output.nbytes - self._emitted, clock())
         output.hand_over()
@@ -454,7 +454,7 @@ class TaskRunner:
         stint.begin(output.number, clock())
 
     def _may_make(self, size: int) -> bool:
-        """Whether there may be one more element, with so many bytes made."""
+        """Return True if another element may be produced after ``size`` bytes."""
         most = self._most
         return size < self._allowed and (most is None or self._output.number < most)
 
@@ -462,13 +462,15 @@ class TaskRunner:
         return _placed(error, self._label, self.watch)
 
     def _fail(self, error: BaseException) -> None:
-        """Nothing, or nothing more, can be made: that is no element's failure but the
-        job's.
+        """Fail the job, because nothing more can be produced. This is not the failure
+        of a single element.
         """
         try:
             self._output.hand_over()
-        except Exception:  # such as a lack of memory: whoever waits for the rest has to hear of its end all the same
-            log.exception("task %s could not hand over the last that it made", self.key[0])
+        except Exception:
+            # For example a lack of memory. The clients must be told of the failure all
+            # the same.
+            log.exception("task %s could not hand over its last elements", self.key[0])
         self.quarantine.end()
         if not self._stopped:
             self._post(

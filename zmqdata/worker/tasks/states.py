@@ -1,5 +1,5 @@
-"""When a task runner notes where its pipeline is, and how that travels. What a state
-means is the iterators' affair.
+"""The times at which a task runner takes a state of its pipeline, and the encoding of
+states. Their content belongs to the iterators.
 """
 
 from __future__ import annotations
@@ -20,40 +20,41 @@ from zmqdata.worker.tasks.ledger import decisions_needed, needs_of
 log = logging.getLogger(__name__)
 
 EVERY = 1.0
-"""Seconds of work between two states, if they cost little."""
+"""Seconds of work between two states that cost little."""
 COST = 100
-"""Noting states takes one part of so many of a runner's time."""
+"""Inverse of the share of a runner's time that states may take."""
 BYTES_PER_SECOND = 64 << 10
-"""So much of a task's states goes into the dispatcher's journal. Large ones are rarer.
+"""Maximum rate at which a task's states enter the dispatcher's journal. Large states
+are taken less often.
 """
 
 
 def restore(iterator: ElementIterator, state: TaskState) -> None:
-    """Has a fresh iterator go on from a state, which may have been in a file of a
-    user's for long.
+    """Restore a fresh iterator from a state, which may have been stored in a user's
+    file for a long time.
 
     Raises:
-        DataLossError: it is damaged.
+        DataLossError: the state is damaged.
     """
     try:
         iterator.restore(msgspec.msgpack.decode(state.content))
     except (*UNFIT, msgspec.MsgspecError) as error:
         raise DataLossError(
-            f"The state from which this task was to make element {state.number} again does not fit "
-            "its pipeline "
-            f"({type(error).__name__}: {error}). It is damaged: go on from an older one."
+            f"The state from which this task was to continue at element {state.number} does not "
+            f"fit its pipeline ({type(error).__name__}: {error}). It is damaged. Resume from an "
+            "older state."
         ) from error
 
 
 class StateTaker:
-    """Decides when the state of a pipeline is worth having, and notes it.
+    """Decides when to take a state of a pipeline, and takes it.
 
     Args:
-        sources: how many of them have ledgers.
-        clock: the time in seconds.
+        sources: number of sources with a ledger.
+        clock: returns the time in seconds.
 
     Attributes:
-        due: when the next state should be noted.
+        due: time at which the next state is due.
     """
 
     def __init__(self, sources: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -62,20 +63,23 @@ class StateTaker:
         self._sources = sources
 
     def idle(self, seconds: float) -> None:
-        """The runner has waited for so long, and made nothing."""
+        """Postpone the next state by the seconds in which the runner waited and
+        produced nothing.
+        """
         self.due += seconds
 
     def take(self, iterator: ElementIterator, number: int) -> TaskState | None:
-        """Notes the state of an iterator that makes element ``number`` next; None if it
-        can not, or is too large.
+        """Return the state of an iterator that produces element ``number`` next. Return
+        None if the iterator has no state, or the state is too large.
         """
         begun = self.clock()
         try:
             state = iterator.state()
             content = b"" if holds_no_state(state) else msgspec.msgpack.encode(state)
-        except Exception:  # an operation of the user's own; the task goes on without states
+        except Exception:  # a user-defined operation failed; the task continues without states
             log.warning(
-                "this pipeline cannot say where it is, so another worker would begin anew",
+                "this pipeline cannot return its state, so another worker would start it "
+                "from the beginning",
                 exc_info=True,
             )
             content = b""

@@ -1,5 +1,5 @@
-"""How many elements a pipeline makes before its runner looks at clock, memory and
-orders again. No clock is here.
+"""The number of elements that a pipeline produces before its runner checks clock,
+memory and commands again. It has no clock.
 """
 
 from __future__ import annotations
@@ -9,34 +9,38 @@ import math
 from zmqdata.blocks import guessed_size
 
 LONGEST = 1024
+"""Maximum number of elements in a stride."""
 SECONDS = 0.001
+"""Target duration of a stride."""
 BYTES = 2 << 20
-"""As many as a block of small elements has: to look around after each image takes as
-long as to make ten of them.
+"""Target size of a stride, the same as of a block of small elements. Checking after
+each image would take as long as producing ten of them.
 """
 PORTION = 64 << 10
-"""Bytes, if elements are like those before, after which one looks how large they are
-now. A stride has room for so many at least.
+"""Number of bytes, at the expected size of elements, after which their actual size is
+checked. Every stride has room for at least this many bytes.
 """
 GLANCE = SECONDS / 32
+"""Target number of seconds between two checks within a stride."""
 LONGEST_GLANCE = 32
-"""Elements: the next ones may be a thousand times as large as those before, which shows
-only then.
+"""Maximum number of elements between two checks. The next elements may be a thousand
+times larger than earlier ones, which only a check reveals.
 """
 OVERDUE = 2 * SECONDS
+"""Number of seconds after which a stride ends early."""
 
 
 class Stride:
-    """A stride doubles while it is short in time and bytes, and is halved when it was
-    not.
+    """The adaptive length of strides: doubled while a stride is short in time and
+    bytes, and otherwise reduced.
 
-    What comes next may be larger, or take longer, than all before it. So one looks
-    after each ``glance``, which costs nothing to speak of, and a stride ends that takes
-    too long, or fills its room.
+    The next elements may be larger, or take longer, than all before. The runner
+    therefore checks after each ``glance``, at negligible cost. A stride that takes too
+    long, or fills its room, ends early.
 
     Attributes:
-        length: how many elements to make.
-        glance: after how many of them to ask whether it is over.
+        length: number of elements to produce.
+        glance: number of elements between two checks.
 
     >>> stride = Stride()
     >>> for _ in range(3):
@@ -56,20 +60,20 @@ class Stride:
         self._room = self._measured = 0
 
     def begin(self, room: int) -> int:
-        """How many elements to make where there is room for so many bytes, if they are
-        as large as those before.
+        """Return the number of elements to produce when ``room`` bytes are free, if
+        they are as large as earlier elements.
         """
         self._room, self._measured = max(PORTION, room), 0
         fit = self.length * self._weight <= self._room
         return self.length if fit else max(1, math.ceil(self._room / self._weight))
 
     def is_over(self, seconds: float, made: int, last: object) -> bool:
-        """Whether it has to end before its length.
+        """Return True if the stride must end early.
 
         Args:
-            seconds: that it has taken.
-            made: how many elements there are.
-            last: the last one of them.
+            seconds: duration of the stride so far.
+            made: number of elements produced.
+            last: the last element.
         """
         if made - self._measured >= self._portion:
             self._room -= (made - self._measured) * guessed_size(last)
@@ -77,7 +81,7 @@ class Stride:
         return seconds > OVERDUE or self._room <= 0
 
     def end(self, made: int, seconds: float, size: int) -> None:
-        """So many elements were made, of so many bytes in all."""
+        """Adapt the length to a stride of ``made`` elements and ``size`` bytes."""
         if seconds > SECONDS or size > BYTES:
             self.length = max(1, int(self.length / max(2.0, seconds / SECONDS, size / BYTES)))
         elif made == self.length and 2 * seconds < SECONDS and 2 * size < BYTES:

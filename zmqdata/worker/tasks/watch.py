@@ -1,5 +1,5 @@
-"""What one attempt of a task notes of its work, and what it is told to leave out: the
-``Watch`` of its pipeline.
+"""The ``Watch`` of a task's pipeline: it records what an attempt is working on, and
+holds what it must skip.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.processes.limits import is_starvation
 
 PATIENCE = 60.0
-"""Seconds after which a suspect is not waited for any more: it may be stuck."""
+"""Seconds after which other tasks no longer wait for a suspect's call, because it may
+be stuck.
+"""
 
 
 class Turn:
-    """Which task of this process is at a suspect: one at a time, so that a death tells
-    which one it was.
+    """The right of a task of this process to process a suspect element. Only one task
+    has it at a time, so that a death identifies the suspect.
 
-    ``owner`` is the one that has the turn.
+    Attributes:
+        owner: the task that has the turn; None if it is free.
     """
 
     def __init__(self) -> None:
@@ -32,25 +35,23 @@ class Turn:
         self._free = threading.Condition()
 
     def take(self, owner: object) -> object:
-        """Waits for the turn, though not for ever; returns what to leave it with."""
+        """Wait for the turn, up to ``PATIENCE`` seconds. Return the token with which to
+        leave it.
+        """
         with self._free:
             self._free.wait_for(lambda: self.owner is None, PATIENCE)
             self.owner, self._call = owner, object()
             return self._call
 
     def leave(self, call: object) -> None:
-        """The call is over. One that was not waited for any more has no turn to
-        leave.
-        """
+        """End a call. Do nothing if the turn was passed on meanwhile."""
         with self._free:
             if self._call is call:
                 self.owner = self._call = None
                 self._free.notify()
 
     def take_from(self, owner: object) -> None:
-        """A task is not wanted any more: nobody waits for its call, which may never
-        end.
-        """
+        """Free the turn of a task that is no longer wanted. Its call may never end."""
         with self._free:
             if self.owner is owner:
                 self.owner = self._call = None
@@ -61,11 +62,11 @@ TURN = Turn()
 
 
 class TaskWatch:
-    """Notes for one attempt.
+    """The notes of one attempt.
 
     Args:
-        file: where.
-        definition: the task, which says what is poison.
+        file: shared memory for the notes.
+        definition: the task, which lists the poisoned elements.
     """
 
     def __init__(self, file: CrumbFile, definition: TaskDefinition) -> None:
@@ -83,24 +84,24 @@ class TaskWatch:
         self.cells, self.at = file.cell(self._base)
         self._lock = threading.Lock()
         if definition.task_timeout is not None:
-            # Infinity is a time, too: it is bounded while it is a float.
+            # Infinity is allowed, so the limit is clamped before it becomes an int.
             file.limit(self._base, int(min(max(1, definition.task_timeout * 1000), 1 << 62)))
         self.cells[self.at] = OPENING
 
     def open(self, place: str, label: str, skippable: bool) -> WatchSlot:
-        """A slot for one thread at one node."""
+        """Return a slot for a thread at a node."""
         return WatchSlot(
             *self._file.cell(self._file.open(self._key, place, label, skippable=skippable))
         )
 
     def close(self, slot: WatchSlot) -> None:
-        """Gives a slot back."""
+        """Release a slot."""
         if slot.cells is self._file.cells:
             self._file.close(slot.at - crumbs.NUMBER)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Held while a suspect is called for."""
+        """Hold the turn while the function is called for a suspect."""
         self.wait(1)
         call = TURN.take(self)
         self.wait(-1)
@@ -110,38 +111,38 @@ class TaskWatch:
             TURN.leave(call)
 
     def abandon(self) -> None:
-        """The attempt is not wanted any more, and may be stuck."""
+        """Free the turn, because the attempt is no longer wanted and may be stuck."""
         TURN.take_from(self)
 
     def failed(self, error: BaseException) -> None:
-        """Something has been raised by what is noted. Where memory is limited, a lack
-        of it ends the process.
+        """Handle an error raised by the watched code. If memory is limited, a lack of
+        it ends the process.
         """
         if is_starvation(error):
             self._file.starve()
 
     def note(self, number: int) -> None:
-        """What goes on now is for element ``number`` of the task."""
+        """Record that the pipeline now works on element ``number`` of the task."""
         self.cells[self.at] = number
 
     def rest(self) -> None:
-        """The pipeline is at nothing."""
+        """Record that the pipeline is idle."""
         self.cells[self.at] = crumbs.IDLE
 
     def end(self) -> None:
-        """The task is over."""
+        """Release the slot of the task, because the task is over."""
         self._file.close(self._base)
         self._base = -1
         self.cells, self.at = self._file.cell(-1)
 
     def wait(self, step: int) -> None:
-        """One source more, or less, waits for splits."""
+        """Add ``step`` to the number of sources that wait for splits."""
         if self._base >= 0:
             with self._lock:
                 self.cells[self._base + crumbs.WAITING] += step
 
     def begin(self, split: Split) -> None:
-        """A source has begun a split."""
+        """Record that a source has begun a split."""
         if self._base >= 0:
             self.cells[self._base + crumbs.FIRST], self.cells[self._base + crumbs.STOP] = (
                 split.start,
@@ -150,11 +151,11 @@ class TaskWatch:
 
 
 class WatchedProvider:
-    """A split provider that tells the watch of waits and of splits.
+    """A split provider that reports waits and splits to the watch.
 
     Args:
-        provider: where the splits come from.
-        watch: whom to tell.
+        provider: provides the splits.
+        watch: receives the reports.
     """
 
     def __init__(self, provider: SplitProvider, watch: TaskWatch) -> None:
@@ -162,7 +163,7 @@ class WatchedProvider:
         self.reset, self.state, self.restore = provider.reset, provider.state, provider.restore
 
     def next_split(self) -> Split | None:
-        """The next one; None at the end of this repetition."""
+        """Return the next split; None at the end of this repetition."""
         self._watch.wait(1)
         try:
             split = self._provider.next_split()
