@@ -115,7 +115,7 @@ class TaskTurns(Relay):
                 self._gave_back = mine
                 self._talk.put(SplitsAwaited(source, mine))
 
-    def _hear_late(self, event: object, source: int | None) -> None:
+    def _hear_late(self, event: e.WorkerEvent, source: int | None) -> None:
         """Have the clock deliver an event that comes between two turns."""
         self._clock.after(0.0, lambda: self._hear(event))
         if source is not None:

@@ -201,8 +201,6 @@ def test_a_damaged_state_is_data_loss(content: bytes) -> None:
     iterator = Desk(
         Dataset.range(1000).shuffle(20).bucket_by_sequence_length(int, [2], [2, 2]).node, 1
     ).open()
-    with pytest.raises(
-        DataLossError, match=r"element 5 does not fit .* \(.*older state"
-    ):
+    with pytest.raises(DataLossError, match=r"element 5 does not fit .* \(.*older state"):
         restore(iterator, TaskState(5, content))
     iterator.close()

@@ -213,9 +213,7 @@ class Pipelines:
             or not message.content
             or message.offset + len(message.content) > fetch.part.size
         ):
-            self._fail(
-                fetch, message.reason or "the dispatcher sent a piece of another part"
-            )
+            self._fail(fetch, message.reason or "the dispatcher sent a piece of another part")
             return
         fetch.progress, fetch.patience = now, PIECE_PATIENCE
         fetch.taken += len(message.content)

@@ -53,7 +53,9 @@ class TaskQuarantine(deque[LeftOut]):
         )
         element = f"element {left_out.number} of {left_out.node}{place}: {left_out.error}"
         if self.total == 1:
-            log.warning("task %s leaves out %s\n%s", self.task, element, left_out.traceback.rstrip())
+            log.warning(
+                "task %s leaves out %s\n%s", self.task, element, left_out.traceback.rstrip()
+            )
         else:
             log.warning(
                 "task %s has left out %s elements, the newest is %s", self.task, self.total, element
