@@ -449,7 +449,7 @@ def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCl
             lambda: found.extend(int(x) for x in other),
             lambda: found.extend(map(int, silent.stdout)),
         )
-        assert "given up this client of job 'stopped', which joins again" in silent.stderr.read()
+        assert "given up this client of job 'stopped', which now rejoins" in silent.stderr.read()
     assert sorted(found) == list(range(800))
 
 

@@ -93,7 +93,7 @@ class TrainingLoop:
         """How many elements it had handed out and could not report, as it says, when
         others were given them.
         """
-        ways = r"so do (\d+) that it had handed out|here (\d+) elements could not be reported"
+        ways = r"so do (\d+) elements that it had handed out|(\d+) elements handed out here could not be"
         told = re.findall(ways, self.log.read_text())
         return sum(int(number) for numbers in told for number in numbers if number)
 

@@ -86,11 +86,12 @@ def test_what_is_always_stuck_is_left_out_on_request(
     assert "has brought its worker down 3 times" in left_out.error
     assert [one["error"] for one in iterator.state_dict()["quarantine"]] == [left_out.error]
     [told] = [
-        record.getMessage() for record in caplog.records if "is over without" in record.getMessage()
+        record.getMessage() for record in caplog.records if "ended without" in record.getMessage()
     ]
     assert (
-        "is over without 1 elements that workers could not make, as the job (on_poison='skip') "
-        "wants it" in told
+        "ended without 1 elements that workers could not produce. They were skipped because the "
+        "job (on_poison='skip') "
+        "asks for it" in told
     )
     [job] = status(lively.target)["jobs"]
     [text] = job["poisoned"]

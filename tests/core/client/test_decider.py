@@ -158,12 +158,13 @@ def test_a_late_reader_is_told_what_is_gone() -> None:
     """
     (text,) = joined(5, True, True)
     assert (
-        "job 'job', repetition 0: 5 elements were delivered before this client joined; nothing is "
+        "job 'job', repetition 0: 5 elements were delivered before this client joined; no element "
+        "is "
         "left." in text
     )
-    assert "Use another job_name" in text
+    assert "Use another `job_name`" in text
     (text,) = joined(5, False, False)
-    assert "this client gets the rest" in text
+    assert "this client receives the rest" in text
 
 
 def test_readers_that_share_are_told_nothing() -> None:
@@ -289,8 +290,8 @@ def test_without_a_dispatcher_the_end_comes_with_the_lease() -> None:
     assert not reader.core.finished
     reader.wait(1.0)
     assert reader.core.finished
-    assert "what other readers held that have died is missing" in reader.all_of(e.LogLine)[-1].text
-    assert "handed out here 2 elements could not be reported" in reader.all_of(e.LogLine)[-1].text
+    assert "held by readers that have died are missing here" in reader.all_of(e.LogLine)[-1].text
+    assert "2 elements handed out here could not be reported" in reader.all_of(e.LogLine)[-1].text
     reader = at_the_end(alone=True)
     reader.wait(1.25)
     assert reader.core.finished
@@ -443,7 +444,7 @@ def test_a_block_beyond_the_grant_breaks_its_link() -> None:
     reader.block(0, 8)
     reader.block(8, 1)
     assert reader.all_of(e.Deliver) == []
-    assert "more than was granted" in reader.sent(e.LogLine).text
+    assert "although only 8 (" in reader.sent(e.LogLine).text
     assert reader.sent(e.DisconnectLink).link == "me-1"
     reader.take(0, 8, size=80)
     reopen(reader, 2)
@@ -489,7 +490,7 @@ def test_a_worker_that_goes_on_sending_too_much_ends_the_iteration() -> None:
         reopen(reader, number)
     reader.block(8, 1)
     assert reader.sent(e.Finish).error == "DataLossError"
-    assert "w goes on sending more than it may" in reader.sent(e.Finish).text
+    assert "`w` repeatedly sends more than it was granted" in reader.sent(e.Finish).text
 
 
 # --- tasks move
@@ -789,7 +790,10 @@ def test_a_worker_without_a_port_is_not_waited_for_forever() -> None:
     assert 0 <= second - 25 - LINK_PATIENCE <= 1
     finish = reader.sent(e.Finish)
     assert finish.error == "ResourceExhaustedError"
-    assert "x has refused a link for 30 s: give it more" in finish.text
+    assert (
+        "`x` has refused a link for 30 s, and no element can be read from it without a link: give "
+        "it more." in finish.text
+    )
 
 
 def test_time_in_which_we_were_stopped_is_no_refusal() -> None:
@@ -833,7 +837,7 @@ def numbered(step: int = 0, horizon: int = 8) -> Reader:
     assert reader.core.task_list.version == -1
     reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), False, plan), step=step))
     assert [note.text for note in reader.all_of(e.LogLine)] == (
-        [f"consumer 0 of job 'job' goes on at step {step}, where the one before it was"]
+        [f"consumer 0 of job 'job' continues at step {step}, where its predecessor stopped"]
         if step
         else []
     )
@@ -889,7 +893,7 @@ def test_who_waits_for_another_consumer_is_told() -> None:
         reader.wait(1.0)
         notes += [note.text for note in reader.all_of(e.LogLine)]
         reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
-    assert any("for consumer 2, 3 of job job, who is not there" in text for text in notes)
+    assert any("for consumer 2, 3 of job job, still without a client" in text for text in notes)
 
 
 # --- its lease
@@ -957,7 +961,10 @@ def test_a_client_that_was_given_up_joins_again() -> None:
     assert (ask.client, ask.iteration) == ("me.1", 7)
     assert reader.all_of(e.DropQueued)
     assert reader.sent(m.CloseLink).link == "me-1"
-    assert "3 elements that it held go to others; so do 1 that" in reader.sent(e.LogLine).text
+    assert (
+        "3 elements that it held go to other clients, and so do 1 elements"
+        in reader.sent(e.LogLine).text
+    )
     reader.hear(
         D, m.IterationOpened("me.1", 7, m.TaskList(2, (place(),), False), 9, lease=m.Lease(9.0))
     )
@@ -1011,7 +1018,8 @@ def test_a_consumer_that_was_given_up_asks_for_its_place() -> None:
     ask = consumer.all_of(m.OpenIteration)[0]
     assert (ask.client, ask.iteration, ask.step, ask.former) == ("me.1", 7, 7, "me")
     assert any(
-        "It goes on where its training loop is" in note.text for note in consumer.all_of(e.LogLine)
+        "It continues at the step of its training loop" in note.text
+        for note in consumer.all_of(e.LogLine)
     )
 
 
@@ -1046,7 +1054,8 @@ def test_without_a_lease_nothing_is_handed_out_before_giving_up() -> None:
     assert reader.all_of(e.DropQueued)
     assert reader.sent(e.Finish).error == "UnavailableError"
     assert any(
-        "until it answers nothing is handed out" in note.text for note in reader.all_of(e.LogLine)
+        "until it answers, no element is handed out" in note.text
+        for note in reader.all_of(e.LogLine)
     )
 
 

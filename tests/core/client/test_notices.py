@@ -54,11 +54,11 @@ def test_a_late_reader_is_told_what_others_have_read() -> None:
     listener.telling.wanted()
     assert [level for level, _ in listener.said] == ["warning"] * 2
     assert (
-        "5 elements were delivered before this client joined; this client gets the rest"
+        "5 elements were delivered before this client joined; this client receives the rest"
         in listener.said[0][1]
     )
     assert "job 'job', repetition 2" in listener.said[1][1]
-    assert "nothing is left" in listener.said[1][1]
+    assert "no element is left" in listener.said[1][1]
 
 
 def test_each_element_that_is_left_out_is_noted_once() -> None:
@@ -78,7 +78,7 @@ def test_a_successor_is_told_where_it_goes_on() -> None:
     listener.telling.joined(opened(delivered=5))
     listener.telling.joined(opened(step=12))
     assert listener.said == [
-        ("info", "consumer 1 of job 'job' goes on at step 12, where the one before it was")
+        ("info", "consumer 1 of job 'job' continues at step 12, where its predecessor stopped")
     ]
 
 
@@ -87,7 +87,8 @@ def test_a_client_that_was_given_up_says_what_goes_to_others() -> None:
     listener = Listener()
     listener.telling.given_up("It was silent.", 30, 4)
     assert (
-        "It was silent. 30 elements that it held go to others; so do 4 that" in listener.said[0][1]
+        "It was silent. The 30 elements that it held go to other clients, and so do 4 elements"
+        in listener.said[0][1]
     )
 
 
@@ -124,7 +125,7 @@ def test_a_silent_dispatcher_is_named() -> None:
     assert listener.complain(4.0) == ""
     assert listener.complain(6.0).endswith("still trying (dispatcher_timeout=60 s)")
     assert len(listener.said) == 1
-    assert "until it answers nothing is handed out" in listener.complain(16.0, held=False)
+    assert "until it answers, no element is handed out" in listener.complain(16.0, held=False)
 
 
 def test_what_is_waited_for_is_named() -> None:
@@ -140,7 +141,7 @@ def test_what_is_waited_for_is_named() -> None:
         return listener.said[-1][1]
 
     assert waiting(0.0) == "waiting for 10 s: no worker has registered at tcp://d:1"
-    assert "for consumer 1, 2 of job job, who is not there" in waiting(
+    assert "for consumer 1, 2 of job job, still without a client" in waiting(
         20.0, m.TaskList(2, (), True, m.Plan((), 0, {}, (1, 2)))
     )
     tasks = m.TaskList(3, (m.TaskPlace(1, 1, "w", "w:1"), m.TaskPlace(2, 1, "", "")), True)
@@ -198,15 +199,15 @@ def test_at_the_end_is_told_how_many_are_missing() -> None:
     ((level, text),) = listener.said
     assert level == "warning"
     assert text.startswith(
-        "job 'job', repetition 2, is over without 5 elements that workers could not make"
+        "job 'job', repetition 2, ended without 5 elements that workers could not produce"
     )
-    assert "as the pipeline wants it (on_error='skip')" in text
+    assert "because the pipeline asks for it (on_error='skip')" in text
     assert "on_poison" not in text
     assert "zmqdata status --worker ADDRESS" in text
 
 
 @pytest.mark.parametrize(
-    ("missing", "who"), [(2, "'skip') wants it"), (3, "or the pipeline (on_error")]
+    ("missing", "who"), [(2, "'skip') asks for it"), (3, "or the pipeline (on_error")]
 )
 def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str) -> None:
     """Those that bring their worker down are missing by on_poison; on_error is named
@@ -220,11 +221,14 @@ def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str)
     telling.tell_left_out()
     note = said[-1]
     assert isinstance(note, e.LogLine)
-    assert f"is over without {missing} elements" in note.text
+    assert f"ended without {missing} elements" in note.text
     assert who in note.text
-    assert "as the job (on_poison='skip')" in note.text
+    assert "because the job (on_poison='skip')" in note.text
     assert ("on_error" in note.text) == (missing > 2)
-    assert "2 that bring their worker down are in the iterator's quarantine" in note.text
+    assert (
+        "2 of them end their worker's process and are listed in the iterator's quarantine"
+        in note.text
+    )
 
 
 def test_time_in_which_nobody_read_here_is_no_waiting() -> None:

@@ -129,7 +129,7 @@ def test_nobody_goes_back_behind_what_is_settled() -> None:
     passed = HandedOut()
     passed.add(7, 0, 4)
     passed.settle(3)
-    with pytest.raises(FailedPreconditionError, match="to place 2, only to 3 and later"):
+    with pytest.raises(FailedPreconditionError, match="Place 2 can no longer be restored"):
         passed.at(2)
 
 

@@ -66,7 +66,7 @@ def test_more_than_was_granted_is_a_breach() -> None:
     client = Client(1)
     client.arrives(1, 0, FIRST_ELEMENTS)
     text = client.arrives(1, FIRST_ELEMENTS, 1)
-    assert "task 1 has sent 1 elements of 10 bytes" in text
+    assert "task 1 has sent 1 elements (10 bytes)" in text
     assert client.reading.tasks[1].window.breaches == 1
     assert len(client.done) == 1
 

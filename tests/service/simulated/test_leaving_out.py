@@ -44,7 +44,7 @@ def test_elements_are_left_out(
     assert any("ValueError: no " in text and "in picky" in text for text in told)
     ended = [int(text.split()[-2]) for text in told if "has ended and left out" in text]
     assert any(
-        "repetition 0, is over without 20 elements that workers could not make" in text
+        "repetition 0, ended without 20 elements that workers could not produce" in text
         for text in told
     )
     singles = sum("leaves out element" in text for text in told) - len(ended)

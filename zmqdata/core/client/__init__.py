@@ -1,3 +1,3 @@
-"""The client's decisions: `decider` receives events and returns commands, with no
-socket, thread or clock.
+"""The decisions of a client: `decider` receives events and returns commands, without
+sockets, threads or clocks.
 """

@@ -1,5 +1,10 @@
-"""Where a client stands in its iteration, put together from what its workers told, what
-it handed out, and the plan.
+"""Position of a client in its iteration, and the checkpoint made of it.
+
+A checkpoint combines the lineage that workers have sent, the elements that were handed
+out, and the plan of a coordinated read. Restoring a checkpoint belongs to the
+dispatcher.
+
+Decisions 0019 and 0020; protocol 3.12 and 8.4b.
 """
 
 from __future__ import annotations
@@ -13,29 +18,29 @@ from zmqdata.core.client.tasks import Reading
 from zmqdata.errors import FailedPreconditionError
 
 _NOT_AGAIN = (
-    "an operation behind distribute() (such as shuffle, prefetch or interleave) holds elements of "
-    "job {job!r} back, "
-    "which would have to come again in the same order; but others read this job, too, and who gets "
-    "which is not fixed. "
-    "Use distribute(..., deterministic=True) or num_consumers, whose order is promised, or put "
-    "such operations before "
-    "distribute()"
+    "An operation after `distribute` (such as `shuffle`, `prefetch` or `interleave`) "
+    "holds elements of job {job!r}, which would have to arrive again in the same "
+    "order. Other clients read this job too, and which client receives which element "
+    "is not fixed. Use `distribute(..., deterministic=True)` or `num_consumers`, "
+    "which promise an order, or apply such operations before `distribute`."
 )
 
 
 class Standing:
-    """Keeps what a checkpoint is made of.
+    """Everything that a checkpoint of a client is made of.
 
     Args:
-        client: our id.
-        job: what we read.
-        repetition: of it.
-        reader: as whom.
-        reading: what is read of each task.
+        client: Id of the client.
+        job: Parameters of the job that the client reads.
+        repetition: Repetition of the job.
+        reader: The role in which the client reads.
+        reading: Received and handed-out elements of each task.
 
     Attributes:
-        indices: which task of the iteration each is.
-        asks: how often somebody has left, or what was had could not be told any more.
+        indices: Index of each known task within the iteration.
+        asks: Number of times so far that the client has had to ask what was delivered:
+            a reader left, a task left the list, or lineage had a gap.
+        kept: Lineage of each task, as far as this client needs it.
     """
 
     def __init__(
@@ -53,15 +58,17 @@ class Standing:
         self.asks = self._answered = 0
         self._theirs: dict[
             int, m.Ranges
-        ] = {}  # what was delivered, of tasks whose lineage up to there is not told
+        ] = {}  # per task, what any client was delivered; its lineage up to there is missing
         self._upto: dict[
             int, tuple[int, int]
-        ] = {}  # the ask that was answered last, and how far the answer goes
+        ] = {}  # number of the last answered ask, and the element that the answer reaches
         self.kept = LineageKept()
 
     def begin(self, opened: m.IterationOpened, resumed: m.Checkpoint | None = None) -> None:
-        """The iteration is open: takes what was before this client came, from its own
-        checkpoint if it goes on.
+        """Start from the answer to ``OpenIteration``.
+
+        Everything delivered before this client joined counts as delivered. A client
+        that resumes takes its lineage from its own checkpoint.
         """
         self._opened = opened
         self.kept.begin(opened.sources)
@@ -76,13 +83,13 @@ class Standing:
                 if part.index in numbers:
                     self._take(_lineage_of(part, resumed, numbers[part.index]))
             if resumed.order and self._reader.consumer_index is None:
-                # An operation behind had elements, which have to come again as they
-                # came then.
+                # An operation after the iterator held elements, which have to arrive
+                # again in the same order.
                 self._reading.keep_order(list(resumed.order), self.indices)
 
     @property
     def lacking(self) -> set[int]:
-        """The tasks of which others had elements, and what these depend on was not told
+        """Listed tasks that other clients read, of which the lineage has not arrived
         yet.
         """
         untold = (self._before - self.kept.tasks.keys()) | self._theirs.keys()
@@ -94,22 +101,23 @@ class Standing:
 
     @property
     def is_behind(self) -> bool:
-        """Whether somebody has left, and the dispatcher has not said what was delivered
-        until then.
+        """True while the dispatcher still has to say what readers that have left were
+        delivered.
 
-        Nor that all was of a task that nobody hosts any more, whose rest some of us
-        hold: no worker will tell of it.
+        Also true while such a task is no longer listed although its lineage is missing,
+        because no worker hosts it and could send that.
         """
         return self._answered < self.asks or not all(map(self._is_listed, self._theirs))
 
     @property
     def is_whole(self) -> bool:
-        """Whether a checkpoint would say all that it has to."""
+        """True if a checkpoint taken now would be complete."""
         return not self.is_behind and not self.lacking
 
     def catch_up(self, opened: m.IterationOpened) -> None:
-        """Takes what was delivered to anybody: nobody else can say any more what those
-        had who have left.
+        """Count what was delivered to any client.
+
+        Readers that have left cannot report it themselves, so only the dispatcher can.
         """
         if not self.is_behind:
             return
@@ -121,8 +129,8 @@ class Standing:
             self._take_theirs(task)
 
     def _take_settled(self, opened: m.IterationOpened) -> None:
-        """Notes of which tasks everything was delivered, also of those of which this
-        client has never heard.
+        """Count every element of the settled tasks as delivered, including tasks that
+        this client has never heard of.
         """
         for task, total in opened.totals.items():
             if task in opened.over:
@@ -131,8 +139,8 @@ class Standing:
             self._reading.passed.others_had(task, [(0, total)])
 
     def _take_theirs(self, task: int) -> None:
-        """Counts what others had of a task, as far as it is known what that depends
-        on.
+        """Count what other clients were delivered of a task, as far as the lineage of
+        the task has arrived.
         """
         asks, upto = self._upto.get(task, (0, 0))
         if asks >= self._answered and task in self._theirs:
@@ -142,7 +150,9 @@ class Standing:
             )
 
     def list(self, task_list: m.TaskList) -> None:
-        """Notes which task is which, and who reads."""
+        """Take the indices of the tasks and the names of the readers from a task
+        list.
+        """
         listed = {place.task for place in task_list.tasks}
         if not {*self._readers} <= {*task_list.readers} or not self._theirs.keys() <= listed:
             self.asks += 1
@@ -154,7 +164,7 @@ class Standing:
             self.indices.update(task_list.plan.indices)
 
     def take(self, news: m.Lineage) -> None:
-        """Takes what the following messages of a task depend on."""
+        """Take the lineage on which the next messages of a task depend."""
         if not self._take(news):
             self.asks += 1
 
@@ -168,11 +178,14 @@ class Standing:
         return is_complete
 
     def checkpoint(self, place: int) -> m.Checkpoint:
-        """Where the client stood after so many elements, none of them before the oldest
-        place that it keeps.
+        """Return the state of the iteration at a place.
+
+        Args:
+            place: Number of elements handed out before the place, not less than the
+                oldest place that is still kept.
 
         Raises:
-            FailedPreconditionError: it could not get the elements from there on again
+            FailedPreconditionError: The elements after the place could not arrive again
                 in the same order.
         """
         reading, opened = self._reading, self._opened
@@ -181,7 +194,9 @@ class Standing:
             raise FailedPreconditionError(_NOT_AGAIN.format(job=self._job.name))
         sources, tasks = self.kept.parts(delivered, reading.totals)
         views = tuple([self._indexed(view) for view in reading.views])
-        in_turn = {index for view in views for index, _ in view.tasks}  # of these the step says it
+        in_turn = {
+            index for view in views for index, _ in view.tasks
+        }  # the step says what was delivered of these
         tasks = tuple(
             [
                 structs.replace(task, delivered=()) if task.index in in_turn else task
@@ -213,14 +228,16 @@ class Standing:
         )
 
     def _index(self, task: int) -> int:
-        """The number of a task within its iteration; -1 for one that had ended before
-        this client came.
+        """Return the index of a task within its iteration, or -1 for a task that had
+        ended before this client joined.
         """
         return self.indices.get(task, -1)
 
 
 def _lineage_of(part: m.TaskPart, checkpoint: m.Checkpoint, task: int) -> m.Lineage:
-    """What a checkpoint says of a task, as its host will tell it."""
+    """Return what a checkpoint contains about a task, in the form in which a host would
+    send it.
+    """
     return m.Lineage(
         number=0,
         task=task,

@@ -1,8 +1,11 @@
-"""How a numbered consumer reads: blocks arrive in any order, elements are delivered
+"""Reads of a numbered consumer: blocks arrive in any order, and elements are delivered
 step by step.
 
-Each step is one round of one task; which one, and how far may be read, says the plan
-that the dispatcher has told.
+Each step is a round of a task. The plan of the dispatcher says of which task, and up to
+which horizon the consumer may read. Blocks that are not due yet wait here. Making the
+plan belongs to the dispatcher.
+
+Decisions 0011 and 0018; protocol 9.3 to 9.8 and 9.12.
 """
 
 from __future__ import annotations
@@ -26,22 +29,26 @@ Held = tuple[m.Block, object]
 
 @dataclass
 class Stretch:
-    """Consecutive steps, before ``stop``, with ``count`` elements that were delivered
-    together.
+    """Consecutive steps whose elements were delivered together.
 
-    The first ones are those of ``steps``, and with each further ``cycle`` of steps come
-    as many.
+    The first elements are at the steps ``steps``. Each further ``cycle`` of steps
+    yields as many elements again.
     """
 
     steps: tuple[int, ...]
+    """Steps of the first cycle that yield an element, in order."""
     stop: int
+    """Number after the last step."""
     count: int
+    """Number of elements."""
     cycle: int = 1
+    """Number of steps after which the same tasks take turns again."""
     taken: int = 0
+    """Number of elements that the training loop has taken."""
 
     @property
     def reached(self) -> int:
-        """The step before which the training loop has taken everything."""
+        """The step below which the training loop has taken every element."""
         if self.taken == self.count:
             return self.stop
         turns, place = divmod(self.taken, len(self.steps))
@@ -49,16 +56,21 @@ class Stretch:
 
 
 FEWEST_CYCLES = 2
+"""Fewest whole cycles that are delivered at once. Fewer would not pay for the
+search.
+"""
 
 
 class Stepping(Reading):
-    """All tasks that a consumer reads, in the order of its steps. ``step`` is the next
-    one to deliver.
+    """All tasks that a consumer reads, in the order of its steps.
 
     Args:
-        max_outstanding: most elements that each stream may have on its way; None: as
-            its window says.
-        do: takes the commands that result.
+        max_outstanding: Most elements in flight per stream. None leaves the limit to
+            the window of the stream.
+        do: Receives the resulting commands.
+
+    Attributes:
+        step: The next step to deliver.
     """
 
     _first_elements, _most_bytes = IN_TURN_ELEMENTS, IN_TURN_BYTES
@@ -71,8 +83,10 @@ class Stepping(Reading):
         self._ask_at = 0
         self._held: dict[int, deque[Held]] = {}
         self._delivered: deque[Stretch] = deque()
-        self._taken: deque[Stretch] = deque()  # since the oldest place that somebody may go back to
-        self._taken_from = 0  # the place where they begin
+        self._taken: deque[Stretch] = (
+            deque()
+        )  # kept since the oldest place to which an operation may go back
+        self._taken_from = 0  # the place at which ``_taken`` begins
         self._oldest_step = 0
         self._seen: set[int] = set()
 
@@ -83,15 +97,15 @@ class Stepping(Reading):
         plan = task_list.plan
         if plan is not None:
             if plan.horizon > self._plan.horizon:
-                # Asked for in the middle of what is new, so that more is there before
-                # it is needed.
+                # The next horizon is requested halfway through the new steps, so that
+                # it arrives before the consumer needs it.
                 self._ask_at = (max(self._plan.horizon, self._first_step) + plan.horizon) // 2
             has_begun, self._plan = bool(self.views), plan
             self.views = plan.views
             for task in () if has_begun else self.tasks.values():
                 task.first = self._first_lacking(
                     task
-                )  # it may have been asked for before it was known where we begin
+                )  # requested, perhaps, before the first step was known
             self._seen.update(task for view in plan.views for task, _ in view.tasks)
         super().list(task_list)
         self._deliver_due()
@@ -108,9 +122,7 @@ class Stepping(Reading):
         self._deliver_due()
 
     def _deliver_due(self) -> None:
-        """Delivers what is here of the next steps, up to the first that is not, or to
-        the horizon.
-        """
+        """Deliver the next steps, up to the first missing element or to the horizon."""
         end = (
             self._plan.horizon
             if self._plan.end is None
@@ -118,14 +130,17 @@ class Stepping(Reading):
         )
         while (run := run_at(self._plan.views, self.step, end)) is not None:
             if run.round >= self._plan.totals.get(run.task, math.inf):
-                # All consumers pass it alike: its task has ended.
+                # The task has ended, and every consumer passes the step alike.
                 self.step += run.count
             elif not self._weave(end) and not self._deliver_run(run):
                 return
 
     def _weave(self, end: int) -> bool:
-        """Delivers whole cycles of a view at once, as many as the next blocks of its
-        tasks hold; False for a few.
+        """Deliver as many whole cycles of a view at once as the next blocks of its
+        tasks contain.
+
+        Returns:
+            False if too few cycles are available to be worth it.
         """
         cycle, stop = turns_at(self._plan.views, self.step, end)
         rounds = (stop - self.step) // cycle
@@ -134,7 +149,7 @@ class Stepping(Reading):
         due: dict[int, Run] = {}
         for step in range(
             self.step, self.step + cycle
-        ):  # not all first: with thousands of tasks the next ones tell
+        ):  # lazily: with thousands of tasks, the first ones often decide
             run = run_at(self._plan.views, step, stop)
             if run is None or run.round >= self._plan.totals.get(run.task, math.inf):
                 continue
@@ -155,8 +170,8 @@ class Stepping(Reading):
         self._do(e.Weave(woven, tuple(due), cycle))
 
     def _next_part(self, run: Run, count: int) -> e.Deliver:
-        """The next rounds of a task, all of which are in one block; one that is used up
-        is let go.
+        """Return the next ``count`` rounds of a task, which lie in a single block.
+        Forget a block that is used up.
         """
         header, content = self._held[run.task][0]
         skip = run.round - header.first
@@ -165,8 +180,8 @@ class Stepping(Reading):
         return e.Deliver(header, content, skip, skip + count)
 
     def _deliver_run(self, run: Run) -> bool:
-        """Delivers as much of a run as the next block of its task holds; False when
-        there is none.
+        """Deliver as much of a run as the next block of its task contains. Return False
+        if no block is available.
         """
         held = self._held.get(run.task)
         if not held:
@@ -190,8 +205,8 @@ class Stepping(Reading):
         return super().hand_out(event)
 
     def _starved(self, task: ReadTask) -> Sequence[ReadTask]:
-        # While there is something to take, nobody waits for more of one task.
-        # Afterwards all are told at once.
+        # While elements wait to be taken, no single task delays the training loop.
+        # Afterwards all windows are announced at once.
         if self.waiting:
             return ()
         unended = [self.tasks[number] for number in self.unended | {task.place.task}]
@@ -210,14 +225,14 @@ class Stepping(Reading):
         return self._rounds(task, self._oldest_step)
 
     def _rounds(self, task: int, step: int) -> RangeSet:
-        """The rounds of a task before a step."""
+        """Return the rounds of a task before a step."""
         viewed = any(task == number for view in self.views for number, _ in view.tasks)
-        # Who is in no view any more had ended before all that are.
+        # A task that is in no view any more had ended before every present view.
         ended = self._plan.totals.get(task, 0) if task in self._seen and not viewed else 0
         return RangeSet([(0, ended or rounds_before(self.views, task, step))])
 
     def _step_at(self, place: int) -> int:
-        """The step at which the training loop was after so many elements."""
+        """Return the step that the training loop had reached at a place."""
         left = place - self._taken_from
         for stretch in chain(self._taken, self._delivered):
             if left < stretch.count:
@@ -231,8 +246,8 @@ class Stepping(Reading):
 
     @property
     def totals(self) -> dict[int, int]:
-        # What the plan says may be ahead of what has come of a task's lineage, but not
-        # where all of it was passed.
+        # The plan may be ahead of the lineage of a task that has arrived, except where
+        # every round of the task has been passed.
         plan, step = self._plan.totals, self._oldest_step
         ended = self._seen & plan.keys()
         return super().totals | {

@@ -1,9 +1,11 @@
-"""The client's decider: what is said to the dispatcher and to workers, and when it is
-over.
+"""The decider of a client: what it tells the dispatcher and workers, and when its
+iteration ends.
 
-One for each iterator. Knows no socket, no queue and no clock; decoding is the shell's,
-elements are opaque here. What is read of each task is kept by ``core.client.tasks``,
-links by ``core.client.links``.
+Each iterator has a decider. It owns no socket, queue or clock. The shell decodes
+elements, which are opaque here. ``core.client.tasks`` counts what is read of each task,
+and ``core.client.links`` keeps the links.
+
+Decisions 0017, 0019 and 0026; protocol 3.1 to 3.9, 6.6, 8.2, 8.4b and 9.6.
 """
 
 from __future__ import annotations
@@ -22,54 +24,70 @@ from zmqdata.core.client.tasks import Grants, Reading, ReadTask
 from zmqdata.errors import NotFoundError, PermissionDeniedError, ResourceExhaustedError
 
 HEARTBEAT = 1.0
+"""Default number of seconds between two heartbeats."""
 MOST_BREACHES = 3
+"""Number of blocks in a row beyond their grants after which the iterator fails."""
 REPORT_BYTES = 4 << 20
+"""Taken but unreported bytes of a numbered consumer that cause an early report."""
 LINK_PATIENCE = 30.0
-"""Seconds to go without a link that a worker cannot have: others may end meanwhile, and
-leave their ports.
+"""Seconds to continue without a link that a worker refuses. Other clients may end
+meanwhile and release their ports.
 """
 REPORT_PAUSE = 0.1
+"""Shortest pause between two early reports, in seconds."""
 OWN_LAG = 5.0
+"""Seconds without an event that show that this process was stopped or asleep."""
 ASK_AGAIN = 0.25
+"""Seconds between two heartbeats of a client that waits for an answer."""
 SETTLE = 0.5
-"""Seconds after which all is known that a training loop took before it was kept from
-taking more.
+"""Seconds after which every element that a training loop took before its lease was
+ended has been counted.
 """
 
 
 @dataclass(frozen=True)
 class ClientProfile:
-    """Who reads what.
-
-    ``dispatcher_timeout`` is how many seconds to do without a dispatcher before giving
-    up; ``heartbeat``: seconds between two reports; ``local_workers`` and ``process``:
-    who is in our own process, and its secret; ``resume``: the encoded checkpoint from
-    which to go on; ``allow_objects``: whether leaves of elements may be unpickled;
-    ``decompresses``: false if this process has no codec.
-    """
+    """The job that a client reads, its role there, and its limits."""
 
     client: str
+    """Id of the client."""
     job: m.JobParameters
+    """Parameters of the job."""
     repetition: int
+    """Repetition of the job."""
     service: str
+    """Address of the dispatcher, for messages to the user."""
     dispatcher_timeout: float = 3600.0
+    """Seconds without an answer of the dispatcher after which the iterator fails."""
     heartbeat: float = HEARTBEAT
+    """Seconds between two heartbeats."""
     max_outstanding: int | None = None
+    """Most elements in flight per stream. None leaves the limit to the window of the
+    stream.
+    """
     host: str = ""
+    """Name of this machine, by which workers recognise a client of their host."""
     transports: tuple[str, ...] = ("ipc", "tcp")
+    """Transports that this client supports."""
     reader: m.Reader = field(default_factory=m.Reader)
+    """The role in which the client reads."""
     local_workers: tuple[str, ...] = ()
+    """Addresses of the workers in this process."""
     process: str = field(default="", repr=False)
+    """Secret of this process, which its own workers know."""
     resume: bytes = b""
+    """Encoded checkpoint to resume from, or empty."""
     allow_objects: bool = True
+    """True if leaves of elements may be unpickled."""
     decompresses: bool = True
+    """False if this process has no codec."""
 
 
 class ClientCore:
-    """Decides for one iterator of a training loop.
+    """Decisions for an iterator of a training loop.
 
     Args:
-        profile: who reads what.
+        profile: What to read, and in which role.
     """
 
     def __init__(self, profile: ClientProfile) -> None:
@@ -109,8 +127,8 @@ class ClientCore:
         on(e.CloseRequested, lambda event, now: self._close(now))
 
     def _handle_messages(self) -> None:
-        # `links`, `ending` and `goodbye` are new after each rejoin, so they are looked
-        # up when a message arrives.
+        # `links`, `ending` and `goodbye` are replaced at each rejoin, so the handlers
+        # look them up when a message arrives.
         on = self.messages.on
         on(m.IterationOpened, self._iteration_opened)
         on(m.ResumeAwaited, lambda message, now: self.telling.waits(message, self.client))
@@ -126,7 +144,7 @@ class ClientCore:
         on(m.LinkReported, self._link_reported)
 
     def _begin(self, client: str) -> None:
-        """Begins to read under a name, with nothing in hand."""
+        """Start to read under a new name, without any element."""
         profile, self.client = self.profile, client
         self.opened = False
         self.task_list = m.TaskList(-1, (), False)
@@ -154,8 +172,12 @@ class ClientCore:
         self.goodbye = Goodbye(client, self.reading, profile.dispatcher_timeout, counts, self._do)
 
     def handle(self, now: float, event: e.ClientEvent) -> list[e.ClientCommand]:
-        """Takes an event noticed at ``now``, by a clock that counts while the machine
-        sleeps; returns what to do.
+        """Handle an event and return the resulting commands.
+
+        Args:
+            now: Time of the event, in seconds, of a clock that counts while the machine
+                sleeps.
+            event: The event.
         """
         self._look_at_clock(now)
         self.handlers[type(event)](event, now)
@@ -167,7 +189,9 @@ class ClientCore:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it was ever let in, under this name or one before."""
+        """True if the dispatcher ever let the client in, under this name or a former
+        one.
+        """
         return self._iteration is not None
 
     def _look_at_clock(self, now: float) -> None:
@@ -175,7 +199,7 @@ class ClientCore:
         if self._handled is None:
             self.telling.heard = now
         elif lag > OWN_LAG:
-            # We were stopped, or asleep: nobody could have been heard.
+            # This process was stopped or asleep, and could not have heard any peer.
             self.telling.forgive(lag)
             self.ending.forgive(lag)
             self.links.forgive(lag)
@@ -223,7 +247,11 @@ class ClientCore:
             starved >= LINK_PATIENCE
             and (refused := self.links.refused_for(LINK_PATIENCE, now)) is not None
         ):
-            text = f"Worker {refused.address} has refused a link for {LINK_PATIENCE:g} s: {refused.reason}."
+            text = (
+                f"Worker `{refused.address}` has refused a link for {LINK_PATIENCE:g} "
+                "s, and no element can be read from it without a link: "
+                f"{refused.reason}."
+            )
             self._finish(ResourceExhaustedError.__name__, text, now)
         self.telling.tell_skipped(now)
 
@@ -233,15 +261,15 @@ class ClientCore:
         return self._asked is None or now - self._asked >= pause
 
     def _speak(self, now: float) -> int:
-        """Asks to be part of the iteration, or reports; returns the number of that
-        report.
+        """Ask to join the iteration, or send a heartbeat, and return the number of the
+        heartbeat (0 if none was sent).
         """
         self._asked = now
         who = self.profile
         if self._began is None:
             self._began = now
         if not self.opened or self.standing.is_behind:
-            # A client that joins again goes on in the iteration that its state has
+            # A client that rejoins continues in the iteration that its checkpoint has
             # begun.
             resume = who.resume if self._iteration is None else b""
             self._send(
@@ -287,8 +315,8 @@ class ClientCore:
                     message, self._iteration is not None or bool(self.profile.resume)
                 )
                 self.reading.begin(message.step)
-                # One's own checkpoint tells what was before, if this is the iteration
-                # that was begun from it.
+                # The client's own checkpoint says what was delivered before, if this is
+                # the iteration that was begun from it.
                 goes_on = self.profile.resume and self._iteration is None
                 self.standing.begin(
                     message, m.decode_checkpoint(self.profile.resume) if goes_on else None
@@ -320,11 +348,12 @@ class ClientCore:
             self._finish(message.error, message.text, now, message.failure)
 
     def _give_up(self, message: m.RequestRefused, now: float) -> None:
-        """Others were given what we have, or may be. Joins again; a numbered consumer
-        once it knows where it is.
+        """Rejoin, because other clients may have received the elements of this client.
+
+        A numbered consumer first waits until its position is known.
         """
-        # Who was given up before it heard that it was let in was part of the iteration
-        # all the same.
+        # A client that was given up before it heard that it was let in has been part of
+        # the iteration all the same.
         self._iteration = message.iteration if self._iteration is None else self._iteration
         if not self.is_numbered or not self.opened:
             self._join_again(message.text, now)
@@ -334,8 +363,8 @@ class ClientCore:
             self.lease.end()
 
     def _join_again(self, why: str, now: float) -> None:
-        """Reads on under another name with nothing in hand, a numbered consumer where
-        its training loop is.
+        """Continue under another name without any element. A numbered consumer
+        continues at the step of its training loop.
         """
         held = self.reading.waiting
         self._drop_queued()
@@ -348,13 +377,15 @@ class ClientCore:
         self._speak(now)
 
     def _link_refused(self, message: m.LinkRefused, now: float) -> None:
-        """Tries again later, but where two sides can never talk: the elements of that
-        worker would not come.
+        """Retry a refused link later, unless the two sides can never connect.
+
+        The elements of that worker would never arrive, so the iterator then fails.
         """
         if message.error == PermissionDeniedError.__name__ and message.link in self.links.by_name:
             self._finish(message.error, message.text, now)
         elif message.error == "InvalidArgumentError" and message.link in self.links.by_name:
-            # tf.data's class for a transport that a worker has not.
+            # `NotFoundError` is tf.data's class for a transport that a worker does not
+            # offer.
             self._finish(NotFoundError.__name__, message.text, now)
         else:
             self.links.refused(message, now)
@@ -379,8 +410,8 @@ class ClientCore:
             self._take_list(message.task_list, now)
 
     def _take_list(self, task_list: m.TaskList, now: float) -> None:
-        # Before a client hears that it was let in it has no lease, and does not know
-        # where it begins.
+        # Before the client has heard that it was let in, it has no lease and does not
+        # know its first element.
         if not self.opened or self.finished or task_list.version < self.task_list.version:
             return
         self.task_list = task_list
@@ -410,8 +441,10 @@ class ClientCore:
             self._reject(task, event, breach, now)
 
     def _reject(self, task: ReadTask, event: e.Arrived, breach: str, now: float) -> None:
-        """Our memory is ours to give away: a worker that takes more breaks its link,
-        and in the end the iteration.
+        """Break the link of a worker that sends beyond its grants, and fail the
+        iterator after several breaches.
+
+        The client alone decides how much of its memory a worker may fill.
         """
         self.links.reject(event, breach, now)
         if task.window.breaches >= MOST_BREACHES:
@@ -432,28 +465,33 @@ class ClientCore:
             self._unreported_bytes += part.size
         for address, streams in grants.items():
             self.links.grant(address, streams)
-        # Workers keep for a successor what is not reported yet, but not much of it.
+        # Workers keep unreported elements for a successor of this consumer, but only up
+        # to a small limit.
         pause = now - (self._asked or 0.0)
         if self.is_numbered and self._unreported_bytes >= REPORT_BYTES and pause >= REPORT_PAUSE:
             self._speak(now)
         self._ask_on(now)
 
     def _ask_on(self, now: float) -> None:
-        """Has the horizon moved before a numbered consumer gets there."""
+        """Ask for a further horizon before a numbered consumer reaches the present
+        one.
+        """
         if self.reading.near > self._near:
             self._speak(now)
 
     # --- the end
 
     def _look_for_end(self, now: float) -> None:
-        """Ends when nothing more will come, and somebody else is there for what others
-        hold and may not hand out.
+        """End the iteration when nothing more will arrive.
+
+        If other clients hold elements that they may never hand out, the iteration ends
+        only once another client is there to receive them.
         """
         if not self.opened or self.finished or not self.reading.is_over(self.task_list.closed):
             self.ending.revoke()
             return
-        # Of what is listed, elements are owed to somebody; to whom is the dispatcher's
-        # affair.
+        # Each listed task still owes elements to some client. The dispatcher decides to
+        # which.
         is_owed = self.task_list.tasks and not (
             self.is_numbered or self.profile.job.anonymous or self.lease.is_free
         )
@@ -462,8 +500,10 @@ class ClientCore:
             self._finish("", "", now)
 
     def _finish(self, error: str, text: str, now: float, failure: bytes = b"") -> None:
-        """Reads no more: nobody may be left waiting for elements given to a training
-        loop that has ended.
+        """Stop reading.
+
+        After an error the lease never ends, because the dispatcher gives none of the
+        elements held here to a loop that has ended.
         """
         if not self.finished:
             self.finished = True
@@ -474,7 +514,7 @@ class ClientCore:
             self.links.tend((), now)
 
     def _shut_out(self, error: str, text: str, now: float) -> None:
-        """Ends without a goodbye: whatever we say is not heard."""
+        """End without a goodbye, which the server would not hear."""
         self._finish(error, text, now)
         self.goodbye.omit()
 
@@ -495,5 +535,6 @@ class ClientCore:
 
 def _taking_more(address: str, breach: str) -> str:
     return (
-        f"The worker at {address} goes on sending more than it may: {breach}. Restart that worker."
+        f"The worker at `{address}` repeatedly sends more than it was granted: "
+        f"{breach}. Restart that worker."
     )

@@ -1,4 +1,7 @@
-"""Events and commands of the client's decider."""
+"""Events that the client's decider receives, and commands that it returns.
+
+Decision 0032.
+"""
 
 from __future__ import annotations
 
@@ -20,31 +23,34 @@ from zmqdata.messages import Block, LeftOutElement, Memory, OnLink
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Event: a message has arrived on a link. ``content`` is what it decodes to, opaque
-    to the core.
-    """
+    """Event: a message has arrived on a link."""
 
     link: str = field(repr=False)
+    """Name of the link."""
     header: OnLink
+    """The message."""
     content: Any = field(default=None, repr=False)
+    """The decoded content of a block, opaque to the core."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakenElements:
-    """The training loop has taken elements ``first <= n < stop`` of a block of this
-    task and attempt.
-
-    ``size`` is the block's credit once its last element is taken, else 0. ``oldest``:
-    somebody may go back to the place where so many elements had been handed out; None:
-    nobody goes back.
-    """
+    """Elements ``first <= n < stop`` of a block that the training loop has taken."""
 
     task: int
+    """Number of the task."""
     attempt: int
+    """Attempt of the task that sent the block."""
     first: int
+    """Number of the first element."""
     stop: int
+    """Number after the last element."""
     size: int
+    """Bytes of credit of the block once its last element is taken, otherwise 0."""
     oldest: int | None = None
+    """Oldest place to which an operation may go back, as a number of handed-out
+    elements. None if no operation goes back.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,51 +60,56 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class ShutOut:
-    """Event: a server does not hear us, and will not: it knows neither our key nor,
-    perhaps, our protocol.
-
-    ``error`` and ``text``: with what to end.
+    """Event: a server does not hear this client and never will, because it does not
+    know the client's key or, perhaps, its protocol.
     """
 
     error: str
+    """Name of the error with which the iterator ends."""
     text: str
+    """Text of that error."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoteLeftOut:
-    """Command: have an element that workers leave out in the quarantine of the
-    iterator.
-    """
+    """Command: list an element that workers skip in the quarantine of the iterator."""
 
     element: LeftOutElement
+    """The skipped element."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartsHandedOut:
-    """Event: the training loop has taken a delivery, or some of it, in which are
-    elements of one block or of several.
+    """Event: the training loop has taken a delivery, or a part of it, with elements of
+    any number of blocks.
 
-    Events come in the order in which the elements were delivered.
+    Events are sent in the order in which the elements were delivered.
     """
 
     parts: tuple[TakenElements, ...]
+    """The elements taken, per block and in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseRequested:
-    """Event: the user is done with the iterator."""
+    """Event: the user has closed the iterator."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectLink:
-    """Command: connect a PULL socket, and map the link's memory if there is any;
-    answered by ``MemoryMapped`` then.
+    """Command: connect a PULL socket, and map the link's memory if it has any.
+
+    ``MemoryMapped`` answers once the memory is mapped.
     """
 
     link: str = field(repr=False)
+    """Name of the link."""
     address: str
+    """Address to connect to."""
     secret: str = field(repr=False)
+    """Secret of the link, which proves to the worker that this is its client."""
     memory: Memory | None = field(default=None, repr=False)
+    """Shared memory that the worker offers, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +117,7 @@ class MemoryMapped:
     """Event: the memory of a link can be read."""
 
     link: str = field(repr=False)
+    """Name of the link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,44 +125,52 @@ class DisconnectLink:
     """Command: close the PULL socket of a link."""
 
     link: str = field(repr=False)
+    """Name of the link."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Command: queue the elements of a block from the ``skip``-th to before the
-    ``stop``-th for the training loop.
-    """
+    """Command: queue elements of a block for the training loop."""
 
     header: Block
+    """Header of the block."""
     content: Any = field(repr=False)
+    """The decoded content of the block."""
     skip: int
+    """Position of the first element to queue, within the block."""
     stop: int
+    """Position after the last element to queue, within the block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weave:
-    """Command: queue one element of each of these parts of blocks in turn, until all of
-    them have none left.
+    """Command: queue an element of each part of a block in turn, until every part is
+    used up.
 
-    All have equally many. The first element of each part is taken in its one of the
-    ``steps``, the second one ``cycle`` steps later, and so on.
+    All parts have equally many elements. The first element of each part is taken in its
+    step of ``steps``, the second ``cycle`` steps later, and so on.
     """
 
     parts: tuple[Deliver, ...]
+    """The parts, in the order of their turns."""
     steps: tuple[int, ...]
+    """Step of the first element of each part."""
     cycle: int
+    """Number of steps from an element of a part to the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropQueued:
-    """Command: what was delivered and not handed out belongs to others by now; forget
-    it, the reports of it too.
+    """Command: forget the delivered elements that were not handed out, and the reports
+    of them, because they belong to other clients by now.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Command: the goodbye is said, or its deadline has passed; the shell may end."""
+    """Command: end the shell, because the goodbye was acknowledged or its deadline has
+    passed.
+    """
 
 
 ClientEvent = (

@@ -1,8 +1,10 @@
-"""The client's side of its lease: until when it may hand out what it holds. No clock:
-times are those of its caller.
+"""The client's side of its lease: until when it may hand out the elements that it
+holds.
 
-When a lease is over at the dispatcher's side, and who gets what its client held, is
-``core.dispatcher.jobs``'s affair.
+No clock: callers pass the time. The dispatcher's side, which decides when a lease is
+over and who receives the elements, is ``core.dispatcher.jobs``.
+
+Decision 0017; protocol 3.7 and 3.8.
 """
 
 from __future__ import annotations
@@ -12,22 +14,27 @@ import math
 from zmqdata.messages import Lease
 
 PATIENCE_ALONE = 1.0
-"""Seconds without an answer after which a client that reads alone goes on by itself."""
+"""Seconds without an answer after which a client that reads alone decides by itself."""
 BEATS_KEPT = 100
+"""Number of unanswered heartbeats whose sending times are kept."""
 PART = 3
-"""A lease is renewed so many times while it lasts."""
+"""A lease is renewed this many times while it lasts."""
 
 
 class ClientLease:
-    """Until when a client may hand out elements: ``until``, compared with its own
-    clock.
+    """The time until which a client may hand out elements.
 
-    A lease counts from the moment at which the client *sent* what was answered, so it
-    is over here before it is over there. Who reads alone needs no dispatcher: what a
-    worker has heard counts as well, since workers tell the dispatcher. When nobody
-    hears it, or it was stopped or asleep, others may have come.
+    A lease counts from the moment at which the client *sent* the message that was
+    answered. It therefore expires here before it expires at the dispatcher.
 
-    Example:
+    A client that reads alone needs no dispatcher. A message that a worker has heard
+    renews its lease as well, because workers report to the dispatcher. If no peer hears
+    the client, or its process was stopped or asleep, other clients may have joined.
+
+    Attributes:
+        until: Time at which the lease expires, by the client's own clock.
+        alone: True if no other client reads the iteration.
+
         >>> lease = ClientLease()
         >>> beat = lease.speak(10.0)
         >>> lease.answered(beat, Lease(15.0), 10.2)
@@ -44,7 +51,7 @@ class ClientLease:
         self._sent: dict[int, float] = {}
 
     def speak(self, now: float) -> int:
-        """Notes that something is said to the dispatcher now; returns the number by
+        """Record that a message is sent to the dispatcher now, and return the number by
         which it is answered.
         """
         self._beat += 1
@@ -54,18 +61,22 @@ class ClientLease:
         return self._beat
 
     def opened(self, lease: Lease | None, asked: float, now: float) -> None:
-        """The iteration is open; it was first asked for at ``asked``."""
+        """Take the lease of an iteration that was opened and first requested at time
+        ``asked``.
+        """
         self._take(lease, asked, now)
 
     def heard(self, sent: float, now: float) -> None:
-        """A worker has heard what was sent at a time. A lease that is over is for the
-        dispatcher to renew.
+        """Renew the lease of a client that reads alone, because a worker has heard what
+        was sent at time ``sent``.
+
+        Only the dispatcher renews a lease that has expired.
         """
         if self.alone and self.holds(now) and sent <= now:
             self.until = max(self.until, sent + self._seconds)
 
     def answered(self, beat: int, lease: Lease | None, now: float) -> None:
-        """Takes an answer to what was said under a number; one to something older
+        """Take the answer to the message of this number. An answer to an older message
         changes nothing.
         """
         sent = self._sent.get(beat)
@@ -81,47 +92,51 @@ class ClientLease:
             self.until, self.alone, self._seconds = math.inf, False, 0.0
             return
         self._since = since
-        # What workers have heard since then counts only while nobody else reads.
+        # What workers have heard since then counts only while no other client reads.
         goes_on = self.alone and lease.alone and self.holds(now)
         self.alone, self._seconds = lease.alone, lease.seconds
         until = math.inf if lease.free else since + lease.seconds
         self.until = max(self.until, until) if goes_on else until
 
     def holds(self, now: float) -> bool:
-        """Whether elements may be handed out."""
+        """True if elements may be handed out."""
         return now < self.until
 
     def is_unanswered(self, now: float) -> bool:
-        """Whether the dispatcher has not answered for half of the lease: it may not
-        hear us, and workers have to tell.
+        """True if the dispatcher has not answered for half of the lease.
 
-        Much sooner than it gives anybody up, and later than it answers when it is only
-        slow.
+        It may then not hear this client, and workers have to vouch for the client. Half
+        of a lease is far less than the time after which the dispatcher gives up a
+        client, and longer than a slow answer takes.
         """
         return self._seconds > 0 and now - self._since >= self._seconds / 2
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody is ever given what another one holds."""
+        """True if no client ever receives the elements that another client holds."""
         return self.until == math.inf
 
     @property
     def patience(self) -> float:
-        """Seconds without an answer after which a client goes on by itself at the
+        """Seconds without an answer after which the client decides by itself at the
         latest.
         """
         return PATIENCE_ALONE if self.alone else max(self._seconds, PATIENCE_ALONE)
 
     def pause(self, usual: float) -> float:
-        """Seconds between two signs of life: as usual, or so few that the lease
-        lasts.
+        """Return the seconds between two heartbeats: ``usual``, or fewer if the lease
+        would otherwise expire.
         """
         return min(usual, self._seconds / PART) if self._seconds else usual
 
     def free(self) -> None:
-        """Nothing that is held here will ever be anybody else's."""
+        """Make the lease last for ever, because no element held here will be given to
+        another client.
+        """
         self.until, self.alone, self._seconds = math.inf, False, 0.0
 
     def end(self) -> None:
-        """What is held here belongs to others by now."""
+        """End the lease, because the elements held here belong to other clients by
+        now.
+        """
         self.until, self.alone = -math.inf, False

@@ -1,12 +1,11 @@
-"""How a client takes its leave: its last report is repeated until the dispatcher has
-counted it. No clock.
+"""The end of a client's part in an iteration: when it may end, and how it leaves.
 
-When a client leaves is the consumer core's affair.
+``ReadingEnd`` decides when a client may end while other clients hold elements.
+``Goodbye`` repeats the last report until the dispatcher has counted it. Neither has a
+clock. When a client leaves is decided in ``core.client.decider``, and which clients may
+go in ``core.dispatcher.leaving``.
 
-The client's side of an iteration's end: nothing more comes, but what others hold may
-yet. No clock.
-
-Who may go, and why not everybody at once, is ``core.dispatcher.leaving``'s affair.
+Decision 0026; protocol 3.4 and 3.5.
 """
 
 from __future__ import annotations
@@ -21,26 +20,28 @@ from zmqdata.core.client.tasks import Reading
 from zmqdata.messages import MayEnd
 
 REPEAT = 0.5
+"""Seconds between two repetitions of the goodbye."""
 PATIENCE = 2.0
+"""Seconds after which a goodbye without an unreported element is given up."""
 LAST_REPORT = 300.0
-"""Seconds after which even a report that others depend on is given up."""
+"""Seconds after which even a report that other clients depend on is given up."""
 
 
 class Goodbye:
-    """What a client says last, under one name.
+    """The last message of a client, sent under a single name.
 
     Args:
-        client: its name.
-        reading: what it has handed out.
-        patience: seconds to do without a dispatcher.
-        counts: whether others would get again what the last report does not tell of.
-        do: takes the commands that result.
+        client: Name of the client.
+        reading: The elements that it has handed out.
+        patience: Seconds to continue without a dispatcher.
+        counts: True if other clients would receive the unreported elements again.
+        do: Receives the resulting commands.
 
     Attributes:
-        has_begun: whether the client leaves.
-        is_over: whether nothing more is said.
-        closing: since when the iterator is closed, if it is: whoever has closed it is
-            told when the goodbye is over.
+        has_begun: True if the client is leaving.
+        is_over: True if nothing more is sent.
+        closing: Time at which the user closed the iterator, or None. ``Closed`` is then
+            returned when the goodbye is over.
     """
 
     def __init__(
@@ -60,19 +61,21 @@ class Goodbye:
         self._said = 0.0
 
     def close(self, now: float) -> None:
-        """The iterator is closed."""
+        """Record that the user has closed the iterator."""
         self.closing = now
         if self.is_over:
             self._do(e.Closed())
 
     def begin(self, now: float) -> None:
-        """Leaves with a goodbye."""
+        """Leave with a goodbye."""
         self.has_begun = True
         self._say(now)
 
     def omit(self) -> None:
-        """Leaves without a word, or says no more: nobody knows this client, or listens
-        to it.
+        """Leave without a goodbye, or stop repeating it.
+
+        The dispatcher does not know this client, does not listen to it, or has counted
+        its goodbye.
         """
         self.has_begun = True
         if not self.is_over:
@@ -81,12 +84,16 @@ class Goodbye:
                 self._do(e.Closed())
 
     def heard(self, answer: m.IterationClosed) -> None:
-        """The dispatcher has counted the last report."""
+        """Stop repeating the goodbye, because the dispatcher has counted the last
+        report.
+        """
         if self.has_begun and answer.client == self._client:
             self.omit()
 
     def tick(self, now: float) -> None:
-        """Says it again, but not for ever while somebody waits for it."""
+        """Repeat the goodbye, for a limited time if a caller waits for the iterator to
+        close.
+        """
         if self.closing is not None and now - self.closing >= self._patience:
             self.omit()
         elif not self.is_over and now - self._said >= REPEAT:
@@ -104,17 +111,17 @@ class Goodbye:
 
 
 class ReadingEnd:
-    """Since when a client is done, and whether the dispatcher says that somebody else
-    stays.
+    """The time since which a client is done, and whether the dispatcher has found
+    another client that stays.
 
     Args:
-        client: its name.
-        speak: has it report at a time, and returns the number of that heartbeat.
-        reading: what it has handed out.
-        telling: who knows how long the dispatcher has been silent.
+        client: Name of the client.
+        speak: Sends a heartbeat at a given time and returns its number.
+        reading: The elements that the client has handed out.
+        telling: Notices to the user, which also measure the silence of the dispatcher.
 
     Attributes:
-        has_begun: whether the client has nothing left to hand out.
+        has_begun: True if the client has no element left to hand out.
     """
 
     def __init__(
@@ -127,23 +134,24 @@ class ReadingEnd:
         self.revoke()
 
     def revoke(self) -> None:
-        """There is something to hand out, after all or still."""
+        """Record that the client has elements to hand out, still or again."""
         self.has_begun, self._since, self._beat, self._is_granted = False, 0.0, 0, False
 
     def may_end(self, answer: MayEnd) -> None:
-        """The dispatcher answers to a heartbeat; what was said before the client was
-        done does not count.
+        """Take the dispatcher's permission to end.
+
+        An answer to a heartbeat that the client sent before it was done does not count.
         """
         if answer.client == self._client and self._beat and answer.beat >= self._beat:
             self._is_granted = True
 
     def forgive(self, seconds: float) -> None:
-        """Discounts time in which nobody could have answered."""
+        """Discount time in which no peer could have answered."""
         self._since += seconds
 
     def has_come(self, now: float, lease: ClientLease) -> bool:
-        """Whether a client that is done may end: with the dispatcher's word, or when
-        there is none for too long.
+        """True if a client that is done may end: with the dispatcher's permission, or
+        without any answer for too long.
         """
         if not self.has_begun:
             self.has_begun, self._since = True, now

@@ -1,8 +1,10 @@
-"""The client's side of lineage that travels in-band: what it knows of each task, and so
-where its iteration stands.
+"""The client's side of in-band lineage: what it knows of each task, and therefore where
+its iteration is.
 
-Pure bookkeeping. What workers tell, and when, is ``core.worker.lineage``'s; what was
-handed out is counted by ``core.client.tasks``.
+Pure bookkeeping. ``core.worker.lineage`` decides what workers send, and when.
+``core.client.tasks`` counts what was handed out.
+
+Decisions 0015, 0019 and 0028; protocol 8.4, 8.4b and 8.7.
 """
 
 from __future__ import annotations
@@ -20,25 +22,26 @@ from zmqdata.splits import Split
 
 @dataclass
 class KeptTask:
-    """What is known of a task. ``ledger`` holds entries that it has started, per
-    source, the last one cut.
-
-    ``decisions``: which elements its operations have left out, and which not.
-    """
+    """The known lineage of a task."""
 
     origin: m.Origin
+    """Index, seeds and shard of the task."""
     ledger: list[Ledger]
+    """Started entries per source. The last entry is cut where the task has got to."""
     states: list[m.TaskState] = field(default_factory=list)
+    """States of its pipeline, by ascending number."""
     total: int | None = None
+    """Number of its elements, or None if unknown."""
     decisions: Decisions = field(default_factory=Decisions)
+    """Which elements its operations have skipped, and which not."""
 
 
 class LineageKept:
-    """Where an iteration can be continued, as far as one client knows.
+    """A client's knowledge of where its iteration can be continued.
 
     Attributes:
-        tasks: what is known of each.
-        gone: per source, the splits that no task needs any more.
+        tasks: Known lineage of each task.
+        gone: Splits per source that no task needs any more.
     """
 
     def __init__(self) -> None:
@@ -46,26 +49,26 @@ class LineageKept:
         self.gone: dict[int, SpentSplits] = {}
 
     def begin(self, sources: Sequence[m.SourcePart]) -> None:
-        """Takes over which splits were used up before this client came."""
+        """Take the splits that were used up before this client joined."""
         for part in sources:
             self.gone.setdefault(part.source, SpentSplits()).restore(part.repetition, part.gone)
 
     def take(self, news: m.Lineage, delivered: RangeSet) -> bool:
-        """Takes what a worker tells, and forgets what is not needed any more.
+        """Take the lineage that a worker sends, and forget what is no longer needed.
 
         Args:
-            news: of one task.
-            delivered: the elements of it that will not be made again.
+            news: Lineage of a task.
+            delivered: Elements of the task that will not be produced again.
 
         Returns:
-            Whether nothing is missing: entries that nobody needs any more were given up
-            before they were told here, and then only the dispatcher can say which
-            splits these were.
+            True if nothing is missing. False if entries were forgotten as no longer
+            needed before this client learnt of them. Only the dispatcher can then say
+            which splits these were.
         """
         task = self.tasks.get(news.task)
         if task is None:
             if news.origin is None:
-                return True  # it can not be: a stream begins with everything
+                return True  # impossible: a stream begins with all of its lineage
             ledger = [
                 Ledger(list(entries), base)
                 for base, entries in zip(news.bases, news.ledger, strict=False)
@@ -83,8 +86,8 @@ class LineageKept:
         if news.origin is not None:
             task.origin = news.origin
         task.decisions.take(news.first_decision, news.decisions)
-        # One that lacks something, taken while all was made again, does not replace one
-        # that does not.
+        # An incomplete state, taken while everything was computed again, does not
+        # replace a complete one.
         known = {
             state.number: state
             for state in (*task.states, *news.states)
@@ -97,17 +100,19 @@ class LineageKept:
     def _join(
         self, source: int, ledger: Ledger, first: int, entries: Sequence[Split], *, begins: bool
     ) -> bool:
-        """Puts what is known and what is told together; False when something between
-        them may be missing.
+        """Merge the known ledger of a source with the received entries.
 
-        One of them may go further back, and one may go further. The last entry that is
-        known was told as far as it was started: a host whose stream ``begins`` behind
-        it does not say how much of it was started after that.
+        Either may begin earlier, and either may end later. The last known entry was
+        sent as far as it was started. A host whose stream begins after that entry
+        (``begins``) does not say how much of it was started later.
+
+        Returns:
+            False if entries between the two may be missing.
         """
         is_complete = first < ledger.length or (first == ledger.length and not (begins and first))
         if not entries:
             return is_complete
-        if first > ledger.length:  # nobody needs what came before, or it would have been told
+        if first > ledger.length:  # the gap is not needed, or it would have been sent
             self._count_gone(source, ledger.entries)
             ledger.entries, ledger.base = list(entries), first
             return is_complete
@@ -125,17 +130,19 @@ class LineageKept:
         return is_complete
 
     def know(self, task: int, origin: m.Origin) -> None:
-        """There is a task, of which nothing is needed to go on if nothing was told."""
+        """Register a task. If no lineage of it has arrived, nothing is needed to
+        continue it.
+        """
         self.tasks.setdefault(task, KeptTask(origin, []))
 
     def end(self, task: int, total: int) -> None:
-        """A task has come to its end."""
+        """Record the number of elements of a task that has ended."""
         if task in self.tasks:
             self.tasks[task].total = total
 
     def trim(self, task: int, delivered: RangeSet) -> None:
-        """Forgets the states from which nothing will be made again, and the entries
-        that none of the others needs.
+        """Forget the states from which nothing will be computed again, and the entries
+        that no other state needs.
         """
         kept = self.tasks[task]
         if not kept.states:
@@ -146,18 +153,18 @@ class LineageKept:
             self._count_gone(source, entries[: kept.ledger[source].base - base])
 
     def _count_gone(self, source: int, entries: Sequence[Split]) -> None:
-        """Counts entries that leave a ledger."""
+        """Record entries that leave a ledger."""
         for split in entries:
             self.gone.setdefault(source, SpentSplits()).add(split)
 
     def parts(
         self, delivered: Mapping[int, RangeSet], totals: Mapping[int, int]
     ) -> tuple[tuple[m.SourcePart, ...], tuple[m.TaskPart, ...]]:
-        """What a checkpoint says of sources and tasks.
+        """Return what a checkpoint contains about sources and tasks.
 
         Args:
-            delivered: per task, the elements that training loops have had.
-            totals: what is known besides of the ends of tasks.
+            delivered: Elements per task that training loops have received.
+            totals: Further known totals of tasks.
         """
         sources = tuple(
             m.SourcePart(repetition, ranges.ranges, source)
@@ -189,16 +196,18 @@ class LineageKept:
     def _states(
         self, kept: KeptTask, delivered: RangeSet, total: int | None
     ) -> tuple[m.TaskState, ...]:
-        """Those that are of use; all where it takes what other clients know to tell."""
+        """Return the useful states, or all states if the knowledge of other clients
+        decides which are useful.
+        """
         if kept.states and delivered.covers(0, kept.states[0].number):
             return useful_states(kept.states, delivered, total)
         return tuple(kept.states)
 
 
 def _is_complete(state: m.TaskState, task: KeptTask) -> bool:
-    """Whether all that is needed to go on from a state is there."""
+    """True if everything needed to continue from a state is known."""
     if not state.number:
-        return False  # whoever makes the first element next begins at the beginning
+        return False  # a state before the first element is not needed: the task then starts anew
     splits = all(
         ledger.base <= need for ledger, need in zip(task.ledger, state.needs, strict=False)
     )

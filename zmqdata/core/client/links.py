@@ -1,7 +1,9 @@
-"""The client's ends of the links to its workers: asking for them, counting what
-arrives, replacing broken ones.
+"""The client's ends of the links to its workers: asking for links, counting messages,
+replacing broken links.
 
-What the messages on a link mean is the consumer core's affair.
+What the messages on a link mean is decided in ``core.client.decider``.
+
+Protocol 3.6, 6.1 to 6.4, 6.7 and 8.13.
 """
 
 from __future__ import annotations
@@ -16,94 +18,120 @@ from zmqdata.core.limits import Rotation
 from zmqdata.errors import ResourceExhaustedError
 
 REPEAT = 1.0
+"""Seconds between two repetitions of an ask or a grant."""
 VOUCHING = 4
-"""So many workers at a time are asked to tell the dispatcher that they hear us, while
-it answers us. If thousands told of all always, it would be busy with nothing else; and
-when it does not answer, nobody knows which of them it hears.
+"""Number of workers at a time that are asked to vouch for this client while the
+dispatcher answers it.
+
+If thousands of workers vouched for every client all the time, the dispatcher could do
+nothing else. When it does not answer, all workers are asked, because the client cannot
+know which of them the dispatcher hears.
 """
 STALE_LINK = 30.0
-"""Seconds after which messages that were sent and have not come count as lost, though
-nothing says that they are.
+"""Seconds after which messages that were sent and have not arrived count as lost,
+without any other sign of loss.
 
-A gap or a broken connection is noticed at once, and ZeroMQ's heartbeats find a
-connection on which nothing passes; so this is for the last message before a pause,
-dropped by something between two living ends. It cannot be told from one that is on its
-way: messages arrive whole, and one of some hundred megabytes takes that long on a slow
-network. To be wrong costs sending it again, which would never end if the time were too
-short.
+A gap or a broken connection is noticed at once, and the heartbeats of ZeroMQ find a
+connection on which nothing passes. This limit is for the last message before a pause,
+dropped between two living ends. Such a message cannot be told from a slow one: messages
+arrive whole, and some hundred megabytes take that long on a slow network. A false alarm
+costs sending the message again, which would never end if the limit were too short.
 """
 NOTE_AGAIN = 10.0
+"""Seconds between two log lines about the same refused link."""
 LAPSE = 10.0
-"""Seconds after which a refusal says nothing any more: a worker is asked each second,
-and has not answered since.
+"""Seconds after which a refusal no longer counts. A worker is asked every second, and
+has not answered since.
 """
 SILENT = 20.0
-"""Seconds without a word of a worker after which it counts as out of reach. Longer than
-it takes to find it dead.
+"""Seconds without a message of a worker after which it counts as unreachable. Longer
+than finding a dead worker takes.
 """
 INCOMPLETE = 60.0
-"""Seconds in which nothing comes over a link that has been promised, after which its
-worker is out of reach, too.
+"""Seconds without an outstanding message of a link after which its worker counts as
+unreachable too.
 """
 
 
 @dataclass(frozen=True)
 class LinkProfile:
-    """Who opens links. What follows ``client`` is told to workers as it is."""
+    """The client that opens links. Workers receive every field after ``client``
+    unchanged.
+    """
 
     client: str
+    """Id of the client."""
     host: str
+    """Name of its machine, by which workers recognise a client of their host."""
     transports: tuple[str, ...]
+    """Transports that it supports."""
     reader: m.Reader = field(default_factory=m.Reader)
+    """The role in which it reads."""
     process: str = field(default="", repr=False)
+    """Secret of its process, which the process's own workers know."""
     decompresses: bool = True
+    """False if it has no codec."""
 
 
 @dataclass
 class ReadLink:
-    """The link to one worker. ``seen`` is the number of its last message; ``shares``:
-    its memory is mapped.
-
-    ``progress`` is when it was last known to lack nothing, ``asked`` and ``granted``
-    when we last spoke. ``refused``: since when the worker cannot have one more, as it
-    said at ``refusal`` last, and ``reason`` why; ``noted``: when that was last said.
-    ``patience``: how long one message may be on its way.
-    """
+    """The link to a worker."""
 
     name: str
+    """Name of the link."""
     address: str
+    """Address of the worker."""
     replaces: str = ""
+    """Name of the link that this one replaces, or empty."""
     have_through: int = 0
+    """Number of the last message seen on the replaced link."""
     opened: bool = False
+    """True once the worker has opened the link."""
     shares: bool = False
+    """True once its shared memory is mapped."""
     seen: int = 0
+    """Number of the last message received in order."""
     asked: float = 0.0
+    """Time of the last ``OpenLink``."""
     granted: float = 0.0
+    """Time of the last ``Grant`` for all streams."""
     progress: float = 0.0
+    """Time at which the link was last known to lack no message."""
     refused: float | None = None
+    """Time since which the worker has had no resources for the link, or None."""
     refusal: float = 0.0
+    """Time of the last such refusal."""
     reason: str = ""
+    """Reason that the worker gave last."""
     noted: float | None = None
+    """Time at which a refusal was last logged, or None."""
     patience: float = STALE_LINK
+    """Seconds that a message may be in flight."""
 
 
 @dataclass
 class Reach:
-    """When a worker was last ``heard``, and when all that it had sent was
-    ``complete``.
-    """
+    """Last signs of life of a worker."""
 
     heard: float
+    """Time of its last message."""
     complete: float
+    """Time at which all that it had sent had arrived."""
 
 
 class ReadLinks:
-    """All links of one client, at most one to each worker.
+    """All links of a client, at most one per worker.
 
     Args:
-        profile: who we are.
-        do: takes the commands that result.
-        streams: tells the grants for all streams of the worker at an address.
+        profile: The client.
+        do: Receives the resulting commands.
+        streams: Returns the grants for all streams of the worker at an address.
+
+    Attributes:
+        by_address: Links by the address of their worker.
+        by_name: Links by name.
+        asks: Number that grants carry, so that workers send lineage again when it
+            grows.
     """
 
     def __init__(
@@ -126,8 +154,12 @@ class ReadLinks:
         self.asks = 0
 
     def tend(self, wanted: Iterable[str], now: float, ticket: int = 0) -> None:
-        """Has a link to each of the wanted addresses, and to no other. The ticket shows
-        workers what we read.
+        """Keep exactly the links to the wanted addresses.
+
+        Args:
+            wanted: Addresses of the workers to read from.
+            now: Present time.
+            ticket: Shows workers what this client may read.
         """
         wanted, self._ticket = set(wanted), ticket
         for address in [address for address in self.by_address if address not in wanted]:
@@ -141,10 +173,12 @@ class ReadLinks:
                 self._grant_all(link, now)
 
     def tick(self, now: float, pause: float = REPEAT, all_vouch: bool = False) -> None:
-        """Repeats asks and grants after a ``pause`` without any; so often other workers
-        are asked to vouch for us.
+        """Repeat asks and grants, and ask other workers to vouch for this client.
 
-        ``all_vouch``: all of them are, at once.
+        Args:
+            now: Present time.
+            pause: Seconds between two repetitions.
+            all_vouch: True to ask all workers at once.
         """
         if all_vouch or now - self._turned >= pause:
             opened = [address for address, link in self.by_address.items() if link.opened]
@@ -160,7 +194,7 @@ class ReadLinks:
                 self._grant_all(link, now)
 
     def grant(self, address: str, streams: Sequence[m.StreamGrant]) -> None:
-        """Tells the worker at an address how far some of its streams may go."""
+        """Send grants for some streams to the worker at an address."""
         link = self.by_address.get(address)
         if link is not None and link.opened:
             self._do(e.Send(address, self._grant(link, tuple(streams))))
@@ -217,7 +251,7 @@ class ReadLinks:
         self._forget(link)
 
     def _replace(self, link: ReadLink, reason: str, now: float) -> None:
-        """Opens a new link that begins after the last message seen on the old one."""
+        """Open a new link that begins after the last message seen on the old link."""
         self._do(
             e.LogLine("debug", f"link to {link.address} is broken ({reason}): opening a new one")
         )
@@ -226,7 +260,7 @@ class ReadLinks:
             fresh = self._make(link.address, link.name, link.seen)
         else:
             fresh = self._make(link.address, link.replaces, link.have_through)
-        # A new link at once, unless the one before was as young: then with the next
+        # Ask at once, unless the former link was as young. Then ask at the next
         # repetition.
         fresh.asked, fresh.patience = now, link.patience
         if now - link.asked >= REPEAT:
@@ -235,8 +269,8 @@ class ReadLinks:
     # --- who is out of reach
 
     def unreached(self, now: float) -> tuple[str, ...]:
-        """The addresses of workers from which nothing comes, though something
-        should.
+        """Return the addresses of the workers from which nothing arrives, although
+        something should.
         """
         return tuple(
             address
@@ -245,7 +279,7 @@ class ReadLinks:
         )
 
     def forgive(self, seconds: float) -> None:
-        """Discounts time in which we did not listen."""
+        """Discount time in which this process did not listen."""
         for reach in self._reach.values():
             reach.heard += seconds
             reach.complete += seconds
@@ -263,8 +297,8 @@ class ReadLinks:
     # --- what workers and sockets say
 
     def opened(self, message: m.LinkOpened, now: float) -> None:
-        """The worker has bound a socket for a link: connect, and say what may be
-        sent.
+        """Connect to the socket that a worker has bound for a link, and grant its
+        streams.
         """
         link = self.by_name.get(message.link)
         if link is not None and not link.opened:
@@ -276,14 +310,18 @@ class ReadLinks:
             self._grant_all(link, now)
 
     def mapped(self, event: e.MemoryMapped, now: float) -> None:
-        """The memory of a link can be read: the worker may use it."""
+        """Tell the worker that it may use the memory of a link, because it is
+        mapped.
+        """
         link = self.by_name.get(event.link)
         if link is not None:
             link.shares = True
             self._grant_all(link, now)
 
     def refused(self, message: m.LinkRefused, now: float) -> None:
-        """The worker does not know a link, or cannot have one now."""
+        """Handle a refusal of a worker that does not know a link or cannot open it
+        now.
+        """
         link = self.by_name.get(message.link)
         if link is None:
             return
@@ -306,8 +344,8 @@ class ReadLinks:
                 )
 
     def refused_for(self, seconds: float, now: float) -> ReadLink | None:
-        """A link that a worker has refused for so long, and still does; None when there
-        is none.
+        """Return a link that its worker has refused for so many seconds and still
+        refuses, or None.
         """
         asking = [
             link
@@ -320,21 +358,21 @@ class ReadLinks:
         )
 
     def broken(self, event: e.LinkBroken, now: float) -> None:
-        """The connection of a link is gone."""
+        """Replace a link whose connection is gone."""
         link = self.by_name.get(event.link)
         if link is not None:
             self._replace(link, event.reason, now)
 
     def reject(self, event: e.Arrived, reason: str, now: float) -> None:
-        """The message counted last should not have been sent: its link is broken before
-        it, and it counts as unseen.
+        """Break the link before the message counted last, which counts as unseen
+        because it should not have been sent.
         """
         link = self.by_name[event.link]
         link.seen -= 1
         self._replace(link, reason, now)
 
     def reported(self, message: m.LinkReported, now: float) -> None:
-        """Compares what the worker has sent with what has come."""
+        """Compare what the worker has sent with what has arrived."""
         link = self.by_name.get(message.link)
         if link is None:
             return
@@ -342,14 +380,14 @@ class ReadLinks:
         if message.sent <= link.seen:
             link.progress = now
         elif now - link.progress >= link.patience:
-            # It may have been a large block on a slow cable: that must not be begun
-            # anew for ever.
+            # A large block on a slow cable may be in flight, and must not be sent anew
+            # for ever.
             link.patience *= 2
             self._replace(link, f"{message.sent - link.seen} messages never arrived", now)
 
     def count(self, event: e.Arrived, now: float) -> bool:
-        """Counts a message; False when it is an old one, or there is a gap before
-        it.
+        """Count a message. Return False for an old message, or if messages before it
+        are missing.
         """
         link, number = self.by_name.get(event.link), event.header.number
         if link is None or number <= link.seen:

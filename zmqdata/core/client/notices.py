@@ -1,7 +1,9 @@
-"""What the person at a training loop is told: who is silent, what is missing, what is
-gone. Texts, and when.
+"""Messages to the user of a training loop: which peers are silent, what is missing,
+what is lost. Texts and times only.
 
-What is done about it is decided by the consumer core.
+``core.client.decider`` decides what is done about it.
+
+Decisions 0020 and 0026; protocol 3.1, 3.4, 3.9 and 3.12.
 """
 
 from __future__ import annotations
@@ -13,25 +15,28 @@ from zmqdata.core.client import events as e
 from zmqdata.core.client.tasks import Reading
 
 SAY_SO_AFTER = 5.0
+"""Seconds of silence of the dispatcher after which a warning is logged."""
 WAITING_AFTER = 10.0
+"""Seconds without an element after which a warning is logged, and seconds between two
+warnings.
+"""
 
 
 class Notices:
-    """Speaks for one client.
-
-    ``left_out``: how many elements each task was ended without.
+    """Log lines for the user of a client.
 
     Args:
-        job: the name of the job that it reads.
-        repetition: which pass of it.
-        reader: as which reader.
-        service: where the dispatcher is.
-        patience: seconds to do without a dispatcher.
-        do: takes the notes.
+        job: Name of the job that the client reads.
+        repetition: Repetition of the job.
+        reader: The role in which the client reads.
+        service: Address of the dispatcher.
+        patience: Seconds to continue without a dispatcher.
+        do: Receives the log lines.
 
     Attributes:
-        heard: when the dispatcher was heard last.
-        awaited: for whom an iteration waits that is to begin from a state.
+        heard: Time of the last message of the dispatcher.
+        awaited: Readers for which an iteration waits that is to begin from states.
+        left_out: Number of elements that each ended task has skipped.
     """
 
     def __init__(
@@ -64,20 +69,23 @@ class Notices:
     # --- when a client joins
 
     def waits(self, message: m.ResumeAwaited, client: str) -> None:
-        """Notes for whom an iteration waits that is to begin from a state."""
+        """Record which readers the dispatcher awaits before an iteration begins from
+        states.
+        """
         if message.client == client:
             self.awaited = message.missing
 
     def wanted(self) -> None:
-        """The training loop begins to read: what it was to be told then is told."""
+        """Log the lines that were kept until the training loop reads."""
         self._wanted = True
         for note in self._kept:
             self._do(note)
         self._kept.clear()
 
     def _say_to_reader(self, level: str, text: str) -> None:
-        """Says it once somebody reads: an iterator on which a state is loaded next has
-        no use for it.
+        """Log a line once the training loop reads.
+
+        An iterator that loads a state before its first element has no use for the line.
         """
         note = e.LogLine(level, text)
         if self._wanted:
@@ -86,9 +94,7 @@ class Notices:
             self._kept.append(note)
 
     def joined(self, opened: m.IterationOpened, goes_on: bool = False) -> None:
-        """Tells what others have read before, when it is read from here, unless it goes
-        on.
-        """
+        """Log what other clients have read before, unless this client resumes."""
         self.awaited = ""
         if goes_on:
             return
@@ -96,55 +102,61 @@ class Notices:
             if opened.step:
                 who = f"consumer {self.reader.consumer_index} of job {self.job!r}"
                 self._say_to_reader(
-                    "info", f"{who} goes on at step {opened.step}, where the one before it was"
+                    "info", f"{who} continues at step {opened.step}, where its predecessor stopped"
                 )
         elif opened.delivered and (opened.finished or not opened.shared):
-            rest = "nothing is left" if opened.finished else "this client gets the rest"
+            rest = "no element is left" if opened.finished else "this client receives the rest"
             text = (
-                f"job {self.job!r}, repetition {self.repetition}: {opened.delivered} elements were "
-                "delivered "
-                f"before this client joined; {rest}. Use another job_name to read it again from "
-                "the beginning"
+                f"job {self.job!r}, repetition {self.repetition}: {opened.delivered} "
+                f"elements were delivered before this client joined; {rest}. Use "
+                "another `job_name` to read the dataset from its beginning"
             )
             self._say_to_reader("warning", text)
 
     def given_up(self, why: str, held: int, unreported: int) -> None:
-        """Tells that others were given what this client had, and that it joins
-        again.
-        """
-        text = f"the dispatcher had given up this client of job {self.job!r}, which joins again: {why} "
+        """Log that other clients receive the elements of this client, which rejoins."""
+        text = (
+            f"the dispatcher has given up this client of job {self.job!r}, which now "
+            f"rejoins: {why} "
+        )
         if self.reader.consumer_index is None:
             text += (
-                f"{held} elements that it held go to others; so do {unreported} that it had handed "
-                "out and could not "
-                "report"
+                f"The {held} elements that it held go to other clients, and so do "
+                f"{unreported} elements that it had handed out and could not report"
             )
         else:
-            text += "It goes on where its training loop is, if nobody has taken its place"
+            text += (
+                "It continues at the step of its training loop if no other client has "
+                "taken its place"
+            )
         self._do(e.LogLine("warning", text))
 
     # --- while it reads
 
     def count_skipped(self, link: str, skipped: int) -> None:
-        """Takes what a worker says of elements that this trainer was too slow for."""
+        """Take the number of elements that this trainer was too slow for, as a worker
+        reports it.
+        """
         self._skipped[link] = skipped
 
     def tell_skipped(self, now: float) -> None:
-        """Tells of elements that fell out of a shared cache."""
+        """Log how many elements fell out of a shared cache before this trainer read
+        them.
+        """
         skipped = sum(self._skipped.values())
         if skipped > self._told_skipped and now - self._said >= WAITING_AFTER:
             self._said, fresh, self._told_skipped = now, skipped - self._told_skipped, skipped
             text = (
-                f"{fresh} elements fell out of the cross-trainer cache of job {self.job!r} before "
-                "trainer "
-                f"{self.reader.trainer_id!r} read them: others are faster. Give workers a larger "
-                "cross_trainer_cache_size_bytes, or this training job more time"
+                f"{fresh} elements fell out of the cross-trainer cache of job "
+                f"{self.job!r} before trainer {self.reader.trainer_id!r} read them, "
+                "because other trainers are faster. Give the workers a larger "
+                "`cross_trainer_cache_size_bytes`, or this training job more time"
             )
             self._do(e.LogLine("warning", text))
 
     def tell_poison(self, task_list: m.TaskList) -> None:
-        """Has what workers leave out because it brings them down in the iterator's
-        quarantine, each element once.
+        """List each element that workers skip because it ends their process in the
+        quarantine of the iterator, once.
         """
         for element in task_list.left_out:
             if element not in self._poison:
@@ -152,75 +164,86 @@ class Notices:
                 self._do(e.NoteLeftOut(element))
 
     def tell_left_out(self) -> None:
-        """Tells, at the end, how many elements are missing because the pipeline leaves
-        out what fails.
+        """Log, at the end, how many elements are missing because the pipeline skips
+        failing elements.
         """
         missing, self.left_out = sum(self.left_out.values()), {}
         if missing:
             text = (
-                f"job {self.job!r}, repetition {self.repetition}, is over without {missing} "
-                "elements that workers "
-                f"could not make, as {self._why_left_out(missing)}. Which and why is in the logs "
-                "of the workers; "
-                "zmqdata status --worker ADDRESS shows the newest of running tasks"
+                f"job {self.job!r}, repetition {self.repetition}, ended without "
+                f"{missing} elements that workers could not produce. They were "
+                f"skipped because {self._why_left_out(missing)}. The workers' logs "
+                "name the elements and the reasons; `zmqdata status --worker "
+                "ADDRESS` shows the newest of running tasks"
             )
             self._do(e.LogLine("warning", text))
 
     def _why_left_out(self, missing: int) -> str:
-        """Who wanted it so. Only elements that bring a worker down are known one by
-        one: copies leave out the same.
+        """Return the reason why elements are missing.
+
+        Only elements that end a worker's process are known individually. In copies of
+        the input, the same element may be skipped several times.
         """
         poison = len(self._poison)
         if not poison:
-            return "the pipeline wants it (on_error='skip')"
+            return "the pipeline asks for it (on_error='skip')"
         others = "" if missing <= poison else " or the pipeline (on_error='skip')"
         return (
-            f"the job (on_poison='skip'){others} wants it; {poison} that bring their worker down "
-            "are in the "
-            "iterator's quarantine"
+            f"the job (on_poison='skip'){others} asks for it; {poison} of them end "
+            "their worker's process and are listed in the iterator's quarantine"
         )
 
     def ended_alone(self, silence: float, unreported: int) -> None:
-        """Tells that nobody has said whether others that read the job had all that they
-        held, or knows what we had.
+        """Log that the client ended without hearing whether other readers had received
+        all elements.
         """
         text = (
-            f"no answer from the dispatcher at {self.service} for {silence:.0f} s at the end of "
-            f"job {self.job!r}, "
-            f"repetition {self.repetition}: what other readers held that have died is missing here"
+            f"no answer from the dispatcher at {self.service} for {silence:.0f} s at "
+            f"the end of job {self.job!r}, repetition {self.repetition}: elements "
+            "held by readers that have died are missing here"
         )
         if unreported:
-            text += f"; of what was handed out here {unreported} elements could not be reported: others may get them"
+            text += (
+                f"; {unreported} elements handed out here could not be reported, and "
+                "other clients may receive them again"
+            )
         self._do(e.LogLine("warning", text))
 
     def forgive(self, seconds: float) -> None:
-        """Discounts time in which nobody listened or read here."""
+        """Discount time in which this process did not run."""
         self.heard += seconds
         if self._starving is not None:
             self._starving += seconds
 
     def is_too_silent(self, now: float) -> str:
-        """Why there is no point in waiting for the dispatcher any longer, if there is
-        none.
+        """Return why the dispatcher has been silent for too long, or an empty text if
+        it has not.
         """
         silence = now - self.heard
         if silence < self.patience:
             return ""
         return (
             f"The dispatcher at {self.service} has not answered for {silence:.0f} s "
-            f"(dispatcher_timeout={self.patience:g} s). Is it running, and can this machine reach "
-            "it?"
+            f"(dispatcher_timeout={self.patience:g} s). Check that it is running and "
+            "that this machine can reach it, or raise `dispatcher_timeout`."
         )
 
     def complain(
         self, now: float, opened: bool, held: bool, reading: Reading, tasks: m.TaskList
     ) -> float:
-        """Tells what is waited for, every ten seconds; returns for how long the
-        training loop has waited.
+        """Log, every ten seconds, what the training loop waits for.
 
-        ``held``: whether elements may be handed out.
+        Args:
+            now: Present time.
+            opened: True if the dispatcher has let the client in.
+            held: True if elements may be handed out.
+            reading: Received and handed-out elements of each task.
+            tasks: The task list.
+
+        Returns:
+            Seconds for which the training loop has waited.
         """
-        # A loop that takes each element at once leaves none to be seen here.
+        # A loop that takes each element at once never leaves an element waiting here.
         came, self._passed = reading.passed.count != self._passed, reading.passed.count
         idle = (opened or bool(self.awaited)) and not (came or (reading.waiting and held))
         self._starving = (self._starving if self._starving is not None else now) if idle else None
@@ -243,7 +266,8 @@ class Notices:
             lease = (
                 ""
                 if held
-                else "; until it answers nothing is handed out, as others may have been given it"
+                else "; until it answers, no element is handed out, because other clients "
+                "may have received it"
             )
             return (
                 f"no answer from the dispatcher at {self.service} for {silence:.0f} s; still "
@@ -257,7 +281,10 @@ class Notices:
         plan = tasks.plan
         if plan is not None and plan.missing:
             names = ", ".join(map(str, plan.missing))
-            return f"waiting for {starved:.0f} s for consumer {names} of job {self.job}, who is not there"
+            return (
+                f"waiting for {starved:.0f} s for consumer {names} of job {self.job}, "
+                "still without a client"
+            )
         places = [reading.tasks[number].place for number in reading.unended]
         rest = (
             "readers that are silent now"

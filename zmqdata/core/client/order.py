@@ -1,15 +1,13 @@
-"""How a client that goes on from a state gets elements again in the order in which they
-were handed out the first time.
+"""The order of elements: what a client has handed out, and how elements arrive again in
+that order.
 
-An operation behind the iterator had taken them and goes back to before them. Blocks
-that are not due wait here.
+Operations after an iterator that hold elements record places, to which they return to
+get those elements again. A place is the number of elements that were handed out before
+it. When a client resumes from a state, ``Ordering`` keeps blocks that are not due until
+their turn. ``HandedOut`` records what was handed out of each task, and in which order
+since the oldest place to which an operation may return.
 
-What a client has handed out: of each task, and in which order since the oldest place
-that somebody may go back to.
-
-Operations behind an iterator that hold elements back note places, to which they go back
-to get those elements again. A place is the number of elements that were handed out
-before it.
+Decision 0019; protocol 3.12.
 """
 
 from __future__ import annotations
@@ -23,21 +21,25 @@ from zmqdata.errors import FailedPreconditionError
 from zmqdata.messages import Block
 
 Run = tuple[int, int, int]
-"""Task or its index, first and stop: elements that were handed out one after the other.
+"""Task or its index, first and stop: elements of a task that were handed out
+consecutively.
 """
 Runs = list[Run]
+"""Runs in the order in which they were handed out."""
 
 
 @dataclass
 class HeldBlock:
-    """A block that waits, from its ``skip``-th element on. ``turn``: as which it has
-    come.
-    """
+    """A block that waits for its turn."""
 
     header: Block
+    """Header of the block."""
     content: object
+    """Its decoded content."""
     skip: int
+    """Position of its first element that still waits."""
     turn: int
+    """Number of the block in the order of arrival."""
 
     @property
     def next(self) -> int:
@@ -49,21 +51,22 @@ class HeldBlock:
 
 
 DuePart = tuple[Block, object, int, int]
-"""A block with its content, and from which to before which of its elements it is due.
+"""A block with its content, and the positions of the first due element and after the
+last.
 """
 
 
 class Ordering:
     """Blocks that wait for their turn.
 
-    A task sends its elements in the order of their numbers, so what is due of it comes
-    before anything else of it. Elements that do not come, because somebody else has
-    them, are waited for until the task is known to go on without.
+    A task sends its elements in the order of their numbers, so its due elements arrive
+    before its other elements. Elements that another client received do not arrive. They
+    are awaited until the task is known to continue without them.
 
     Args:
-        order: the runs in which elements must come first.
-        indices: the index of each task, where it is known: before the first block of a
-            task it is.
+        order: The runs in which elements have to be delivered first.
+        indices: Index of each task. It must be known before the first block of the
+            task.
     """
 
     def __init__(self, order: Iterable[Run], indices: Mapping[int, int]) -> None:
@@ -77,7 +80,7 @@ class Ordering:
         return bool(self._runs) or any(self._held.values())
 
     def add(self, task: int, header: Block, content: object) -> None:
-        """Takes a block of a task."""
+        """Take a block of a task."""
         index = self._indices.get(task, -1)
         self._held.setdefault(index, deque()).append(
             HeldBlock(header, content, header.skip, self._turn)
@@ -86,12 +89,12 @@ class Ordering:
         self._ended.discard(index)
 
     def end(self, task: int) -> None:
-        """A task has nothing more to send, for now."""
+        """Record that a task has nothing more to send for now."""
         self._ended.add(self._indices.get(task, -1))
 
     def due(self) -> Iterator[DuePart]:
-        """What can be delivered now: what is due in its order, and behind that
-        everything as it has come.
+        """Yield the parts that can be delivered now: due elements in their order, and
+        then all others as they arrived.
         """
         while self._runs:
             index, _, stop = self._runs[0]
@@ -111,7 +114,7 @@ class Ordering:
         yield from [(block.header, block.content, block.skip, block.header.count) for block in rest]
 
     def _take(self, held: deque[HeldBlock], stop: int) -> DuePart:
-        """The elements of the first of these blocks before number ``stop``."""
+        """Return the elements of the first block before number ``stop``."""
         block = held[0]
         part = (block.header, block.content, block.skip, stop - block.header.first)
         block.skip = stop - block.header.first
@@ -123,11 +126,14 @@ class Ordering:
 def can_come_again(
     delivered: Mapping[int, RangeSet], order: Iterable[tuple[int, int, int]]
 ) -> bool:
-    """Whether elements will come in an order again: each task sends what was not
-    delivered by its numbers.
+    """True if elements will arrive in an order again.
 
-    >>> can_come_again({7: RangeSet([(0, 4)])}, [(7, 4, 6), (8, 0, 2), (7, 6, 9)]), can_come_again({}, [(7, 4, 6)])
-    (True, False)
+    Each task sends its undelivered elements in the order of their numbers.
+
+    >>> can_come_again({7: RangeSet([(0, 4)])}, [(7, 4, 6), (8, 0, 2), (7, 6, 9)])
+    True
+    >>> can_come_again({}, [(7, 4, 6)])
+    False
     """
     lacking = {
         task: ranges.missing(0, ranges.ranges[-1][1] + 1)[0][0]
@@ -142,11 +148,11 @@ def can_come_again(
 
 
 class HandedOut:
-    """Counts elements that are handed out, in their order.
+    """The elements that were handed out, in their order.
 
     Attributes:
-        count: how many were handed out.
-        settled: per task, those to which nobody goes back.
+        count: Number of elements that were handed out.
+        settled: Elements per task to which no operation returns.
     """
 
     def __init__(self) -> None:
@@ -156,19 +162,19 @@ class HandedOut:
         self._oldest = 0  # the place at which the runs begin
 
     def others_had(self, task: int, ranges: Iterable[tuple[int, int]]) -> None:
-        """Counts what was handed out, by anybody, but for what somebody may go back to
-        here.
+        """Count elements that any client handed out, except those to which an operation
+        here may return.
         """
         held = RangeSet((first, end) for number, first, end in self._runs if number == task)
         for first, stop in ranges:
             self.of(task).update(held.missing(first, stop))
 
     def of(self, task: int) -> RangeSet:
-        """The elements of a task to which nobody goes back."""
+        """Return the elements of a task to which no operation returns."""
         return self.settled.setdefault(task, RangeSet())
 
     def add(self, task: int, first: int, stop: int) -> None:
-        """Counts elements that follow."""
+        """Count the next elements that were handed out."""
         self.count += stop - first
         if self._runs and self._runs[-1][0] == task and self._runs[-1][2] == first:
             self._runs[-1] = (task, self._runs[-1][1], stop)
@@ -176,7 +182,9 @@ class HandedOut:
             self._runs.append((task, first, stop))
 
     def settle(self, oldest: int) -> None:
-        """Nobody goes back behind this place."""
+        """Forget the order of the elements before this place, because no operation
+        returns to a place before it.
+        """
         while self._runs and self._oldest < oldest:
             task, first, stop = self._runs.popleft()
             taken = min(stop - first, oldest - self._oldest)
@@ -186,12 +194,13 @@ class HandedOut:
                 self._runs.appendleft((task, first + taken, stop))
 
     def at(self, place: int) -> tuple[dict[int, RangeSet], Runs]:
-        """What had been handed out of each task at a place, and in which runs the rest
-        was since then.
+        """Return what had been handed out of each task at a place, and the runs handed
+        out since.
         """
         if place < self._oldest:
             raise FailedPreconditionError(
-                f"nobody can go back to place {place}, only to {self._oldest} and later ones"
+                f"Place {place} can no longer be restored: no operation was to return "
+                f"to a place before {self._oldest}. Restore a later state."
             )
         delivered = {task: ranges.copy() for task, ranges in self.settled.items()}
         left, since = place - self._oldest, []

@@ -1,8 +1,10 @@
-"""What a client reads of each task: what it may be sent, what has come, what was handed
-out and reported.
+"""The tasks that a client reads: the credit of each, and which elements were received,
+handed out and reported.
 
-The consumer core talks with the dispatcher; links are kept by ``core.client.links``; in
-which order a numbered consumer reads is ``core.client.coordinated``'s affair.
+``core.client.decider`` talks to the dispatcher, ``core.client.links`` keeps the links,
+and ``core.client.coordinated`` decides in which order a numbered consumer reads.
+
+Decisions 0002, 0004 and 0019; protocol 3.3, 6.4, 6.6 and 8.2.
 """
 
 from __future__ import annotations
@@ -18,54 +20,64 @@ from zmqdata.core.credit import FIRST_ELEMENTS, TOTAL_BYTES, CreditWindow
 from zmqdata.core.ranges import RangeSet
 
 Grants = dict[str, list[m.StreamGrant]]
-"""What workers are told, by their addresses."""
+"""Grants to send, by the address of the worker."""
 
 
 @dataclass
 class ReadTask:
-    """A task as this client sees it, remembered for good: a late message must not make
-    it begin anew.
+    """A task as this client sees it.
 
-    ``received`` covers all attempts; the window belongs to the current one, as does
-    ``first``, the number that its stream begins with. ``waiting`` counts elements
-    received and not handed out. ``listed``: whether the task list names it. ``total``:
-    how many elements it has, once that is known.
+    It is never forgotten, because a late message must not start it anew.
     """
 
     place: m.TaskPlace
+    """Attempt and host of the task."""
     window: CreditWindow
+    """Credit of the stream of the present attempt."""
     received: RangeSet = field(default_factory=RangeSet)
+    """Numbers of the elements received from all attempts."""
     waiting: int = 0
+    """Number of elements received and not handed out."""
     ended: bool = False
+    """True if the task has announced its end."""
     listed: bool = False
+    """True if the task list names it."""
     first: int = 0
+    """Number with which the stream of the present attempt begins."""
     total: int | None = None
+    """Number of its elements, or None if unknown."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was handed out since the report before. ``marks``: attempt and count in its
-    stream, per task.
-    """
+    """The elements handed out since the previous report."""
 
     number: int
+    """Number of the report."""
     delivered: dict[int, RangeSet]
+    """Elements per task."""
     marks: dict[int, tuple[int, int]]
+    """Attempt and count of handed-out elements in its stream, per task."""
 
 
 class Reading:
     """All tasks that a client reads, in whatever order their blocks arrive.
 
     Args:
-        max_outstanding: most elements that each stream may have on its way; None: as
-            its window says.
-        do: takes the commands that result.
+        max_outstanding: Most elements in flight per stream. None leaves the limit to
+            the window of the stream.
+        do: Receives the resulting commands.
 
     Attributes:
-        passed: what was handed out, and in which order.
-        views: the order in which a numbered consumer reads tasks.
-        ordering: blocks that wait, while elements have to come in the order that a
-            state tells.
+        tasks: Every task ever heard of, by number.
+        waiting: Number of elements delivered to the queue and not handed out.
+        report: Number of the last report.
+        repeats: Number of elements that arrived again, or from an older attempt.
+        unended: Numbers of the listed tasks that have not announced their end.
+        passed: What was handed out, and in which order.
+        views: Order in which a numbered consumer reads tasks.
+        ordering: Blocks that wait while elements have to arrive in the order of a
+            state, or None.
     """
 
     views: tuple[m.View, ...] = ()
@@ -88,7 +100,7 @@ class Reading:
     # --- where tasks are
 
     def task(self, number: int) -> ReadTask:
-        """The task of this number, which may be new."""
+        """Return the task of this number, which may be new."""
         task = self.tasks.get(number)
         if task is None:
             place = m.TaskPlace(number, 0, "", "")
@@ -99,16 +111,14 @@ class Reading:
 
     @property
     def addresses(self) -> list[str]:
-        """The workers that host something to read."""
+        """Addresses of the workers that host a listed task."""
         return [address for address, tasks in self._at.items() if tasks]
 
     def begin(self, step: int) -> None:
-        """The iteration is open. ``step``: where a numbered consumer goes on."""
+        """Start to read. A numbered consumer continues at ``step``."""
 
     def list(self, task_list: m.TaskList) -> None:
-        """Takes the tasks that may still give elements, in place of those listed
-        before.
-        """
+        """Replace the list of tasks that may still owe elements."""
         places = task_list.tasks
         listed = {place.task for place in places}
         for number, task in self.tasks.items():
@@ -128,8 +138,9 @@ class Reading:
         self.unended.discard(task.place.task)
 
     def move(self, task: ReadTask, place: m.TaskPlace) -> None:
-        """The task goes on elsewhere: what its old host still sends does not count, and
-        credit begins anew.
+        """Continue a task at another place.
+
+        Blocks that the old host still sends do not count, and credit begins anew.
         """
         if place.attempt != task.place.attempt:
             task.window = task.window.renewed()
@@ -144,22 +155,24 @@ class Reading:
         task.place = place
 
     def _first_lacking(self, task: ReadTask) -> int:
-        """The number from which on elements of a task are wanted, where that is not
-        said by somebody else.
+        """Return the number from which on elements of a task are wanted.
+
+        A numbered consumer knows it. For other clients the dispatcher tells the new
+        host.
         """
         return 0
 
     # --- elements
 
     def current(self, header: m.OnLink) -> ReadTask | None:
-        """The task of a message, unless it comes from an attempt that does not
-        count.
+        """Return the task of a message, or None if the message comes from an attempt
+        that does not count.
         """
         task = self.tasks.get(header.task)
         if task is not None and header.attempt < task.place.attempt and isinstance(header, m.Block):
             self.repeats += (
                 header.count - header.skip
-            )  # somebody else makes them again, or has already
+            )  # the present attempt sends them again, or already has
         return (
             task
             if task is not None and task.listed and task.place.attempt == header.attempt
@@ -167,7 +180,9 @@ class Reading:
         )
 
     def end(self, task: ReadTask, total: int) -> None:
-        """Everything made of a task, which is so much, has been given to somebody."""
+        """Record that every element of a task, ``total`` in number, has been sent to
+        some client.
+        """
         task.ended, task.total = True, total
         self.unended.discard(task.place.task)
         if self.ordering is not None:
@@ -175,14 +190,17 @@ class Reading:
             self._deliver_in_order(self.ordering)
 
     def take(self, task: ReadTask, header: m.Block, content: object) -> str:
-        """Takes a block that arrived; the text says what is wrong with one that should
-        not have been sent.
+        """Take a block that has arrived.
+
+        Returns:
+            What is wrong with a block that should not have been sent, otherwise an
+            empty text.
         """
         first, stop = header.first + header.skip, header.first + header.count
         task.ended = False
         self.unended.add(header.task)
-        # Blocks are given whole to one client: a block that came before over a broken
-        # link came before as a whole.
+        # A block goes to a single client as a whole, so a block that arrived before,
+        # over a broken link, arrived as a whole.
         if not task.received.missing(first, stop):
             self.repeats += stop - first
             return ""
@@ -195,9 +213,7 @@ class Reading:
         return ""
 
     def _arrived(self, header: m.Block, content: object) -> None:
-        """Does with a block what is to be done with it: here, delivers it at once,
-        unless an order is to be kept.
-        """
+        """Deliver a block at once, unless an order has to be kept."""
         if self.ordering is None:
             self._deliver(header, content, header.skip, header.count)
         else:
@@ -211,7 +227,7 @@ class Reading:
             self.ordering = None
 
     def keep_order(self, order: Runs, indices: Mapping[int, int]) -> None:
-        """The elements of tasks, by their index, have to come in this order first."""
+        """Deliver elements of tasks, named by their index, in this order first."""
         self.ordering = Ordering(order, indices)
 
     def _deliver(self, header: m.Block, content: object, skip: int, stop: int) -> None:
@@ -222,16 +238,15 @@ class Reading:
         window = task.window
         window.breaches += 1
         return (
-            f"task {header.task} has sent {header.count - header.skip} elements of {header.size} "
-            "bytes after "
-            f"{window.received} of {window.received_bytes}, more than was granted "
-            f"({window.told_elements} of "
-            f"{window.told_bytes})"
+            f"task {header.task} has sent {header.count - header.skip} elements "
+            f"({header.size} bytes) after {window.received} ({window.received_bytes} "
+            f"bytes), although only {window.told_elements} ({window.told_bytes} "
+            "bytes) were granted"
         )
 
     def hand_out(self, event: e.TakenElements) -> Grants:
-        """Counts what the training loop has taken; returns grants that workers should
-        know at once, by address.
+        """Count the elements that the training loop has taken, and return grants to
+        send at once.
         """
         count = event.stop - event.first
         task = self.tasks[event.task]
@@ -254,32 +269,36 @@ class Reading:
         return grants
 
     def _starved(self, task: ReadTask) -> Sequence[ReadTask]:
-        """The tasks of which the training loop could have used more, after it has taken
-        something of one.
+        """Return the tasks of which the training loop could have used more, after it
+        took elements of ``task``.
         """
         return () if task.waiting else (task,)
 
     # --- where it stands
 
     def settle(self, oldest: int | None) -> None:
-        """Nobody goes back behind the place where so many elements were handed out;
-        None: behind the present one.
+        """Forget the order of the elements before the oldest place to which an
+        operation may return.
+
+        Args:
+            oldest: Number of elements handed out before that place. None stands for the
+                present place.
         """
         self.passed.settle(self.passed.count if oldest is None else oldest)
 
     def settled(self, task: int) -> RangeSet:
-        """The elements of a task that will not be made again."""
+        """Return the elements of a task that will not be produced again."""
         return self.passed.of(task)
 
     def at(self, place: int) -> tuple[dict[int, RangeSet], Runs, int]:
-        """What had been handed out of each task at a place, in which runs the rest was
+        """Return what had been handed out of each task at a place, the runs handed out
         since, and the step there.
         """
         return *self.passed.at(place), 0
 
     @property
     def totals(self) -> dict[int, int]:
-        """What is known of the ends of tasks."""
+        """Known totals of tasks."""
         return {number: task.total for number, task in self.tasks.items() if task.total is not None}
 
     # --- grants and reports
@@ -298,13 +317,13 @@ class Reading:
         )
 
     def grants(self, address: str) -> tuple[m.StreamGrant, ...]:
-        """The grants of all tasks that a worker hosts."""
+        """Return the grants of all tasks that a worker hosts."""
         return tuple(
             self._grant(self.tasks[number]) for number in sorted(self._at.get(address, ()))
         )
 
     def _collect_report(self) -> None:
-        """Begins a report if something was handed out since the last one."""
+        """Begin a report if elements were handed out since the last report."""
         if self._fresh:
             self.report += 1
             marks = {
@@ -315,15 +334,15 @@ class Reading:
             self._fresh = {}
 
     def next_report(self) -> tuple[int, dict[int, m.Ranges], int]:
-        """What the dispatcher is told now: the number of the report, what it tells, and
+        """Return the next report: its number, the elements not yet acknowledged, and
         the step.
         """
         self._collect_report()
         return self.report, self.unreported, self.steps
 
     def count_unreported(self) -> int:
-        """How many elements were handed out of which the dispatcher has not said that
-        it knows.
+        """Return the number of handed-out elements that the dispatcher has not
+        acknowledged.
         """
         return sum(
             stop - first for ranges in self.next_report()[1].values() for first, stop in ranges
@@ -331,25 +350,28 @@ class Reading:
 
     @property
     def steps(self) -> int:
-        """The steps below which a numbered consumer has handed out everything."""
+        """The step below which a numbered consumer has handed out everything."""
         return 0
 
     @property
     def near(self) -> int:
-        """The horizon that a numbered consumer will reach soon, 0 if none."""
+        """The horizon that a numbered consumer will reach soon, or 0."""
         return 0
 
     def is_over(self, closed: bool) -> bool:
-        """Whether every task has given all it has, and the training loop has taken all
-        that came here.
+        """True if every task has sent all its elements and the training loop has taken
+        all that arrived here.
 
-        ``closed``: whether there will be no further task.
+        Args:
+            closed: True if no further task will be added.
         """
         return closed and not self.unended and not self.waiting and not self.ordering
 
     @property
     def unreported(self) -> dict[int, m.Ranges]:
-        """What was handed out and is not yet acknowledged by the dispatcher."""
+        """Elements that were handed out and that the dispatcher has not
+        acknowledged.
+        """
         merged: dict[int, RangeSet] = {}
         for report in self._reports:
             for task, ranges in report.delivered.items():
@@ -357,7 +379,7 @@ class Reading:
         return {task: ranges.ranges for task, ranges in merged.items()}
 
     def acknowledge(self, report: int) -> None:
-        """The dispatcher has counted all reports up to this one."""
+        """Forget all reports up to this number, which the dispatcher has counted."""
         while self._reports and self._reports[0].number <= report:
             for number, (attempt, count) in self._reports.popleft().marks.items():
                 task = self.tasks[number]
