@@ -89,7 +89,7 @@ BAD_ARGUMENTS = [
     ("num_tasks", True, "num_tasks"),
     ("num_tasks", 2.0, "num_tasks"),
     ("num_tasks", 10**6, "num_tasks"),
-    ("num_tasks", 4, "num_tasks=4 without deterministic=True"),
+    ("num_tasks", 4, "`num_tasks=4` needs `deterministic=True`"),
 ]
 BAD_COMPRESSIONS = ["foo", "", 1, True, "auto", b"AUTO", ["lz4"], {}]
 BAD_SHIPS = [

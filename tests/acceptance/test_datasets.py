@@ -199,7 +199,8 @@ def test_an_id_that_means_something_else_now_is_refused(make_worker: Any) -> Non
             list(ds)
         zmqdata.register_dataset(target, zmqdata.Dataset.range(6), dataset_id="mine")
         with pytest.raises(
-            FailedPreconditionError, match="dataset with id mine is not the one that it was"
+            FailedPreconditionError,
+            match="dataset with id mine is no longer the dataset that it was",
         ):
             list(ds)
         make_worker(target)

@@ -142,7 +142,7 @@ def test_of_large_elements_one_is_packed(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_ends_its_thread_is_said() -> None:
     """sys.exit() in a pipeline is no lateness."""
     found = decided(Dataset.range(3).map(lambda x: sys.exit("enough")), Clock())
-    assert "could not be tried here (SystemExit: enough)" in str(found)
+    assert "the trial in this process failed (SystemExit: enough)" in str(found)
 
 
 def test_what_fails_here_is_left_to_workers() -> None:
@@ -153,7 +153,7 @@ def test_what_fails_here_is_left_to_workers() -> None:
 
     found = decided(Dataset.range(3).map(fail), Clock())
     assert found == AutoPlacement(False)
-    assert "could not be tried here" in str(found)
+    assert "the trial in this process failed" in str(found)
     assert "FileNotFoundError: /data/only-there" in str(found)
 
 
@@ -203,7 +203,7 @@ def test_a_state_of_something_else_is_refused() -> None:
 
 def test_there_is_nothing_to_audit_here() -> None:
     """No job exists, and the error says why."""
-    with pytest.raises(FailedPreconditionError, match="made in this process"):
+    with pytest.raises(FailedPreconditionError, match="produced in this process"):
         iter(placed(cheap())).audit()
 
 

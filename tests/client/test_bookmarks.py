@@ -31,7 +31,7 @@ def test_what_could_not_be_loaded_is_not_saved() -> None:
         len(ServiceBookmark(7, lambda place: bytes(MOST_CHECKPOINT_BYTES)).plain())
         == MOST_CHECKPOINT_BYTES
     )
-    with pytest.raises(FailedPreconditionError, match=r"has 12\.6 MB.*Use a smaller buffer_size"):
+    with pytest.raises(FailedPreconditionError, match=r"has 12\.6 MB.*Use a smaller `buffer_size`"):
         ServiceBookmark(7, lambda place: bytes(MOST_CHECKPOINT_BYTES + 1)).plain()
 
 

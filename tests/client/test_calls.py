@@ -68,7 +68,7 @@ def test_the_likely_cause() -> None:
     assert (
         likely_cause(NOBODY)
         == likely_cause("ipc:///tmp/none")
-        == "Is it running, and can this machine reach it?"
+        == "Check that it is running and that this machine can reach it."
     )
 
 

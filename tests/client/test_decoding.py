@@ -112,7 +112,10 @@ def test_what_cannot_be_read_is_asked_for_again_a_few_times() -> None:
     ] * CORRUPT_LIMIT
     found = hopeless(damaged, CORRUPT_LIMIT + 1)
     assert found is not None
-    assert (found.error, "what cannot be decoded: damaged" in found.text) == ("DataLossError", True)
+    assert (
+        found.error,
+        "messages that cannot be decoded. The last error was: damaged" in found.text,
+    ) == ("DataLossError", True)
     assert hopeless(MissingClassError("import it"), 1) == Finish(
         "FailedPreconditionError", "import it"
     )

@@ -115,7 +115,7 @@ def test_a_name_is_as_short_as_dispatchers_want_it(name: str) -> None:
             {"cross_trainer_cache": CrossTrainerCache("me"), "job_name": "job"},
             "does not support deterministic reads",
         ),
-        ({"deterministic": False, "num_tasks": 3}, "num_tasks=3 without deterministic=True"),
+        ({"deterministic": False, "num_tasks": 3}, "`num_tasks=3` needs `deterministic=True`"),
     ],
 )
 def test_a_promised_order_is_for_one_reader_of_divided_input(

@@ -80,7 +80,7 @@ def test_a_part_that_never_arrives_whole_is_an_error() -> None:
 
 def test_a_part_of_others_is_not_sent() -> None:
     """A dispatcher that asks for something else is in error."""
-    with pytest.raises(DataLossError, match="not of this pipeline"):
+    with pytest.raises(DataLossError, match="not belong to this pipeline"):
         Upload(ASK, CONTENTS).answer(m.RequestPart("request", "0" * 64, 0))
 
 

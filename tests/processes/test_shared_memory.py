@@ -169,4 +169,7 @@ def test_memory_of_another_namespace_is_done_without(caplog: pytest.LogCaptureFi
     assert sorted(one[1] for one in found) == list(range(500))
     assert all(map(is_right, found))
     assert not mapped(os.getpid())
-    assert sum("cannot be used from here" in record.getMessage() for record in caplog.records) == 1
+    assert (
+        sum("cannot be used by this process" in record.getMessage() for record in caplog.records)
+        == 1
+    )

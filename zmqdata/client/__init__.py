@@ -1,3 +1,3 @@
-"""The library side inside a training process: what makes a dataset distributed, and the
-iterators that read it.
+"""The library side inside a training process: the functions that distribute a dataset,
+and the iterators that read it.
 """

@@ -1,7 +1,7 @@
-"""Asking what became of a job's elements: splits handed out and finished, deliveries,
-duplicates, what was left out.
+"""Administration of a service from any process: audit a job, and drain a worker.
 
-Telling a worker to leave, from anywhere: ask its dispatcher, and wait until it is gone.
+An audit reports splits, deliveries, duplicates and skipped elements of a job. Draining
+asks the dispatcher to let a worker leave, and waits until it is gone.
 """
 
 from __future__ import annotations
@@ -18,52 +18,52 @@ from zmqdata.errors import NotFoundError
 
 
 def audit(service: str, job: str, timeout: float = 10.0) -> list[dict[str, Any]]:
-    """What became of the splits and elements of a job, for each of its repetitions, as
-    plain data.
+    """Return what became of the splits and elements of a job, as plain data for each of
+    its repetitions.
 
     Args:
-        service: where the dispatcher is, ``"tcp://host:port"``.
-        job: the job's name, as ``job_name`` of ``distribute``, or in
+        service: Address of the dispatcher, ``"tcp://host:port"``.
+        job: Name of the job: the ``job_name`` of ``distribute``, or the name in
             ``zmqdata status``.
-        timeout: seconds to wait for the answer.
+        timeout: Seconds to wait for the answer.
 
     Returns:
         For each repetition a dict with ``job``, ``repetition``, ``iteration``,
         ``processing_mode``, ``finished`` and ``failure``, and
 
-        * ``splits``: ``handed_out`` to tasks, ``finished`` (all that came of them has
-          been delivered), ``rehosted`` (of tasks whose worker was lost or has left,
-          each time);
-        * ``tasks``: their ``count``, how many are ``finished``, were ``lost`` (copies,
-          in mode OFF), or ``rehosted``, and the ``attempts`` of all of them;
-        * ``elements``: ``made`` by tasks that have ended, ``delivered`` as clients
-          reported, ``left_out`` by ``on_error`` or ``on_poison``, ``dropped`` at the
-          end of a coordinated read, ``duplicates_dropped`` by clients;
-        * ``clients``: what each has ``delivered``, its ``duplicates_dropped``, and
-          whether it ``reads`` now; none for a job that has ``consumers``;
-        * ``consumers``: how many elements each numbered consumer of a coordinated job
-          has had. The only reader of a ``deterministic`` job is one, too.
+        * ``splits``: counts of splits ``handed_out`` to tasks, ``finished`` (all their
+          elements are delivered), and ``rehosted`` (each time their task's worker was
+          lost or left);
+        * ``tasks``: their ``count``, how many are ``finished``, ``lost`` (copies, in
+          mode OFF) or ``rehosted``, and the sum of their ``attempts``;
+        * ``elements``: counts of elements ``made`` by ended tasks, ``delivered`` as
+          clients reported, ``left_out`` by ``on_error`` or ``on_poison``, ``dropped``
+          at the end of a coordinated read, and ``duplicates_dropped`` by clients;
+        * ``clients``: per client what was ``delivered``, its ``duplicates_dropped``,
+          and whether it ``reads`` now; empty for a job with ``consumers``;
+        * ``consumers``: number of elements that each numbered consumer of a coordinated
+          job received. The only reader of a ``deterministic`` job is such a consumer.
 
-        Reports of clients are up to a second old. Of a job that goes on from a state,
-        ``elements`` and ``consumers`` count what was had before it, too, the others do
-        not. Of jobs that were collected the newest thousand are remembered, by the
-        dispatcher that collected them: one that was started again knows those that were
-        not.
+        Clients report up to a second late. For a job that was resumed from a state,
+        ``elements`` and ``consumers`` include what was read before the state; the other
+        counts do not. A dispatcher remembers the newest thousand jobs that it has
+        collected. After a restart it knows only jobs that were not collected.
 
     Raises:
-        ValueError: an argument has a wrong value; the text says what was expected.
-        NotFoundError: there is no such job.
-        UnavailableError: the dispatcher has not answered in time.
+        ValueError: An argument has an invalid value.
+        NotFoundError: The dispatcher knows no such job.
+        UnavailableError: The dispatcher has not answered within ``timeout``.
 
     Example:
         >>> from zmqdata import Dataset, LocalCluster, distribute
         >>> with LocalCluster(1, in_process=True) as cluster:
-        ...     ds = Dataset.range(5).apply(distribute("distributed_epoch", cluster.target, "train"))
+        ...     train = distribute("distributed_epoch", cluster.target, "train")
+        ...     ds = Dataset.range(5).apply(train)
         ...     _ = list(ds)
         ...     audit(cluster.target, "train")[0]["elements"]["delivered"]
         5
 
-    Ours: tf.data has nothing of the kind.
+    Has no counterpart in tf.data.
     """
     check_timeout("timeout", timeout)
     check_type("job", job, str)
@@ -76,7 +76,7 @@ def audit(service: str, job: str, timeout: float = 10.0) -> list[dict[str, Any]]
 
 
 def audit_of_repetition(service: str, job: str, repetition: int) -> dict[str, Any]:
-    """The audit of the newest iteration of a repetition."""
+    """Return the audit of the newest iteration of a repetition."""
     found = [one for one in audit(service, job) if one["repetition"] == repetition]
     if not found:
         raise NotFoundError(f"Repetition {repetition} of job {job!r} has not begun")
@@ -84,33 +84,37 @@ def audit_of_repetition(service: str, job: str, repetition: int) -> dict[str, An
 
 
 POLL = 0.2
+"""Seconds between two looks at the list of workers."""
 
 
 def drain(service: str, worker: str, timeout: float = 15.0) -> tuple[list[str], list[str]]:
-    """Has a worker hand its tasks over to other workers and end, and waits for that.
+    """Make a worker hand its tasks over to other workers and end, and wait until it is
+    gone.
 
     Args:
-        service: where the dispatcher is, ``"tcp://host:port"``.
-        worker: the worker's address or name, as ``status`` gives them, or a host, for
-            all workers there.
-        timeout: seconds to wait for its end.
+        service: Address of the dispatcher, ``"tcp://host:port"``.
+        worker: Address or name of the worker, as in ``status``, or a host, for all
+            workers there.
+        timeout: Seconds to wait for the worker to leave.
 
     Returns:
-        The addresses of the workers that have left, and of those that have not in time.
+        The addresses of the workers that have left, and of the workers that have not
+        left in time.
 
     Raises:
-        ValueError: an argument has a wrong value; the text says what was expected.
-        NotFoundError: there is no such worker; the text names those that there are.
-        UnavailableError: the dispatcher has not answered in time.
+        ValueError: An argument has an invalid value.
+        NotFoundError: No such worker is registered. The text names the registered
+            workers.
+        UnavailableError: The dispatcher has not answered within ``timeout``.
 
     Example:
         >>> from zmqdata.dispatcher.server import DispatchServer
         >>> with DispatchServer() as dispatcher:
         ...     drain(dispatcher.target, "10.0.0.1")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        zmqdata.errors.NotFoundError: No worker '10.0.0.1' is registered; the dispatcher has no workers. ...
+        zmqdata.errors.NotFoundError: No worker '10.0.0.1' is registered; ...
 
-    Ours: tf.data has nothing of the kind.
+    Has no counterpart in tf.data.
     """
     check_timeout("timeout", timeout)
     check_type("worker", worker, str)

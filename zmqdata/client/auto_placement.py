@@ -1,8 +1,8 @@
-"""Where a pipeline runs that costs less than to ship its elements:
+"""Placement of cheap pipelines in the reading process:
 ``distribute(..., placement="auto")``.
 
-A trial runs it in this process for a moment, and holds what an element costs against
-what it costs to pack and unpack.
+A trial runs the pipeline in this process for a moment. It compares the cost of
+producing an element with the cost of packing and unpacking it (decision 0022).
 """
 
 from __future__ import annotations
@@ -24,48 +24,55 @@ from zmqdata.nodes import Node, options_of
 log = logging.getLogger(__name__)
 
 PATIENCE = 0.1
-"""Seconds that a trial may take: where it takes longer, elements, or the first one, are
-costly.
+"""Seconds that a trial may take. If it takes longer, elements, or the first element,
+are costly.
 """
 TRIAL_SECONDS = 0.02
+"""Seconds of producing elements after which a trial has measured enough."""
 TRIAL_ELEMENTS = 2048
+"""Most elements that a trial produces."""
 TRIAL_BYTES = 8 << 20
+"""Most bytes of elements that a trial produces."""
 GAIN = 2.0
-"""A pipeline runs here if it costs no more than so many times what shipping costs. That
-is more than to pack and to unpack, and what costs about as much on a worker's core
-comes no sooner from there.
+"""A pipeline runs here if its elements cost at most this many times what packing and
+unpacking them costs.
+
+Shipping costs more than that. And a pipeline that costs about as much on a worker's
+core delivers no sooner from there.
 """
 
 
 @dataclass(frozen=True)
 class AutoPlacement:
-    """Where the elements of an iterator are made, and why.
-
-    Attributes:
-        local: whether it is this process.
-        cost: seconds that an element costs where the pipeline runs alone; None: more
-            than a trial would wait for.
-        shipping: seconds that packing and unpacking one costs; None: it was not tried.
-        reason: why there are no costs.
+    """The place at which the elements of an iterator are produced, and the reason.
 
     >>> print(AutoPlacement(True, 0.5e-6, 0.6e-6))
-    here: an element costs 0.5 us, to ship it 0.6 us and more
+    here: an element costs 0.5 us, and shipping it 0.6 us or more
     """
 
     local: bool
+    """True if elements are produced in this process."""
     cost: float | None = None
+    """Seconds per element if the pipeline runs alone. None if the trial took too
+    long.
+    """
     shipping: float | None = None
-    reason: str = field(default="as the state says that was loaded", compare=False)
+    """Seconds to pack and unpack an element. None if it was not tried."""
+    reason: str = field(default="as recorded in the loaded state", compare=False)
+    """Why there are no costs."""
 
     def __str__(self) -> str:
         where = "here" if self.local else "in the service"
         if self.cost is None or self.shipping is None:
             return f"{where}: {self.reason}"
-        return f"{where}: an element costs {self.cost * 1e6:.1f} us, to ship it {self.shipping * 1e6:.1f} us and more"
+        return (
+            f"{where}: an element costs {self.cost * 1e6:.1f} us, and shipping it "
+            f"{self.shipping * 1e6:.1f} us or more"
+        )
 
 
 def placement_of(cost: float, shipping: float) -> AutoPlacement:
-    """Where a pipeline runs whose elements cost so much each, in seconds.
+    """Return the placement of a pipeline with these costs per element, in seconds.
 
     >>> placement_of(1e-6, 1e-6).local, placement_of(1e-3, 1e-6).local
     (True, False)
@@ -74,12 +81,13 @@ def placement_of(cost: float, shipping: float) -> AutoPlacement:
 
 
 class Placing:
-    """Decides once for a dataset where its pipeline runs.
+    """Decides once, for a dataset, where its pipeline runs.
 
     Args:
-        node: the pipeline.
-        clock: the time in seconds.
-        patience: seconds after which a trial that has not ended says enough.
+        node: The pipeline.
+        clock: Returns the time in seconds.
+        patience: Seconds after which an unfinished trial shows that the pipeline is
+            costly.
     """
 
     def __init__(
@@ -92,8 +100,8 @@ class Placing:
         self._found: AutoPlacement | None = None
 
     def decide(self) -> AutoPlacement:
-        """Where it runs; found by a trial the first time, which takes a tenth of a
-        second at most.
+        """Return where the pipeline runs. The first call finds out by a trial, which
+        takes a tenth of a second at most.
         """
         with self._lock:
             if self._found is None:
@@ -102,7 +110,10 @@ class Placing:
             return self._found
 
     def _tried(self) -> AutoPlacement:
-        late = f"making, packing and unpacking some elements took longer than {self._patience * 1000:.0f} ms"
+        late = (
+            "producing, packing and unpacking some elements took longer than "
+            f"{self._patience * 1000:.0f} ms"
+        )
         answers: list[AutoPlacement] = []
         ended, is_late = threading.Event(), threading.Event()
 
@@ -113,15 +124,17 @@ class Placing:
         def run() -> None:
             try:
                 answers.append(self._try(check))
-            # What fails here may be right on a worker, which has other files and
-            # modules; sys.exit() is no exception.
+            # A function that fails here may succeed on a worker, which has other files
+            # and modules. `sys.exit()` is no `Exception`.
             except BaseException as error:
-                reason = f"it could not be tried here ({type(error).__name__}: {text_of(error)})"
+                reason = (
+                    f"the trial in this process failed ({type(error).__name__}: {text_of(error)})"
+                )
                 answers.append(AutoPlacement(False, reason=reason))
             finally:
                 ended.set()
 
-        # In a thread of its own, as a first element may take minutes. One that is late
+        # In its own thread, because the first element may take minutes. A late trial
         # ends with its next element.
         threading.Thread(target=run, name="zmqdata-trial", daemon=True).start()
         ended.wait(self._patience)
@@ -129,10 +142,10 @@ class Placing:
         return answers[0] if answers else AutoPlacement(False, reason=late)
 
     def _try(self, check: Callable[[], None]) -> AutoPlacement:
-        """``check`` raises when nobody waits any more."""
+        """Run the trial. ``check`` raises when the result is no longer awaited."""
         iterator = make_iterator(self._node, local_context(self._node, Context()))
         try:
-            made = list(itertools.islice(iterator, 1))  # what it takes to begin is no measure
+            made = list(itertools.islice(iterator, 1))  # the cost of starting does not count
             cost = self._cost(iterator, made, check)
         finally:
             iterator.close()
@@ -142,12 +155,14 @@ class Placing:
         return placement_of(cost, shipping_cost(sent, self._clock, check))
 
     def _cost(self, iterator: ElementIterator, made: list[Any], check: Callable[[], None]) -> float:
-        """Seconds for each element, which are added to those that were made."""
+        """Return the seconds per element of further elements, and append them to
+        ``made``.
+        """
         start, spent, first = self._clock(), 0.0, len(made)
         while made and spent < TRIAL_SECONDS and len(made) < TRIAL_ELEMENTS:
             check()
-            # Few at first, and no look at the clock for each of them, which costs as
-            # much as many an element.
+            # Few elements at first, and no look at the clock for each, which would cost
+            # as much as a cheap element.
             room = max(1, TRIAL_BYTES // max(1, size_of(made[-1])))
             fresh = list(itertools.islice(iterator, min(len(made), room)))
             spent = self._clock() - start
@@ -160,13 +175,15 @@ class Placing:
 def shipping_cost(
     elements: list[Any], clock: Callable[[], float], check: Callable[[], None] = lambda: None
 ) -> float:
-    """Seconds that it takes to pack one of these elements into a block, and to unpack
-    it.
+    """Return the seconds that packing an element into a block and unpacking it takes.
 
-    ``check`` is called now and then, and raises what ends it.
+    Args:
+        elements: The elements to try.
+        clock: Returns the time in seconds.
+        check: Called now and then; raises to end the trial.
 
     Raises:
-        TypeError: one of them does not travel.
+        TypeError: An element cannot be sent.
     """
     check()
     builder, start = BlockBuilder(), clock()
@@ -182,13 +199,15 @@ def shipping_cost(
 
 def _unpacked(builder: BlockBuilder) -> int:
     block = builder.build()
-    # As bytes of its own, for the way over a socket is at least a copy.
+    # Copied, because the way over a socket is at least a copy.
     frames = [bytes(whole(frame)) for frame in block.frames]
     return sum(1 for _ in decode_block(block.meta, frames).elements())
 
 
 def local_context(node: Node, context: Context) -> Context:
-    """What a pipeline runs in that would have been a job of the service."""
+    """Return the context in which a pipeline runs that would otherwise be a job of the
+    service.
+    """
     return replace(
         context, path=(*context.path, 0), options=options_of(node), providers=None, shared_seed=None
     )
@@ -198,24 +217,25 @@ class Auditable(Protocol):
     """An iterator that reads from the service."""
 
     def audit(self) -> dict[str, Any]:
-        """What the service knows of it."""
+        """Return what the service knows of the iterator's repetition."""
 
 
 class PlacedIterator(ElementIterator):
-    """Reads a pipeline from where it was placed; its ``__next__`` is that of the
-    iterator which does.
+    """Iterator over a pipeline, from where the pipeline was placed.
+
+    Its ``__next__`` is that of the iterator that produces the elements.
 
     Args:
-        node: the pipeline, to run here.
-        context: what it runs in here.
-        placing: decides.
-        serve: makes the iterator that reads it from the service.
+        node: The pipeline, to run here.
+        context: The context in which it runs here.
+        placing: Decides where it runs.
+        serve: Makes the iterator that reads it from the service.
 
     Attributes:
-        placement: where it was placed; None until the state of another is loaded.
+        placement: Where it was placed, or None until a state is loaded.
     """
 
-    # As a slot, so that no frame of Python lies between an element and the loop.
+    # A slot, so that no Python frame lies between an element and the loop.
     __slots__ = ("__next__", "_context", "_node", "_running", "_serve", "placement")
     __next__: Callable[[], Any]
 
@@ -238,7 +258,9 @@ class PlacedIterator(ElementIterator):
         return running
 
     def state(self) -> Any:
-        """Where it is, with where it runs: a stream that began here goes on here."""
+        """Return the position, and where the pipeline runs. A stream that began here
+        continues here.
+        """
         assert self.placement is not None
         assert self._running is not None
         return [self.placement.local, self._running.state()]
@@ -250,7 +272,9 @@ class PlacedIterator(ElementIterator):
             or not isinstance(state[0], bool)
         ):
             raise InvalidArgumentError(
-                "the state was not taken from a distributed dataset with placement='auto'"
+                "The state was not taken from a distributed dataset with "
+                "`placement='auto'`. Load it into the pipeline that it was saved "
+                "from."
             )
         self._run(AutoPlacement(state[0])).restore(state[1])
 
@@ -259,15 +283,15 @@ class PlacedIterator(ElementIterator):
             self._running.close()
 
     def audit(self) -> dict[str, Any]:
-        """What the service knows of it, if it is read from there.
+        """Return what the service knows of the iterator's repetition.
 
         Raises:
-            FailedPreconditionError: it is not.
+            FailedPreconditionError: The pipeline does not run in the service.
         """
         if self.placement is None or self.placement.local:
             raise FailedPreconditionError(
-                "this iterator's elements are made in this process, not by a job "
-                f"({self.placement}): there is nothing "
-                "to audit. Leave placement='auto' out to have workers make them"
+                "The elements of this iterator are produced in this process, not by "
+                f"a job ({self.placement}), so there is nothing to audit. Leave out "
+                "`placement='auto'` to have workers produce them."
             )
         return cast("Auditable", self._running).audit()

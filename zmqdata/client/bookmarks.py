@@ -1,7 +1,8 @@
-"""Places in what an iterator hands out: light, taken as often as wanted, worked out
-when somebody saves one.
+"""Bookmarks: places in what an iterator hands out, which are light and are worked out
+only when they are saved.
 
-What there is to know of a place is the consumer core's; here is who may still ask.
+The core knows what belongs to a place. This module keeps the bookmarks that may still
+be asked for (decision 0019).
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from zmqdata.iterators import Bookmark
 from zmqdata.transport.loop import Loop
 
 ANSWER = 30.0
-"""Seconds for which the thread may be busy with something else."""
+"""Seconds to wait for the iterator's thread, which may be busy with something else."""
 
 
 class ServiceBookmark(Bookmark):
-    """The place at which so many elements had been handed out.
+    """The place at which a number of elements had been handed out.
 
     Args:
-        place: how many.
-        encoded: works out the encoded ``Checkpoint`` of a place.
+        place: That number.
+        encoded: Returns the encoded ``Checkpoint`` of a place.
     """
 
     def __init__(self, place: int, encoded: Callable[[int], bytes]) -> None:
@@ -36,49 +37,49 @@ class ServiceBookmark(Bookmark):
         self._encoded = encoded
 
     def plain(self) -> bytes:
-        """The encoded ``Checkpoint``.
+        """Return the encoded ``Checkpoint``.
 
         Raises:
-            FailedPreconditionError: the job has no places to go back to, or no
-                dispatcher would take the checkpoint.
+            FailedPreconditionError: The job cannot go back to a place, or the
+                checkpoint is larger than a dispatcher accepts.
         """
         encoded = self._encoded(self.place)
         if len(encoded) > MOST_CHECKPOINT_BYTES:
-            # Now, and not when it is loaded: then the training that it was saved with
-            # could not go on.
+            # Now, not when the state is loaded: the training that saved it could then
+            # not continue.
             raise FailedPreconditionError(
-                f"the state of the distributed dataset has {len(encoded) / 1e6:.1f} MB, and could "
-                "not be loaded again: "
-                f"a dispatcher takes {MOST_CHECKPOINT_BYTES / 1e6:.1f} MB. It holds that of each "
-                "task, with 4 bytes "
-                "for each element in the buffer of a shuffle. Use a smaller buffer_size, or fewer "
-                "tasks: "
-                "fewer workers, or num_tasks with deterministic=True"
+                f"The state of the distributed dataset has {len(encoded) / 1e6:.1f} "
+                "MB and could not be loaded again: a dispatcher accepts "
+                f"{MOST_CHECKPOINT_BYTES / 1e6:.1f} MB. The state contains that of "
+                "each task, with 4 bytes for each element in the buffer of a "
+                "shuffle. Use a smaller `buffer_size`, or fewer tasks: fewer "
+                "workers, or `num_tasks` with `deterministic=True`."
             )
         return encoded
 
 
 class Bookmarks:
-    """The bookmarks of one iterator that somebody still has. They are noted in one
-    thread and asked for in another.
+    """The bookmarks of an iterator that are still referenced.
+
+    One thread records them, and another asks for the oldest.
     """
 
     def __init__(self) -> None:
         self._noted: deque[weakref.ref[ServiceBookmark]] = deque()
 
     def note(self, bookmark: ServiceBookmark) -> ServiceBookmark:
-        """Remembers a bookmark for as long as anybody has it. Bookmarks are noted in
-        the order of their places.
+        """Remember a bookmark while it is referenced. Bookmarks are recorded in the
+        order of their places.
         """
         self._noted.append(weakref.ref(bookmark))
         return bookmark
 
     def forget(self) -> None:
-        """Nobody can go back to any of them."""
+        """Forget all bookmarks, because no place can be restored any more."""
         self._noted.clear()
 
     def oldest(self) -> int | None:
-        """The oldest place that somebody may ask for; None when nobody may."""
+        """Return the oldest place that may still be asked for, or None."""
         while self._noted:
             bookmark = self._noted[0]()
             if bookmark is not None:
@@ -88,33 +89,33 @@ class Bookmarks:
 
 
 def check_has_places(job: Any) -> None:
-    """Whether the readers of a job can go back.
+    """Raise an error if the readers of a job cannot go back to a place.
 
     Raises:
-        FailedPreconditionError: they cannot.
+        FailedPreconditionError: The job reads through a cross-trainer cache.
     """
     if job.cache:
         raise FailedPreconditionError(
-            f"an iterator that reads job {job.name!r} through a cross_trainer_cache has no state: "
-            "its workers go on "
-            "for the fastest one and make nothing again. Distribute the dataset without the cache, "
-            "or save the number "
-            "of steps alone"
+            f"An iterator that reads job {job.name!r} through a cross_trainer_cache "
+            "has no state: its workers follow the fastest trainer and produce "
+            "nothing again. Distribute the dataset without the cache, or save the "
+            "number of steps alone."
         )
 
 
 def answer_of(loop: Loop, work: Callable[[], bytes]) -> bytes:
-    """What comes of some work in a loop's thread, or in ours when that has ended.
+    """Run a function in the thread of a loop, or in this thread if that one has ended,
+    and return its result.
 
     Raises:
-        UnavailableError: the thread is busy for too long.
+        UnavailableError: The thread is busy for too long.
     """
     answers: queue.SimpleQueue[tuple[bytes, Exception | None]] = queue.SimpleQueue()
 
     def do() -> None:
         try:
             answers.put((work(), None))
-        except Exception as error:  # raised where it was asked for
+        except Exception as error:  # raised in the asking thread
             answers.put((b"", error))
 
     loop.post(do)
@@ -124,7 +125,8 @@ def answer_of(loop: Loop, work: Callable[[], bytes]) -> bytes:
             return _told(answers.get(timeout=0.1))
         if time.monotonic() >= deadline:
             raise UnavailableError(
-                f"the iterator's thread has not said where it is for {ANSWER:g} s"
+                f"The iterator's thread has been busy for {ANSWER:g} s and has not "
+                "reported its position. Take the state again later."
             )
     do()
     return _told(answers.get())

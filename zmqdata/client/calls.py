@@ -1,5 +1,5 @@
-"""Short conversations with a dispatcher: one ask, one answer, from the caller's own
-thread.
+"""Short conversations with a dispatcher, in the caller's own thread: an ask, and its
+answer.
 """
 
 from __future__ import annotations
@@ -38,16 +38,21 @@ log = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT", bound=m.Message)
 
 FIRST_PATIENCE = 1.0
+"""Seconds until an unanswered ask is sent again. Each repetition doubles them."""
 MOST_PATIENCE = 60.0
+"""Most seconds between two repetitions."""
 MOST_WHOLE_SECONDS = 2**53
+"""Largest integer that a float represents exactly."""
 SAY_SO_AFTER = 5.0
+"""Seconds without an answer after which a warning is logged."""
 
 _context: tuple[int, zmq.Context[zmq.Socket[bytes]]] | None = None
 
 
 def client_context() -> zmq.Context[zmq.Socket[bytes]]:
-    """The ZeroMQ context of this process. One made before a fork is left to the parent:
-    its threads are there.
+    """Return the ZeroMQ context of this process.
+
+    A context made before a fork stays with the parent, which has its threads.
     """
     global _context
     if _context is None or _context[0] != os.getpid():
@@ -56,21 +61,21 @@ def client_context() -> zmq.Context[zmq.Socket[bytes]]:
 
 
 def new_request() -> str:
-    """A name for an ask that nobody else uses."""
+    """Return a unique request id."""
     return secrets.token_hex(8)
 
 
 def check_timeout(name: str, seconds: object) -> None:
-    """Refuses what is no time to wait for a dispatcher.
+    """Raise an error if a value is not a number of seconds to wait for.
 
     Raises:
-        ValueError: it is no number above zero. Infinity is one.
+        ValueError: It is not a number above zero. Infinity is allowed.
 
     Example:
         >>> check_timeout("timeout", 0.5)
     """
-    # `not > 0` is true of NaN too. The clock counts in floats, and a larger int is
-    # none.
+    # `not > 0` is true for NaN too. The clock counts in floats, which cannot hold a
+    # larger int.
     is_number = isinstance(seconds, float) or (
         type(seconds) is int and seconds <= MOST_WHOLE_SECONDS
     )
@@ -79,10 +84,10 @@ def check_timeout(name: str, seconds: object) -> None:
 
 
 def check_name(name: str, text: str) -> None:
-    """Refuses a text by which no dispatcher would know anything.
+    """Raise an error if a text cannot be a name.
 
     Raises:
-        ValueError: it is empty, too long, or cannot be sent.
+        ValueError: The text is empty, too long, or cannot be sent.
     """
     if not text:
         raise ValueError(f"`{name}` must not be empty")
@@ -107,22 +112,22 @@ def call(
     reply: Callable[[object], Sequence[m.Message]] = _say_nothing,
     role: str = "dispatcher",
 ) -> AnswerT:
-    """Sends an ask until it is answered.
+    """Send an ask until it is answered.
 
     Args:
-        endpoint: the dispatcher's address as ZeroMQ takes it.
-        ask: an ask that may be repeated.
-        answer: the class of the answer that is expected.
-        request: the ask's request id.
-        timeout: seconds of silence after which to give up.
-        reply: what to send after an answer of another class.
-        role: what kind of server is asked.
+        endpoint: Address of the dispatcher, as ZeroMQ takes it.
+        ask: An ask that may be repeated.
+        answer: Class of the expected answer.
+        request: Request id of the ask.
+        timeout: Seconds of silence after which to give up.
+        reply: Returns the messages to send after an answer of another class.
+        role: Kind of server that is asked.
 
     Raises:
-        UnavailableError: no dispatcher has answered in time.
-        PermissionDeniedError: it does not let us in with our key.
-        VersionMismatchError: it speaks another version of the protocol.
-        DataServiceError: the dispatcher refuses; the class is the one that it names.
+        UnavailableError: No dispatcher has answered in time.
+        PermissionDeniedError: The dispatcher does not accept this client's key.
+        VersionMismatchError: The dispatcher speaks another version of the protocol.
+        DataServiceError: The dispatcher refuses. The class is the one that it names.
     """
     socket, handshakes = sockets.control_dealer(client_context(), endpoint, shown_key(), role)
     try:
@@ -167,7 +172,8 @@ def _converse(
                 cause,
             )
         if now >= repeat_at:
-            # Rarer each time: the ask may be a pipeline of hundreds of megabytes.
+            # Less often each time, because the ask may contain a pipeline of hundreds
+            # of megabytes.
             patience = min(patience * 2, MOST_PATIENCE)
             repeat_at = now + patience
             if socket.poll(0, zmq.POLLOUT):
@@ -190,12 +196,13 @@ def _converse(
 
 
 def likely_cause(endpoint: str) -> str:
-    """Why a dispatcher may not answer, as far as this machine can tell. May take as
-    long as the name server does.
+    """Return why a dispatcher may not answer, as far as this machine can tell.
+
+    May take as long as the name server does.
 
     Example:
         >>> likely_cause("tcp://127.0.0.1:5050")
-        'Is it running, and can this machine reach it?'
+        'Check that it is running and that this machine can reach it.'
     """
     host = endpoint_host(endpoint)
     try:
@@ -203,7 +210,7 @@ def likely_cause(endpoint: str) -> str:
             resolve_host(host)
     except InvalidArgumentError as error:
         return f"{error}."
-    return "Is it running, and can this machine reach it?"
+    return "Check that it is running and that this machine can reach it."
 
 
 def _answer(frames: list[bytes], request: str, endpoint: str) -> object:
@@ -212,7 +219,7 @@ def _answer(frames: list[bytes], request: str, endpoint: str) -> object:
     except VersionMismatchError as error:
         raise VersionMismatchError(f"{error}. The peer is the server at {endpoint}.") from None
     except ProtocolError as error:
-        log.warning("dropped a message that claims to be from the dispatcher: %s", error)
+        log.warning("dropped an invalid message that claims to be from the dispatcher: %s", error)
         return None
     if getattr(message, "request", None) != request:
         return None
@@ -228,26 +235,29 @@ def ask_dispatcher(
     timeout: float,
     role: str = "dispatcher",
 ) -> AnswerT:
-    """Like ``call``, for a user's service string and an ask that is made with a fresh
-    request id.
+    """Send an ask with a fresh request id to the dispatcher of a user's service string,
+    and return the answer.
+
+    See ``call``.
     """
     request = new_request()
     return call(parse_service(service), make_ask(request), answer, request, timeout, role=role)
 
 
 def status(service: str, timeout: float = 10.0, role: str = "dispatcher") -> dict[str, Any]:
-    """How things stand at a dispatcher or a worker, as plain data;
-    ``docs/configuration.md`` says what is in it.
+    """Return the state of a dispatcher or a worker, as plain data.
+
+    ``docs/configuration.md`` describes its fields.
 
     Args:
-        service: where the dispatcher is, or the worker, ``"tcp://host:port"``.
-        timeout: seconds to wait for its answer.
-        role: ``"worker"`` to ask one: in a cluster with a key for each role it is known
-            by another.
+        service: Address of the dispatcher or the worker, ``"tcp://host:port"``.
+        timeout: Seconds to wait for the answer.
+        role: ``"worker"`` to ask a worker. In a cluster with a key for each role,
+            workers are known by another key.
 
     Raises:
-        ValueError: an argument has a wrong value; the text says what was expected.
-        UnavailableError: nobody has answered in time.
+        ValueError: An argument has an invalid value.
+        UnavailableError: No server has answered within ``timeout``.
 
     Example:
         >>> from zmqdata.dispatcher.server import DispatchServer

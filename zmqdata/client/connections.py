@@ -1,9 +1,7 @@
-"""The control connections of one iterator: to its dispatcher, and to the workers that
-it reads from at present.
+"""The connections of an iterator: control sockets to its dispatcher and its workers,
+and memory shared with workers of this host.
 
-Tells that a process has no file descriptor left, which is why it waits.
-
-The memories that an iterator's links share with workers of this host.
+Also warns when the process waits because it has no file descriptor left.
 """
 
 from __future__ import annotations
@@ -27,22 +25,25 @@ from zmqdata.transport.memory import MappedMemory
 
 log = logging.getLogger(__name__)
 REFUSAL_PATIENCE = 3.0
-"""Seconds for which who listens where a worker was may refuse us: so long it takes at
-most until we hear that it is gone, and somebody else has its port.
+"""Seconds for which a server at a worker's address may refuse this client.
+
+Another process may have the port of a worker that is gone. Hearing that the worker is
+gone takes that long at most.
 """
 
 
 class Servers:
-    """Makes connections when they are needed, and ends those that are not any more.
+    """Control connections, made when they are needed and ended when they are not.
 
     Args:
-        context: where the sockets live.
-        loop: polls them.
-        key: what we show.
-        service: the dispatcher's address.
-        received: reads from a socket; given that, and who is at the other end. False
-            when there was nothing.
-        refused: takes the reason for which a server does not let us in, and will not.
+        context: ZeroMQ context of the sockets.
+        loop: Polls the sockets.
+        key: Key of this client.
+        service: Address of the dispatcher.
+        received: Reads from a socket of a peer. Returns False if no message was
+            waiting.
+        refused: Takes the reason why a server does not accept this client and never
+            will.
     """
 
     def __init__(
@@ -67,10 +68,10 @@ class Servers:
         return peer in self._there
 
     def socket(self, peer: e.Peer) -> zmq.Socket[bytes]:
-        """The connection to the dispatcher, or to the worker at an address.
+        """Return the connection to the dispatcher, or to the worker at an address.
 
         Raises:
-            zmq.ZMQError: it is no address.
+            zmq.ZMQError: The address is invalid.
         """
         if peer not in self._there:
             self._connect(peer, str(peer), "worker", sockets.MAX_CONTROL_BYTES)
@@ -93,10 +94,11 @@ class Servers:
         return reason is not None
 
     def look(self, wanted: Collection[str]) -> None:
-        """Ends the connections to workers that are not wanted, and says that one that
-        is does not let us in.
+        """End the connections to workers that are not wanted, and report a wanted
+        worker that does not accept this client.
 
-        Where a worker was that is gone, somebody else may listen, at once or some day.
+        Another process may listen, at once or later, at the address of a worker that is
+        gone.
         """
         for peer in self._there.keys() - {e.DISPATCHER, *wanted}:
             self._refusals.pop(peer, None)
@@ -113,28 +115,30 @@ class Servers:
         socket.close()
 
     def close(self) -> None:
-        """Ends all of them."""
+        """End all connections."""
         for peer in list(self._there):
             self._part_from(peer)
 
 
 PAUSE = 10.0
-"""Seconds between two of these warnings."""
+"""Seconds between two warnings about file descriptors."""
 
 
 class Descriptors:
-    """Those that this process may have, as far as an iterator needs them."""
+    """Warnings about the lack of file descriptors of this process, for an iterator."""
 
     def __init__(self) -> None:
         self._told = -PAUSE
 
     def explains(self, error: OSError | zmq.ZMQError | ValueError, what: str) -> bool:
-        """Whether there were too few for something, which is tried again. Says so, now
-        and then.
+        """Return True if an operation failed because no file descriptor was left. Warn
+        now and then.
+
+        The operation is repeated.
 
         Args:
-            error: that it failed with.
-            what: was to be had.
+            error: The error of the operation.
+            what: What the operation was to make.
         """
         if getattr(error, "errno", None) not in (errno.EMFILE, errno.ENFILE):
             return False
@@ -143,19 +147,20 @@ class Descriptors:
             self._told = now
             limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
             log.warning(
-                "%s takes a file descriptor, and there is none left (%s; this process may have %d, "
-                "`ulimit -n`, and "
-                "raise that to %d): close some, or raise the limit. It is tried again", what, error, limit, most,
+                "%s needs a file descriptor, and none is left (%s; the limit of this "
+"process is %d, `ulimit -n`, and may be raised to %d). Close some, "
+"or raise the limit. The attempt is repeated", what, error, limit, most,
             )  # fmt: skip
         return True
 
 
 class Memories:
-    """Those that are mapped, by the names of their links. What was taken from one lives
-    longer than its link.
+    """Mapped memories by the names of their links.
+
+    Content taken from a memory outlives its link.
 
     Args:
-        descriptors: of this process.
+        descriptors: Warns about the lack of file descriptors.
     """
 
     def __init__(self, descriptors: Descriptors) -> None:
@@ -164,8 +169,11 @@ class Memories:
         self._is_warned = False
 
     def map(self, command: ConnectLink) -> bool:
-        """Maps the memory of a link; False where there is none, or it cannot be had.
-        Says why, once.
+        """Map the memory of a link.
+
+        Returns:
+            False if the link has no memory or it cannot be mapped. The first failure is
+            logged as a warning.
         """
         if command.memory is None:
             return False
@@ -173,14 +181,14 @@ class Memories:
             self._mapped[command.link] = MappedMemory(command.memory)
         except (OSError, ValueError, ProtocolError) as error:
             if self._descriptors.explains(
-                error, f"the memory that worker {command.address} would share"
+                error, f"the memory that worker {command.address} offers"
             ):
                 return False
             log.log(
                 logging.DEBUG if self._is_warned else logging.WARNING,
-                "the memory that worker %s would share cannot be used from here (%s): elements "
-                "come through a socket, "
-                "which is slower. Is it in another container, or run by another user?",
+                "the memory that worker %s offers cannot be used by this process "
+"(%s), so elements arrive through a socket, which is slower. The "
+"worker may run in another container or as another user",
                 command.address, error,
             )  # fmt: skip
             self._is_warned = True
@@ -188,9 +196,9 @@ class Memories:
         return True
 
     def of(self, link: str) -> MappedMemory | None:
-        """The memory of a link."""
+        """Return the memory of a link, or None."""
         return self._mapped.get(link)
 
     def forget(self, link: str) -> None:
-        """The link is closed."""
+        """Forget the memory of a closed link."""
         self._mapped.pop(link, None)

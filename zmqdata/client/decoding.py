@@ -1,5 +1,6 @@
-"""What arrives on a link, from frames to elements. A worker's bytes are hostile until
-they have been through here.
+"""Decoding of messages of a link, from frames to elements.
+
+The bytes of a worker are hostile until this module has validated them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from zmqdata.messages import Block, OnLink, Slot
 from zmqdata.transport.memory import MappedMemory, aligned
 
 CORRUPT_LIMIT = 3
+"""Messages in a row that may be undecodable before the iteration fails."""
 
 Content = DecodedBlock | DataServiceError | None
 
@@ -37,19 +39,20 @@ def decode_message(
     allow_objects: bool = True,
     room: Room | None = None,
 ) -> tuple[OnLink, Content]:
-    """The header of a message, and its content: a block, the failure that stands for an
-    element, or nothing.
+    """Return the header of a message and its content: a block, the failure that stands
+    for an element, or None.
 
     Args:
-        frames: as received.
-        memory: what the link shares with its worker.
-        allow_objects: whether leaves that are Python objects are unpickled; without it
-            they are an error.
-        room: gives memory for large arrays; None: fresh memory.
+        frames: The frames as received.
+        memory: Memory that the link shares with its worker, or None.
+        allow_objects: True to unpickle leaves that are Python objects. Otherwise they
+            are an error.
+        room: Returns memory for large arrays. None: fresh memory.
 
     Raises:
-        ObjectsRefusedError: there are such leaves.
-        ProtocolError: anything is wrong with it, and nothing but that.
+        ObjectsRefusedError: The block contains Python objects that are not allowed.
+        ProtocolError: Anything else is wrong with the message. No other error is
+            raised.
     """
     if not frames:
         raise ProtocolError("empty message: not even a header")
@@ -66,7 +69,9 @@ def decode_message(
 def _placed(
     slot: Slot, following: Sequence[Any], memory: MappedMemory | None
 ) -> tuple[list[Any], tuple[int, ...]]:
-    """All frames of a block some of which lie in a slot, and the numbers of those."""
+    """Return all frames of a block that lies partly in a slot, and the numbers of the
+    frames in the slot.
+    """
     if memory is None:
         raise ProtocolError("a block lies in shared memory, but the link has none")
     content = memory.take(slot)
@@ -88,29 +93,30 @@ def _placed(
 
 
 def hopeless(error: ProtocolError, count: int) -> Finish | None:
-    """How an iteration ends that has got so many messages in a row which could not be
-    read; None: ask again.
+    """Return the end of an iteration after ``count`` undecodable messages in a row, or
+    None to ask for the message again.
     """
     if isinstance(
         error, MissingClassError | ObjectsRefusedError
-    ):  # the same bytes would come the next time
+    ):  # the same bytes would arrive again
         return Finish(FailedPreconditionError.__name__, str(error))
     if count > CORRUPT_LIMIT:
         return Finish(
-            DataLossError.__name__, f"A worker goes on sending what cannot be decoded: {error}"
+            DataLossError.__name__,
+            "A worker repeatedly sends messages that cannot be decoded. The last "
+            f"error was: {error}",
         )
     return None
 
 
 def check_spec_without_objects(spec: Any) -> None:
-    """Refuses elements that are known to have leaves which only pickle carries; None:
-    nothing is known.
+    """Raise an error if elements are known to have leaves that only pickle can carry.
 
-    A single object may be None or a dataclass, which travel without: of those the first
-    block tells.
+    A single object may be None or a dataclass, which travel without pickle. The first
+    block shows which it is. A spec of None means that nothing is known.
 
     Raises:
-        FailedPreconditionError: there is such a leaf; the text says where.
+        FailedPreconditionError: The spec has such a leaf. The text says where.
     """
     if spec is None:
         return
@@ -123,7 +129,7 @@ def check_spec_without_objects(spec: Any) -> None:
 
 
 def referred(link: str, header: OnLink, frames: ReferencedBlock | tuple[()]) -> Arrived:
-    """A message that came within this process, where nothing but failures is
+    """Return the event for a message sent within this process, where only failures are
     encoded.
     """
     if isinstance(header, Block) and header.failure:
@@ -140,16 +146,17 @@ def _content(
 ) -> Content:
     if header.first < 0 or not 0 <= header.skip < header.count:
         raise ProtocolError(
-            f"impossible numbers: block of {header.count} from {header.first} less {header.skip}"
+            f"impossible numbers: a block of {header.count} elements from "
+            f"{header.first} on skips {header.skip}"
         )
     arrived = sum(memoryview(frame).nbytes for frame in frames)
     if arrived > header.size:
-        raise ProtocolError(f"lying header: charges {header.size} bytes of credit for {arrived}")
+        raise ProtocolError(
+            f"false header: it charges {header.size} bytes of credit for {arrived} bytes"
+        )
     if header.failure:
         if header.count != 1:
-            raise ProtocolError(
-                f"impossible numbers: one failure in place of {header.count} elements"
-            )
+            raise ProtocolError(f"impossible numbers: a failure stands for {header.count} elements")
         return decode_failure(header.failure)
     block = decode_block(
         header.meta,
@@ -160,5 +167,8 @@ def _content(
         room=room,
     )
     if block.count != header.count:
-        raise ProtocolError(f"lying header: says {header.count} elements, holds {block.count}")
+        raise ProtocolError(
+            f"false header: it announces {header.count} elements, and the block contains "
+            f"{block.count}"
+        )
     return block

@@ -1,8 +1,7 @@
-"""What stands in the queue between an iterator's thread and the training loop: blocks,
-failures, and the end.
+"""The queue between an iterator's thread and the training loop.
 
-The queue between an iterator's thread and the training loop: what may be taken of it,
-and in what pieces.
+It contains blocks, failures and the end. This module also decides in what pieces the
+training loop takes elements of it. ``client.shell`` fills it.
 """
 
 from __future__ import annotations
@@ -23,16 +22,14 @@ from zmqdata.messages import Block
 
 
 def nobody() -> None:
-    """In place of who tells the oldest place that somebody may go back to: nobody
-    may.
-    """
+    """Return None: no operation may go back to a place."""
 
 
 class BlockPart:
-    """Elements of one block that were delivered together; all before number ``told``
-    were reported.
+    """Elements of a block that were delivered together.
 
-    The credit of a block, ``size``, returns with its last element.
+    All before number ``told`` have been reported. The credit of a block, ``size``,
+    returns with its last element.
     """
 
     __slots__ = ("header", "size", "stop", "told")
@@ -44,27 +41,32 @@ class BlockPart:
         self.size = header.size if stop == header.count else 0
 
     def report(self, through: int, size: int, oldest: int | None) -> TakenElements:
-        """What to tell the core: the training loop has everything before this
-        number.
+        """Return the event for the core that the training loop has taken everything
+        before number ``through``.
         """
         first, self.told = self.told, through
         return TakenElements(self.header.task, self.header.attempt, first, through, size, oldest)
 
 
 class Delivery:
-    """A block in the queue, or part of one, or parts of several of which one element
-    each is taken in turn.
+    """A block in the queue, a part of a block, or parts of several blocks whose
+    elements are taken in turn.
 
-    Its elements stand in an iterator that knows how many are left; a failure to raise
-    stands for one of them.
+    Its elements are in an iterator that knows how many are left. A failure to raise
+    stands for an element.
 
     Args:
-        blocks: the parts.
-        elements: those of each part.
-        failure: stands for the only element.
+        blocks: The parts.
+        elements: The elements of each part.
+        failure: Stands for the only element.
 
     Attributes:
-        before: how many elements stood in the queue before it.
+        before: Number of elements that were in the queue before it.
+        elements: The elements not yet taken.
+        failure: The failure to raise, or None.
+        parts: The parts of blocks.
+        taken: True once the end of the delivery was reported.
+        dropped: True if its elements must not be reported.
     """
 
     __slots__ = ("_count", "before", "dropped", "elements", "failure", "parts", "taken")
@@ -76,7 +78,8 @@ class Delivery:
         failure: DataServiceError | None = None,
     ) -> None:
         self.parts = [BlockPart(one.header, one.skip, one.stop) for one in blocks]
-        # Made in the order in which they are taken, they also lie so in memory.
+        # Created in the order in which they are taken, so that they lie in that order
+        # in memory too.
         woven = list(
             elements[0] if len(elements) == 1 else chain.from_iterable(zip(*elements, strict=True))
         )
@@ -89,42 +92,43 @@ class Delivery:
 
     @property
     def behind(self) -> int:
-        """How many elements have stood in the queue up to its end."""
+        """Number of elements that were in the queue up to the end of this delivery."""
         return self.before + self._count
 
     @property
     def place(self) -> int:
-        """How many elements the training loop has taken, if this is what it takes
-        from.
+        """Number of elements that the training loop has taken, if it reads this
+        delivery.
         """
         return self.behind - self.left
 
     @property
     def left(self) -> int:
-        """How many elements the training loop has still to take."""
+        """Number of elements that the training loop has yet to take."""
         return operator.length_hint(self.elements)
 
     @property
     def returns_credit(self) -> bool:
-        """Whether a block ends in it."""
+        """True if a block ends in this delivery."""
         return any(part.size for part in self.parts)
 
     def report_all(self, oldest: Callable[[], int | None] = nobody) -> list[TakenElements]:
-        """What to tell the core when all was taken. ``oldest``: tells the oldest place
-        that somebody may go back to.
+        """Return the events for the core after all elements were taken.
+
+        Args:
+            oldest: Returns the oldest place to which an operation may go back.
         """
         place = oldest()
         return [part.report(part.stop, part.size, place) for part in self.parts]
 
     def report_taken(self, oldest: Callable[[], int | None] = nobody) -> list[TakenElements]:
-        """What to tell the core of what was taken and not told so far."""
+        """Return the events for the core about elements taken and not yet reported."""
         turns, place = divmod(self._count - self.left, len(self.parts))
         length = self._count // len(self.parts)
         taken = [
             part.stop - length + turns + (number < place) for number, part in enumerate(self.parts)
         ]
-        # Asked afterwards: who has noted a place meanwhile has noted one behind what is
-        # counted here.
+        # Asked last: a place recorded meanwhile lies after what is counted here.
         place_kept = oldest()
         pairs = zip(self.parts, taken, strict=True)
         return [
@@ -132,8 +136,10 @@ class Delivery:
         ]
 
     def take_failure(self) -> DataServiceError | None:
-        """The failure, once: kept here, its traceback would keep the iterator alive for
-        ever.
+        """Return the failure, once.
+
+        A failure kept here would keep the iterator alive for ever through its
+        traceback.
         """
         failure, self.failure = self.failure, None
         if failure is not None:
@@ -142,8 +148,8 @@ class Delivery:
 
 
 class End:
-    """What stands behind the last block: nothing more comes, perhaps because of an
-    error, which is raised once.
+    """The end of the queue: nothing more arrives, perhaps because of an error, which is
+    raised once.
     """
 
     def __init__(self, error: DataServiceError | None) -> None:
@@ -151,31 +157,34 @@ class End:
 
     @classmethod
     def by(cls, command: Finish) -> End:
-        """The end that the core has decided on."""
+        """Return the end that the core has decided on."""
         if command.failure:
             with contextlib.suppress(ProtocolError):
                 return cls(decode_failure(command.failure))
         return cls(named_error(command.error, command.text) if command.error else None)
 
     def take_error(self) -> DataServiceError | None:
-        """The error, the first time."""
+        """Return the error, the first time."""
         error, self.error = self.error, None
         return error
 
 
 LONGEST_STEP = 256
+"""Most elements of a piece."""
 SHORT = 0.0005
+"""Seconds below which a piece is too short, so the next has twice as many elements."""
 LONG = 0.005
+"""Seconds above which a piece is too long, so the next has a single element."""
 
 
 class DeliveryQueue:
-    """Blocks and the end, in the order in which the training loop gets them.
+    """Blocks and the end, in the order in which the training loop receives them.
 
-    The first block is the one that is being read; it leaves when all of it was taken.
-    So an interrupt at any point of ``next`` loses no block.
+    The first block is the one being read. It is removed once all of it was taken, so an
+    interrupt at any point of ``next`` loses no block.
 
     Args:
-        holds: whether the client may hand out blocks now.
+        holds: Returns True if the client may hand out blocks now.
     """
 
     def __init__(self, holds: Callable[[], bool]) -> None:
@@ -190,22 +199,21 @@ class DeliveryQueue:
     # --- from the training thread
 
     def first(self) -> Delivery | End | None:
-        """What comes next, if there is anything that may be handed out."""
+        """Return the next item, or None if nothing may be handed out."""
         item = self._front()
         return item if isinstance(item, End) or self._holds() else None
 
     def _front(self) -> Delivery | End | None:
         try:
             return self._items[0]
-        except IndexError:  # the other thread was faster
+        except IndexError:  # the other thread was faster, or nothing is queued
             return None
 
     def wait(self, seconds: float) -> None:
-        """Waits until there is something to hand out, somebody wakes us, or the time is
-        up.
+        """Wait until an item may be handed out, ``wake`` is called, or the time is up.
 
-        Not with a ``threading.Condition``: an interrupt in the midst of it leaves a
-        lock that nobody can release.
+        This does not use a ``threading.Condition``: an interrupt within it leaves a
+        lock that cannot be released.
         """
         self._awaited = True
         if self.first() is None:
@@ -214,36 +222,36 @@ class DeliveryQueue:
         self._awaited = False
 
     def remove(self, delivery: Delivery) -> None:
-        """The training loop has taken the last element of the first block."""
-        items = self._items  # which the other thread may put others in place of
+        """Remove the first block after the training loop has taken its last element."""
+        items = self._items  # the other thread may replace this deque
         if items and items[0] is delivery:
             items.popleft()
 
     # --- from any thread
 
     def wake(self) -> None:
-        """Ends the wait of the training thread."""
+        """End the wait of the training thread."""
         self._wakes.put(None)
 
     # --- from the iterator's thread
 
     def put(self, item: Delivery | End) -> None:
-        """Adds to the end."""
+        """Append an item."""
         self._items.append(item)
         self.tell()
 
     def tell(self) -> None:
-        """Ends the wait of the training thread if it waits and need not."""
+        """End the wait of the training thread if an item may be handed out."""
         if self._awaited and self.first() is not None:
             self.wake()
 
     def being_read(self) -> Delivery | None:
-        """The first block, if that is what is there."""
+        """Return the first block, or None if the queue is empty or at its end."""
         item = self._front()
         return item if isinstance(item, Delivery) else None
 
     def drop(self) -> None:
-        """Forgets all blocks: they are not to be handed out, nor reported."""
+        """Forget all blocks. They must be neither handed out nor reported."""
         items = self._items.copy()
         self._items = deque(item for item in items if isinstance(item, End))
         for item in items:
@@ -253,11 +261,14 @@ class DeliveryQueue:
 
 class Strides:
     """Cuts the elements of blocks into pieces that a training loop takes in a few
-    milliseconds. ``elements`` is one.
+    milliseconds.
 
-    Before each piece the lease is looked at. To do so before each element would cost
-    fast loops more than all else that happens there; a slow loop gets one element at a
-    time, and one that pauses in the midst of a piece gets another.
+    The lease is checked before each piece. A check before each element would cost fast
+    loops more than everything else that happens there. A slow loop gets a single
+    element at a time, and a loop that pauses within a piece gets another piece.
+
+    Attributes:
+        elements: The present piece.
     """
 
     __slots__ = ("_since", "_size", "elements")
@@ -268,7 +279,7 @@ class Strides:
         self._since = 0.0
 
     def begin(self, elements: Iterator[Any]) -> Iterator[Any]:
-        """Begins the next piece, and returns it."""
+        """Begin the next piece, and return it."""
         now = time.monotonic()
         seconds, self._since = now - self._since, now
         if seconds < SHORT:
@@ -279,5 +290,5 @@ class Strides:
         return self.elements
 
     def end(self) -> None:
-        """Ends the present piece, from any thread."""
+        """End the present piece, from any thread."""
         self.elements = iter(())

@@ -1,5 +1,5 @@
-"""``distribute``, ``register_dataset`` and ``from_dataset_id``: how a dataset comes to
-be read from the service.
+"""``distribute``, ``register_dataset`` and ``from_dataset_id``, and the node of a
+dataset that is read from the service.
 """
 
 from __future__ import annotations
@@ -45,12 +45,14 @@ from zmqdata.transport.local import local_workers, token_of_process
 log = logging.getLogger(__name__)
 
 DISPATCHER_TIMEOUT = 3600.0
+"""Default number of seconds without an answer of the dispatcher before an error."""
 CONSUMER_TIMEOUT = 300.0
+"""Default number of seconds for which consumers wait for a missing consumer."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DataServiceDataset(Node):
-    """A source that reads a job of the service. Each iterator made of it reads the next
+    """A source that reads a job of the service. Each iterator reads the next
     repetition.
     """
 
@@ -60,16 +62,23 @@ class DataServiceDataset(Node):
     own_state: ClassVar[int] = 0
 
     registration: Registration
+    """The dataset as it is registered at the dispatcher."""
     options: ReadOptions
+    """How it is read."""
     original: Node | None = None
+    """The pipeline, or None if only its id is known."""
     element_spec: Any = None
+    """Spec of the elements if only the id is known."""
     anonymous: str = field(default_factory=lambda: f"anonymous_{secrets.token_hex(8)}")
+    """Name of the job if the user gave none."""
     repetitions: Repetitions = field(default_factory=Repetitions, compare=False)
+    """Counts the iterators."""
     placing: Placing | None = None
+    """Decides where the pipeline runs, or None if workers always run it."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy in another process is another dataset object: it has a job of its own
-        # and counts from the beginning.
+        # A copy in another process is another dataset object: it has its own job and
+        # counts its repetitions from the beginning.
         own = ("anonymous", "repetitions", "placing")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
@@ -81,8 +90,8 @@ class DataServiceDataset(Node):
 
     @property
     def characteristics(self) -> dict[str, Any]:
-        """What a state depends on: not where the service is, nor how fast it is
-        read.
+        """Everything that a state depends on, which excludes the service's address and
+        the reading speed.
         """
         options, registered = (
             self.options,
@@ -99,11 +108,11 @@ class DataServiceDataset(Node):
 
     @property
     def cardinality(self) -> int:
-        """tf.data's rule: known only where it is zero or infinite, as it is where
-        consumers read in step.
+        """Number of elements, or ``INFINITE_CARDINALITY`` or ``UNKNOWN_CARDINALITY``.
 
-        Under the policies that divide files or where a hint says so, the part of a
-        worker may still end.
+        As in tf.data, it is known only if it is zero or infinite, as it is for
+        coordinated reads. A worker's part of an infinite dataset may still end under
+        the policies that divide files or follow a hint.
         """
         inner, policy = self.registration.description.cardinality, self.options.policy.name
         if self.options.num_consumers is not None and (
@@ -116,15 +125,15 @@ class DataServiceDataset(Node):
         return INFINITE_CARDINALITY if endless else UNKNOWN_CARDINALITY
 
     def spec(self, infer: Infer) -> Any:
-        """What the pipeline's elements look like."""
+        """Return the spec of the pipeline's elements."""
         return infer(self.original) if self.original is not None else self.element_spec
 
     def check_objects(self) -> None:
-        """Refuses elements that this process would have to unpickle and may not, as far
-        as it is known.
+        """Raise an error if elements are known to contain objects that this process
+        must not unpickle.
 
         Raises:
-            FailedPreconditionError: there are such; the text says where.
+            FailedPreconditionError: The spec has such a leaf. The text says where.
         """
         if not self.options.allow_objects and not self.options.is_local:
             spec = (
@@ -133,7 +142,7 @@ class DataServiceDataset(Node):
             check_spec_without_objects(spec)
 
     def profile(self) -> ClientProfile:
-        """Who reads what, for the next repetition."""
+        """Return the profile with which to read the next repetition."""
         options, cache = self.options, self.options.cross_trainer_cache
         job = m.JobParameters(
             name=options.job_name or self.anonymous,
@@ -173,7 +182,7 @@ class DataServiceDataset(Node):
 
 
 def placing_of(options: ReadOptions, original: Node | None) -> Placing | None:
-    """What decides where the pipeline runs, if that is to be decided."""
+    """Return what decides where the pipeline runs, or None if workers always run it."""
     return Placing(original) if options.placement == "auto" and original is not None else None
 
 
@@ -214,101 +223,106 @@ def distribute(
     placement: str = "service",
     allow_objects: bool = True,
 ) -> Callable[[Dataset], Dataset]:
-    """Has the dataset that it is applied to run by the service's workers (tf.data's
-    ``distribute``).
+    """Return a function that makes the workers of the service run a dataset.
 
-    Everything before ``apply(distribute(...))`` runs on workers, everything behind it
-    here. The pipeline is packed at the call, so what cannot be sent is an error at
-    once; the dispatcher is contacted by the first iterator.
+    Everything before ``apply(distribute(...))`` runs on workers, and everything after
+    it in this process. The pipeline is packed when the function is applied, so an
+    object that cannot be sent is an error at once. The first iterator contacts the
+    dispatcher.
+
+    Equivalent of ``tf.data.experimental.service.distribute``, which lacks the arguments
+    from ``dispatcher_timeout`` on.
 
     Args:
-        processing_mode: ``ShardingPolicy.OFF`` / ``"parallel_epochs"`` (each worker
-            reads all) or ``ShardingPolicy.DYNAMIC`` / ``"distributed_epoch"`` (each
-            split of the sources goes to one worker), or a static policy (each worker
-            has a fixed part, by its place in the dispatcher's ``worker_addresses``).
-        service: the dispatcher, ``"tcp://host:port"``, ``"host:port"`` or
+        processing_mode: ``ShardingPolicy.OFF`` or ``"parallel_epochs"`` (each worker
+            reads all of the input), ``ShardingPolicy.DYNAMIC`` or
+            ``"distributed_epoch"`` (each split of the sources goes to a single worker),
+            or a static policy (each worker has a fixed part, by its place in the
+            dispatcher's ``worker_addresses``).
+        service: Address of the dispatcher, ``"tcp://host:port"``, ``"host:port"`` or
             ``(protocol, address)``.
-        job_name: clients that give the same name share the job: each element goes to
-            one of them. None: a job of its own for this dataset object.
-        consumer_index: for coordinated reads, which of the ``num_consumers`` this
-            client is, from 0 on.
-        num_consumers: how many clients read the job in step: step n of each of them
-            comes from the same worker and the same round of ``num_consumers`` elements
-            there (tf.data's coordinated reads).
-        max_outstanding_requests: most elements that each worker may have on its way to
-            this client; None: as many as it takes to keep the training loop from
-            waiting, within a budget of bytes. Clients that share a job should give the
-            same number: the first one's bounds how many elements travel together.
+        job_name: Name of the job. Clients that give the same name share the job, and
+            each element goes to one of them. None: this dataset object has a job of its
+            own.
+        consumer_index: Number of this client among the ``num_consumers`` consumers of a
+            coordinated read, from 0 on.
+        num_consumers: Number of clients that read the job in step. Step n of every
+            consumer comes from the same worker and there from the same round of
+            ``num_consumers`` elements (tf.data's coordinated reads).
+        max_outstanding_requests: Most elements in flight from each worker to this
+            client. None: as many as keep the training loop from waiting, within a
+            budget of bytes. Clients that share a job should give the same number,
+            because the first client's number limits how many elements travel together.
         data_transfer_protocol: ``"tcp"``; ``"ipc"`` or ``"shm"``, which is shared
             memory (only workers on this host); ``"local"`` (only workers in this
-            process); or None for the best for each worker.
-        compression: ``"AUTO"`` (what pays, as measured for each leaf: nothing on one
-            host, more the slower the network is), None, or a blosc codec such as
-            ``"lz4"`` or ``"zstd"``.
-        cross_trainer_cache: several training jobs read the job ``job_name``, each all
-            of it; see ``CrossTrainerCache``. The dataset must be infinite.
-        target_workers: ``"AUTO"`` (all but those of other processes that are tagged
-            COLOCATED), ``"ANY"`` (all), or ``"LOCAL"`` (those in this process; elements
-            are taken as they are, without serialisation).
-        task_refresh_interval_hint_ms: how often to speak to the dispatcher, in
-            milliseconds; None: each second.
-        dispatcher_timeout: seconds to do without an answer of the dispatcher before
-            ``UnavailableError``; ours.
-        ship: modules and packages of yours that workers lack: the modules themselves,
-            their names, or paths to their folders or ``.py`` files. Their source goes
-            along, once, and only this dataset imports it; what the script itself
-            defines needs no mention. ``docs/shipping-code.md`` has the limits. Ours.
-        finite: what becomes, in coordinated reads, of a last round that is not full:
+            process); or None for the best protocol for each worker.
+        compression: ``"AUTO"`` (what pays off, measured for each leaf: none on the same
+            host, more on slower networks), None, or a blosc codec such as ``"lz4"`` or
+            ``"zstd"``.
+        cross_trainer_cache: Lets several training jobs read the job ``job_name``, each
+            all of it; see ``CrossTrainerCache``. The dataset must be infinite.
+        target_workers: ``"AUTO"`` (all workers except those of other processes that are
+            tagged COLOCATED), ``"ANY"`` (all workers), or ``"LOCAL"`` (workers in this
+            process, whose elements are taken without serialisation).
+        task_refresh_interval_hint_ms: Milliseconds between two heartbeats to the
+            dispatcher. None: 1000.
+        dispatcher_timeout: Seconds without an answer of the dispatcher before
+            ``UnavailableError``.
+        ship: Your modules and packages that workers lack: the modules themselves, their
+            names, or paths to their folders or ``.py`` files. Their source is sent
+            once, and only this dataset imports it. Definitions of the script itself
+            need no mention. ``docs/shipping-code.md`` describes the limits.
+        finite: What happens in coordinated reads to a last round that is not full:
             ``"drop"`` (left out and counted) or ``"pad"`` (filled with its own
-            elements). None: the dataset must be infinite, as in tf.data; ours.
-        consumer_timeout: seconds for which the other consumers of a coordinated job
-            wait for one that has not come or has died; then all get
-            ``UnavailableError``. Who comes in time goes on where that one was. The job
-            has that of the consumer which opened it; ours.
-        deterministic: the elements come in an order that follows from the pipeline,
-            ``num_tasks`` and the seed of ``zmqdata.set_random_seed`` alone: the same
-            with any number of workers, through their coming and going, in every run.
-            One client reads the job, or the consumers of a coordinated one; ours.
-        num_tasks: for ``deterministic=True``, into how many tasks the work is divided:
-            split k goes to task k modulo ``num_tasks``, and one element of each task
-            comes in turn. No more workers than that can take part, and so many times
-            the buffers of the pipeline are held. None: 16; ours.
-        on_poison: what becomes of an element at which the process of a worker has died
+            elements). None: the dataset must be infinite, as in tf.data.
+        consumer_timeout: Seconds for which the other consumers of a coordinated job
+            wait for a consumer that has not come or has died. Then all get
+            ``UnavailableError``. A successor that comes in time continues at its
+            predecessor's step. The consumer that opened the job sets this value.
+        deterministic: True for an order that follows only from the pipeline,
+            ``num_tasks`` and the seed of ``zmqdata.set_random_seed``. It is the same in
+            every run, with any number of workers, while workers come and go. A single
+            client reads the job, or the consumers of a coordinated job do.
+        num_tasks: Number of tasks into which ``deterministic=True`` divides the work.
+            Split k goes to task k modulo ``num_tasks``, and the tasks yield elements in
+            turn. No more workers can take part, and every task has its own buffers of
+            the pipeline. None: 16.
+        on_poison: What happens to an element at which the process of a worker has died
             three times: ``"fail"`` (the iteration ends with a ``PipelineError`` that
-            names it) or ``"skip"`` (it is left out, and told in the iterator's
-            ``quarantine`` and in the logs of dispatcher and worker). ``docs/poison.md``
-            says which operations can leave one out; ours.
-        task_timeout: seconds that a single call of a function of the pipeline may take;
-            one that takes longer is ended with its process and counts as a death. None:
-            any time, with a warning in the dispatcher's log. The job has that of the
-            reader which opened it; ours.
-        placement: ``"auto"``: a pipeline so cheap that to ship its elements costs more
-            than to make them runs in this process, and the service is not even asked.
-            The first iterator tries it here, in a tenth of a second at most, so the
-            first elements, 2,048 at most, are made twice; what waits for an element
-            then goes on until it has it. ``iterator.placement`` says what was found.
-            Elements that are made here are what the functions returned, shared among
-            them if the functions share. ``"service"``: on workers in any case; ours.
-        allow_objects: whether elements may have leaves that are Python objects, which
+            names the element) or ``"skip"`` (it is skipped, and listed in the
+            iterator's ``quarantine`` and in the logs of the dispatcher and the worker).
+            ``docs/poison.md`` says which operations can skip an element.
+        task_timeout: Seconds that a single call of a function of the pipeline may take.
+            A longer call is ended together with its process, and counts as a death.
+            None: no limit, and a warning in the dispatcher's log. The reader that
+            opened the job sets this value.
+        placement: ``"auto"``: a pipeline whose elements cost less to produce than to
+            ship runs in this process, and the service is not even contacted. The first
+            iterator tries it here for a tenth of a second at most, so up to 2,048 first
+            elements are produced twice. A trial that waits for an element continues
+            until it has the element. ``iterator.placement`` says what was found.
+            Elements produced here are the objects that the functions returned, and are
+            shared if the functions share them. ``"service"``: always on workers.
+        allow_objects: True if elements may have leaves that are Python objects, which
             are pickled (``docs/decisions/0009-object-leaves.md``). False: this process
-            unpickles nothing that workers send; an element with such a leaf ends the
-            iteration, at ``iter()`` where it is known by then. Elements of workers in
-            this process (``"LOCAL"``) are never pickled, so all of them come; ours.
+            unpickles nothing that workers send. An element with such a leaf ends the
+            iteration, at ``iter()`` if the spec shows it. Elements of workers in this
+            process (``"LOCAL"``) are never pickled, so all of them are allowed.
 
     Returns:
         A function for ``Dataset.apply``.
 
     Raises:
-        ValueError: an argument has a wrong type or value; the text says what was
-            expected. By the returned function also for a module that cannot be shipped.
-        InvalidArgumentError: arguments contradict each other.
-        FailedPreconditionError: (by iterators) coordinated reads of a finite dataset
-            without ``finite``, or as a consumer that another client reads as; elements
-            with Python objects where ``allow_objects`` is False.
+        ValueError: An argument has an invalid type or value. The returned function
+            raises it for a module that cannot be shipped.
+        InvalidArgumentError: Arguments contradict each other.
+        FailedPreconditionError: (from iterators) A coordinated read of a finite dataset
+            without ``finite``, a consumer index that another client reads as, or
+            elements with Python objects although ``allow_objects`` is False.
         NotFoundError: ``service`` or ``data_transfer_protocol`` names a protocol that
             does not exist.
-        TypeError: (by the returned function) the pipeline holds something that cannot
-            be sent to another process.
+        TypeError: (from the returned function) The pipeline contains an object that
+            cannot be sent to another process.
 
     Example:
         >>> import zmqdata
@@ -344,8 +358,8 @@ def distribute(
     def apply_distribute(dataset: Dataset) -> Dataset:
         if not isinstance(dataset, Dataset):
             raise TypeError(
-                "distribute() is applied to a Dataset: dataset.apply(distribute(...)). Got "
-                f"{dataset!r}"
+                "`distribute` must be applied to a Dataset, as in "
+                f"dataset.apply(distribute(...)). Got {dataset!r}"
             )
         registration = registration_of(
             dataset.node, options.service, options.compression, options.dispatcher_timeout, ship
@@ -369,34 +383,38 @@ def register_dataset(
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
     ship: Sequence[ShippedSource] = (),
 ) -> str:
-    """Registers a dataset for ``from_dataset_id``, here or in other processes
-    (tf.data's ``register_dataset``).
+    """Register a dataset at the dispatcher, and return the id by which
+    ``from_dataset_id`` finds it in any process.
 
-    Its functions may run once here, to find what elements look like.
+    The functions of the dataset may run once here, to find the spec of its elements.
+
+    Equivalent of ``tf.data.experimental.service.register_dataset``, which lacks
+    ``dispatcher_timeout`` and ``ship``.
 
     Args:
-        service: the dispatcher, as for ``distribute``.
-        dataset: what to register.
-        compression: as for ``distribute``.
-        dataset_id: the id to register it under; None lets the dispatcher choose.
+        service: Address of the dispatcher, as for ``distribute``.
+        dataset: The dataset to register.
+        compression: As for ``distribute``.
+        dataset_id: The id to register it under. None: the dispatcher chooses an id.
             Registering again under an id keeps the first dataset.
-        dispatcher_timeout: seconds to wait for the dispatcher.
-        ship: as for ``distribute``.
+        dispatcher_timeout: Seconds to wait for the dispatcher.
+        ship: As for ``distribute``.
 
     Returns:
-        The dataset's id.
+        The id of the dataset.
 
     Raises:
-        ValueError: an argument has a wrong value; the text says what was expected.
-        TypeError: ``dataset`` is none, or the pipeline holds something that cannot be
-            sent to another process.
-        InvalidArgumentError: a dataset of another structure has this id.
-        UnavailableError: no dispatcher has answered in time.
+        ValueError: An argument has an invalid value.
+        TypeError: ``dataset`` is not a ``Dataset``, or the pipeline contains an object
+            that cannot be sent to another process.
+        InvalidArgumentError: A dataset with another structure has this id.
+        UnavailableError: No dispatcher has answered within ``dispatcher_timeout``.
 
     Example:
         >>> import zmqdata
         >>> with zmqdata.LocalCluster(num_workers=1, in_process=True) as cluster:
-        ...     zmqdata.register_dataset(cluster.target, zmqdata.Dataset.range(3), dataset_id="three")
+        ...     ds = zmqdata.Dataset.range(3)
+        ...     zmqdata.register_dataset(cluster.target, ds, dataset_id="three")
         'three'
     """
     parse_service(service)
@@ -435,32 +453,35 @@ def from_dataset_id(
     task_timeout: float | None = None,
     allow_objects: bool = True,
 ) -> Dataset:
-    """A dataset that reads what was registered under an id (tf.data's
-    ``from_dataset_id``).
+    """Return a dataset that reads what was registered under an id.
 
-    Spec, cardinality and compression come from the dispatcher. All other arguments are
-    those of ``distribute``.
+    The spec, the cardinality and the compression come from the dispatcher. All
+    arguments that are not listed here are those of ``distribute``.
+
+    Equivalent of ``tf.data.experimental.service.from_dataset_id``.
 
     Args:
-        dataset_id: what ``register_dataset`` gave.
-        element_spec: what elements look like, where the dispatcher does not know it.
-        job_name: as there; jobs of different dataset ids never share a name.
+        dataset_id: The id that ``register_dataset`` returned.
+        element_spec: Spec of the elements if the dispatcher does not know it.
+        job_name: As for ``distribute``. Jobs of different dataset ids never share a
+            name.
 
     Returns:
         The distributed dataset.
 
     Raises:
-        ValueError: an argument has a wrong value; the text says what was expected.
-        TypeError: ``element_spec`` is no spec.
-        InvalidArgumentError: elements of the registered dataset do not look like
+        ValueError: An argument has an invalid value.
+        TypeError: ``element_spec`` is not a spec.
+        InvalidArgumentError: The spec of the registered dataset contradicts
             ``element_spec``.
-        NotFoundError: nothing is registered under this id.
-        UnavailableError: no dispatcher has answered in time.
+        NotFoundError: No dataset is registered under this id.
+        UnavailableError: No dispatcher has answered within ``dispatcher_timeout``.
 
     Example:
         >>> import zmqdata
         >>> with zmqdata.LocalCluster(num_workers=1, in_process=True) as cluster:
-        ...     three = zmqdata.register_dataset(cluster.target, zmqdata.Dataset.range(3))
+        ...     ds = zmqdata.Dataset.range(3)
+        ...     three = zmqdata.register_dataset(cluster.target, ds)
         ...     ds = zmqdata.from_dataset_id("parallel_epochs", cluster.target, three)
         ...     [int(x) for x in ds]
         [0, 1, 2]
@@ -501,7 +522,8 @@ def from_dataset_id(
 
 
 def _name_within(dataset_id: str, job_name: str) -> str:
-    """The name of a job among the jobs of all datasets. No two pairs have the same one,
-    whatever the two texts hold.
+    """Return the name of a job among the jobs of all datasets.
+
+    It is unique for each pair of texts, whatever they contain.
     """
     return f"{dataset_id.replace('%', '%25').replace('/', '%2F')}/{job_name}"

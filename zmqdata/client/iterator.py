@@ -1,4 +1,4 @@
-"""The iterator that the training loop calls; the thread behind it is in
+"""The iterator that the training loop calls. The thread behind it is in
 ``client.shell``.
 """
 
@@ -28,31 +28,33 @@ from zmqdata.iterators.watching import LeftOut
 from zmqdata.transport.forks import check_process
 
 Resumed = Callable[[ClientProfile, Any], ClientProfile]
-"""Makes the profile with which to go on from an encoded ``Checkpoint``."""
+"""Returns the profile with which to resume from an encoded ``Checkpoint``."""
 FIRST_ANSWER = 5.0
 """Seconds for which loading a state waits for the dispatcher to refuse it. ``next``
-waits for one that is away.
+waits for a dispatcher that is away.
 """
 
 
 class ServiceIterator(ElementIterator):
-    """Reads one repetition of a job (what ``iter`` of a distributed dataset gives).
+    """Iterator over a repetition of a job, as returned by ``iter`` of a distributed
+    dataset.
 
     Args:
-        profile: who reads what.
-        resumed: the profile with which to go on from an encoded ``Checkpoint``.
-        restoring: None: it reads from now on. Otherwise it begins with ``restore``, or
-            when it is first used.
-        quarantine: takes the elements that workers leave out because these bring them
-            down.
+        profile: What to read, and in which role.
+        resumed: Returns the profile with which to resume from an encoded
+            ``Checkpoint``.
+        restoring: None: reading begins at once. Otherwise it begins with ``restore`` or
+            on first use.
+        quarantine: Receives the elements that workers skip because they end a worker's
+            process.
 
     Raises (from ``next``):
-        PipelineError: a user's function failed at this element; the next call goes on
-            behind it.
-        UnavailableError: the dispatcher has been away for longer than
+        PipelineError: A function of the pipeline failed at this element. The next call
+            continues after it.
+        UnavailableError: The dispatcher has been away for longer than
             ``dispatcher_timeout``.
-        DataServiceError: the service cannot go on; the text says why. When it could not
-            even begin from a state, each call says so.
+        DataServiceError: The service cannot continue, and the text says why. If it
+            could not begin from a state, every call raises this.
     """
 
     _shell: ReaderShell
@@ -84,7 +86,7 @@ class ServiceIterator(ElementIterator):
         self._strides = self._shell.strides
         self._shell.loop.start()
         self._finalizer = weakref.finalize(self, lifetime.abandon, self._shell, self._pid)
-        self._finalizer.atexit = False  # then close() waits for the goodbye
+        self._finalizer.atexit = False  # close() at exit waits for the goodbye instead
         lifetime.alive.add(self)
 
     def _open_shell(self, profile: ClientProfile) -> ReaderShell:
@@ -93,7 +95,7 @@ class ServiceIterator(ElementIterator):
 
     def _begin_late(self) -> None:
         if self._finalizer is not None:
-            return  # not even the lock: another thread may wait with it for an element
+            return  # without the lock: another thread may hold it while it waits for an element
         with self._lock:
             if self._finalizer is None and not self._ended:
                 self._begin(self._profile)
@@ -127,8 +129,8 @@ class ServiceIterator(ElementIterator):
         raise StopIteration
 
     def _first(self) -> Delivery | End | None:
-        """The block that is being read, or what has come to the front after it; None
-        when it should be asked again.
+        """Return the block being read or the item that came to the front after it, or
+        None to be asked again.
         """
         shell, first = self._shell, self._shell.queue.first()
         if first is None:
@@ -137,15 +139,18 @@ class ServiceIterator(ElementIterator):
             shell.queue.wait(1.0)
             first = shell.queue.first()
         if first is None and not self._ended and not shell.loop.thread.is_alive():
-            raise DataServiceError("the iterator's thread has ended; this is a fault in zmqdata")
+            raise DataServiceError(
+                "The iterator's thread has ended unexpectedly. This is a fault in "
+                "zmqdata; please report it."
+            )
         return first
 
     def _end_if_final(self, delivery: Delivery) -> None:
-        """Ends a coordinated read whose input has ended where it may not: at the same
-        step for every consumer.
+        """End a coordinated read whose input ended where it may not, at the same step
+        for every consumer.
 
-        The failure does not count as taken, so whoever reads as one of them later gets
-        it again.
+        The failure does not count as taken, so a later client in this consumer's place
+        gets it again.
         """
         if isinstance(delivery.failure, FailedPreconditionError) and self._shell.core.is_numbered:
             failure, delivery.failure = delivery.failure, None
@@ -163,11 +168,13 @@ class ServiceIterator(ElementIterator):
             raise error
 
     def check_begun(self) -> None:
-        """After ``restore``, waits until it is known that there is anything to go on
-        with. From any thread.
+        """Wait, after ``restore``, until the dispatcher has accepted or refused the
+        state.
+
+        May be called from any thread.
 
         Raises:
-            DataServiceError: the dispatcher has refused the state, or the service was
+            DataServiceError: The dispatcher has refused the state, or the service was
                 gone before the first element.
         """
         shell = self._shell
@@ -194,31 +201,37 @@ class ServiceIterator(ElementIterator):
             raise refusal
 
     def _check_process(self) -> None:
-        remedy = "Make a new iterator with iter(dataset) here, or start processes with the 'spawn' method."
+        remedy = (
+            "Make a new iterator with `iter(dataset)` in this process, or start "
+            "processes with the 'spawn' method."
+        )
         check_process(self._pid, "iterator", remedy)
 
     def state(self) -> ServiceBookmark:
-        """The place reached. What it is an encoded ``Checkpoint`` of is put together
-        when somebody saves it.
+        """Return the place reached. Its encoded ``Checkpoint`` is made when the place
+        is saved.
         """
         self._check_process()
         self._begin_late()
         return self._shell.bookmark()
 
     def restore(self, state: Any) -> None:
-        """Goes on in a new incarnation of the job, from an encoded ``Checkpoint``. What
-        was read before is left.
+        """Continue from an encoded ``Checkpoint``, in a new incarnation of the job.
+
+        What was being read before is left.
 
         Raises:
-            DataLossError: it is damaged.
-            InvalidArgumentError: it is no state of such an iterator.
-            DataServiceError: the dispatcher refuses it. What takes that longer to find
-                out (others read the job, files have changed) is raised by ``next``,
-                each time.
+            DataLossError: The checkpoint is damaged.
+            InvalidArgumentError: It is not a state of such an iterator.
+            DataServiceError: The dispatcher refuses it. Reasons found later (other
+                readers of the job, changed files) are raised by every ``next``.
         """
         self._check_process()
         if self._resumed is None:
-            raise UnimplementedError("this iterator was made without a dataset that could go on")
+            raise UnimplementedError(
+                "This iterator cannot restore a state, because it was made without a "
+                "dataset. Restore an iterator made with `iter(dataset)`."
+            )
         profile = self._resumed(
             self._profile, state.plain() if isinstance(state, ServiceBookmark) else state
         )
@@ -233,13 +246,15 @@ class ServiceIterator(ElementIterator):
         self._look_for_refusal()
 
     def close(self) -> None:
-        """Stops reading: what was not handed out goes to other clients of the job.
-        Idempotent; waits a few seconds.
+        """Stop reading. Elements that were not handed out go to other clients of the
+        job.
+
+        Idempotent. Waits a few seconds for the goodbye.
         """
         if self._pid != os.getpid():
             return
-        # In this order, so that an interrupt between any two lines leaves an iterator
-        # that has ended.
+        # In this order, an interrupt between any two lines leaves an iterator that has
+        # ended.
         self._ended = True
         self._strides.end()
         if self._finalizer is not None and self._finalizer.alive:
@@ -247,26 +262,26 @@ class ServiceIterator(ElementIterator):
             self._shell.queue.wake()
             self._finalizer.detach()
             if not self._shell.loop.join(lifetime.GOODBYE):
-                lifetime.abandoned.add(self._shell.loop)  # its last report has not been taken yet
+                lifetime.abandoned.add(self._shell.loop)  # its last report is not acknowledged yet
 
     def audit(self) -> dict[str, Any]:
-        """What became of the splits and elements of this repetition of the job, as
-        ``zmqdata.audit`` tells it.
+        """Return what became of the splits and elements of this repetition of the job,
+        as in ``zmqdata.audit``.
 
-        What this iterator has handed out is in it after a second, or as soon as it has
-        ended or was closed.
+        It includes what this iterator has handed out after a second, or as soon as the
+        iterator has ended or was closed.
 
         Raises:
-            NotFoundError: the dispatcher does not know the job, or not any more.
-            UnavailableError: the dispatcher has not answered.
+            NotFoundError: The dispatcher does not know the job, or no longer.
+            UnavailableError: The dispatcher has not answered.
 
-        Ours: tf.data has nothing of the kind.
+        Has no counterpart in tf.data.
         """
         who = self._profile if self._finalizer is None else self._shell.core.profile
         return audit_of_repetition(who.service, who.job.name, who.repetition)
 
     def after_fork(self) -> None:
-        """Forgets, in a child of fork, what is the parent's."""
+        """Forget, in a child of a fork, what belongs to the parent."""
         self._strides.end()
         self._lock = threading.RLock()
         if self._finalizer is not None:

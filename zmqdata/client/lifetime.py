@@ -1,5 +1,5 @@
-"""What becomes of iterators that nobody closes: dropped half-way, left at the end of
-the program, or lost in a fork.
+"""The end of iterators that no code closes: dropped half-way, left at the end of the
+program, or lost in a fork.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ was read last.
 
 
 class ThreadOwner(Protocol):
-    """What runs the thread of an iterator."""
+    """The owner of an iterator's thread."""
 
     loop: Loop
+    """Runs the thread."""
 
     def ask_to_close(self) -> None:
-        """Says goodbye in the background."""
+        """Say goodbye in the background."""
 
 
 class Closable(Protocol):
     """An iterator with a thread."""
 
     def close(self) -> None:
-        """Ends it, and waits for its goodbye."""
+        """End the iterator, and wait for its goodbye."""
 
     def after_fork(self) -> None:
-        """Forgets, in a child of fork, what is the parent's."""
+        """Forget, in a child of a fork, what belongs to the parent."""
 
 
 alive: weakref.WeakSet[Closable] = weakref.WeakSet()
@@ -43,12 +44,13 @@ abandoned: set[Loop] = set()
 
 
 def abandon(shell: ThreadOwner, pid: int) -> None:
-    """The iterator was dropped half-way. Not waited for: this runs wherever the garbage
-    collector does.
+    """Let an iterator say goodbye that was dropped half-way.
+
+    Does not wait, because the garbage collector may call it anywhere.
     """
     if os.getpid() == pid and shell.loop.thread.is_alive():
-        # The process may be about to end, as after Ctrl-C; the goodbye must have been
-        # said by then.
+        # The process may be about to end, as after Ctrl-C. It then waits until the
+        # goodbye is said.
         abandoned.add(shell.loop)
         shell.ask_to_close()
 

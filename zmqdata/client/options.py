@@ -1,7 +1,5 @@
-"""The arguments of ``distribute`` and ``from_dataset_id``, checked: every mistake is an
-error at the call.
-
-How an iteration is divided among workers, in tf.data's words.
+"""The arguments of ``distribute`` and ``from_dataset_id``, validated at the call, and
+the sharding policies.
 """
 
 from __future__ import annotations
@@ -26,28 +24,35 @@ TRANSPORTS = {
     "shm": ("shm",),
     "local": ("local",),
 }
+"""Transports that each ``data_transfer_protocol`` permits, the best first."""
 MOST_COUNT = 2**53
+"""Largest count that is accepted."""
 NUM_TASKS = 16
-"""Of a job that promises an order, unless said otherwise."""
+"""Default number of tasks of a job that promises an order."""
 TARGETS = ("AUTO", "ANY", "LOCAL")
+"""Values of ``target_workers``."""
 PLACEMENTS = ("service", "auto")
+"""Values of ``placement``."""
 
 
 @dataclass(frozen=True)
 class CrossTrainerCache:
-    """Lets several training jobs read one job of the service, each all of it, at its
-    own pace (tf.data's class).
+    """Lets several training jobs read one job of the service, each all of it and at its
+    own pace.
 
-    Workers keep a window of the newest elements
-    (``WorkerConfig.cross_trainer_cache_size_bytes``). The fastest has new ones made;
-    one that is slower than the window holds skips ahead, which is counted and warned
-    of.
+    Workers keep a window of the newest elements, of
+    ``WorkerConfig.cross_trainer_cache_size_bytes`` bytes. The fastest trainer makes
+    them produce further elements. A trainer that falls behind the window skips
+    elements, which are counted and logged.
+
+    Equivalent of ``tf.data.experimental.service.CrossTrainerCache``.
 
     Args:
-        trainer_id: who reads: those with the same id share one copy.
+        trainer_id: Id of the trainer. Trainers with the same id share a single copy of
+            the elements.
 
     Raises:
-        ValueError: the id is empty, or too long.
+        ValueError: The id is empty or too long.
 
     Example:
         >>> CrossTrainerCache(trainer_id="learning-rate-0.1").trainer_id
@@ -55,50 +60,75 @@ class CrossTrainerCache:
     """
 
     trainer_id: str
+    """Id of the trainer."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.trainer_id, str) or not self.trainer_id:
             raise ValueError(
-                "tf.data service cross-trainer cache requires a non-empty trainer ID. Got "
-                f"{self.trainer_id!r}: name "
-                "the training job, for example CrossTrainerCache(trainer_id='run-1')"
+                "tf.data service cross-trainer cache requires a non-empty trainer "
+                f"ID. Got {self.trainer_id!r}: name the training job, for example "
+                "CrossTrainerCache(trainer_id='run-1')"
             )
         check_name("trainer_id", self.trainer_id)
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How a distributed dataset is read."""
+    """Validated arguments of a distributed dataset. See ``distribute``."""
 
     policy: ShardingPolicy
+    """The sharding policy."""
     service: str | tuple[str, str]
+    """Address of the dispatcher."""
     job_name: str | None
+    """Name of the job, or None for an anonymous job."""
     max_outstanding_requests: int | None
+    """Most elements in flight per worker, or None."""
     data_transfer_protocol: str | None
+    """The transport that the user chose, or None."""
     compression: str | None
+    """Codec, ``"AUTO"`` or None."""
     cross_trainer_cache: CrossTrainerCache | None
+    """The cache that the job reads through, or None."""
     target_workers: str
+    """``"AUTO"``, ``"ANY"`` or ``"LOCAL"``."""
     heartbeat: float
+    """Seconds between two heartbeats."""
     dispatcher_timeout: float
+    """Seconds without an answer of the dispatcher before an error."""
     consumer_index: int | None
+    """Number of this consumer in a coordinated job, or None."""
     num_consumers: int | None
+    """Number of consumers of a coordinated job, or None."""
     finite: str | None
+    """What happens to a last round that is not full: ``"drop"``, ``"pad"`` or None."""
     consumer_timeout: float
+    """Seconds for which consumers wait for a missing consumer."""
     num_tasks: int | None
+    """Number of tasks of a job that promises an order, or None."""
     seed: int
+    """Seed of a job that promises an order."""
     on_poison: str
+    """What happens to elements that end a worker's process: ``"fail"`` or
+    ``"skip"``.
+    """
     task_timeout: float | None
+    """Seconds that a call of a function may take, or None."""
     placement: str = "service"
+    """``"service"`` or ``"auto"``."""
     allow_objects: bool = True
+    """True if leaves of elements may be unpickled."""
 
     @property
     def is_local(self) -> bool:
-        """Whether elements are taken as they are from workers in this process."""
+        """True if elements are taken, without serialisation, from workers in this
+        process.
+        """
         return self.target_workers == "LOCAL" and self.data_transfer_protocol in (None, "local")
 
     @property
     def transports(self) -> tuple[str, ...]:
-        """What links may use, the best first."""
+        """Transports that links may use, the best first."""
         return TRANSPORTS["local" if self.is_local else self.data_transfer_protocol]
 
 
@@ -125,14 +155,14 @@ def checked_options(
     placement: object = "service",
     allow_objects: object = True,
 ) -> ReadOptions:
-    """The arguments as the user gave them, after all have been checked."""
+    """Return the arguments of the user after validating all of them."""
     max_outstanding_requests = _whole(max_outstanding_requests)
     task_refresh_interval_hint_ms = _whole(task_refresh_interval_hint_ms)
     consumer_index = _whole(consumer_index)
     num_consumers = _whole(num_consumers)
     num_tasks = _whole(num_tasks)
     policy = parse_processing_mode(processing_mode)
-    parse_service(service)  # type: ignore[arg-type]  # says itself what is wrong
+    parse_service(service)  # type: ignore[arg-type]  # raises its own error
     _check_job_name(job_name)
     _check_count("max_outstanding_requests", max_outstanding_requests)
     _check_count("task_refresh_interval_hint_ms", task_refresh_interval_hint_ms)
@@ -147,7 +177,7 @@ def checked_options(
     if num_consumers is not None or tasks is not None:
         _check_rounds(num_consumers is not None, target, cross_trainer_cache)
     if tasks is not None and num_consumers is None:
-        # One reader, each of whose rounds is one element.
+        # A single reader, each of whose rounds is a single element.
         consumer_index, num_consumers, finite = 0, 1, "drop"
     check_timeout("dispatcher_timeout", dispatcher_timeout)
     milliseconds = 1000 if task_refresh_interval_hint_ms is None else task_refresh_interval_hint_ms
@@ -178,8 +208,8 @@ def checked_options(
 
 
 def _check_placement(options: ReadOptions) -> None:
-    """Refuses what promises something that only the service can keep, where a pipeline
-    may run without it.
+    """Raise an error if ``placement="auto"`` is combined with an argument that only the
+    service can honour.
     """
     if not isinstance(options.placement, str) or options.placement not in PLACEMENTS:
         raise ValueError(f"`placement` must be 'service' or 'auto', got {options.placement!r}")
@@ -192,19 +222,19 @@ def _check_placement(options: ReadOptions) -> None:
         "target_workers='LOCAL'": options.target_workers == "LOCAL",
         "on_poison='skip'": options.on_poison != "fail",
         "task_timeout": options.task_timeout is not None,
-        f"ShardingPolicy.{policy}": policy != "DYNAMIC",  # copies, and parts that only workers have
+        f"ShardingPolicy.{policy}": policy != "DYNAMIC",  # copies, or parts that only workers have
     }
     wanted = [name for name, given in asked.items() if given]
     if options.placement == "auto" and wanted:
         raise InvalidArgumentError(
-            "placement='auto' is for one reader of a job of its own, as the pipeline may run in "
-            "its process; "
-            f"{', '.join(wanted)} needs the service: leave one of the two out"
+            "`placement='auto'` is for the only reader of its own job, because the "
+            f"pipeline may run in the reader's process. {', '.join(wanted)} needs the "
+            "service: leave one of the two out."
         )
 
 
 def _whole(number: object) -> object:
-    """An integer of numpy's as Python's; anything else is left as it is."""
+    """Return a numpy integer as an ``int``, and anything else unchanged."""
     return int(number) if isinstance(number, np.integer) else number
 
 
@@ -226,7 +256,7 @@ def _check_count(name: str, count: object) -> None:
 
 
 def _checked_target(target: object, protocol: object) -> str:
-    """Which workers to read from, by what was said of them and of the way to them."""
+    """Return the target workers, after checking them together with the transport."""
     if not isinstance(target, str) or target.upper() not in TARGETS:
         raise InvalidArgumentError(
             f"Unrecognized target workers: {target!r}. `target_workers` is 'AUTO', 'ANY' or 'LOCAL'"
@@ -238,17 +268,15 @@ def _checked_target(target: object, protocol: object) -> str:
         )
     if protocol == "local" and target.upper() == "ANY":
         raise InvalidArgumentError(
-            "data_transfer_protocol='local' reads from workers of this process only, "
-            "target_workers='ANY' from "
-            "all: leave one of the two out"
+            "`data_transfer_protocol='local'` reads only from workers of this "
+            "process, and `target_workers='ANY'` reads from all: leave one of the "
+            "two out."
         )
     return "LOCAL" if protocol == "local" else target.upper()
 
 
 def check_failures(on_poison: object, task_timeout: object) -> None:
-    """Refuses what cannot become of elements that kill their worker, or of calls that
-    take for ever.
-    """
+    """Raise an error if ``on_poison`` or ``task_timeout`` has an invalid value."""
     if not isinstance(on_poison, str) or on_poison not in ON_POISON:
         raise ValueError(f"`on_poison` must be 'fail' or 'skip', got {on_poison!r}")
     if task_timeout is not None:
@@ -256,11 +284,12 @@ def check_failures(on_poison: object, task_timeout: object) -> None:
 
 
 def _check_consumer(index: object, count: object, finite: object, job_name: object) -> None:
-    """Refuses what does not name one of the consumers of a coordinated job."""
+    """Raise an error if the arguments do not name a consumer of a coordinated job."""
     if count is None and index is None:
         if finite is not None:
             raise ValueError(
-                f"`finite` is for coordinated reads: got finite={finite!r} without `num_consumers`"
+                f"`finite` applies only to coordinated reads: got finite={finite!r} "
+                "without `num_consumers`"
             )
         return
     if count is None or index is None:
@@ -281,23 +310,23 @@ def _check_consumer(index: object, count: object, finite: object, job_name: obje
         raise ValueError(f"`finite` must be None, 'drop' or 'pad', got {finite!r}")
     if job_name is None:
         raise ValueError(
-            "`job_name` must be set when setting `num_consumers`: it is by this name that the "
-            "consumers find each other"
+            "`job_name` must be set when setting `num_consumers`: the consumers find "
+            "each other by this name"
         )
 
 
 def _check_rounds(coordinated: bool, target: str, cache: object) -> None:
-    """Refuses what does not go with rounds, by which coordinated and deterministic jobs
-    are read.
+    """Raise an error if an argument excludes the rounds of coordinated and
+    deterministic jobs.
     """
     kind, argument = "Deterministic reads", "`deterministic`"
     if coordinated:
         kind, argument = "Coordinated reads", "`num_consumers`"
     if target == "LOCAL":
         raise InvalidArgumentError(
-            f"{kind} require non-local workers: elements come from every worker, wherever it runs. "
-            "Got "
-            "target_workers='LOCAL' (or data_transfer_protocol='local'); use 'AUTO' or 'ANY'"
+            f"{kind} require non-local workers, because elements come from every "
+            "worker wherever it runs. Got target_workers='LOCAL' (or "
+            "data_transfer_protocol='local'): use 'AUTO' or 'ANY'."
         )
     if cache is not None:
         raise InvalidArgumentError(
@@ -307,7 +336,9 @@ def _check_rounds(coordinated: bool, target: str, cache: object) -> None:
 
 
 def _checked_tasks(deterministic: object, num_tasks: object, policy: ShardingPolicy) -> int | None:
-    """The number of tasks of a job that promises an order; None of others."""
+    """Return the number of tasks of a job that promises an order, and None for other
+    jobs.
+    """
     if not isinstance(deterministic, bool):
         raise ValueError(f"`deterministic` must be True or False, got {deterministic!r}")
     if num_tasks is not None and (type(num_tasks) is not int or not 1 <= num_tasks <= MOST_TASKS):
@@ -317,17 +348,17 @@ def _checked_tasks(deterministic: object, num_tasks: object, policy: ShardingPol
     if not deterministic:
         if num_tasks is not None:
             raise InvalidArgumentError(
-                f"num_tasks={num_tasks} without deterministic=True: only where an order is "
-                "promised is the number of "
-                "tasks fixed; elsewhere each worker has one. Give deterministic=True, or leave "
-                "num_tasks out"
+                f"`num_tasks={num_tasks}` needs `deterministic=True`: the number of "
+                "tasks is fixed only if an order is promised, and otherwise each "
+                "worker has one task. Set `deterministic=True`, or leave `num_tasks` "
+                "out."
             )
         return None
     if policy is ShardingPolicy.OFF:
         raise InvalidArgumentError(
-            "deterministic=True needs a policy that divides the input among tasks, got "
-            "ShardingPolicy.OFF, under which "
-            "each worker reads all of it: use ShardingPolicy.DYNAMIC"
+            "`deterministic=True` needs a policy that divides the input among tasks, "
+            "but under ShardingPolicy.OFF each worker reads all of it: use "
+            "ShardingPolicy.DYNAMIC."
         )
     return NUM_TASKS if num_tasks is None else num_tasks
 
@@ -341,16 +372,16 @@ def _check_cache(cache: object, job_name: object) -> None:
         )
     if not job_name:
         raise InvalidArgumentError(
-            "Cross-trainer caching requires named jobs. Got empty `job_name`. Give every training "
-            "job the same job_name"
+            "Cross-trainer caching requires named jobs. Got empty `job_name`. Give "
+            "every training job the same `job_name`."
         )
 
 
 def check_dataset_id(dataset_id: object) -> None:
-    """Refuses what is no id of a dataset.
+    """Raise an error if a value cannot be the id of a dataset.
 
     Raises:
-        ValueError: it is no text, empty, or too long.
+        ValueError: It is not a string, empty, or too long.
     """
     if not isinstance(dataset_id, str) or not dataset_id:
         raise ValueError(f"`dataset_id` must be a non-empty string, got {dataset_id!r}")
@@ -358,23 +389,25 @@ def check_dataset_id(dataset_id: object) -> None:
 
 
 class ShardingPolicy(Enum):
-    """How the workers of a job share its input (tf.data's ``ShardingPolicy``).
+    """Rule by which the workers of a job share its input.
 
-    * ``OFF``: each worker reads everything, in its own order; the job gives as many
-      copies as there are workers.
-    * ``DYNAMIC``: the dispatcher hands each split of the sources to one worker; the job
-      gives every element once.
+    * ``OFF``: every worker reads all of the input, in its own order. The job yields as
+      many copies as there are workers.
+    * ``DYNAMIC``: the dispatcher gives each split of the sources to a single worker.
+      The job yields every element once.
 
-    The others are static: worker i of the n in the dispatcher's ``worker_addresses``
-    takes part i, and only that.
+    The other policies are static: worker i of the n workers in the dispatcher's
+    ``worker_addresses`` reads part i and no other.
 
-    * ``FILE``: each worker reads its part of the files. There must be a reader of
-      files, and as many files as workers.
-    * ``DATA``: each worker runs all of the pipeline and keeps every n-th of its
+    * ``FILE``: each worker reads its part of the files. The pipeline must read files,
+      at least as many as there are workers.
+    * ``DATA``: each worker runs the whole pipeline and keeps every n-th of its
       elements.
-    * ``FILE_OR_DATA``: as ``FILE`` where the pipeline reads files, else as ``DATA``.
-    * ``HINT``: ``shard(SHARD_HINT, SHARD_HINT)`` in the pipeline says where it is
-      divided.
+    * ``FILE_OR_DATA``: as ``FILE`` if the pipeline reads files, otherwise as ``DATA``.
+    * ``HINT``: ``shard(SHARD_HINT, SHARD_HINT)`` in the pipeline marks the place of
+      division.
+
+    Equivalent of ``tf.data.experimental.service.ShardingPolicy``.
     """
 
     OFF = 0
@@ -386,13 +419,14 @@ class ShardingPolicy(Enum):
 
 
 STRINGS = {"parallel_epochs": ShardingPolicy.OFF, "distributed_epoch": ShardingPolicy.DYNAMIC}
+"""tf.data's strings for two of the policies."""
 
 
 def parse_processing_mode(processing_mode: object) -> ShardingPolicy:
-    """The policy that a user names by enum or by tf.data's strings.
+    """Return the policy that the user names by enum or by one of tf.data's strings.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: It is neither.
 
     Example:
         >>> parse_processing_mode("distributed_epoch")

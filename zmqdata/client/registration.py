@@ -1,10 +1,8 @@
-"""How a dataset becomes known to a dispatcher: packed, described, registered; and
-looked up by its id.
+"""Registration of datasets: packing, describing and registering a dataset, and looking
+it up by its id.
 
-Registering a dataset: the client's part of the talk in which a dispatcher says what it
-lacks of a pipeline.
-
-``Upload`` decides, without a socket and a clock; ``client.calls`` carries its messages.
+``Upload`` decides which parts of a pipeline to send when the dispatcher says what it
+lacks. It has no socket and no clock; ``client.calls`` carries its messages.
 """
 
 from __future__ import annotations
@@ -37,26 +35,36 @@ from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
 log = logging.getLogger(__name__)
 
 MOST_CARDINALITY = 2**63 - 1
+"""Largest cardinality that a message can carry."""
 
 
 @dataclass
 class Registration:
-    """A dataset on its way to a dispatcher, or known there by its id. ``node`` is None
-    where only the id is ours.
+    """A dataset that is to be registered at a dispatcher, or is known there by its
+    id.
     """
 
     service: str | tuple[str, str]
+    """Address of the dispatcher."""
     timeout: float
+    """Seconds to wait for the dispatcher."""
     description: m.DatasetDescription
+    """What the dispatcher is told about the dataset."""
     packed: PackedPipeline | None = None
+    """The packed pipeline, or None once it is registered."""
     dataset_id: str | None = None
+    """Id of the dataset, or None before it is registered."""
     node: Node | None = None
+    """The pipeline, or None if only its id is known."""
     sources: dict[str, bytes] = field(default_factory=dict)
+    """Source code shipped with the pipeline, by name."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def resolve(self) -> str:
-        """The dataset's id; registers it the first time, and again at a dispatcher that
-        has forgotten it.
+        """Return the id of the dataset.
+
+        The first call registers the dataset. A later call does so again if the
+        dispatcher has forgotten it.
         """
         with self._lock:
             if self.dataset_id is not None and self.node is None:
@@ -73,13 +81,14 @@ class Registration:
                 self.dataset_id = None
             if self.dataset_id is None:
                 self.dataset_id = self.register(None)
-                # Hundreds of megabytes, perhaps, that are seldom needed again.
+                # The packed pipeline may have hundreds of megabytes, and is seldom
+                # needed again.
                 self.packed = None
             return self.dataset_id
 
     def _check_unchanged(self, dataset_id: str) -> None:
-        """Refuses an id that a dispatcher without a journal has given to something else
-        since we asked.
+        """Raise an error if the dispatcher, restarted without a journal, has given this
+        id to another dataset.
         """
         found, known = describe_dataset(self.service, dataset_id, self.timeout), self.description
         if (found.element_spec, found.cardinality, found.compression) != (
@@ -88,10 +97,10 @@ class Registration:
             known.compression,
         ):
             raise FailedPreconditionError(
-                f"The dataset with id {dataset_id} is not the one that it was when "
-                "from_dataset_id() was called: the "
-                "dispatcher was restarted, and another one was registered under this id. Call "
-                "from_dataset_id() again"
+                f"The dataset with id {dataset_id} is no longer the dataset that it "
+                "was when `from_dataset_id` was called: the dispatcher was "
+                "restarted, and another dataset was registered under this id. Call "
+                "`from_dataset_id` again."
             )
         if found.fingerprint != known.fingerprint:
             raise FailedPreconditionError(
@@ -99,8 +108,8 @@ class Registration:
             )
 
     def _is_known(self, dataset_id: str) -> bool:
-        """Whether the id still means this dataset: the next life of a dispatcher may
-        give it to another.
+        """True if the id still means this dataset. A restarted dispatcher may give it
+        to another dataset.
         """
         try:
             found = describe_dataset(self.service, dataset_id, self.timeout)
@@ -115,20 +124,21 @@ class Registration:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # A pipeline that reads from the service may itself be distributed.
+        # Pickled too, because a pipeline that reads from the service may itself be
+        # distributed.
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
 
     def tell_spec(self, dataset: Dataset) -> None:
-        """Adds what elements look like, as far as it can be found out here, for those
-        who know only the id.
+        """Add the spec of the elements, if it can be found here, for processes that
+        know only the id.
         """
         try:
             spec = encode_spec(dataset.element_spec)
         except Exception as error:
-            # Functions of the user run, with files that may be on the workers only.
+            # Functions of the user run here, and may need files that only workers have.
             log.info(
                 "the element_spec of the dataset cannot be found here and is left out: %s", error
             )
@@ -136,8 +146,11 @@ class Registration:
         self.description = msgspec.structs.replace(self.description, element_spec=spec)
 
     def register(self, dataset_id: str | None, keep: bool = False) -> str:
-        """Registers it under this id, or one that the dispatcher chooses; to be kept
-        also while nobody uses it.
+        """Register the dataset and return its id.
+
+        Args:
+            dataset_id: The id to register it under. None: the dispatcher chooses an id.
+            keep: True to keep it even while no job uses it.
         """
 
         assert self.packed is not None
@@ -155,11 +168,11 @@ class Registration:
 def describe_dataset(
     service: str | tuple[str, str], dataset_id: str, timeout: float
 ) -> m.DatasetDescription:
-    """What a dispatcher knows of a dataset.
+    """Return what a dispatcher knows of a dataset.
 
     Raises:
-        NotFoundError: nothing is registered under this id.
-        UnavailableError: no dispatcher has answered in time.
+        NotFoundError: No dataset is registered under this id.
+        UnavailableError: No dispatcher has answered in time.
     """
 
     def ask(request: str) -> m.DescribeDataset:
@@ -169,21 +182,21 @@ def describe_dataset(
 
 
 def agreed_spec(given: Any, registered: bytes, dataset_id: str) -> Any:
-    """What elements look like, by the user, who may leave it out, and by the
-    dispatcher.
+    """Return the spec of elements on which the user, who may leave it out, and the
+    dispatcher agree.
 
     Raises:
-        InvalidArgumentError: no element can look like both, or the dispatcher's cannot
-            be read.
+        InvalidArgumentError: No element can fit both specs, or the dispatcher's spec
+            cannot be read.
     """
     known = _decoded(registered, dataset_id)
     if given is None:
         return known
     if not specs_agree(given, known):
         raise InvalidArgumentError(
-            f"`element_spec` is {given}, but the dataset with id {dataset_id} was registered with "
-            f"{known}. Leave "
-            "element_spec out: it is known"
+            f"`element_spec` is {given}, but the dataset with id {dataset_id} was "
+            f"registered with {known}. Leave `element_spec` out, because the "
+            "dispatcher knows it."
         )
     return given
 
@@ -204,10 +217,11 @@ def registration_of(
     timeout: float,
     ship: object,
 ) -> Registration:
-    """A dataset that is packed and described, and not yet known to any dispatcher.
+    """Pack and describe a dataset that no dispatcher knows yet.
 
     Raises:
-        TypeError: the pipeline holds something that cannot be sent to another process.
+        TypeError: The pipeline contains an object that cannot be sent to another
+            process.
     """
     sources = pack_sources(ship)
     packed = pack_pipeline(node, sources=sources)
@@ -234,8 +248,8 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         sources=sources,
         unsplittable=reason,
         element_spec=None if spec is None else encode_spec(spec),
-        # What no message can carry, as of range(2**62).repeat(2**62), nobody will ever
-        # count.
+        # A cardinality that no message can carry, as of range(2**62).repeat(2**62), is
+        # never counted to its end.
         cardinality=node.cardinality
         if node.cardinality <= MOST_CARDINALITY
         else UNKNOWN_CARDINALITY,
@@ -247,25 +261,28 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
 
 
 def spec_without_running(node: Node) -> Any:
-    """The spec as far as it follows from the nodes, None where it does not: the user's
-    functions are not run here.
+    """Return the spec as far as it follows from the nodes, or None. No function of the
+    user runs here.
     """
     try:
         return known_spec(node)
-    except Exception:  # inputs that do not fit together are an error where they are run
+    except Exception:  # incompatible inputs raise their error when the pipeline runs
         return None
 
 
 PIECES_AHEAD = 2
+"""Number of pieces sent before the dispatcher confirms them."""
 MOST_BROKEN = 3
+"""Number of times that a part may arrive damaged."""
 
 
 class Upload:
-    """Sends the parts that the dispatcher asks for.
+    """Sends the parts that the dispatcher requests.
 
     Args:
-        ask: what registers the dataset; it is sent again when a part has arrived.
-        contents: the parts' bytes by digest.
+        ask: The message that registers the dataset. It is sent again when a part has
+            arrived.
+        contents: Bytes of the parts by digest.
     """
 
     def __init__(self, ask: m.RegisterDataset, contents: Mapping[str, bytes]) -> None:
@@ -278,11 +295,11 @@ class Upload:
         self._piece_bytes = m.PIECE_BYTES
 
     def answer(self, message: object) -> Sequence[m.Message]:
-        """What to send after this message from the dispatcher.
+        """Return the messages to send after this message from the dispatcher.
 
         Raises:
-            DataLossError: a part arrives with other bytes time and again, or is not one
-                of ours.
+            DataLossError: A part repeatedly arrives damaged, or the dispatcher requests
+                an unknown part.
         """
         if isinstance(message, m.RequestPart):
             self._digest, self._have, self._sent = message.digest, message.have, message.have
@@ -304,9 +321,9 @@ class Upload:
         self._sent = 0
         if self._broken >= MOST_BROKEN:
             raise DataLossError(
-                "The dispatcher got other bytes than were sent of a part of the pipeline "
-                f"({self._digest[:16]}...), "
-                f"{self._broken} times. Is its disk or memory broken?"
+                "The dispatcher received other bytes than were sent of a part of the "
+                f"pipeline ({self._digest[:16]}...), {self._broken} times. Check its "
+                "disk and memory."
             )
 
     def _pieces(self) -> list[m.Message]:
@@ -322,7 +339,7 @@ class Upload:
     def _content(self) -> bytes:
         if self._digest not in self._contents:
             raise DataLossError(
-                "The dispatcher asks for a part that is not of this pipeline: "
-                f"{self._digest[:16]}..."
+                "The dispatcher requests a part that does not belong to this "
+                f"pipeline: {self._digest[:16]}..."
             )
         return self._contents[self._digest]

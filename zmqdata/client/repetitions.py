@@ -1,5 +1,5 @@
-"""Which repetition of a job the iterators of a distributed dataset read, and how they
-go on from a state.
+"""Numbering of the repetitions that the iterators of a distributed dataset read, and
+resuming from a state.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from zmqdata.errors import InvalidArgumentError
 
 
 class Repetitions:
-    """Numbers the iterators of one dataset object: each reads the next repetition.
+    """Counter of the iterators of a dataset object, each of which reads the next
+    repetition.
 
     Attributes:
-        seed: that of a promised order, if it comes from a state that was loaded; None:
-            this program's.
+        seed: Seed of a promised order if a state was loaded, or None for this program's
+            seed.
 
     >>> repetitions = Repetitions()
     >>> next(repetitions), next(repetitions)
@@ -37,19 +38,18 @@ class Repetitions:
         return next(self._numbers)
 
     def resumed(self, profile: ClientProfile, state: Any) -> ClientProfile:
-        """The profile of a reader that goes on from a state; those after it read the
-        repetitions that follow.
+        """Return the profile of a reader that resumes from a state. Later readers read
+        the repetitions that follow.
 
         Raises:
-            DataLossError: it is damaged.
-            InvalidArgumentError: it is no state, or one that cannot be sent.
+            DataLossError: The state is damaged.
+            InvalidArgumentError: It is not a state, or it is too large to be sent.
         """
         checkpoint = _decoded(state)
         self._numbers = itertools.count(checkpoint.repetition + 1)
         self.seed = checkpoint.job.seed
         job = msgspec.structs.replace(profile.job, seed=checkpoint.job.seed)
-        # Before anything was known of the iteration there was nothing of it to go on
-        # from.
+        # A state taken before the iteration was known contains nothing to resume from.
         resume = state if checkpoint.fingerprint else b""
         return replace(
             profile,
@@ -63,13 +63,13 @@ class Repetitions:
 def _decoded(state: Any) -> m.Checkpoint:
     if not isinstance(state, bytes):
         raise InvalidArgumentError(
-            f"the state of a distributed dataset is bytes, got {type(state).__name__}: was it "
-            "taken from a pipeline "
-            "that has distribute() at the same place?"
+            "The state of a distributed dataset must be bytes, got "
+            f"{type(state).__name__}. Load it into a pipeline that has `distribute` "
+            "at the same place."
         )
     if len(state) > MOST_CHECKPOINT_BYTES:
         raise InvalidArgumentError(
-            f"the state of the distributed dataset has {len(state) / 1e6:.1f} MB, more than the "
-            f"{MOST_CHECKPOINT_BYTES / 1e6:.1f} MB that a dispatcher takes"
+            f"The state of the distributed dataset has {len(state) / 1e6:.1f} MB, and "
+            f"a dispatcher accepts at most {MOST_CHECKPOINT_BYTES / 1e6:.1f} MB."
         )
     return m.decode_checkpoint(state)

@@ -1,4 +1,6 @@
-"""``distributed_save``: the service's workers write a dataset to files."""
+"""``distributed_save``, with which the workers of the service write a dataset to
+files.
+"""
 
 from __future__ import annotations
 
@@ -31,39 +33,42 @@ def distributed_save(
     on_poison: str = "fail",
     task_timeout: float | None = None,
 ) -> None:
-    """Has the service's workers write a dataset to files (tf.data's
-    ``distributed_save``).
+    """Make the workers of the service write a dataset to files.
 
-    Returns as soon as the dispatcher has made it its own: then the save goes on without
-    this process, through restarts of dispatcher and workers and with workers that come
-    and go, until every element is there once. Then the folder holds the file ``DONE``,
-    or, if an element could not be made, ``ERROR``. ``Dataset.load`` reads it,
-    ``zmqdata save-status`` shows how far it is.
+    Equivalent of ``tf.data.experimental.distributed_save``, which lacks ``ship``,
+    ``dispatcher_timeout``, ``on_poison`` and ``task_timeout``.
+
+    The call returns as soon as the dispatcher has accepted the save. From then on the
+    save does not need this process. It continues through restarts of the dispatcher and
+    of workers, and while workers come and go, until every element is stored exactly
+    once. The folder then contains the file ``DONE``, or ``ERROR`` if an element could
+    not be produced. ``Dataset.load`` reads the folder, and ``zmqdata save-status``
+    shows the progress.
 
     Args:
-        dataset: what to save. It is split among workers as with
-            ``ShardingPolicy.DYNAMIC``. An element that fails ends the save;
-            ``map(..., on_error="skip")`` leaves it out.
-        path: a folder that dispatcher and workers share, or a URL that fsspec knows.
-            Nothing may be saved there yet.
-        data_service_address: the dispatcher, as for ``distribute``.
-        compression: as for ``distribute``.
-        ship: modules that workers lack, as for ``distribute``; ours.
-        dispatcher_timeout: seconds to wait for the dispatcher; ours.
-        on_poison: as for ``distribute``: an element that brings its worker down three
-            times ends the save, whose ``ERROR`` names it, or, with ``"skip"``, is left
-            out and the save goes on; ours.
-        task_timeout: as for ``distribute``; ours.
+        dataset: The dataset to save. It is split among workers as with
+            ``ShardingPolicy.DYNAMIC``. An element that fails ends the save, and
+            ``map(..., on_error="skip")`` skips it.
+        path: A folder that the dispatcher and the workers share, or a URL that fsspec
+            supports. It must not contain a save yet.
+        data_service_address: Address of the dispatcher, as for ``distribute``.
+        compression: As for ``distribute``.
+        ship: Modules that workers lack, as for ``distribute``.
+        dispatcher_timeout: Seconds to wait for the dispatcher.
+        on_poison: As for ``distribute``. An element that ends its worker's process
+            three times ends the save, and ``ERROR`` names it. With ``"skip"`` it is
+            skipped, and the save continues.
+        task_timeout: Seconds per call of a function, as for ``distribute``.
 
     Raises:
-        ValueError: an argument has a wrong value; the text says what was expected.
-        TypeError: ``dataset`` is none, or the pipeline holds something that cannot be
-            sent to another process.
-        InvalidArgumentError: the dataset is infinite, the path cannot be written as
-            UTF-8, or the dispatcher keeps nothing for its next life.
-        AlreadyExistsError: something is saved there, or is being saved.
-        UnimplementedError: a source of the dataset cannot be split.
-        UnavailableError: no dispatcher has answered in time.
+        ValueError: An argument has an invalid value.
+        TypeError: ``dataset`` is not a ``Dataset``, or the pipeline contains an object
+            that cannot be sent to another process.
+        InvalidArgumentError: The dataset is infinite, the path cannot be written as
+            UTF-8, or the dispatcher has no ``work_dir``.
+        AlreadyExistsError: Another save is stored there, or is in progress.
+        UnimplementedError: A source of the dataset cannot be split.
+        UnavailableError: No dispatcher has answered within ``dispatcher_timeout``.
 
     Example:
         >>> import tempfile, zmqdata
@@ -71,8 +76,9 @@ def distributed_save(
         >>> config = zmqdata.DispatcherConfig(work_dir=folder + "/work")
         >>> with zmqdata.DispatchServer(config) as dispatcher:
         ...     with zmqdata.WorkerServer(zmqdata.WorkerConfig(dispatcher.target)):
-        ...         zmqdata.distributed_save(zmqdata.Dataset.range(3), folder + "/three", dispatcher.target)
-        ...         sorted(int(x) for x in zmqdata.Dataset.load(folder + "/three", wait=True))
+        ...         ds, path = zmqdata.Dataset.range(3), folder + "/three"
+        ...         zmqdata.distributed_save(ds, path, dispatcher.target)
+        ...         sorted(int(x) for x in zmqdata.Dataset.load(path, wait=True))
         [0, 1, 2]
     """
     _check_text("path", path)
@@ -85,7 +91,7 @@ def distributed_save(
         raise TypeError(f"`dataset` must be a Dataset, got {dataset!r}")
     if dataset.node.cardinality == INFINITE_CARDINALITY:
         raise InvalidArgumentError(
-            "Saving an infinite dataset is not allowed: limit it with take(n)"
+            "Saving an infinite dataset is not allowed: limit it with `take(n)`."
         )
     registration = registration_of(
         dataset.node, data_service_address, codec, dispatcher_timeout, ship
@@ -109,4 +115,6 @@ def _check_text(name: str, value: object) -> None:
     try:
         check_text(name, value)
     except ValueError as error:
-        raise InvalidArgumentError(f"{error}. Rename the folder, or save to another one") from None
+        raise InvalidArgumentError(
+            f"{error}. Rename the folder, or save to another folder."
+        ) from None

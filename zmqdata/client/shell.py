@@ -1,8 +1,8 @@
-"""The client's shell: a thread that owns the sockets of one iterator.
+"""The client's shell: a thread that owns the sockets of an iterator.
 
-The thread feeds a ``ClientCore`` and decodes blocks off the training thread; the
-iterator takes elements from a queue. All counting of what was handed out happens in the
-thread.
+The thread feeds a ``ClientCore`` and decodes blocks, so the training thread does not
+have to. The iterator takes elements from a queue. All counting of handed-out elements
+happens in the thread.
 """
 
 from __future__ import annotations
@@ -52,18 +52,17 @@ from zmqdata.transport.rejects import Rejects
 log = logging.getLogger(__name__)
 
 LACKING = 10.0
-"""Seconds to wait for what workers have still to tell of tasks that others read before.
-"""
+"""Seconds to wait for the lineage of tasks that other clients read earlier."""
 
 
 class ReaderShell:
-    """Everything of an iterator that its thread may touch. It does not keep the
-    iterator alive.
+    """Everything of an iterator that its thread may use. It does not keep the iterator
+    alive.
 
     Args:
-        profile: who reads what.
-        quarantine: takes the elements that workers leave out because these bring them
-            down.
+        profile: What to read, and in which role.
+        quarantine: Receives the elements that workers skip because they end a worker's
+            process.
     """
 
     def __init__(self, profile: ClientProfile, quarantine: deque[LeftOut] | None = None) -> None:
@@ -75,8 +74,8 @@ class ReaderShell:
         self.strides = Strides()
         self.queue = DeliveryQueue(lambda: self.core.lease.holds(self._now()))
         self.bookmarks = Bookmarks()
-        self._put_in = 0  # elements into the queue
-        self._behind = 0  # the place behind the last block that was taken
+        self._put_in = 0  # number of elements put into the queue
+        self._behind = 0  # the place after the last block taken
         self.rejects = Rejects()
         self._pool = Pool()
         self._taken: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
@@ -106,7 +105,7 @@ class ReaderShell:
         return table
 
     def _open(self, profile: ClientProfile) -> None:
-        """Makes the thread and its sockets."""
+        """Make the thread and its sockets."""
         self._context = client_context()
         key = shown_key()
         self._server = None if key is None else key.server("worker")
@@ -127,46 +126,51 @@ class ReaderShell:
         )
 
     def _now(self) -> float:
-        """The time by which leases run: it goes on while the machine is suspended."""
+        """Return the time by which leases run, which continues while the machine is
+        suspended.
+        """
         return boottime()
 
     # --- from the training thread
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is known that there is something to read, or that there is not."""
+        """True if it is known whether the iteration has anything to read."""
         return self.core.opened or isinstance(self.queue.first(), End)
 
     def wait_for_answer(self, seconds: float) -> None:
-        """Waits, but no longer, for a word of the dispatcher: what becomes of us, or
-        for whom we wait.
+        """Wait for the first answer of the dispatcher, for a number of seconds at most.
+
+        The answer says whether the client is let in, or which readers are awaited.
         """
         with contextlib.suppress(queue.Empty):
             self._answered.get(timeout=seconds)
 
     def look_in(self) -> None:
-        """The training loop begins to read."""
+        """Tell the core that the training loop begins to read."""
         self.loop.post(lambda: self._handle(e.Wanted()))
 
     def took_all(self, delivery: Delivery) -> None:
-        """The training loop has taken the last element of the first block."""
+        """Record that the training loop has taken the last element of the first
+        block.
+        """
         self._taken.put(delivery)
         self._behind = delivery.behind
         self.queue.remove(delivery)
-        # A part of a block, as numbered consumers get them, returns no credit: it may
-        # wait for others to be told with.
+        # A part of a block, as numbered consumers get, returns no credit. Its report
+        # can wait for that of other parts.
         if delivery.returns_credit or not self.queue:
             self.loop.post(self._report_taken)
 
     @property
     def place(self) -> int:
-        """How many elements the training loop has taken."""
+        """Number of elements that the training loop has taken."""
         first = self.queue.being_read()
         return self._behind if first is None else first.place
 
     def bookmark(self) -> ServiceBookmark:
-        """The place that the training loop has reached, for as long as this client is
-        not given up.
+        """Return the place that the training loop has reached. It is valid until this
+        client is given up.
         """
         name = self.core.client
         return self.bookmarks.note(
@@ -174,22 +178,23 @@ class ReaderShell:
         )
 
     def _checkpoint(self, place: int, name: str) -> bytes:
-        """The checkpoint of a place, from any thread. The loop's thread puts it
-        together, while there is one.
+        """Return the encoded checkpoint of a place, from any thread.
+
+        The loop's thread makes it while it runs.
         """
         check_has_places(self.core.profile.job)
         deadline = time.monotonic() + LACKING
         while True:
             try:
                 return answer_of(self.loop, lambda: self._encoded(place, name))
-            except UnavailableError:  # something is to be told yet
+            except UnavailableError:  # a message is still missing
                 if not self.loop.thread.is_alive() or time.monotonic() >= deadline:
                     raise
             with contextlib.suppress(queue.Empty):
                 queue.SimpleQueue[None]().get(timeout=0.02)
 
     def ask_to_close(self) -> None:
-        """Says goodbye in the background; the thread ends by itself soon after."""
+        """Say goodbye in the background. The thread ends soon afterwards."""
         self.loop.post(self._close)
 
     # --- in the thread
@@ -200,10 +205,15 @@ class ReaderShell:
         self.queue.tell()
 
     def _fault(self, error: Exception) -> None:
-        """With what was left undone there may be elements: to go on without a word
-        could lose them.
+        """End the iterator after an unforeseen error in its thread.
+
+        The interrupted work may have concerned elements, and continuing silently could
+        lose them.
         """
-        text = f"The iterator's thread had an error that nobody has foreseen ({type(error).__name__}: {error})"
+        text = (
+            f"The iterator's thread had an unforeseen error ({type(error).__name__}: "
+            f"{error}). This is a fault in zmqdata; please report it."
+        )
         self._finish(e.Finish(DataServiceError.__name__, text))
 
     def _tick(self) -> None:
@@ -213,32 +223,31 @@ class ReaderShell:
         self.servers.look(self.core.links.by_address)
 
     def look_after_lease(self) -> None:
-        """The training loop waits for it."""
+        """Let the core act on the lease, because the training loop waits for it."""
         self._handle(e.Tick())
 
     def _encoded(self, place: int, name: str) -> bytes:
         self._report_partly()
         if self.core.client != name:
             raise FailedPreconditionError(
-                "the dispatcher had given up this client, which has joined its job again: elements "
-                "that an operation "
-                "behind distribute() holds back were given to others. Go on from an earlier state"
+                "The dispatcher has given up this client, which has rejoined its "
+                "job: elements held by an operation after `distribute` were given to "
+                "other clients. Continue from an earlier state."
             )
         if not self.core.has_begun and self.core.profile.resume:
             return self.core.profile.resume
         if self.core.standing.is_behind:
             raise UnavailableError(
-                "another reader of this job has left, and the dispatcher has not said yet what it "
-                "had, which would "
-                "come again after loading this state. Is the dispatcher running? Take the state "
-                "again in a while"
+                "Another reader of this job has left, and the dispatcher has not yet "
+                "said what it received. Without that, its elements would be repeated "
+                "after loading this state. Check that the dispatcher is running, and "
+                "take the state again in a second."
             )
         if self.core.standing.lacking:
             raise UnavailableError(
-                f"workers have not told yet how tasks {sorted(self.core.standing.lacking)} can be "
-                "continued, of which "
-                "other clients had elements before this one came, or before they left. Take the "
-                "state again in a while"
+                "The workers have not yet sent the lineage of tasks "
+                f"{sorted(self.core.standing.lacking)}, which other clients read "
+                "earlier. Take the state again in a second."
             )
         return encode_checkpoint(self.core.standing.checkpoint(place))
 
@@ -255,14 +264,14 @@ class ReaderShell:
     def _report_partly(self) -> None:
         if self._closing:
             return
-        # In this order: what was taken of it, was taken after all of those that are
-        # done.
+        # In this order: the elements of the first block are taken after those of all
+        # finished blocks.
         first = self.queue.being_read()
         self._report_taken()
         if first is None:
             return
         if not first.left:
-            # All of it was taken; it leaves the queue when the training loop asks for
+            # All of it was taken. It leaves the queue when the training loop asks for
             # more.
             self._taken.put(first)
             self._report_taken()
@@ -293,8 +302,9 @@ class ReaderShell:
         return True
 
     def _understood(self, frames: list[bytes], peer: e.Peer) -> e.Received | e.ShutOut | None:
-        """What a message tells; None: it is dropped, as all that whoever has the port
-        of a lost worker may say.
+        """Return the event of a message, or None if the message is dropped.
+
+        Dropping is right for a peer that has the port of a lost worker.
         """
         try:
             return e.Received(peer, wire.to_client.control(frames))
@@ -311,7 +321,7 @@ class ReaderShell:
                 wire.pack(command.message), zmq.NOBLOCK
             )
         except zmq.Again:
-            log.debug("%s does not take its messages; one was left out", command.peer)
+            log.debug("%s does not take its messages; a message was dropped", command.peer)
         except zmq.ZMQError as error:
             if not self._descriptors.explains(error, f"a connection to {command.peer}"):
                 self.rejects.count(command.peer, "the task list", f"no address: {error}")
@@ -349,7 +359,7 @@ class ReaderShell:
                     warn_of_missing_codec()
 
     def _attach(self, name: str, address: str) -> None:
-        """Connects within this process: blocks come by a call from the worker's
+        """Connect within this process: blocks arrive by a call from the worker's
         thread.
         """
         handover = find_handover(address)
@@ -370,7 +380,7 @@ class ReaderShell:
             monitor.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return False
-        # What had arrived before the connection ended is still worth having.
+        # Messages that had arrived before the connection ended are still valid.
         while name in self._links and self._receive_block(name, socket):
             pass
         if name in self._links:
@@ -407,8 +417,8 @@ class ReaderShell:
         return True
 
     def _cannot_decode(self, name: str, error: ProtocolError) -> None:
-        """A message that cannot be read is asked for again; a peer that sends nothing
-        else is given up.
+        """Ask again for an undecodable message, and give up a peer that repeatedly
+        sends such messages.
         """
         self.rejects.count(shown_name(name), "a data connection", str(error))
         self._corrupt += 1
@@ -429,8 +439,8 @@ class ReaderShell:
         self._put(Delivery(command.parts, [self._part(part) for part in command.parts]))
 
     def _part(self, command: e.Deliver) -> Iterator[Any]:
-        """The next elements of a block that may be delivered in parts: in order, and
-        each of them decoded once.
+        """Return the next elements of a block that may be delivered in parts: in order,
+        and each decoded once.
         """
         header, stop = command.header, command.stop
         if stop == header.count and header.task not in self._begun:
@@ -452,8 +462,9 @@ class ReaderShell:
         self.queue.put(delivery)
 
     def _drop_queued(self) -> None:
-        """Others were given what is here; what was taken of it is not reported any
-        more, and places begin anew.
+        """Forget the queue, because other clients were given its elements.
+
+        What was taken of it is no longer reported, and places begin anew.
         """
         self.queue.drop()
         self.strides.end()
