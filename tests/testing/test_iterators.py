@@ -58,11 +58,11 @@ class EndsEarly(RangeIterator):
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        (Forgets, "restored after step 1, .* at place 0 came .*0.*, expected .*1"),
+        (Forgets, "restored after step 1, .* outcome at place 0 is .*0.*, expected .*1"),
         (Disturbs, "state taken after each element"),
         (KeepsElements, "more than plain values"),
-        (GoesOn, "an ended iterator went on"),
-        (EndsEarly, "came the end"),
+        (GoesOn, "an ended iterator continued"),
+        (EndsEarly, "is the end"),
     ],
 )
 def test_faults_are_found(kind: type[RangeIterator], text: str) -> None:
@@ -119,5 +119,5 @@ def test_elements_compare_by_type_and_content() -> None:
 
 def test_only_pipelines_are_checked() -> None:
     """Something that is no pipeline is refused with what it is."""
-    with pytest.raises(TypeError, match="takes a Dataset or a node, got a list"):
+    with pytest.raises(TypeError, match="needs a Dataset or a node, got a list"):
         check_iterator([1, 2])

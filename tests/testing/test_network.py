@@ -125,4 +125,4 @@ def test_connecting_to_nobody_breaks() -> None:
     wires.network.connect("link", "b", wires.got.append, wires.broken.append)
     wires.network.connect("nowhere", "b", wires.got.append, wires.broken.append)
     wires.clock.advance(2.0)
-    assert wires.broken == ["nobody is there"] * 2
+    assert wires.broken == ["no worker is bound there"] * 2

@@ -47,7 +47,7 @@ def test_a_checkpoint_of_a_calm_world_is_whole() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (change_task(delivered=((0, 1),)), "does not say"),
+        (change_task(delivered=((0, 1),)), "not in its checkpoint"),
         (change_task(delivered=((0, 10**6),)), "too much"),
         (change_task(ledger=((),)), "does not know its split"),
         (

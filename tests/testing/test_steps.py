@@ -68,7 +68,7 @@ def test_no_consumer_gets_a_step_twice_or_goes_back() -> None:
     court = Court()
     court.takes("k", 1, 0)
     for step in (0, 1):
-        with pytest.raises(LawBroken, match="comes after 1"):
+        with pytest.raises(LawBroken, match="follows 1"):
             court.takes("k", step, 0)
     court.takes("l", 0, 1)
     court.takes("l", 1, 2)
@@ -77,7 +77,7 @@ def test_no_consumer_gets_a_step_twice_or_goes_back() -> None:
         u.CloseClientUpdate("l"),
         u.OpenClientUpdate("n", 2000, (), 1),
     )
-    with pytest.raises(LawBroken, match="step 0 of consumer 1 handed out by l and n"):
+    with pytest.raises(LawBroken, match="step 0 of consumer 1 was handed out by l and by n"):
         court.takes("n", 0, 1)
     court.takes("n", 1, 2)
 

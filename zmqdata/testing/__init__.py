@@ -1,5 +1,5 @@
-"""For tests of zmqdata and of what is built on it: a clock that tests move, a network
-that fails by seed, and checks.
+"""Tools for tests of zmqdata and of code built on it: a clock that tests move, a
+network that fails by seed, and checks.
 
 >>> from zmqdata.testing import SimulatedPipeline, World
 >>> world = World(seed=1, pipeline=SimulatedPipeline(splits=10))

@@ -1,8 +1,8 @@
-"""The laws of the design as facts checked after every event of a simulated world; who
-breaks one tells its story.
+"""The laws of the design as facts checked after every event of a simulated world. A
+breach is reported with its story.
 
-Checks look at what cores say and do from outside, and at their insides only where
-memory is to be bounded.
+Checks look at cores from outside, at what they receive and return. They look inside
+only to bound memory.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ AnyCommand = (
     dispatcher_events.DispatcherCommand | worker_events.WorkerCommand | client_events.ClientCommand
 )
 Element = tuple[int, int]
-"""Task and number: the name of an element on its way."""
+"""Task and number: the name of an element in flight."""
 
 STORY = 400
+"""Most lines of a story that are shown."""
 QUIET = (
     events.Tick,
     worker_events.AllowProduction,
@@ -43,24 +44,25 @@ QUIET = (
     m.WorkerHeartbeat,
     m.WorkerHeartbeatAnswered,
 )
-"""What is left out of a story: it happens all the time and says little."""
+"""Messages and events left out of a story, because they are frequent and say little."""
 
 
 class LawBroken(AssertionError):
-    """A law of the design did not hold. The text ends with what happened before, as far
-    as it matters.
+    """Raised if a law of the design does not hold. The text ends with the relevant part
+    of what happened before.
     """
 
 
 class Laws:
-    """Watches over one world.
+    """Observer of a simulated world, which checks the laws.
+
+    The nodes of the world call ``check`` for every event, and its training loops call
+    ``handed_out``.
 
     Args:
-        seed: what the world was made from, for the story.
-        clock: its time.
-        pipeline: what its tasks make.
-
-    Its nodes call ``check`` for every event, its training loops ``handed_out``.
+        seed: Seed of the world, for the story.
+        clock: Clock of the world.
+        pipeline: What its tasks produce.
     """
 
     def __init__(self, seed: int, clock: Clock, pipeline: SimulatedPipeline) -> None:
@@ -78,8 +80,8 @@ class Laws:
         self.largest = 0
 
     def forget(self) -> None:
-        """A dispatcher begins anew: what was known of the one before does not bind
-        it.
+        """Forget the state of the dispatcher, because a new dispatcher without a
+        journal is not bound by it.
         """
         self.state = DispatcherState()
         self.owners: dict[Element, str] = {}
@@ -96,12 +98,14 @@ class Laws:
     # --- telling
 
     def tell(self, who: str, what: object) -> None:
-        """Adds to the story what no core did: a severed connection, a death."""
+        """Add an event to the story that no core caused, such as a severed connection
+        or a death.
+        """
         self.story.append((self.clock.now, who, what))
 
     def fail(self, text: str, *keys: object) -> NoReturn:
-        """Ends the run with the part of its story that mentions any of the keys, or
-        with all of it.
+        """End the run with the part of its story that mentions any of the keys, or with
+        all of it.
         """
         lines = [
             f"{when:9.4f} {who:>16} {what}"
@@ -116,7 +120,7 @@ class Laws:
     def check(
         self, name: str, core: object, event: AnyEvent, commands: Sequence[AnyCommand]
     ) -> None:
-        """Checks what the core of a node made of an event."""
+        """Check what the core of a node returned for an event."""
         for what in (event, *commands):
             if not isinstance(what, QUIET) and not isinstance(
                 getattr(what, "message", None), QUIET
@@ -158,20 +162,20 @@ class Laws:
                 call(update.consumer, update.step)
 
     def _check_assigned(self, update: u.AssignSplitsUpdate) -> None:
-        """Each split is in one ledger at most, and no end is told while there are
-        splits left.
+        """Check that each split is in a single ledger at most, and that no end is
+        announced while splits are left.
         """
         task, split = self.state.tasks[update.task], update.split
         iteration = self.state.iterations[task.iteration]
         if task.ledger[update.source].ends(split.repetition):
             self.fail(
-                f"{split} is given to {update.task} behind the end of its repetition", update.task
+                f"{split} is assigned to {update.task} after the end of its repetition", update.task
             )
         if split.is_end:
             if iteration.cursor(task, update.source).remaining(split.repetition):
                 self.fail(
-                    f"task {update.task} is told the end of repetition {split.repetition} before "
-                    "it",
+                    f"task {update.task} is told the end of repetition "
+                    f"{split.repetition} too early",
                     update.task,
                 )
             return
@@ -179,7 +183,7 @@ class Laws:
             if key in self.leased:
                 other = self.leased[key]
                 self.fail(
-                    f"{split} is given to {update.task} while {other} has {key[-1]} of it", other
+                    f"{split} is assigned to {update.task} while {other} has {key[-1]} of it", other
                 )
             self.leased[key] = update.task
 
@@ -213,31 +217,37 @@ class Laws:
         elif isinstance(message, m.IterationClosed):
             true = message.client not in self.state.client_iteration
         if not true:
-            self.fail(f"revealed before it was written: {message}")
+            self.fail(f"revealed before it was committed: {message}")
 
     # --- what is passed over
 
     def _must_stay(self, task: int) -> None:
-        """What is known to have been decided binds every later attempt."""
+        """Record the decisions of a task, which bind every later attempt once they are
+        known.
+        """
         known = self.state.tasks.get(task)
         for decision in known.decisions.entries if known is not None else ():
             self.left_out |= {(task, number) for number in decision.left_out}
 
     def slipped(self, task: int, number: int, name: Name) -> None:
-        """Notes what an attempt passes over."""
+        """Check that every attempt skips the same element at a number."""
         if self.slips.setdefault((task, number), name) != name:
             self.fail(
-                f"what came as number {number} was {self.slips[task, number]}, then {name}", task
+                f"the element that arrived as number {number} was "
+                f"{self.slips[task, number]}, then {name}",
+                task,
             )
 
     def without_slips(self, tasks: Collection[int], names: Iterable[Name]) -> Counter[Name]:
-        """What these tasks had to deliver of what they could have made."""
+        """Return the elements that these tasks had to deliver of all that they could
+        have produced.
+        """
         return Counter(names) - Counter(self.slips[one] for one in self.left_out if one[0] in tasks)
 
     # --- delivery
 
     def _client_gone(self, client: str) -> None:
-        """What a client was handed and did not report died with it."""
+        """Record as lost what a client was handed and did not report."""
         self.gone.add(client)
         for call in self.on_gone:
             call(client)
@@ -260,17 +270,17 @@ class Laws:
         stop: int,
         alone: bool = False,
     ) -> None:
-        """Checks elements that a training loop takes: nobody has them, they come in
-        order, and under a lease.
+        """Check elements that a training loop takes: no client has them, they are in
+        order, and a lease covers them.
 
-        ``alone``: as far as the client knows nobody else reads, and workers hear it, so
-        it needs none.
+        ``alone`` is True if the client believes that no other client reads, and workers
+        hear it. It then needs no lease.
         """
         key = (client, header.task, header.attempt)
         number = header.first + first
         if number <= self.last.get(key, -1) and not self.gone:
             self.fail(
-                f"element {number} of task {header.task} comes after {self.last[key]}", header.task
+                f"element {number} of task {header.task} follows {self.last[key]}", header.task
             )
         self.last[key] = header.first + stop - 1
         elements = {(header.task, header.first + at): names[at] for at in range(first, stop)}
@@ -291,7 +301,9 @@ class Laws:
     def _claim(self, client: str, element: Element, name: Name) -> None:
         owner = self.owners.get(element)
         if owner is not None or self._reported(element):
-            self.fail(f"element {element} handed out by {owner} again by {client}", element[0])
+            self.fail(
+                f"element {element} was handed out by {owner} and again by {client}", element[0]
+            )
         if self.names.setdefault(element, name) != name:
             self.fail(f"element {element} was {self.names[element]}, then {name}", element[0])
         self.owners[element] = client
@@ -345,25 +357,25 @@ class Laws:
         hosted = core.tasks.get(task)
         if hosted is None:
             return
-        # A round is made as a whole: a block for each numbered consumer.
+        # A round is produced as a whole: a block for each numbered consumer.
         bound = core.profile.buffer_bytes + self.largest * (hosted.definition.num_consumers or 1)
         dealing = hosted.dealing
         if not self.gone and dealing.ahead > bound:
-            self.fail(f"{name} holds {dealing.ahead} bytes, may hold {bound}", task)
+            self.fail(f"{name} holds {dealing.ahead} bytes and may hold {bound}", task)
         if isinstance(dealing, FirstCome) and dealing.ahead != sum(
             portion.size for portion in dealing.pending
         ):
-            self.fail(f"{name} has miscounted what is pending", task)
+            self.fail(f"{name} has miscounted its pending bytes", task)
 
     # --- client: fencing
 
     def _check_delivery(self, name: str, core: ClientCore, header: m.Block) -> None:
-        # What has come in time may be delivered when its step has come.
+        # A block that arrived in time may be delivered when its step is due.
         held = isinstance(core.reading, Stepping)
         if header.attempt < self.places.get((name, header.task), 0) and not held:
-            self.fail(f"{name} takes an old attempt: {header}", header.task)
+            self.fail(f"{name} takes a block of an old attempt: {header}", header.task)
         if core.finished:
-            self.fail(f"{name} is given elements after the end", header.task)
+            self.fail(f"{name} receives elements after the end", header.task)
 
     def _check_client(self, name: str, core: ClientCore, commands: Sequence[AnyCommand]) -> None:
         for command in commands:
@@ -376,7 +388,7 @@ class Laws:
                 for stream in command.message.streams:
                     if stream.attempt < self.places.get((name, stream.task), 0):
                         self.fail(
-                            f"{name} goes back to attempt {stream.attempt} of {stream.task}",
+                            f"{name} returns to attempt {stream.attempt} of {stream.task}",
                             stream.task,
                         )
                     self._moved_on(name, stream.task, stream.attempt)
@@ -391,8 +403,8 @@ class Laws:
     # --- at the end
 
     def check_end(self) -> None:
-        """Checks that everything was delivered exactly once, when no training loop
-        reads any more.
+        """Check that everything was delivered exactly once, after all training loops
+        have ended.
         """
         iteration = next(iter(self.state.iterations.values()))
         names = self.pipeline.names()
@@ -419,22 +431,23 @@ class Laws:
             self.fail(f"missing {sorted(missing)[:9]}, surplus {sorted(surplus)[:9]}", *keys)
 
     def _check_copy(self, task: int, everything: Counter[Name], is_held: bool) -> None:
-        """Everything of one copy, once, but for what died with a client.
+        """Check that all elements of a copy were delivered once, except those lost with
+        a client.
 
-        ``is_held``: some of it may be kept for one that is dead and was not given up:
-        those who read a copy to its end wait for nobody.
+        ``is_held`` is True if a dead client that was not given up may still own some of
+        them. Clients that read a copy to its end wait for no other client.
         """
         found = Counter(self.names[element] for element in self.owners if element[0] == task)
         died = {self.names[element] for element in self.lost if element[0] == task}
         missing = [name for name in (everything - found) if name not in died]
         if (missing and not is_held) or found - everything:
             self.fail(
-                f"copy {task} lacks {missing[:9]}, has surplus {sorted(found - everything)[:9]}",
+                f"copy {task} lacks {missing[:9]} and has surplus {sorted(found - everything)[:9]}",
                 task,
             )
 
     def check_empty(self, dispatcher: DispatcherCore, workers: dict[str, WorkerCore]) -> None:
-        """Checks that nothing is left of a job that was collected."""
+        """Check that nothing is left of a job that was collected."""
         hosting = dispatcher.hosting
         left: dict[str, Any] = {
             "tasks": dispatcher.state.tasks,

@@ -1,5 +1,5 @@
-"""A clock that tests move: it stands still until somebody runs what is due. No thread
-and no real time lives here.
+"""A clock that tests move. It stands still until a test runs what is due. Neither
+threads nor real time belong here.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 
 class Clock:
-    """Simulated seconds, and a list of what happens when.
+    """Simulated seconds, and the calls that are due.
 
-    Things due at the same moment happen in the order in which they were asked for, so a
-    run is repeatable.
+    Calls due at the same moment run in the order in which they were requested, so a run
+    is repeatable.
 
     Args:
-        now: where time begins, in seconds.
+        now: Starting time, in seconds.
 
     Example:
         >>> clock = Clock()
@@ -37,13 +37,13 @@ class Clock:
         return len(self._due)
 
     def after(self, seconds: float, call: Callable[[], object]) -> None:
-        """Has ``call`` called once ``seconds`` from now; a negative delay counts as
+        """Schedule ``call`` for ``seconds`` from now. A negative delay counts as
         none.
         """
         heapq.heappush(self._due, (self.now + max(0.0, seconds), next(self._order), call))
 
     def run_next(self) -> bool:
-        """Moves to the next thing that is due and does it; False when nothing is
+        """Move to the next call that is due and run it. Return False if none is
         left.
         """
         if not self._due:
@@ -53,7 +53,7 @@ class Clock:
         return True
 
     def advance(self, seconds: float) -> None:
-        """Moves on by ``seconds``, doing everything that falls due on the way."""
+        """Move on by ``seconds``, and run every call that falls due."""
         end = self.now + seconds
         while self._due and self._due[0][0] <= end:
             self.run_next()

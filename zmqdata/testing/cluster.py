@@ -1,8 +1,8 @@
-"""Tools for tests with real processes: wait for a condition, freeze a server, look for
-what was left behind.
+"""Tools for tests with real processes: wait for a condition, freeze a server, find
+leaks.
 
-The processes themselves are started by ``zmqdata.cluster``. What is read from ``/proc``
-makes this Linux only.
+``zmqdata.cluster`` starts the processes. Reading ``/proc`` makes this module Linux
+only.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from zmqdata.cluster.processes import ServerProcess
 from zmqdata.config.endpoints import split_address
 
 DEADLINE = 30.0
+"""Default number of seconds to wait."""
 POLL = 0.01
+"""Seconds between two checks of a condition."""
 
 
 def await_condition(
     predicate: Callable[[], object], deadline: float = DEADLINE, what: str = ""
 ) -> None:
-    """Waits until ``predicate()`` is true.
+    """Wait until ``predicate()`` is true.
 
     Args:
-        predicate: asked about a hundred times a second.
-        deadline: the longest time to wait, in seconds.
-        what: what is waited for, for the error.
+        predicate: Called about a hundred times a second.
+        deadline: Longest time to wait, in seconds.
+        what: What is awaited, for the error.
 
     Raises:
-        TimeoutError: it has not become true in time.
+        TimeoutError: The condition has not become true in time.
 
     Example:
         >>> await_condition(lambda: True, what="the sun")
@@ -51,8 +53,8 @@ def await_condition(
 
 
 def descendants(pid: int) -> list[int]:
-    """The process ids of the children of ``pid``, their children, and so on; the dead
-    that nobody waited for included.
+    """Return the process ids of the children of ``pid``, their children, and so on,
+    including zombies.
 
     Example:
         >>> os.getpid() in descendants(os.getppid())
@@ -71,8 +73,8 @@ def _parents() -> Iterator[tuple[int, int]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                # The second field is a name in parentheses, in which anything may
-                # stand.
+                # The second field is a name in parentheses, which may contain any
+                # character.
                 fields = (
                     (entry / "stat")
                     .read_text(encoding="utf-8", errors="replace")
@@ -83,8 +85,7 @@ def _parents() -> Iterator[tuple[int, int]]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process exists and is not only waiting for its parent to notice its
-    death.
+    """True if a process exists and is not a zombie.
 
     Example:
         >>> is_running(os.getpid())
@@ -103,7 +104,7 @@ def is_running(pid: int) -> bool:
 
 
 def listens(address: str) -> bool:
-    """Whether somebody accepts connections at ``"tcp://host:port"`` or
+    """True if a server accepts connections at ``"tcp://host:port"`` or
     ``"host:port"``.
     """
     host, port = split_address(address.rpartition("://")[2])
@@ -114,8 +115,8 @@ def listens(address: str) -> bool:
 
 @contextlib.contextmanager
 def frozen(server: ServerProcess) -> Iterator[None]:
-    """Stops a server and all of its processes (SIGSTOP) for the time of the ``with``
-    block: silent, yet connected.
+    """Stop a server and all of its processes (SIGSTOP) during the ``with`` block:
+    silent, yet connected.
     """
     pids = [server.pid, *descendants(server.pid)]
     for pid in pids:
@@ -130,11 +131,15 @@ def frozen(server: ServerProcess) -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_leaks(deadline: float = DEADLINE) -> Iterator[None]:
-    """Fails when the ``with`` block leaves processes, threads or open files (so also
+    """Fail if the ``with`` block leaves processes, threads or open files (hence also
     ports) of this process behind.
 
+    Args:
+        deadline: Seconds to wait for them to go away.
+
     Raises:
-        AssertionError: naming what is still there ``deadline`` seconds after the block.
+        AssertionError: Some are still present ``deadline`` seconds after the block. The
+            text names them.
 
     Example:
         >>> with no_leaks():

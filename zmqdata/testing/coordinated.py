@@ -1,5 +1,5 @@
-"""What goes wrong among the consumers of a coordinated job in a simulated world, and
-the end that must come.
+"""Scenarios of coordinated reads: misfortunes of the consumers in a simulated world,
+and the end that must be reached.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from zmqdata.testing.world import World
 
 
 class CoordinatedScenario(Scenario):
-    """A world of numbered consumers in which things go wrong. Whoever dies has a
+    """A world of numbered consumers with misfortunes. Every consumer that dies has a
     successor sooner or later.
 
     Args:
-        seed: decides everything.
+        seed: Decides everything.
 
     Example:
         >>> CoordinatedScenario(seed=1).run()
@@ -64,20 +64,20 @@ class CoordinatedScenario(Scenario):
         return add
 
     def add_client(self) -> None:
-        """Somebody wants to be one of the consumers, whether or not somebody is it
-        already.
+        """Add a client for a random consumer, even if another client reads as that
+        consumer.
         """
         self._reader(self.random.randrange(self._count))()
 
     def _vacant(self) -> list[int]:
-        """The consumers that nobody is, and nobody has been to the end."""
+        """Return the consumers that have no client and have not read to the end."""
         filled = {
             client.consumer for client in self.world.clients if client.outcome in (None, "end")
         }
         return [consumer for consumer in range(self._count) if consumer not in filled]
 
     def _read_to_the_end(self) -> None:
-        """All consumers get there; whoever dies on the way has a successor."""
+        """Let all consumers read to the end, with a successor for each that dies."""
         world = self.world
         while self._vacant() or not world.all_done:
             for consumer in self._vacant():
@@ -95,8 +95,10 @@ class CoordinatedScenario(Scenario):
 
 
 class CoordinatedPoisonScenario(CoordinatedScenario):
-    """The same where some elements kill whoever makes them, and are left out of every
-    consumer's rounds once found.
+    """A ``CoordinatedScenario`` in which some elements kill the worker that produces
+    them.
+
+    They are skipped in every consumer's rounds once they are found.
 
     Example:
         >>> CoordinatedPoisonScenario(seed=1).run()

@@ -1,5 +1,5 @@
-"""A disk in memory that keeps a dispatcher's journal, and loses of a crash's last
-writes what a real one could lose.
+"""A disk in memory that keeps a dispatcher's journal. In a crash it loses what a real
+disk could lose of the last writes.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from zmqdata.testing.clock import Clock
 from zmqdata.updates import Update
 
 SLOW = 0.02
+"""Most seconds that a sync usually takes."""
 STALL = 0.7
+"""Seconds that a slow sync takes."""
 
 
 class SimulatedDisk:
-    """Outlives the dispatchers that write to it. What was written counts once it is
-    synced, which takes a while.
+    """A disk that outlives the dispatchers that write to it.
+
+    A write counts once it is synced, which takes a while.
 
     Args:
-        clock: the time on which it works.
-        seed: decides how long it takes, and how much a crash leaves.
+        clock: The clock by which it works.
+        seed: Decides how long syncs take and how much a crash leaves.
 
     Example:
         >>> from zmqdata.updates import CloseTaskListUpdate
@@ -47,18 +50,18 @@ class SimulatedDisk:
         self._life = 0
 
     def begin(self, snapshot: Sequence[Update]) -> None:
-        """Replaces everything by a snapshot."""
+        """Replace all content by a snapshot."""
         self._encoder = JournalEncoder(self.random.getrandbits(32))
         self.content = self._encoder.begin(snapshot)
 
     @property
     def idle(self) -> bool:
-        """Whether everything written is synced."""
+        """True if everything written is synced."""
         return not self._waiting and not self._writing
 
     def write(self, turn: int, updates: Sequence[Update], written: Callable[[int], None]) -> None:
-        """Takes a turn; ``written`` hears the number of the last one that is synced,
-        some time later.
+        """Write the updates of a turn. ``written`` later receives the number of the
+        last synced turn.
         """
         self._written = written
         self._waiting.append((turn, self._encoder.turn(updates)))
@@ -81,11 +84,11 @@ class SimulatedDisk:
         self._written(last)
 
     def crash(self) -> int:
-        """The writer dies: of what was not synced a part is there all the same, cut off
+        """Crash the writer. A part of what was not synced is kept all the same, cut off
         anywhere.
 
         Returns:
-            How many turns were not synced and are there.
+            The number of unsynced turns that were kept.
         """
         records = [record for _, record in (*self._writing, *self._waiting)]
         self._life += 1
@@ -95,11 +98,12 @@ class SimulatedDisk:
         there = left[:cut] + bytes(self.random.choice([0, 0, 7, 900]))
         self.content += there
         ends = [sum(map(len, records[: at + 1])) for at in range(len(records))]
-        # Compared, as zeros behind the cut may be just those that a record ends with.
+        # Compared, because zeros after the cut may be exactly those with which a record
+        # ends.
         return sum(there[:end] == left[:end] for end in ends)
 
     def read(self, apply: Callable[[Update], object]) -> bool:
-        """Replays what is there; False when that is nothing."""
+        """Replay the content. Return False if the disk is empty."""
         if not self.content:
             return False
         read_journal(self.content, "the simulated journal", apply)

@@ -1,5 +1,5 @@
-"""What a forked child of this process finds. For tests of objects that must not be used
-there.
+"""Observation of a forked child of this process, for tests of objects that must not be
+used there.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 
 def told_by_child(ask: Callable[[], object]) -> str:
-    """Forks, calls ``ask`` in the child, and returns what it says there: the text of
-    its result or of its error.
+    """Fork, call ``ask`` in the child, and return the text of its result or of its
+    error.
 
     Example:
         >>> told_by_child(lambda: 1 / 0)

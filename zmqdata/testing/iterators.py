@@ -1,4 +1,4 @@
-"""Checks of pipelines, of ours and of those built on them: that restoring at every step
+"""Checks of pipelines and of operations built on them: restoring at every step
 continues exactly.
 """
 
@@ -16,18 +16,19 @@ from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.nodes import Node
 
 MAX_STEPS = 200
+"""Default limit of elements."""
 _SHOWN = 400
 
 
 class NotResumable(AssertionError):
-    """An iterator did not continue as it should have; the text says after which step,
-    and what came instead.
+    """Raised if a restored iterator continues differently. The text names the step and
+    the difference.
     """
 
 
 def plain(value: Any) -> Any:
-    """An element in a form that ``==`` compares as a whole: arrays by dtype, shape and
-    content.
+    """Return an element in a form that ``==`` compares as a whole: arrays by dtype,
+    shape and content.
 
     >>> plain((1, np.array([True])))
     ('tuple', ('int', 1), ('ndarray', 'bool', (1,), [True]))
@@ -41,7 +42,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return (type(value).__name__, *map(plain, value))
     node = getattr(value, "node", None)
-    if isinstance(node, Node):  # an element that is a dataset
+    if isinstance(node, Node):  # the element is a dataset
         return (type(value).__name__, *run(node))
     return (type(value).__name__, repr(value) if isinstance(value, float) else value)
 
@@ -49,7 +50,7 @@ def plain(value: Any) -> Any:
 def _comparable(array: Any) -> Any:
     if array.dtype.kind == "O":
         return [plain(item) for item in array.ravel().tolist()]
-    # Two NaN are not equal, their texts are
+    # Two NaN are not equal, but their texts are.
     return (
         repr(array.tolist())
         if array.dtype.kind in "fc" and np.isnan(array).any()
@@ -58,7 +59,7 @@ def _comparable(array: Any) -> Any:
 
 
 def outcomes(iterator: Iterator[Any]) -> Iterator[Any]:
-    """Elements and failures in order, as values that can be compared."""
+    """Yield elements and failures in order, as comparable values."""
     while True:
         try:
             yield plain(next(iterator))
@@ -69,7 +70,7 @@ def outcomes(iterator: Iterator[Any]) -> Iterator[Any]:
 
 
 def run(node: Node, context: Context | None = None, limit: int = MAX_STEPS) -> list[Any]:
-    """What a new iterator over a node does, up to ``limit`` elements."""
+    """Return the outcomes of a new iterator over a node, up to ``limit`` elements."""
     iterator = make_iterator(node, context or Context(seed=7))
     try:
         return list(islice(outcomes(iterator), limit))
@@ -86,30 +87,30 @@ def check_iterator(
     """Run a pipeline, restore it at every step, and compare what follows.
 
     Also checks that two runs are equal, that states are plain values, that taking them
-    disturbs nothing, and that an iterator stays ended. Functions are called very often:
-    make the pipeline small.
+    disturbs nothing, and that an iterator stays ended. Functions are called very often,
+    so the pipeline should be small.
+
+    Has no counterpart in tf.data.
 
     Args:
-        dataset: a ``Dataset`` or a node.
-        context: makes the context of each run, equal each time.
-        limit: how many elements to look at, for pipelines that are long or endless.
+        dataset: A ``Dataset`` or a node.
+        context: Makes the context of each run, equal each time.
+        limit: Number of elements to look at, for pipelines that are long or endless.
 
     Returns:
-        What came, as ``plain`` values; a failure as ``("raised", class, text)``.
+        The outcomes as ``plain`` values. A failure is ``("raised", class, text)``.
 
     Raises:
-        NotResumable: a restored iterator went on differently.
+        NotResumable: A restored iterator continued differently.
 
     >>> from zmqdata.dataset import Dataset
     >>> len(check_iterator(Dataset.range(20).shuffle(5).batch(2)))
     10
-
-    Ours.
     """
     node = dataset if isinstance(dataset, Node) else getattr(dataset, "node", None)
     if not isinstance(node, Node):
         raise TypeError(
-            f"check_iterator() takes a Dataset or a node, got a {type(dataset).__name__}"
+            f"`check_iterator` needs a Dataset or a node, got a {type(dataset).__name__}"
         )
     expected = run(node, context(), limit)
     for step, state in enumerate(_states(node, context, expected, limit)):
@@ -133,7 +134,7 @@ def _states(
             "a second run, with its state taken after each element, differs from the first",
         )
         if len(expected) < limit:
-            _compare(list(outcomes(iterator)), [], "an ended iterator went on")
+            _compare(list(outcomes(iterator)), [], "an ended iterator continued")
             states.append(_encoded(iterator))
     finally:
         iterator.close()
@@ -145,7 +146,7 @@ def _encoded(iterator: ElementIterator) -> bytes:
         return msgspec.msgpack.encode(iterator.state())
     except TypeError as error:
         raise NotResumable(
-            f"state() of {type(iterator).__name__} holds more than plain values: {error}"
+            f"state() of {type(iterator).__name__} contains more than plain values: {error}"
         ) from error
 
 
@@ -155,7 +156,7 @@ def _check_step(node: Node, context: Context, state: bytes, expected: list[Any],
         restored.restore(msgspec.msgpack.decode(state))
         _encoded(restored)
         seen = list(islice(outcomes(restored), len(expected)))
-        _compare(seen, expected, f"restored after step {step}, it goes on differently")
+        _compare(seen, expected, f"restored after step {step}, it continues differently")
     finally:
         restored.close()
 
@@ -168,7 +169,8 @@ def _compare(seen: list[Any], expected: list[Any], fault: str) -> None:
     )
     place = min(len(seen), len(expected)) if same is None else same
     raise NotResumable(
-        f"{fault}: at place {place} came {_at(seen, place)}, expected {_at(expected, place)}"
+        f"{fault}: the outcome at place {place} is {_at(seen, place)}, expected "
+        f"{_at(expected, place)}"
     )
 
 

@@ -1,9 +1,9 @@
-"""A network in memory that behaves badly on purpose: it delays, drops, repeats,
-reorders and is severed, by seed.
+"""A network in memory with faults: by seed, it delays, drops, repeats and reorders
+messages, and severs connections.
 
-It carries control messages between named nodes, and blocks over links of one worker to
-one client. What the messages mean is none of its affair; who sends and receives them is
-``zmqdata.testing.world``'s.
+It carries control messages between named nodes, and blocks over the links of workers to
+clients. It does not know what messages mean. The nodes that send and receive them are
+in ``zmqdata.testing.world``.
 """
 
 from __future__ import annotations
@@ -21,52 +21,67 @@ Pair = tuple[Hashable, Hashable]
 
 @dataclass(frozen=True)
 class Faults:
-    """How badly the network behaves. Probabilities are per message, seconds are
-    simulated.
-
-    ``drop``, ``repeat`` and ``reorder`` concern control messages; ``break_link`` is the
-    probability that sending a block breaks its link. ``delay`` is the shortest and the
-    longest time on the way; ``notice`` how long a broken connection goes unnoticed.
-    ``hold``: the share of messages that a severed connection keeps for later instead of
-    losing them.
+    """Degree of misbehaviour of the network. Probabilities are per message, and seconds
+    are simulated.
     """
 
     delay: tuple[float, float] = (0.0005, 0.005)
+    """Shortest and longest time in flight, in seconds."""
     drop: float = 0.0
+    """Probability that a control message is lost."""
     repeat: float = 0.0
+    """Probability that a control message arrives twice."""
     reorder: float = 0.0
+    """Probability that a control message is overtaken by later ones."""
     break_link: float = 0.0
+    """Probability that sending a block breaks its link."""
     bind_error: float = 0.0
+    """Probability that a worker cannot bind a link."""
     notice: tuple[float, float] = (0.05, 2.5)
+    """Shortest and longest time for which a broken connection goes unnoticed, in
+    seconds.
+    """
     hold: float = 0.3
+    """Share of the messages that a severed connection keeps for later instead of losing
+    them.
+    """
 
 
 CALM = Faults()
+"""A network that only delays messages."""
 
 
 @dataclass
 class Line:
-    """The data link of one worker to one client. What is sent before the client has
-    connected waits for it.
+    """The data link of a worker to a client. Messages sent before the client has
+    connected wait for it.
     """
 
     name: str
+    """Name of the link."""
     worker: str
+    """Name of the worker."""
     deliver: Callable[[Any], None] | None = None
+    """Receives what arrives, or None before the client has connected."""
     broken: Callable[[str], None] | None = None
+    """Receives the reason once the link is broken."""
     waiting: list[Any] = field(default_factory=list)
+    """Messages sent before the client has connected."""
     client: str = ""
+    """Name of the client, or empty before it has connected."""
     dead: bool = False
+    """True once the link is broken."""
     arrival: float = 0.0
+    """Time at which the last message arrives."""
 
 
 class SimulatedNetwork:
-    """Joins nodes by name.
+    """A network that connects nodes by name.
 
     Args:
-        clock: the time on which messages travel.
-        seed: decides every misfortune.
-        faults: how badly it behaves; may be replaced at any time.
+        clock: The clock by which messages travel.
+        seed: Decides every fault.
+        faults: How badly it behaves. May be replaced at any time.
 
     Example:
         >>> clock = Clock()
@@ -90,20 +105,20 @@ class SimulatedNetwork:
     # --- nodes
 
     def join(self, name: Hashable, receive: Receiver) -> None:
-        """Adds a node, or gives the name to a fresh one; ``receive(sender, message)``
+        """Add a node, or give its name to a fresh node. ``receive(sender, message)``
         gets its messages.
         """
         self._receivers[name] = receive
 
     def leave(self, name: Hashable) -> None:
-        """Removes a node with all its links; what is on the way to it is lost."""
+        """Remove a node with all its links. Messages in flight to it are lost."""
         self._receivers.pop(name, None)
         for line in [line for line in self.lines.values() if name in (line.worker, line.client)]:
             self.break_line(line, "the peer is gone")
 
     def connected(self, one: Hashable, other: Hashable) -> bool:
-        """Whether a connection would be noticed to exist: both are there, and nothing
-        is severed for long.
+        """True if the nodes would see a connection: both are present, and neither way
+        has been severed for long.
         """
         if one not in self._receivers or other not in self._receivers:
             return False
@@ -114,7 +129,7 @@ class SimulatedNetwork:
     # --- control messages
 
     def send(self, sender: Hashable, receiver: Hashable, message: Any) -> None:
-        """Sends a message, which arrives once, twice, late or never."""
+        """Send a message, which arrives once, twice, late or never."""
         if (sender, receiver) in self._severed:
             if self.random.random() < self.faults.hold:
                 self._held.setdefault((sender, receiver), []).append(message)
@@ -145,8 +160,8 @@ class SimulatedNetwork:
     # --- severed connections
 
     def sever(self, one: Hashable, other: Hashable, both_ways: bool = True) -> None:
-        """Lets nothing through from ``one`` to ``other``, nor back unless told
-        otherwise.
+        """Block all messages from ``one`` to ``other``, and back unless ``both_ways``
+        is False.
         """
         for pair in ((one, other), (other, one)) if both_ways else ((one, other),):
             self._severed.setdefault(pair, self.clock.now)
@@ -160,9 +175,7 @@ class SimulatedNetwork:
                 self.break_line(line, "the connection was severed")
 
     def heal(self, one: Hashable, other: Hashable) -> None:
-        """Lets everything through again; some of what was sent in between arrives
-        now.
-        """
+        """Let all messages through again. Some of those sent meanwhile arrive now."""
         for pair in ((one, other), (other, one)):
             self._severed.pop(pair, None)
             for message in self._held.pop(pair, ()):
@@ -177,11 +190,11 @@ class SimulatedNetwork:
     # --- links
 
     def bind(self, name: str, worker: str) -> None:
-        """Makes the worker's end of a link."""
+        """Make the worker's end of a link."""
         self.lines[name] = Line(name, worker)
 
     def unbind(self, name: str) -> None:
-        """Takes away the worker's end; what has not arrived is lost."""
+        """Remove the worker's end of a link. Messages in flight are lost."""
         line = self.lines.get(name)
         if line is not None:
             self.break_line(line, "the worker has closed it")
@@ -189,12 +202,16 @@ class SimulatedNetwork:
     def connect(
         self, name: str, client: str, deliver: Callable[[Any], None], broken: Callable[[str], None]
     ) -> None:
-        """Makes the client's end: ``deliver`` gets what arrives, ``broken`` the reason
-        once it ends.
+        """Make the client's end of a link.
+
+        ``deliver`` gets what arrives, and ``broken`` gets the reason once the link
+        ends.
         """
         line = self.lines.get(name)
         if line is None or line.dead or line.client:
-            self.clock.after(self.random.uniform(0.0, 1.0), lambda: broken("nobody is there"))
+            self.clock.after(
+                self.random.uniform(0.0, 1.0), lambda: broken("no worker is bound there")
+            )
             return
         line.client, line.deliver, line.broken = client, deliver, broken
         waiting, line.waiting = line.waiting, []
@@ -202,14 +219,14 @@ class SimulatedNetwork:
             self.push(name, message)
 
     def disconnect(self, name: str) -> None:
-        """Takes away the client's end without a word to it."""
+        """Remove the client's end of a link without notifying the client."""
         line = self.lines.pop(name, None)
         if line is not None:
             line.dead, line.broken = True, None
 
     def push(self, name: str, message: Any) -> None:
-        """Sends on a link: in order, once, until the link breaks; from then on into
-        nothing.
+        """Send on a link: in order and once until the link breaks. Later messages are
+        lost.
         """
         line = self.lines.get(name)
         if line is None or line.dead:
@@ -231,7 +248,9 @@ class SimulatedNetwork:
             line.deliver(message)
 
     def break_line(self, line: Line, reason: str) -> None:
-        """Loses what is on its way; the client learns of it some time later."""
+        """Break a link. Messages in flight are lost, and the client learns of it
+        later.
+        """
         line.dead = True
         self.lines.pop(line.name, None)
         broken, line.broken = line.broken, None

@@ -1,5 +1,5 @@
-"""The nodes of a simulated world: one core each, with its place in the network; here
-also the dispatcher's.
+"""The nodes of a simulated world, each a core with its place in the network, and the
+node of the dispatcher.
 
 Workers and training loops are in ``zmqdata.testing.world``.
 """
@@ -26,24 +26,27 @@ LONG = 30_000
 
 
 class Surroundings(Protocol):
-    """What a node needs of the world that it lives in. ``disk``: where the dispatcher
-    keeps a journal, if it does.
-    """
+    """The parts of a world that a node uses."""
 
     seed: int
+    """Seed of the world."""
     clock: Clock
+    """Clock of the world."""
     network: SimulatedNetwork
+    """Network of the world."""
     laws: Laws
+    """Laws that are checked."""
     disk: SimulatedDisk | None
+    """Disk of the dispatcher's journal, or None."""
 
 
 class SimulatedNode:
-    """One core with its place in the network.
+    """A core with its place in the network.
 
     Args:
-        world: where it lives.
-        name: its name in the network, by which peers reach it.
-        core: what decides for it.
+        world: The world that it belongs to.
+        name: Its name in the network, by which peers reach it.
+        core: Decides for it.
     """
 
     def __init__(self, world: Surroundings, name: str, core: Any) -> None:
@@ -65,11 +68,11 @@ class SimulatedNode:
             self.world.clock.after(self._period, self._tick)
 
     def receive(self, sender: Hashable, message: Any) -> None:
-        """Takes a control message out of the network."""
+        """Take a control message from the network."""
         self.feed(e.Received(sender, message))
 
     def feed(self, event: AnyEvent) -> None:
-        """Has the core decide, the laws checked, and the commands carried out."""
+        """Let the core decide, check the laws, and carry out the commands."""
         if self.missed is not None:
             self.missed.append(event)
         elif self.alive:
@@ -77,14 +80,12 @@ class SimulatedNode:
 
     @property
     def now(self) -> float:
-        """The time by its own clock, which may run at another ``rate`` than the
-        world's.
-        """
+        """Time by its own clock, which may run at another ``rate`` than the world's."""
         return self.world.clock.now * self.rate
 
     def freeze(self, seconds: float) -> None:
-        """Does nothing for a while, as after SIGSTOP; what comes meanwhile waits for
-        it.
+        """Do nothing for a while, as after SIGSTOP. Events that arrive meanwhile
+        wait.
         """
         if self.missed is None:
             self.missed = []
@@ -97,31 +98,31 @@ class SimulatedNode:
             self.feed(event)
 
     def obey(self, event: AnyEvent, commands: Sequence[AnyCommand]) -> None:
-        """Carries out what the core made of an event."""
+        """Carry out the commands that the core returned for an event."""
         self.world.laws.check(self.name, self.core, event, commands)
         for command in commands:
             self.carry_out(command)
 
     def awake(self) -> None:
-        """Goes on after it was frozen, before it hears what it has missed."""
+        """Resume after being frozen, before the missed events are fed."""
 
     def soon(self, event: AnyEvent) -> None:
-        """Feeds an event once the present one is done with."""
+        """Feed an event after the present one is handled."""
         self.world.clock.after(0.0, lambda: self.feed(event))
 
     def carry_out(self, command: Any) -> None:
-        """Does what the core has decided."""
+        """Carry out a command of the core."""
         if isinstance(command, e.Send):
             self.world.network.send(self.name, command.peer, command.message)
 
     def die(self) -> None:
-        """Ends at once and loses everything."""
+        """End at once and lose everything."""
         self.alive = False
         self.world.network.leave(self.name)
 
 
 class SimulatedDispatcher(SimulatedNode):
-    """The dispatcher. Its routing tells it of peers that are not connected; with a disk
+    """The dispatcher. Its routing reports peers that are not connected, and with a disk
     it keeps a journal.
     """
 
@@ -139,7 +140,7 @@ class SimulatedDispatcher(SimulatedNode):
         disk.read(self.core.state.apply)
         commands = self.core.resume(self.world.clock.now)
         laws.check(self.name, self.core, e.Tick(), commands)
-        self._check_equal(laws.state, "what was told and what was written")
+        self._check_equal(laws.state, "what was announced and what was committed")
         disk.begin(snapshot(self.core.state))
         self._check_snapshot()
 
@@ -184,7 +185,9 @@ class SimulatedDispatcher(SimulatedNode):
             super().carry_out(command)
 
     def die(self) -> None:
-        """Loses all but what is on the disk, of whose last writes nobody was told."""
+        """Lose everything except the content of the disk. No peer has seen the effect
+        of its last writes.
+        """
         super().die()
         if self.world.disk is None:
             return

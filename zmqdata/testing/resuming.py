@@ -1,8 +1,8 @@
-"""Simulated worlds in which a job is stopped, and goes on from the states of its
-readers in another cluster.
+"""Scenarios in which a job is stopped and resumes from the states of its readers in
+another cluster.
 
-Things go wrong in both of them. What the readers had before, and what comes after, must
-be everything, once.
+Both clusters have misfortunes. The elements delivered before and after must be all
+elements, once.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from zmqdata.testing.scenario import NEVER, PATIENCE, RATES, STORM, Scenario
 from zmqdata.testing.world import World
 
 ANOTHER = 1_000_000_000
-"""Between the seeds of the cluster that is stopped and of the one in which the job goes
-on.
+"""Difference between the seeds of the stopped cluster and of the cluster in which the
+job resumes.
 """
 JOINED = 1.0
-"""Seconds after which readers begin to take elements: each knows of the others by then.
+"""Seconds after which readers begin to take elements. Each knows of the others by
+then.
 """
 
 
 class ResumingScenario(Scenario):
-    """A job that is stopped somewhere, and goes on in another cluster, in which things
-    go wrong, too.
+    """A job that is stopped somewhere and resumes in another cluster, both with
+    misfortunes.
 
     Args:
-        seed: decides everything.
+        seed: Decides everything.
 
     Example:
         >>> ResumingScenario(seed=1).run()
@@ -69,8 +70,8 @@ class ResumingScenario(Scenario):
         )
 
     def _interrupt(self, seed: int, pipeline: SimulatedPipeline) -> None:
-        """Has a cluster stopped somewhere; ``states`` are what its readers have saved
-        then.
+        """Stop a cluster somewhere, and set ``states`` to the states that its readers
+        save.
         """
         draw = self.random
         self.world = self.before = world = self._cluster(seed, pipeline, 15.0)
@@ -82,7 +83,8 @@ class ResumingScenario(Scenario):
             client.stalled_until, client.gulp = JOINED, 1
         world.run_until(lambda: self._all_know or self._one_has_ended)
         if not self._all_know:
-            # There was too little to read; who was never stopped begins.
+            # The input was too small to be interrupted. Readers then begin without a
+            # state.
             self.before, self.states = self._cluster(seed, pipeline, 15.0), [b""] * self.readers
             return
         world.network.faults = faults
@@ -97,8 +99,8 @@ class ResumingScenario(Scenario):
             if draw.random() < 0.5:
                 world.clock.after(left - draw.uniform(0.0, 0.5), self._lose_workers)
         world.run_until(lambda: self._have_read(share), PATIENCE)
-        # What those had who have left, and what others had before somebody came, is
-        # told within a while.
+        # What readers had that have left, and what other readers had before a reader
+        # came, is known after a while.
         world.run_until(lambda: self.numbered or self._states_are_whole, PATIENCE)
         cores = self._reading_on
         if not cores:
@@ -111,7 +113,7 @@ class ResumingScenario(Scenario):
 
     @property
     def _all_know(self) -> bool:
-        """Whether each reader has begun, and knows of the others if their states are to
+        """True if each reader has begun, and knows of the others if their states are to
         belong together.
         """
         known = 0 if self.numbered else self.readers
@@ -122,7 +124,9 @@ class ResumingScenario(Scenario):
 
     @property
     def _reading_on(self) -> list[ClientCore]:
-        """Who saves a state: whoever reads, and every consumer with a number."""
+        """Cores of the readers that save a state: all that still read, and every
+        numbered consumer.
+        """
         alive = [
             client.core for client in self.before.clients if client.outcome is None or self.numbered
         ]
@@ -135,8 +139,9 @@ class ResumingScenario(Scenario):
         return all(known) and all(core.standing.is_whole for core in cores)
 
     def _lose_workers(self) -> None:
-        """All die, and others come: what a reader had that leaves meanwhile, nobody
-        tells those who go on with it.
+        """Kill all workers and add others.
+
+        No worker can then report what a reader had that leaves meanwhile.
         """
         for worker in [one for one in self.before.workers if one.alive]:
             self.before.laws.tell(worker.name, "is killed")
@@ -145,7 +150,9 @@ class ResumingScenario(Scenario):
             self.before.clock.after(self.random.uniform(0.5, 4.0), self.add_worker)
 
     def _lose_reader(self) -> None:
-        """One of several dies, or closes: the others' states say what it had."""
+        """Kill or close a reader if others remain, whose states then say what it
+        had.
+        """
         alive = [client for client in self.before.clients if client.outcome is None]
         if len(alive) > 1:
             self.before.laws.tell(alive[0].name, "leaves before the states are taken")
@@ -156,8 +163,8 @@ class ResumingScenario(Scenario):
         return any(client.core.finished for client in self.before.clients)
 
     def _have_read(self, share: int) -> bool:
-        """Whether the moment has come: numbered consumers save at the same step, others
-        when all have their share.
+        """True when it is time to save: numbered consumers save at the same step, other
+        readers when all have their share.
         """
         clients = self.before.clients
         if not self.numbered:
@@ -172,7 +179,7 @@ class ResumingScenario(Scenario):
         self.before.network.faults = CALM
 
     def _people(self) -> None:
-        """Workers, and the same number of readers as before, each with its state."""
+        """Schedule workers, and as many readers as before, each with its state."""
         draw = self.random
         for _ in range(draw.randint(1, 4)):
             self._at(draw.choice([0.0, 0.0, 0.0, draw.uniform(0, 5)]), self.add_worker)
@@ -214,8 +221,8 @@ class ResumingScenario(Scenario):
         return [*self._of_servers, self.worsen, *map(self._once_begun, of_readers)]
 
     def _once_begun(self, misfortune: Callable[[], object]) -> Callable[[], object]:
-        """What happens to readers happens when the job goes on already: before, a state
-        is missing to all others.
+        """Delay a misfortune of a reader until the job has resumed, because until then
+        all others need its state.
         """
 
         def happen() -> None:
@@ -230,12 +237,14 @@ class ResumingScenario(Scenario):
         return happen
 
     def kill_client(self) -> None:
-        """A reader dies, and others get what it held."""
+        """Kill a reader, whose elements others receive."""
         if not self.numbered:
             super().kill_client()
 
     def _add_successors(self) -> None:
-        """Whoever reads what is left needs no state: the job goes on already."""
+        """Add readers of the remaining elements. They need no state, because the job
+        has already resumed.
+        """
         if not self.numbered:
             super()._add_successors()
         for consumer in range(self.readers if self.numbered else 0):
@@ -259,9 +268,7 @@ class ResumingScenario(Scenario):
                 for names in one.had.names.values()
                 for name in names.values()
             ]
-        laws = (
-            self.before.laws
-        )  # what somebody had who has died without reporting it is given to others
+        laws = self.before.laws  # elements of a dead reader that were not reported go to others
         return [laws.names[element] for element in laws.owners]
 
     @property
@@ -280,14 +287,14 @@ class ResumingScenario(Scenario):
 
     @property
     def _left_out(self) -> set[Name]:
-        """What an attempt has passed over, in one of the clusters: none may be missing
-        but these.
+        """Elements that an attempt has skipped in either cluster. No others may be
+        missing.
         """
         return {name for world in (self.before, self.world) for name in world.laws.slips.values()}
 
     def _check_steps(self) -> None:
-        """Every consumer had every step, before or after, and no more is missing than
-        rests of rounds.
+        """Check that every consumer had every step, before or after, and that only the
+        rests of rounds are missing.
         """
         laws, worlds = self.world.laws, (self.before, self.world)
         found: Counter[Name] = Counter()
@@ -317,6 +324,5 @@ class ResumingScenario(Scenario):
                 "dropped"
             )
         if self.world.job.num_tasks is not None and not self.world.pipeline.slips:
-            # What was left out before the states that were taken is not known to this
-            # cluster.
+            # This cluster does not know what was skipped before the states were taken.
             self.world.steps.check_order(self.world.pipeline, self.world.job)

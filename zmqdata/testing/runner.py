@@ -1,5 +1,5 @@
-"""A pipeline and its runner for simulated worlds: elements are names, made at a seeded
-pace. No user code runs here.
+"""A pipeline and its runner for simulated worlds: elements are names, produced at a
+seeded pace. User code does not belong here.
 """
 
 from __future__ import annotations
@@ -18,69 +18,77 @@ from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
 
 Name = tuple[int, int, int]
-"""Repetition, split and number within the split: what an element of a simulated
-pipeline is called.
+"""Repetition, split and number within the split: the name of an element of a simulated
+pipeline.
 """
 
 
 @dataclass(frozen=True)
 class SimulatedPipeline:
-    """A deterministic pipeline: split ``i`` gives ``yields(i)`` elements, read
-    ``repetitions`` times over.
-
-    ``most`` bounds the elements of one split, ``unit`` scales their size in bytes;
-    every ``fails``-th split gives failures in place of elements (0: none does), and the
-    first element of every ``kills``-th kills whoever makes it. The elements of every
-    ``slips``-th split fail now and then, and are passed over if they do. Where it is
-    ``healed``, nothing kills any more; what is known to have killed is left out all the
-    same.
+    """A deterministic pipeline: split ``i`` yields ``yields(i)`` elements, in each of
+    ``repetitions`` passes.
     """
 
     splits: int
+    """Number of splits."""
     repetitions: int = 1
+    """Number of passes over the splits."""
     most: int = 3
+    """Most elements of a split."""
     unit: int = 100
+    """Scale of the sizes of elements, in bytes."""
     fails: int = 0
+    """Every so many-th split yields failures instead of elements. 0: none does."""
     kills: int = 0
+    """The first element of every so many-th split kills the worker that produces it. 0:
+    none does.
+    """
     slips: int = 0
+    """The elements of every so many-th split fail now and then, and are skipped if they
+    do. 0: none does.
+    """
     healed: bool = False
+    """True if nothing kills or fails any more. Elements known to have killed are
+    skipped all the same.
+    """
 
     def yields(self, index: int) -> int:
-        """How many elements a split gives: sometimes none."""
+        """Return the number of elements of a split, which may be 0."""
         return (index * 7 + 1) % (self.most + 1) if self.most > 1 else 1
 
     def size(self, name: Name) -> int:
-        """The bytes that an element is charged."""
+        """Return the bytes of credit of an element."""
         return self.unit * (1 + (name[1] * 5 + name[2]) % 7)
 
     def is_failure(self, name: Name) -> bool:
-        """Whether the element cannot be made."""
+        """True if the element cannot be produced."""
         return bool(self.fails) and name[1] % self.fails == self.fails - 1
 
     def is_poison(self, name: Name) -> bool:
-        """Whether making the element ends the process."""
+        """True if producing the element kills the process."""
         return bool(self.kills) and name[1] % self.kills == self.kills - 1 and name[2] == 0
 
     def is_slippery(self, name: Name) -> bool:
-        """Whether the element may fail, once or always."""
+        """True if the element may fail, once or always."""
         return bool(self.slips) and name[1] % self.slips == self.slips - 1
 
     def place(self, name: Name) -> tuple[str, int]:
-        """What is told of an element that ends its process. Any number will do that is
-        the same in every attempt.
+        """Return the node and number that name an element at which a process dies.
+
+        Any number will do that is the same in every attempt.
         """
         return "/0", (name[0] << 40) + (name[1] << 10) + name[2]
 
     def names(self) -> list[Name]:
-        """Every element of one full pass that can be made."""
+        """Return every element of all passes that can be produced."""
         return [name for name in self.all_names() if not self.is_poison(name)]
 
     def poison(self) -> tuple[tuple[str, int], ...]:
-        """The places of those that end their process."""
+        """Return the places of the elements that kill their process."""
         return tuple([self.place(name) for name in self.all_names() if self.is_poison(name)])
 
     def all_names(self) -> list[Name]:
-        """Every element of one full pass, with those that kill."""
+        """Return every element of all passes, including elements that kill."""
         pairs = [
             (repetition, index)
             for repetition in range(self.repetitions)
@@ -95,20 +103,24 @@ class SimulatedPipeline:
 
 @dataclass(frozen=True)
 class Fatal:
-    """Event: the process of a runner ends at once, at this element."""
+    """Event: the process of a runner dies at this element."""
 
     crumb: Crumb
+    """The element."""
 
 
 @dataclass(frozen=True)
 class Slipped:
-    """Event: what came as number ``number`` to the operation of a task that passes over
-    what fails is left out.
+    """Event: an element is skipped by the operation of a task that skips failing
+    elements.
     """
 
     task: int
+    """Number of the task."""
     number: int
+    """Number of the element among those that reached the operation."""
     name: Name
+    """Name of the element."""
 
 
 RunnerEvent = e.WorkerEvent | Fatal | Slipped
@@ -117,32 +129,35 @@ RunnerEvent = e.WorkerEvent | Fatal | Slipped
 
 @dataclass
 class BlockInWork:
-    """A block that grows: its elements, and the number of the first."""
+    """A block that grows."""
 
     names: list[Name] = field(default_factory=list)
+    """Its elements."""
     first: int = 0
+    """Number of its first element."""
 
 
 class SimulatedRunner:
-    """Carries out a task: makes the elements of its splits, in blocks of seeded sizes,
+    """Runner of a task: produces the elements of its splits, in blocks of seeded sizes,
     as far as it is allowed to.
 
     Args:
-        definition: the task. What its ``skip`` names is made and numbered, and not
-            handed over. In a coordinated job each numbered consumer has its own blocks,
-            and numbers are those of rounds. Of its ledger it sees what it is given, so
-            a state that was kept without the entries that it needs is found out.
-        pipeline: what to make.
-        clock: the time on which it works.
-        seed: decides pace and block sizes, which elements must not depend on.
-        emit: takes ``SplitsWanted``, ``SplitsStarted``, ``Produced``, ``StateNoted``,
-            ``Decided``, ``Exhausted``, ``Slipped`` and ``Fatal``.
+        definition: The task. Elements in its ``skip`` are produced and numbered, but
+            not handed over. In a coordinated job each numbered consumer has its own
+            blocks, and numbers are those of rounds. The runner sees only the given part
+            of the ledger, so a state kept without the entries that it needs is
+            detected.
+        pipeline: What to produce.
+        clock: The clock by which it works.
+        seed: Decides pace and block sizes, on which elements must not depend.
+        emit: Receives ``SplitsWanted``, ``SplitsStarted``, ``Produced``,
+            ``StateNoted``, ``Decided``, ``Exhausted``, ``Slipped`` and ``Fatal``.
 
     Attributes:
-        made: how many elements it has made, with those that nobody needed.
-        slips_now: how many of those that may fail do so in this attempt, of 1.
-        free: what was known did not decide which elements have this number and those
-            above; None: it did for all.
+        made: Number of elements produced, including elements that no client needed.
+        slips_now: Probability that an element that may fail does so in this attempt.
+        free: Number of the first element that past decisions did not determine. None:
+            they determined all.
     """
 
     def __init__(
@@ -174,15 +189,15 @@ class SimulatedRunner:
         self._fixed = self._length
         self._at, self._started = self._base, 0
         self._reached = (self._base, 0)
-        self._given = 0  # the elements of the last split begun
-        self._reserved = -1  # the entry that it has waited for
+        self._given = 0  # elements yielded of the last split begun
+        self._reserved = -1  # the entry that it waited for
         self._repetition = 0
         self._names = self._make()
         self._deciding = Deciding(
             definition.first_decision, definition.decisions, lambda seconds: None
         )
         self._decider = self._make_decider()
-        self._came = 0  # to the operation that passes over what fails
+        self._came = 0  # number of elements that reached the skipping operation
         self._ahead = list(definition.states)
         self._skip = RangeSet(definition.skip)
         self._marks: list[tuple[int, list[int]]] = []
@@ -196,7 +211,7 @@ class SimulatedRunner:
         self._flush = self._planned = self._asking = self._waiting = False
 
     def _everything(self) -> list[Split]:
-        """The splits of a task that reads the whole input by itself."""
+        """Return the ledger of a task that reads the whole input by itself."""
         count, entries = self.pipeline.splits, []
         for repetition in range(self.pipeline.repetitions):
             entries += [Split(repetition, 0, count), Split(repetition, count, count)]
@@ -205,7 +220,7 @@ class SimulatedRunner:
     # --- what the worker core wants
 
     def feed(self, source: int, splits: tuple[Split, ...]) -> None:
-        """Takes the next ledger entries."""
+        """Take the next ledger entries."""
         assert source == 0
         if self._waiting:
             self._reserved = self._length
@@ -214,19 +229,19 @@ class SimulatedRunner:
         self._plan()
 
     def allow(self, size: int, elements: int | None = None) -> None:
-        """May produce until its blocks add up to ``size`` bytes, or there are so many
-        ``elements``.
+        """Allow production until blocks add up to ``size`` bytes, or to ``elements``
+        elements.
         """
         self._allowed, self._most = size, elements
         self._plan()
 
     def flush(self) -> None:
-        """Hands over what there is, or the next element at once."""
+        """Hand over the present elements, or the next element at once."""
         self._flush = True
         self.clock.after(0.0, self._hand_over)
 
     def stop(self) -> None:
-        """Says nothing from now on."""
+        """Emit nothing from now on."""
         self.stopped = True
 
     @property
@@ -250,8 +265,8 @@ class SimulatedRunner:
             self._emit(e.Decided(self.definition.task, self.definition.attempt, *news))
 
     def _tell(self, event: e.WorkerEvent) -> None:
-        """Says something, and before it what was decided and which splits are
-        started.
+        """Emit an event, and before it the decisions and started splits on which it
+        depends.
         """
         self._tell_decisions()
         place = max(self._reached, (self._at, self._started))
@@ -263,7 +278,7 @@ class SimulatedRunner:
     # --- states
 
     def _mark(self) -> None:
-        """Notes every now and then where it is, as an iterator does that holds elements
+        """Record the position now and then, as an iterator does that holds elements
         back.
         """
         if not self._marks or self.made - self._marks[-1][0] >= self.mark_every:
@@ -280,8 +295,8 @@ class SimulatedRunner:
             self._marks = [*self._marks[-1:], (self.made, place)]
 
     def _note(self) -> None:
-        """Tells where it is: at the mark before the last one, and so many elements
-        behind it.
+        """Emit a state: the mark before the last one, and the number of elements
+        since.
         """
         if (
             self._round
@@ -300,7 +315,9 @@ class SimulatedRunner:
         self._tell(e.StateNoted(*key, TaskState(self._next, content, needs, place[-1])))
 
     def _leap(self) -> None:
-        """Goes on from a later state as soon as nobody needs what comes before it."""
+        """Continue from a later state as soon as no client needs the elements before
+        it.
+        """
         while self._ahead and self._ahead[0].number <= self._next:
             del self._ahead[0]
         while (
@@ -331,8 +348,8 @@ class SimulatedRunner:
     # --- work
 
     def _make(self) -> Iterator[Name | None]:
-        """The elements in order; None whenever the next one needs splits that are not
-        there.
+        """Yield the elements in order, and None whenever the next element needs splits
+        that have not arrived.
         """
         while self._repetition < self.pipeline.repetitions:
             if self._at == self._length:
@@ -346,9 +363,11 @@ class SimulatedRunner:
             yield from self._make_entry()
 
     def _make_entry(self) -> Iterator[Name]:
-        """The elements of the present entry, whose end may be given back meanwhile."""
+        """Yield the elements of the present entry, whose end may be returned
+        meanwhile.
+        """
         if self._started:
-            yield from self._make_split()  # the rest of one in which it was restored
+            yield from self._make_split()  # the rest of a split in which it was restored
         while self._started < self._entry(self._at).size:
             self._started, self._given = self._started + 1, 0
             if self.eager and self._at == self._length - 1:
@@ -366,7 +385,7 @@ class SimulatedRunner:
                 yield (split.repetition, index, self._given - 1)
 
     def _is_mine(self) -> bool:
-        """Whether the next element of the whole input belongs to the static part of
+        """True if the next element of the whole input belongs to the static part of
         this task.
         """
         position, self._position = self._position, self._position + 1
@@ -386,7 +405,7 @@ class SimulatedRunner:
                 return
             if self._used >= self._allowed or (self._most is not None and self._next >= self._most):
                 if self.definition.save_path:
-                    # No client will ever ask for what there is.
+                    # No client will ever ask for these elements.
                     self._hand_over()
                 return
             self._leap()
@@ -406,8 +425,8 @@ class SimulatedRunner:
         self._plan()
 
     def _survives(self, name: Name) -> bool:
-        """Whether an element is to be had: what is poison kills, unless it is known and
-        left out.
+        """True if an element can be had. A poisonous element kills the process, unless
+        it is known and skipped.
         """
         if self.stopped:
             return True
@@ -428,8 +447,8 @@ class SimulatedRunner:
         return False
 
     def _is_kept(self, name: Name) -> bool:
-        """Whether an element is not passed over: as was decided, and where nothing was,
-        as it falls this time.
+        """True if an element is not skipped: as was decided, or by chance if nothing
+        was decided.
         """
         number, self._came = self._came, self._came + 1
         fails = self.pipeline.is_slippery(name) and self.random.random() < self.slips_now
@@ -455,8 +474,8 @@ class SimulatedRunner:
             self._emit(e.SplitsWanted(*key, 0, self._repetition, self._length, not ahead, pace))
 
     def give_back(self, source: int) -> e.LedgerCut:
-        """Forgets the splits that it has not begun; of what came while it waited it
-        keeps one.
+        """Forget the splits that were not begun, but keep a split that the runner has
+        waited for.
         """
         assert source == 0
         at, started = self._at, self._started
@@ -479,7 +498,7 @@ class SimulatedRunner:
         )
 
     def _end(self) -> None:
-        """Drops or fills the last round, and says that it was the last."""
+        """Drop or fill the last round, and emit the end."""
         left = len(self._round)
         if left and self.definition.finite == "pad":
             while self._round:

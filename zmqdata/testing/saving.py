@@ -1,7 +1,7 @@
-"""Simulated worlds in which nobody reads: workers save everything to a simulated disk,
-and everybody may die.
+"""Scenarios of saves: workers save everything to a simulated disk, without readers, and
+any process may die.
 
-Their dispatcher keeps what it has committed, so that it can go on after its own death.
+The dispatcher keeps what it has committed, so it can continue after its own death.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RUN = "run"
 
 
 class SavedFolder:
-    """The folder of a save: what is written, what is published, and the marker."""
+    """The folder of a save: written chunks, published chunks, and the marker."""
 
     def __init__(self, world: SavingWorld) -> None:
         self.world = world
@@ -43,7 +43,7 @@ class SavedFolder:
         self._ended_by: object = None
 
     def prepare(self, command: dispatcher_events.PrepareSave) -> dispatcher_events.SavePrepared:
-        """Makes the folder, once."""
+        """Make the folder, once."""
         if self.run not in ("", command.run):
             return dispatcher_events.SavePrepared(
                 command.path, command.run, "AlreadyExistsError", "already started or completed"
@@ -52,23 +52,23 @@ class SavedFolder:
         return dispatcher_events.SavePrepared(command.path, command.run)
 
     def publish(self, chunk: dispatcher_events.SaveChunk) -> None:
-        """Moves a chunk to its final name; doing it again changes nothing."""
+        """Move a chunk to its final name. Idempotent."""
         place = (chunk.stream, chunk.number)
         if place in self.chunks:
             return
         names = self.written.pop((chunk.stream, chunk.attempt, chunk.first), None)
         if names is None or len(names) != chunk.stop - chunk.first:
-            self.world.laws.fail(f"chunk {chunk} counts and is not there: {names}")
+            self.world.laws.fail(f"chunk {chunk} is committed and missing: {names}")
         self.chunks[place] = names
 
     def check(self, command: dispatcher_events.CheckSave) -> dispatcher_events.SaveChecked:
-        """Publishes what a former life had not; everything that is published must count
-        by then.
+        """Publish what a former dispatcher had not. Everything published must be
+        committed by then.
         """
         strange = self.chunks.keys() - {(one.stream, one.number) for one in command.chunks}
         if strange:
             self.world.laws.fail(
-                f"{sorted(strange)} are published, and the dispatcher does not know of them"
+                f"{sorted(strange)} are published, but not committed by the dispatcher"
             )
         for chunk in command.chunks:
             self.publish(chunk)
@@ -77,14 +77,16 @@ class SavedFolder:
         )
 
     def finish(self, command: dispatcher_events.FinishSave) -> dispatcher_events.SaveFinished:
-        """Writes the marker: again, and alike, in another life only, which may not know
-        that it is there.
+        """Write the marker.
+
+        Only another dispatcher, which may not know of the marker, may write it again,
+        with the same content.
         """
         ending = ("ERROR" if command.error else "DONE", command.chunks, self.world.dispatcher)
         if self.marker and (
             ending[:2] != (self.marker, self.manifest) or self._ended_by is ending[2]
         ):
-            self.world.laws.fail(f"ended as {self.marker}, and again: {command}")
+            self.world.laws.fail(f"the save ended as {self.marker}, and again: {command}")
         self.marker, self.manifest, self._ended_by = ending
         self.error = command.text
         return dispatcher_events.SaveFinished(command.iteration)
@@ -113,8 +115,8 @@ class SavingDispatcher(SimulatedDispatcher):
         return dispatcher_events.ChunkPublished(command.iteration, command.chunk)
 
     def _later(self, act: Any) -> None:
-        """Disks take their time, and what was not done when the dispatcher dies is not
-        done.
+        """Run an action of the disk after a while, unless the dispatcher has died by
+        then.
         """
 
         def do() -> None:
@@ -126,7 +128,7 @@ class SavingDispatcher(SimulatedDispatcher):
 
 
 class SavingWorker(SimulatedWorker):
-    """A worker with a disk, which it writes to in the order of its commands."""
+    """A worker with a disk, to which it writes in the order of its commands."""
 
     world: SavingWorld
 
@@ -167,7 +169,7 @@ class SavingWorker(SimulatedWorker):
 
 
 class Saver:
-    """Somebody who wants everything saved, and asks until told that it has begun."""
+    """A client that requests a save until it hears that the save has begun."""
 
     def __init__(self, world: World, run: str = RUN) -> None:
         self.world = world
@@ -186,7 +188,7 @@ class Saver:
             self.world.clock.after(1.0, self._ask)
 
     def receive(self, sender: Hashable, message: Any) -> None:
-        """Takes the answer."""
+        """Take the answer."""
         if isinstance(message, m.SaveStarted):
             self.outcome = "started"
         elif isinstance(message, m.RequestRefused):
@@ -197,16 +199,17 @@ class SavingWorld(World):
     """A dispatcher with a journal, and workers that save.
 
     Args:
-        seed: decides everything.
-        pipeline: what every task makes.
-        faults: how badly the network behaves.
-        on_poison: what becomes of elements that kill their worker.
+        seed: Decides everything.
+        pipeline: What every task produces.
+        faults: How badly the network behaves.
+        on_poison: What happens to elements that kill their worker.
 
     Example:
         >>> world = SavingWorld(seed=1, pipeline=SimulatedPipeline(splits=20))
         >>> worker, saver = world.add_worker(), Saver(world)
         >>> world.save_until_marked()
-        >>> saver.outcome, world.folder.marker, len(world.saved) == len(world.pipeline.names())
+        >>> is_whole = len(world.saved) == len(world.pipeline.names())
+        >>> saver.outcome, world.folder.marker, is_whole
         ('started', 'DONE', True)
     """
 
@@ -249,31 +252,31 @@ class SavingWorld(World):
 
     @property
     def saved(self) -> list[Name]:
-        """Everything that is published."""
+        """All published elements."""
         return [name for names in self.folder.chunks.values() for name in names]
 
     def save_until_marked(self, patience: float = 400.0) -> None:
-        """Lets time pass until the save has ended. Of many small chunks on a slow disk
-        each takes half a second.
+        """Let time pass until the save has ended. Each of many small chunks on a slow
+        disk takes half a second.
         """
         ends, published = self.clock.now + patience, len(self.folder.chunks)
         while not self.folder.marker:
             if len(self.folder.chunks) > published:
                 ends, published = self.clock.now + patience, len(self.folder.chunks)
             if self.clock.now > ends:
-                self.laws.fail(f"nothing was saved for {patience:g} s, and the save has not ended")
+                self.laws.fail(f"nothing was saved for {patience:g} s, but the save has not ended")
             self.clock.run_next()
 
     def check_saved(self) -> None:
-        """Checks that everything was saved exactly once, and that the manifest names
-        it; or that the save failed.
+        """Check that everything was saved exactly once and is in the manifest, or that
+        the save failed.
         """
         everything = self.laws.without_slips(self.laws.state.tasks, self.pipeline.names())
         fails = any(map(self.pipeline.is_failure, everything))
         is_poisoned = bool(self.pipeline.poison()) and self.job.on_poison == "fail"
         wanted = "ERROR" if fails or is_poisoned else "DONE"
         if self.folder.marker != wanted:
-            self.laws.fail(f"the marker is {self.folder.marker}, should be {wanted}")
+            self.laws.fail(f"the marker is {self.folder.marker}, expected {wanted}")
         if is_poisoned and not fails and "came to map(f)" not in self.folder.error:
             self.laws.fail(f"the error does not name the element: {self.folder.error}")
         found = Counter(self.saved)
@@ -288,13 +291,16 @@ class SavingWorld(World):
             != self.folder.chunks.keys()
         ):
             self.laws.fail(
-                f"the manifest names {self.folder.manifest}, there are {list(self.folder.chunks)}"
+                f"the manifest names {self.folder.manifest}, but the folder contains "
+                f"{list(self.folder.chunks)}"
             )
         if found - everything:
             self.laws.fail(f"surplus {sorted(found - everything)[:9]}")
 
     def check_journal(self) -> None:
-        """Checks that the journal alone tells that the save has ended, and of what."""
+        """Check that the journal alone says that the save has ended, and what it
+        contains.
+        """
         state = DispatcherState()
         assert self.disk is not None
         self.disk.read(state.apply)
@@ -304,10 +310,10 @@ class SavingWorld(World):
 
 
 class SavingScenario(Scenario):
-    """A save in which things go wrong.
+    """A save with misfortunes.
 
     Args:
-        seed: decides everything.
+        seed: Decides everything.
 
     Example:
         >>> SavingScenario(seed=1).run()
@@ -346,15 +352,15 @@ class SavingScenario(Scenario):
         ]
 
     def kill_dispatcher(self) -> None:
-        """The dispatcher dies and comes back."""
+        """Kill the dispatcher and start another."""
         self.world.laws.tell(DISPATCHER, "is killed")
         self.world.restart_dispatcher(self.random.choice([0.0, 0.5, 3.0]))
 
     def run(self) -> None:
-        """Lives through everything, and checks what is on the disk.
+        """Run the scenario, and check the content of the disk.
 
         Raises:
-            LawBroken: with the story of what went wrong.
+            LawBroken: With the story of what went wrong.
         """
         world = self.world
         world.clock.advance(self.last + 5.0)
@@ -362,8 +368,8 @@ class SavingScenario(Scenario):
             self.add_worker()
         world.network.faults = CALM
         world.save_until_marked()
-        # Cut off workers have to come back before they hear that there is nothing left
-        # to do.
+        # Workers that were cut off have to come back before they hear that nothing is
+        # left to do.
         world.clock.advance(40.0)
         world.check_saved()
         world.check_journal()
@@ -377,8 +383,9 @@ class SavingScenario(Scenario):
 
 
 class SavingPoisonScenario(SavingScenario):
-    """The same where some elements kill whoever makes them: they are left out, or the
-    save fails and names one.
+    """A ``SavingScenario`` in which some elements kill the worker that produces them.
+
+    They are skipped, or the save fails and names such an element.
 
     Example:
         >>> SavingPoisonScenario(seed=1).run()

@@ -1,5 +1,5 @@
-"""What goes wrong in a simulated world: misfortunes drawn by seed, and the end that
-must come all the same.
+"""Misfortunes of a simulated world, drawn by seed, and the end that must be reached all
+the same.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from zmqdata.testing.runner import SimulatedPipeline
 from zmqdata.testing.world import DISPATCHER, SimulatedClient, SimulatedWorker, World
 
 STORM = 10.0
+"""Seconds for which the world runs on after the last scheduled misfortune."""
 PATIENCE = 90.0
+"""Seconds without an element after which a run has failed."""
 NEVER = 100_000.0
+"""Seconds that no run lasts."""
 RATES = (1.0, 1.0, 0.95, 0.999, 1.05)
-"""How fast the clocks of clients run."""
+"""Speeds of the clocks of clients."""
 
 
 class Scenario:
-    """A world in which things go wrong, and what to make of it.
+    """A world with misfortunes, and the checks at its end.
 
     Args:
-        seed: decides everything: size, speed, faults, who dies when.
+        seed: Decides everything: size, speed, faults, and which process dies when.
 
     Example:
         >>> Scenario(seed=1).run()
@@ -59,7 +62,7 @@ class Scenario:
         return World(seed, mode, pipeline, self._faults(), times, shards=shards, journalled=True)
 
     def _people(self) -> None:
-        """Workers and training loops that come in good order."""
+        """Schedule workers and training loops that join without a fault."""
         draw = self.random
         for _ in range(draw.randint(1, 4)):
             self._at(draw.choice([0.0, 0.0, 0.0, draw.uniform(0, 5)]), self.add_worker)
@@ -124,18 +127,18 @@ class Scenario:
         return self.random.choice(alive) if alive else None
 
     def add_worker(self) -> None:
-        """A worker joins."""
+        """Add a worker."""
         worker = self.world.add_worker(self.random.choice([2_000, 300_000, 16 << 20]))
         self.world.laws.tell(worker.name, "joins")
 
     def add_client(self) -> None:
-        """A training loop joins."""
+        """Add a training loop."""
         client = self.world.add_client(limit=self.random.choice([None, None, 1, 5]))
         client.rate = self.random.choice(RATES)
         self.world.laws.tell(client.name, "joins")
 
     def kill_worker(self) -> None:
-        """A worker dies; often another one takes its place."""
+        """Kill a worker. Often another takes its place."""
         worker = self._some_worker()
         if worker is not None:
             self.world.laws.tell(worker.name, "is killed")
@@ -144,15 +147,15 @@ class Scenario:
             self.world.clock.after(self.random.uniform(0.0, 4.0), self.add_worker)
 
     def leave_worker(self) -> None:
-        """A worker ends in good order."""
+        """Let a worker end in good order."""
         worker = self._some_worker()
         if worker is not None:
             self.world.laws.tell(worker.name, "leaves")
             worker.leave()
 
     def drain_worker(self) -> None:
-        """A worker hands its tasks over and ends, as it was told itself, or by way of
-        the dispatcher.
+        """Let a worker hand its tasks over and end, told directly or through the
+        dispatcher.
         """
         worker = self._some_worker()
         if worker is not None and self.random.random() < 0.5:
@@ -164,7 +167,7 @@ class Scenario:
             )
 
     def slow_worker(self) -> None:
-        """A worker takes a second or two for what it made at once before."""
+        """Make a worker take a second or two for what it produced at once before."""
         worker = self._some_worker()
         if worker is not None:
             self.world.laws.tell(worker.name, "turns slow")
@@ -172,21 +175,21 @@ class Scenario:
                 runner.pace = self.random.choice([0.5, 2.0])
 
     def kill_client(self) -> None:
-        """A client dies."""
+        """Kill a client."""
         client = self._some_client()
         if client is not None:
             self.world.laws.tell(client.name, "is killed")
             client.die()
 
     def close_client(self) -> None:
-        """A training loop stops early."""
+        """Let a training loop stop early."""
         client = self._some_client()
         if client is not None:
             self.world.laws.tell(client.name, "closes early")
             client.close()
 
     def stall_client(self) -> None:
-        """A training loop takes nothing for a while, up to a minute."""
+        """Let a training loop take nothing for a while, up to a minute."""
         client = self._some_client()
         if client is not None:
             seconds = self.random.choice([2.0, 20.0, 60.0])
@@ -194,7 +197,7 @@ class Scenario:
             client.stalled_until = self.world.clock.now + seconds
 
     def freeze_client(self) -> None:
-        """A client is stopped, as by SIGSTOP or with the lid of a laptop, and goes on
+        """Stop a client, as by SIGSTOP or with the lid of a laptop, and resume it
         later.
         """
         client = self._some_client()
@@ -215,19 +218,19 @@ class Scenario:
         self.world.clock.after(seconds, lambda: self.world.network.heal(one, other))
 
     def cut_worker(self) -> None:
-        """Dispatcher and worker lose each other."""
+        """Sever a worker from the dispatcher."""
         worker = self._some_worker()
         if worker is not None:
             self._cut(worker.name, DISPATCHER)
 
     def cut_client(self) -> None:
-        """Dispatcher and client lose each other."""
+        """Sever a client from the dispatcher."""
         client = self._some_client()
         if client is not None:
             self._cut(client.name, DISPATCHER)
 
     def cut_dispatcher(self) -> None:
-        """Everybody and the dispatcher lose each other."""
+        """Sever the dispatcher from all nodes."""
         seconds = self.random.choice([0.3, 5.0, 25.0])
         self.world.laws.tell(DISPATCHER, f"is cut off for {seconds} s")
         for name in [one.name for one in [*self.world.workers, *self.world.clients] if one.alive]:
@@ -235,13 +238,13 @@ class Scenario:
             self.world.clock.after(seconds, partial(self.world.network.heal, DISPATCHER, name))
 
     def cut_data(self) -> None:
-        """A worker and a client lose each other."""
+        """Sever a worker from a client."""
         worker, client = self._some_worker(), self._some_client()
         if worker is not None and client is not None:
             self._cut(worker.name, client.name)
 
     def isolate_client(self) -> None:
-        """A client's machine loses everybody, while another one joins."""
+        """Sever a client's machine from all nodes, while another client joins."""
         client = self._some_client()
         if client is None or client.isolated is not None:
             return
@@ -255,28 +258,28 @@ class Scenario:
         self.add_client()
 
     def crash_dispatcher(self) -> None:
-        """The dispatcher dies, with what it has not synced, and comes back."""
+        """Kill the dispatcher, with what it has not synced, and start another later."""
         seconds = self.random.choice([0.0, 0.05, 0.5, 3.0, 8.0])
         self.world.laws.tell(DISPATCHER, f"is killed for {seconds} s")
         self.world.restart_dispatcher(seconds)
 
     def crash_both(self) -> None:
-        """A worker dies, and the dispatcher while it is busy with that."""
+        """Kill a worker, and the dispatcher while it handles that."""
         self.kill_worker()
         self.world.clock.after(self.random.uniform(0.0, 3.0), self.crash_dispatcher)
 
     def worsen(self) -> None:
-        """The network is bad in another way from now on."""
+        """Change the faults of the network."""
         self.world.network.faults = self._faults()
 
     # --- and how it ends
 
     def run(self) -> None:
-        """Lives through everything, then has fresh clients read what dead ones left,
-        and checks that nothing is left.
+        """Run the scenario, let fresh clients read what dead clients left, and check
+        that nothing is left.
 
         Raises:
-            LawBroken: with the story of what went wrong.
+            LawBroken: With the story of what went wrong.
         """
         world = self.world
         world.run_until(lambda: world.clock.now > self.last + STORM)
@@ -293,15 +296,15 @@ class Scenario:
         )
 
     def _keep_a_worker(self) -> None:
-        """Has one join when there is none: what was told to leave may do so long after
-        the storm.
+        """Add a worker whenever none is left. A worker that was told to leave may do so
+        long after the storm.
         """
         if self._some_worker() is None:
             self.add_worker()
         self.world.clock.after(1.0, self._keep_a_worker)
 
     def _read_to_the_end(self) -> None:
-        """All clients that are left get there."""
+        """Let all remaining clients read to the end."""
         self.world.run_until(lambda: self.world.all_done, PATIENCE)
 
     def _read_the_rest(self) -> None:
@@ -312,27 +315,26 @@ class Scenario:
             world.clock.advance(20.0)
 
     def _add_successors(self) -> None:
-        """Somebody comes who reads what those who died have left."""
+        """Add a client that reads what dead clients have left."""
         self.world.add_client()
 
     def _check_elements(self) -> None:
-        """Everybody had what was promised."""
+        """Check that every client received what was promised."""
         self.world.laws.check_end()
 
 
 def deadly_pipeline(pipeline: SimulatedPipeline, draw: random.Random) -> SimulatedPipeline:
-    """The same pipeline with up to three splits whose first element kills, in each
-    repetition.
+    """Return the same pipeline with up to three splits whose first element kills, in
+    each repetition.
     """
-    # Each death makes a task begin anew: larger ones would be at it for longer than
-    # anybody is patient.
+    # Each death makes a task begin anew. A larger pipeline would exceed every patience.
     splits = min(30, pipeline.splits)
     return replace(pipeline, splits=splits, kills=max(2, splits // draw.choice([1, 2, 3])))
 
 
 class PoisonScenario(Scenario):
-    """The same where some elements kill whoever makes them, and are left out once they
-    are found.
+    """A ``Scenario`` in which some elements kill the worker that produces them, and are
+    skipped once they are found.
 
     Example:
         >>> PoisonScenario(seed=1).run()

@@ -1,8 +1,7 @@
-"""What a checkpoint of a client must hold, as facts checked in simulated worlds at
-whatever moment one is taken.
+"""Checks of clients' checkpoints, taken at any moment of a simulated world.
 
-A task is made again from what the checkpoint says of it, by a runner in a time of its
-own.
+A task is computed again from its part of the checkpoint, by a runner with a clock of
+its own.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from zmqdata.testing.clock import Clock
 from zmqdata.testing.runner import Name, RunnerEvent, SimulatedPipeline, SimulatedRunner
 
 PLENTY = 1 << 60
+"""Credit that is never used up, in bytes."""
 
 Round = tuple[int, int, int]
 """A task, its round, and a consumer."""
@@ -28,21 +28,22 @@ Round = tuple[int, int, int]
 
 @dataclass
 class Had:
-    """What a training loop has taken: the elements of each task, by number."""
+    """The elements that a training loop has taken."""
 
     names: dict[int, dict[int, Name]] = field(default_factory=dict)
+    """Elements per task, by number."""
 
     def add(self, task: int, first: int, names: tuple[Name, ...]) -> None:
-        """Counts elements of a block."""
+        """Count elements of a block."""
         self.names.setdefault(task, {}).update(enumerate(names, first))
 
 
 class Standings:
-    """Checks checkpoints.
+    """Checks of checkpoints.
 
     Args:
-        laws: the laws of the world; breaches are theirs to tell.
-        pipeline: what its tasks make.
+        laws: The laws of the world, which report breaches.
+        pipeline: What its tasks produce.
     """
 
     def __init__(self, laws: Laws, pipeline: SimulatedPipeline) -> None:
@@ -58,15 +59,15 @@ class Standings:
         indices: dict[int, int],
         is_alone: bool,
     ) -> None:
-        """Checks a checkpoint of a client without a number.
+        """Check a checkpoint of a client without a consumer number.
 
         Args:
-            client: its name.
-            checkpoint: it.
-            had: what its training loop has taken.
-            indices: the index of each task.
-            is_alone: whether no other client has read the iteration; then nothing may
-                be missing.
+            client: Name of the client.
+            checkpoint: Its checkpoint.
+            had: What its training loop has taken.
+            indices: Index of each task.
+            is_alone: True if no other client has read the iteration. Then no element
+                may be missing.
         """
         self.checked += 1
         parts = {part.index: part for part in checkpoint.tasks}
@@ -77,13 +78,14 @@ class Standings:
             lost = [number for number in names if number not in delivered]
             if lost:
                 self.laws.fail(
-                    f"{client} has taken {lost[:9]} of task {task}, which its checkpoint does not "
-                    "say",
+                    f"{client} has taken {lost[:9]} of task {task}, which are not in "
+                    "its checkpoint",
                     task,
                 )
             if is_alone and len(delivered) != len(names):
                 self.laws.fail(
-                    f"the checkpoint of {client} says too much of task {task}: {delivered}", task
+                    f"the checkpoint of {client} contains too much of task {task}: {delivered}",
+                    task,
                 )
             self._check_started(client, task, part, checkpoint, names)
             found.update(names.values())
@@ -104,14 +106,14 @@ class Standings:
         indices: dict[int, int],
         names: dict[Round, Name],
     ) -> None:
-        """Checks a checkpoint of a numbered consumer.
+        """Check a checkpoint of a numbered consumer.
 
         Args:
-            client: its name.
-            checkpoint: it.
-            had: what its training loop has taken.
-            indices: the index of each task.
-            names: what is known of the rounds of each task and consumer.
+            client: Name of the client.
+            checkpoint: Its checkpoint.
+            had: What its training loop has taken.
+            indices: Index of each task.
+            names: Known elements of the rounds of each task and consumer.
         """
         self.checked += 1
         consumer, numbers = (
@@ -131,17 +133,22 @@ class Standings:
             rounds = rounds if part.total is None else min(rounds, part.total)
             if taken and max(taken) >= rounds:
                 self.laws.fail(
-                    f"{client} has taken round {max(taken)} of task {task}, not {rounds}", task
+                    f"{client} has taken round {max(taken)} of task {task}, but its "
+                    f"checkpoint says {rounds} rounds",
+                    task,
                 )
             made, free = self.remake(checkpoint, part, consumer, RangeSet([(0, rounds)]))
             if sorted(made) != list(range(rounds, rounds + len(made))):
-                text = f"from the checkpoint of {client}, rounds {sorted(made)[:9]} of task {task} follow {rounds}"
+                text = (
+                    f"from the checkpoint of {client}, rounds {sorted(made)[:9]} of task "
+                    f"{task} follow {rounds}"
+                )
                 self.laws.fail(text, task)
             self._check_decided(client, task, had, free)
             for number, name in made.items():
                 if number < free and names.get((task, number, consumer), name) != name:
                     self.laws.fail(
-                        f"round {number} of task {task} is another from the checkpoint of {client}",
+                        f"round {number} of task {task} differs from the checkpoint of {client}",
                         task,
                     )
 
@@ -153,7 +160,9 @@ class Standings:
         checkpoint: m.Checkpoint,
         names: dict[int, Name],
     ) -> None:
-        """Whatever an element was made of is among what was started."""
+        """Check that every split from which an element was produced is known as
+        started.
+        """
         if checkpoint.job.processing_mode != "DYNAMIC":
             return
         started = _splits([split for entries in part.ledger for split in entries])
@@ -162,26 +171,32 @@ class Standings:
         for name in names.values():
             if name[:2] not in started and name[:2] not in gone and step is None:
                 self.laws.fail(
-                    f"{client} has {name} of task {task} and does not know its split: {part}", task
+                    f"{client} has {name} of task {task}, but does not know its split: {part}", task
                 )
 
     def _check_decided(self, client: str, task: int, had: Had, free: float) -> None:
-        """Nothing that lies before what was had is open."""
+        """Check that every decision before the last taken element is known."""
         last = max(had.names.get(task, ()), default=-1)
         if free <= last:
-            text = f"{client} has taken element {last} of task {task}, and does not know what became element {free}"
+            text = (
+                f"{client} has taken element {last} of task {task}, but does not know "
+                f"what was decided about element {free}"
+            )
             self.laws.fail(text, task)
 
     def _check_same(self, client: str, task: int, made: dict[int, Name], free: float) -> None:
         for number, name in made.items():
             before = self.laws.names.get((task, number), name)
             if before != name and number < free:
-                text = f"element {number} of task {task} was {before}, is {name} from the checkpoint of {client}"
+                text = (
+                    f"element {number} of task {task} was {before}, and is {name} from "
+                    f"the checkpoint of {client}"
+                )
                 self.laws.fail(text, task)
 
     def _check_whole(self, client: str, checkpoint: m.Checkpoint, found: Counter[Name]) -> None:
-        """What was had, what tasks make again, and the splits that nobody started are
-        everything.
+        """Check that the elements taken, those that tasks produce again, and the splits
+        not started are everything.
         """
         assigned = _gone(checkpoint)
         for part in checkpoint.tasks:
@@ -201,10 +216,11 @@ class Standings:
         lane: int = 0,
         delivered: RangeSet | None = None,
     ) -> tuple[dict[int, Name], float]:
-        """The elements that a task still owes of the splits that it has started, by
-        number, as one lane has them.
+        """Compute again what a task still owes of the splits that it has started.
 
-        And from which number on it is free to decide what is left out.
+        Returns:
+            The elements by number, for the given lane, and the number of the first
+            element whose skipping is still undecided.
         """
         done = RangeSet(part.delivered) if delivered is None else delivered
         if part.total is not None and done.covers(0, part.total):
@@ -213,9 +229,10 @@ class Standings:
         made: dict[int, Name] = {}
         definition = m.TaskDefinition(
             0, 0, 0, "", "", job.processing_mode, part.seed, None, part.ledger, done.ranges,
-            num_shards=checkpoint.num_shards, shard=part.shard or 0, num_consumers=job.num_consumers, finite=job.finite,
-            bases=part.bases, states=part.states, first_decision=part.first_decision, decisions=part.decisions,
-            poisoned=part.poisoned,
+            num_shards=checkpoint.num_shards, shard=part.shard or 0,
+            num_consumers=job.num_consumers, finite=job.finite,
+            bases=part.bases, states=part.states, first_decision=part.first_decision,
+            decisions=part.decisions, poisoned=part.poisoned,
         )  # fmt: skip
 
         def emit(event: RunnerEvent) -> None:
@@ -223,8 +240,8 @@ class Standings:
                 made.update(enumerate(event.frames, event.first))
 
         clock = Clock()
-        # What killed and what failed does so no more: elements have the numbers that
-        # they had all the same.
+        # What killed or failed no longer does. Elements keep their numbers all the
+        # same.
         runner = SimulatedRunner(
             definition, replace(self.pipeline, healed=True), clock, self.checked, emit
         )

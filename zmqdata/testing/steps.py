@@ -1,5 +1,5 @@
-"""The laws of coordinated reads as facts checked whenever a training loop of a
-simulated world takes something.
+"""The laws of coordinated reads, as facts checked whenever a training loop of a
+simulated world takes elements.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from zmqdata.testing.checks import Laws
 from zmqdata.testing.runner import Name, SimulatedPipeline
 
 Place = tuple[int, int]
-"""Task and round: what a step is."""
+"""Task and round of a step."""
 
 
 @dataclass
 class Path:
-    """What one consumer was handed, by step, and the client that took it; ``last`` is
-    the last step of each process.
-
-    ``lost``: what those had been handed that were given up. It counts again when the
-    same process comes back.
-    """
+    """The elements that a consumer was handed."""
 
     steps: dict[int, tuple[str, Name]] = field(default_factory=dict)
+    """Client and element, by step."""
     lost: dict[tuple[str, int], Name] = field(default_factory=dict)
+    """Elements handed to clients that were given up, by process and step. They count
+    again if the same process returns.
+    """
     last: dict[str, int] = field(default_factory=dict)
+    """Last step of each process."""
 
 
 class StepLaws:
-    """Watches over the consumers of one world.
+    """Observer of the consumers of a world.
 
     Args:
-        laws: the laws that all worlds have; breaches are theirs to tell.
+        laws: The laws that all worlds have, which report breaches.
     """
 
     def __init__(self, laws: Laws) -> None:
@@ -64,8 +64,8 @@ class StepLaws:
         names: tuple[Name, ...],
         skip: int,
     ) -> None:
-        """Checks what a training loop takes: elements of a block from its ``skip``-th
-        on, beginning at ``step``.
+        """Check the elements that a training loop takes from a block, from position
+        ``skip`` on, beginning at ``step``.
         """
         for at, name in enumerate(names):
             self._take(client, consumer, step + at, (header.task, header.first + skip + at), name)
@@ -74,13 +74,14 @@ class StepLaws:
         laws, path = self.laws, self.paths.setdefault(consumer, Path())
         if self.places.setdefault(step, place) != place:
             laws.fail(
-                f"step {step} is {self.places[step]} for some and {place} for {client}", place[0]
+                f"step {step} is {self.places[step]} for other clients and {place} for {client}",
+                place[0],
             )
         known = self.names.setdefault((*place, consumer), name)
         if known != name:
             laws.fail(f"round {place} of consumer {consumer} was {known}, then {name}", place[0])
         if step <= path.last.get(_reader(client), -1):
-            laws.fail(f"step {step} of {client} comes after {path.last[_reader(client)]}", client)
+            laws.fail(f"step {step} of {client} follows {path.last[_reader(client)]}", client)
         path.last[_reader(client)] = step
         if client in laws.gone or client not in laws.state.client_iteration:
             path.lost[_reader(client), step] = name
@@ -89,14 +90,14 @@ class StepLaws:
             laws.fail(f"{client} reads step {step} at the horizon {self._rounds().horizon}", client)
         if step in path.steps:
             laws.fail(
-                f"step {step} of consumer {consumer} handed out by {path.steps[step][0]} and "
-                f"{client}",
+                f"step {step} of consumer {consumer} was handed out by "
+                f"{path.steps[step][0]} and by {client}",
                 client,
             )
         path.steps[step] = (client, name)
 
     def _client_gone(self, client: str) -> None:
-        """What a client took and did not report died with it: its successor gets it
+        """Record as lost what a client took and did not report. Its successor gets it
         again.
         """
         iteration = self._iteration()
@@ -110,8 +111,8 @@ class StepLaws:
                 path.lost[_reader(client), step] = path.steps.pop(step)[1]
 
     def _passed(self, consumer: int, steps: int) -> None:
-        """Who comes back has what it had taken; nobody else may have taken it
-        meanwhile.
+        """Count again what a returning client had taken. No other client may have taken
+        it meanwhile.
         """
         client = self._iteration().consumers.get(consumer)
         path = self.paths.get(consumer)
@@ -121,7 +122,7 @@ class StepLaws:
             if process == _reader(client) and step < steps:
                 if step in path.steps:
                     self.laws.fail(
-                        f"{client} comes back with step {step}, which {path.steps[step][0]} has",
+                        f"{client} returns with step {step}, which {path.steps[step][0]} has",
                         client,
                     )
                 path.steps[step] = (client, name)
@@ -130,11 +131,11 @@ class StepLaws:
     # --- at the end
 
     def check_end(self, everything: list[Name]) -> None:
-        """Checks that every consumer has had every step, and all together everything
-        but what may be left over.
+        """Check that every consumer has had every step, and together all elements
+        except permitted rests.
 
         Args:
-            everything: the elements of the whole input.
+            everything: The elements of the whole input.
         """
         iteration = self._iteration()
         rounds = self._rounds()
@@ -177,8 +178,8 @@ class StepLaws:
             )
 
     def check_order(self, pipeline: SimulatedPipeline, job: JobParameters) -> None:
-        """Checks that what each consumer had at each step follows from pipeline and
-        number of tasks alone.
+        """Check that the element of each consumer at each step follows from the
+        pipeline and the number of tasks alone.
         """
         tasks = self._iteration().tasks
         places = [
@@ -203,7 +204,9 @@ class StepLaws:
 
 
 def _reader(client: str) -> str:
-    """Who reads under a name; whoever was given up takes another one."""
+    """Return the process behind a client's name. A client that was given up takes
+    another name.
+    """
     return client.partition(".")[0]
 
 
@@ -213,8 +216,8 @@ def _made(
     shard: int,
     left_out: Collection[tuple[int, int]],
 ) -> list[Name]:
-    """What a task of a job with a promised order makes: of each every so many-th split,
-    or statically element.
+    """Return what a task of a job with a promised order produces: every n-th split, or
+    in a static mode every n-th element.
     """
     names, count, consumers = pipeline.all_names(), job.num_tasks or 1, job.num_consumers or 1
     if job.processing_mode == "DYNAMIC":

@@ -1,5 +1,5 @@
-"""Talking to one core by hand: say something, see what it answers. For tests that state
-one fact about one core.
+"""A conversation with a single core, for tests that state a fact about it: feed an
+event, and see the commands.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from zmqdata.messages import Message
 
 Kind = TypeVar("Kind")
 TICK = 0.25
+"""Seconds between two ticks."""
 
 
 class Core(Protocol):
-    """What dispatcher, worker and consumer have in common."""
+    """The interface that all deciders share."""
 
     def handle(self, now: float, event: Any) -> Sequence[Any]:
-        """Takes an event noticed at ``now``; returns what to do."""
+        """Handle an event at time ``now`` and return the resulting commands."""
         ...
 
 
 class Transcript:
-    """A core, the time that it believes in, and what it last wanted done.
+    """A core, its time, and the commands that it returned last.
 
     Args:
-        core: the core.
+        core: The core.
 
     Example:
         >>> from zmqdata.core.dispatcher.decider import DispatcherCore
@@ -43,15 +44,17 @@ class Transcript:
         self.commands: list[Any] = []
 
     def feed(self, event: Any) -> None:
-        """Gives the core an event; ``commands`` holds what it makes of it."""
+        """Feed an event. ``commands`` then contains what the core returned for it."""
         self.commands = list(self.core.handle(self.now, event))
 
     def hear(self, peer: e.Peer, message: Message) -> None:
-        """Gives the core a control message."""
+        """Feed a control message."""
         self.feed(e.Received(peer, message))
 
     def wait(self, seconds: float) -> None:
-        """Lets time pass, with ticks; ``commands`` holds everything done meanwhile."""
+        """Let time pass, with ticks. ``commands`` then contains everything returned
+        meanwhile.
+        """
         done: list[Any] = []
         end = self.now + seconds
         while self.now < end:
@@ -61,14 +64,12 @@ class Transcript:
         self.commands = done
 
     def all_of(self, kind: type[Kind]) -> list[Kind]:
-        """The commands of a kind, or the messages of a kind that were sent, in
-        order.
-        """
+        """Return the commands of a kind, or the sent messages of a kind, in order."""
         sent = [command.message for command in self.commands if isinstance(command, e.Send)]
         return [one for one in [*self.commands, *sent] if isinstance(one, kind)]
 
     def sent(self, kind: type[Kind]) -> Kind:
-        """The only command, or message, of a kind."""
+        """Return the only command, or sent message, of a kind."""
         found = self.all_of(kind)
         assert len(found) == 1, f"expected one {kind.__name__}, got {len(found)} in {self.commands}"
         return found[0]

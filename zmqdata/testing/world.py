@@ -1,9 +1,9 @@
-"""A whole cluster in one thread: the real cores as nodes of a simulated network, on a
-simulated clock, by seed.
+"""A whole cluster in a single thread, by seed: the real cores as nodes of a simulated
+network, on a simulated clock.
 
-Here are the shells of simulated workers and training loops and the world that joins
-them. What goes wrong in it is decided by ``zmqdata.testing.scenario``, what must hold
-is checked by ``zmqdata.testing.checks``.
+Here are the simulated workers and training loops, and the world that connects them.
+``zmqdata.testing.scenario`` decides what goes wrong, and ``zmqdata.testing.checks``
+checks what must hold.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from zmqdata.testing.steps import StepLaws
 DISPATCHER = "dispatcher"
 DATASET = "dataset"
 CHECKPOINTS = 0.01
-"""The share of occasions on which a training loop takes a checkpoint."""
+"""Share of the occasions on which a training loop takes a checkpoint."""
 
 
 class SimulatedWorker(SimulatedNode):
@@ -101,8 +101,8 @@ class SimulatedWorker(SimulatedNode):
             self.feed(event)
 
     def _succumb(self, crumb: m.Crumb) -> None:
-        """The process dies at an element, and its supervisor starts another one, which
-        tells of it.
+        """Let the process die at an element. Its supervisor starts another process,
+        which reports the death.
         """
         if not self.alive:
             return
@@ -136,11 +136,11 @@ class SimulatedWorker(SimulatedNode):
             self.leave()
 
     def drain(self) -> None:
-        """Is told to hand its tasks over and to leave."""
+        """Tell the worker to hand its tasks over and to leave."""
         self.feed(worker_events.DrainRequested(self.random.choice([0.0, 2.0, 7.0])))
 
     def leave(self) -> None:
-        """Ends in good order."""
+        """End in good order."""
         self.world.network.send(self.name, DISPATCHER, m.WorkerStopped(self.name))
         self.alive = False
         self.world.clock.after(0.1, self.die)
@@ -153,24 +153,27 @@ class SimulatedWorker(SimulatedNode):
 
 @dataclass
 class Taking:
-    """A block that a training loop takes from, with the place that it has reached and
-    where it has to stop.
-
-    ``step``: of a numbered consumer, where it is not the one that its core is at.
-    """
+    """A block from which a training loop takes elements."""
 
     header: m.Block
+    """Header of the block."""
     names: tuple[Name, ...]
+    """Its elements."""
     at: int
+    """Position of the next element."""
     stop: int
+    """Position at which to stop."""
     step: int | None = None
+    """Step of a numbered consumer, if it is not the step of its core."""
 
 
 class SimulatedClient(SimulatedNode):
     """A client and its training loop, which takes elements at a seeded speed.
 
-    ``outcome`` is None while it reads, then ``"end"``, or the name of the error;
-    ``closed`` once the goodbye is over. ``isolated``: since when it can reach nobody.
+    Attributes:
+        outcome: None while it reads, then ``"end"`` or the name of the error.
+        closed: True once its goodbye is over.
+        isolated: Time since which it can reach no node, or None.
     """
 
     core: ClientCore
@@ -263,8 +266,8 @@ class SimulatedClient(SimulatedNode):
 
     @property
     def _needs_no_lease(self) -> bool:
-        """Whether it may read on without the dispatcher: while workers can hear it, if
-        it believes to be alone.
+        """True if it may read on without the dispatcher, because workers can hear it
+        and it believes to be alone.
         """
         lease, isolated = self.core.lease, self.isolated
         heard = (
@@ -273,11 +276,13 @@ class SimulatedClient(SimulatedNode):
         return lease.until == math.inf or (lease.alone and heard)
 
     def rejoin(self) -> None:
-        """It can be reached again."""
+        """Record that nodes can reach it again."""
         self.isolated = None
 
     def awake(self) -> None:
-        """Its training loop may be faster than whoever listens to the network."""
+        """Let the training loop go first now and then, faster than the thread that
+        reads the network.
+        """
         if self.random.random() < 0.5:
             self._step()
 
@@ -317,7 +322,7 @@ class SimulatedClient(SimulatedNode):
         size = header.size if stop == header.count else 0
         if (
             self._had_as != self.core.client
-        ):  # it was given up: what it had before is no part of where it is now
+        ):  # it was given up: former elements are not part of its position
             self.had, self._had_as = Had(), self.core.client
         part = client_events.TakenElements(
             header.task, header.attempt, header.first + first, header.first + stop, size
@@ -328,7 +333,7 @@ class SimulatedClient(SimulatedNode):
             self.check_standing()
 
     def check_standing(self) -> None:
-        """Takes a checkpoint and has it checked."""
+        """Take a checkpoint and check it."""
         world, core = self.world, self.core
         checkpoint = core.standing.checkpoint(core.reading.passed.count)
         indices = {task: kept.origin.index for task, kept in core.standing.kept.tasks.items()}
@@ -342,7 +347,7 @@ class SimulatedClient(SimulatedNode):
             world.standings.check(self.name, checkpoint, self.had, indices, is_alone)
 
     def close(self) -> None:
-        """Stops reading before the end."""
+        """Stop reading before the end."""
         if self.outcome is None:
             self.outcome = "closed early"
             self.feed(client_events.CloseRequested())
@@ -353,8 +358,8 @@ class SimulatedClient(SimulatedNode):
 
 
 class FirstAddresses(WorkerAddresses):
-    """Configured places that the first workers take in the order of their coming,
-    whatever their address.
+    """Configured addresses that the first workers take in the order in which they join,
+    whatever their own address.
     """
 
     def __init__(self, count: int) -> None:
@@ -366,32 +371,34 @@ class FirstAddresses(WorkerAddresses):
         return self._count
 
     def place(self, address: str) -> int | None:
-        """The next place that is free; None when all were taken."""
+        """Return the next free place, or None if all are taken."""
         if address not in self._indices and len(self._indices) < self._count:
             self._indices[address] = len(self._indices)
         return self._indices.get(address)
 
     def restore(self, held: Mapping[int, str], present: Collection[str]) -> None:
-        """Gives places back as they were held."""
+        """Restore the places as they were held."""
         self._indices = {address: index for index, address in held.items()}
 
     def index(self, address: str) -> int | None:
-        """The place of the worker at an address; None when it has none."""
+        """Return the place of the worker at an address, or None."""
         return self._indices.get(address)
 
 
 class World:
-    """A dispatcher, workers and training loops of one job.
+    """A dispatcher, and the workers and training loops of a job.
 
     Args:
-        seed: decides everything.
-        mode: a processing mode.
-        pipeline: what every task makes.
-        faults: how badly the network behaves.
-        shards: the number of configured workers, for a static mode.
-        journalled: whether the dispatcher has a journal, from which it goes on after
+        seed: Decides everything.
+        mode: The processing mode.
+        pipeline: What every task produces.
+        faults: How badly the network behaves.
+        times: Timeouts of the dispatcher.
+        anonymous: True for a job without a name.
+        shards: Number of configured workers, for a static mode.
+        journalled: True if the dispatcher has a journal, from which it resumes after
             its death.
-        job: what else the job has.
+        job: Other parameters of the job.
 
     Example:
         >>> world = World(seed=1, pipeline=SimulatedPipeline(splits=20))
@@ -452,7 +459,7 @@ class World:
     def add_worker(
         self, buffer_bytes: int = 16 << 20, deaths: tuple[m.Death, ...] = ()
     ) -> SimulatedWorker:
-        """A fresh worker joins, and tells of processes that died before it."""
+        """Add a worker, which reports the deaths of former processes."""
         name = f"worker-{len(self.workers)}-{self.random.getrandbits(16):04x}"
         self.workers.append(SimulatedWorker(self, name, buffer_bytes, deaths))
         return self.workers[-1]
@@ -464,16 +471,16 @@ class World:
         consumer: int | None = None,
         resume: bytes = b"",
     ) -> SimulatedClient:
-        """A training loop begins to read the job's iteration, as a numbered consumer if
-        it is coordinated.
+        """Add a training loop that reads the job's iteration, as a numbered consumer if
+        the job is coordinated.
         """
         name = f"client-{len(self.clients)}-{self.random.getrandbits(16):04x}"
         self.clients.append(SimulatedClient(self, name, repetition, limit, consumer, resume))
         return self.clients[-1]
 
     def restart_dispatcher(self, seconds: float = 0.0) -> None:
-        """The dispatcher dies and comes back after a while: knowing what its journal
-        says, or nothing.
+        """Kill the dispatcher and start another after a while, which knows only what
+        its journal says.
         """
         if not self.dispatcher.alive:
             return
@@ -491,19 +498,19 @@ class World:
     # --- time passes
 
     def run_until(self, condition: Callable[[], bool], patience: float = 120.0) -> None:
-        """Lets time pass until the condition holds.
+        """Let time pass until the condition holds.
 
         Raises:
-            LawBroken: when no training loop gets an element for so many simulated
+            LawBroken: No training loop gets an element for ``patience`` simulated
                 seconds.
         """
         self.progress = self.clock.now
         while not condition():
             if self.clock.now > self.progress + patience:
-                self.laws.fail(f"no training loop gets anything for {patience:g} s")
+                self.laws.fail(f"no training loop has received an element for {patience:g} s")
             self.clock.run_next()
 
     @property
     def all_done(self) -> bool:
-        """Whether no training loop reads any more."""
+        """True if no training loop reads any more."""
         return all(client.outcome is not None for client in self.clients)

@@ -427,7 +427,7 @@ def test_who_loads_a_state_is_not_warned_of_what_was_read_before(
             Dataset.range(100).apply(cluster.distribute("distributed_epoch", job_name="job"))
         )
         assert rest(iter_of_late) == []
-        assert "nothing is left" in caplog.text
+        assert "no element is left" in caplog.text
 
 
 def test_files_that_have_changed_are_found_out(tmp_path: Any) -> None:
