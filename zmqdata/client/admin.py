@@ -22,10 +22,10 @@ def audit(service: str, job: str, timeout: float = 10.0) -> list[dict[str, Any]]
     its repetitions.
 
     Args:
-        service: Address of the dispatcher, ``"tcp://host:port"``.
-        job: Name of the job: the ``job_name`` of ``distribute``, or the name in
+        service: address of the dispatcher, ``"tcp://host:port"``.
+        job: name of the job: the ``job_name`` of ``distribute``, or the name in
             ``zmqdata status``.
-        timeout: Seconds to wait for the answer.
+        timeout: seconds to wait for the answer.
 
     Returns:
         For each repetition a dict with ``job``, ``repetition``, ``iteration``,
@@ -50,9 +50,9 @@ def audit(service: str, job: str, timeout: float = 10.0) -> list[dict[str, Any]]
         collected. After a restart it knows only jobs that were not collected.
 
     Raises:
-        ValueError: An argument has an invalid value.
-        NotFoundError: The dispatcher knows no such job.
-        UnavailableError: The dispatcher has not answered within ``timeout``.
+        ValueError: an argument has an invalid value.
+        NotFoundError: the dispatcher knows no such job.
+        UnavailableError: the dispatcher has not answered within ``timeout``.
 
     Example:
         >>> from zmqdata import Dataset, LocalCluster, distribute
@@ -92,20 +92,20 @@ def drain(service: str, worker: str, timeout: float = 15.0) -> tuple[list[str], 
     gone.
 
     Args:
-        service: Address of the dispatcher, ``"tcp://host:port"``.
-        worker: Address or name of the worker, as in ``status``, or a host, for all
+        service: address of the dispatcher, ``"tcp://host:port"``.
+        worker: address or name of the worker, as in ``status``, or a host, for all
             workers there.
-        timeout: Seconds to wait for the worker to leave.
+        timeout: seconds to wait for the worker to leave.
 
     Returns:
         The addresses of the workers that have left, and of the workers that have not
         left in time.
 
     Raises:
-        ValueError: An argument has an invalid value.
-        NotFoundError: No such worker is registered. The text names the registered
+        ValueError: an argument has an invalid value.
+        NotFoundError: no such worker is registered. The text names the registered
             workers.
-        UnavailableError: The dispatcher has not answered within ``timeout``.
+        UnavailableError: the dispatcher has not answered within ``timeout``.
 
     Example:
         >>> from zmqdata.dispatcher.server import DispatchServer

@@ -84,9 +84,9 @@ class Placing:
     """Decides once, for a dataset, where its pipeline runs.
 
     Args:
-        node: The pipeline.
-        clock: Returns the time in seconds.
-        patience: Seconds after which an unfinished trial shows that the pipeline is
+        node: the pipeline.
+        clock: returns the time in seconds.
+        patience: seconds after which an unfinished trial shows that the pipeline is
             costly.
     """
 
@@ -178,12 +178,12 @@ def shipping_cost(
     """Return the seconds that packing an element into a block and unpacking it takes.
 
     Args:
-        elements: The elements to try.
-        clock: Returns the time in seconds.
-        check: Called now and then; raises to end the trial.
+        elements: the elements to try.
+        clock: returns the time in seconds.
+        check: called now and then; raises to end the trial.
 
     Raises:
-        TypeError: An element cannot be sent.
+        TypeError: an element cannot be sent.
     """
     check()
     builder, start = BlockBuilder(), clock()
@@ -226,13 +226,13 @@ class PlacedIterator(ElementIterator):
     Its ``__next__`` is that of the iterator that produces the elements.
 
     Args:
-        node: The pipeline, to run here.
-        context: The context in which it runs here.
-        placing: Decides where it runs.
-        serve: Makes the iterator that reads it from the service.
+        node: the pipeline, to run here.
+        context: the context in which it runs here.
+        placing: decides where it runs.
+        serve: makes the iterator that reads it from the service.
 
     Attributes:
-        placement: Where it was placed, or None until a state is loaded.
+        placement: where it was placed, or None until a state is loaded.
     """
 
     # A slot, so that no Python frame lies between an element and the loop.
@@ -286,7 +286,7 @@ class PlacedIterator(ElementIterator):
         """Return what the service knows of the iterator's repetition.
 
         Raises:
-            FailedPreconditionError: The pipeline does not run in the service.
+            FailedPreconditionError: the pipeline does not run in the service.
         """
         if self.placement is None or self.placement.local:
             raise FailedPreconditionError(

@@ -28,8 +28,8 @@ class ServiceBookmark(Bookmark):
     """The place at which a number of elements had been handed out.
 
     Args:
-        place: That number.
-        encoded: Returns the encoded ``Checkpoint`` of a place.
+        place: that number.
+        encoded: returns the encoded ``Checkpoint`` of a place.
     """
 
     def __init__(self, place: int, encoded: Callable[[int], bytes]) -> None:
@@ -40,7 +40,7 @@ class ServiceBookmark(Bookmark):
         """Return the encoded ``Checkpoint``.
 
         Raises:
-            FailedPreconditionError: The job cannot go back to a place, or the
+            FailedPreconditionError: the job cannot go back to a place, or the
                 checkpoint is larger than a dispatcher accepts.
         """
         encoded = self._encoded(self.place)
@@ -92,7 +92,7 @@ def check_has_places(job: Any) -> None:
     """Raise an error if the readers of a job cannot go back to a place.
 
     Raises:
-        FailedPreconditionError: The job reads through a cross-trainer cache.
+        FailedPreconditionError: the job reads through a cross-trainer cache.
     """
     if job.cache:
         raise FailedPreconditionError(
@@ -108,7 +108,7 @@ def answer_of(loop: Loop, work: Callable[[], bytes]) -> bytes:
     and return its result.
 
     Raises:
-        UnavailableError: The thread is busy for too long.
+        UnavailableError: the thread is busy for too long.
     """
     answers: queue.SimpleQueue[tuple[bytes, Exception | None]] = queue.SimpleQueue()
 

@@ -69,7 +69,7 @@ def check_timeout(name: str, seconds: object) -> None:
     """Raise an error if a value is not a number of seconds to wait for.
 
     Raises:
-        ValueError: It is not a number above zero. Infinity is allowed.
+        ValueError: it is not a number above zero. Infinity is allowed.
 
     Example:
         >>> check_timeout("timeout", 0.5)
@@ -87,7 +87,7 @@ def check_name(name: str, text: str) -> None:
     """Raise an error if a text cannot be a name.
 
     Raises:
-        ValueError: The text is empty, too long, or cannot be sent.
+        ValueError: the text is empty, too long, or cannot be sent.
     """
     if not text:
         raise ValueError(f"`{name}` must not be empty")
@@ -115,19 +115,19 @@ def call(
     """Send an ask until it is answered.
 
     Args:
-        endpoint: Address of the dispatcher, as ZeroMQ takes it.
-        ask: An ask that may be repeated.
-        answer: Class of the expected answer.
-        request: Request id of the ask.
-        timeout: Seconds of silence after which to give up.
-        reply: Returns the messages to send after an answer of another class.
-        role: Kind of server that is asked.
+        endpoint: address of the dispatcher, as ZeroMQ takes it.
+        ask: an ask that may be repeated.
+        answer: class of the expected answer.
+        request: request id of the ask.
+        timeout: seconds of silence after which to give up.
+        reply: returns the messages to send after an answer of another class.
+        role: kind of server that is asked.
 
     Raises:
-        UnavailableError: No dispatcher has answered in time.
-        PermissionDeniedError: The dispatcher does not accept this client's key.
-        VersionMismatchError: The dispatcher speaks another version of the protocol.
-        DataServiceError: The dispatcher refuses. The class is the one that it names.
+        UnavailableError: no dispatcher has answered in time.
+        PermissionDeniedError: the dispatcher does not accept this client's key.
+        VersionMismatchError: the dispatcher speaks another version of the protocol.
+        DataServiceError: the dispatcher refuses. The class is the one that it names.
     """
     socket, handshakes = sockets.control_dealer(client_context(), endpoint, shown_key(), role)
     try:
@@ -250,14 +250,14 @@ def status(service: str, timeout: float = 10.0, role: str = "dispatcher") -> dic
     ``docs/configuration.md`` describes its fields.
 
     Args:
-        service: Address of the dispatcher or the worker, ``"tcp://host:port"``.
-        timeout: Seconds to wait for the answer.
+        service: address of the dispatcher or the worker, ``"tcp://host:port"``.
+        timeout: seconds to wait for the answer.
         role: ``"worker"`` to ask a worker. In a cluster with a key for each role,
             workers are known by another key.
 
     Raises:
-        ValueError: An argument has an invalid value.
-        UnavailableError: No server has answered within ``timeout``.
+        ValueError: an argument has an invalid value.
+        UnavailableError: no server has answered within ``timeout``.
 
     Example:
         >>> from zmqdata.dispatcher.server import DispatchServer

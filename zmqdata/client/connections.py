@@ -37,12 +37,12 @@ class Servers:
 
     Args:
         context: ZeroMQ context of the sockets.
-        loop: Polls the sockets.
-        key: Key of this client.
-        service: Address of the dispatcher.
-        received: Reads from a socket of a peer. Returns False if no message was
+        loop: polls the sockets.
+        key: key of this client.
+        service: address of the dispatcher.
+        received: reads from a socket of a peer. Returns False if no message was
             waiting.
-        refused: Takes the reason why a server does not accept this client and never
+        refused: takes the reason why a server does not accept this client and never
             will.
     """
 
@@ -137,8 +137,8 @@ class Descriptors:
         The operation is repeated.
 
         Args:
-            error: The error of the operation.
-            what: What the operation was to make.
+            error: the error of the operation.
+            what: what the operation was to make.
         """
         if getattr(error, "errno", None) not in (errno.EMFILE, errno.ENFILE):
             return False
@@ -160,7 +160,7 @@ class Memories:
     Content taken from a memory outlives its link.
 
     Args:
-        descriptors: Warns about the lack of file descriptors.
+        descriptors: warns about the lack of file descriptors.
     """
 
     def __init__(self, descriptors: Descriptors) -> None:

@@ -43,15 +43,15 @@ def decode_message(
     for an element, or None.
 
     Args:
-        frames: The frames as received.
-        memory: Memory that the link shares with its worker, or None.
+        frames: the frames as received.
+        memory: memory that the link shares with its worker, or None.
         allow_objects: True to unpickle leaves that are Python objects. Otherwise they
             are an error.
-        room: Returns memory for large arrays. None: fresh memory.
+        room: returns memory for large arrays. None: fresh memory.
 
     Raises:
-        ObjectsRefusedError: The block contains Python objects that are not allowed.
-        ProtocolError: Anything else is wrong with the message. No other error is
+        ObjectsRefusedError: the block contains Python objects that are not allowed.
+        ProtocolError: anything else is wrong with the message. No other error is
             raised.
     """
     if not frames:
@@ -116,7 +116,7 @@ def check_spec_without_objects(spec: Any) -> None:
     block shows which it is. A spec of None means that nothing is known.
 
     Raises:
-        FailedPreconditionError: The spec has such a leaf. The text says where.
+        FailedPreconditionError: the spec has such a leaf. The text says where.
     """
     if spec is None:
         return

@@ -56,15 +56,15 @@ class Delivery:
     stands for an element.
 
     Args:
-        blocks: The parts.
-        elements: The elements of each part.
-        failure: Stands for the only element.
+        blocks: the parts.
+        elements: the elements of each part.
+        failure: stands for the only element.
 
     Attributes:
-        before: Number of elements that were in the queue before it.
-        elements: The elements not yet taken.
-        failure: The failure to raise, or None.
-        parts: The parts of blocks.
+        before: number of elements that were in the queue before it.
+        elements: the elements not yet taken.
+        failure: the failure to raise, or None.
+        parts: the parts of blocks.
         taken: True once the end of the delivery was reported.
         dropped: True if its elements must not be reported.
     """
@@ -116,7 +116,7 @@ class Delivery:
         """Return the events for the core after all elements were taken.
 
         Args:
-            oldest: Returns the oldest place to which an operation may go back.
+            oldest: returns the oldest place to which an operation may go back.
         """
         place = oldest()
         return [part.report(part.stop, part.size, place) for part in self.parts]
@@ -184,7 +184,7 @@ class DeliveryQueue:
     interrupt at any point of ``next`` loses no block.
 
     Args:
-        holds: Returns True if the client may hand out blocks now.
+        holds: returns True if the client may hand out blocks now.
     """
 
     def __init__(self, holds: Callable[[], bool]) -> None:
@@ -268,7 +268,7 @@ class Strides:
     element at a time, and a loop that pauses within a piece gets another piece.
 
     Attributes:
-        elements: The present piece.
+        elements: the present piece.
     """
 
     __slots__ = ("_since", "_size", "elements")

@@ -133,7 +133,7 @@ class DataServiceDataset(Node):
         must not unpickle.
 
         Raises:
-            FailedPreconditionError: The spec has such a leaf. The text says where.
+            FailedPreconditionError: the spec has such a leaf. The text says where.
         """
         if not self.options.allow_objects and not self.options.is_local:
             spec = (
@@ -230,26 +230,26 @@ def distribute(
     object that cannot be sent is an error at once. The first iterator contacts the
     dispatcher.
 
-    Equivalent of ``tf.data.experimental.service.distribute``, which lacks the arguments
-    from ``dispatcher_timeout`` on.
+    Equivalent of ``tf.data.experimental.service.distribute``, which lacks
+    ``task_refresh_interval_hint_ms`` and the arguments after it.
 
     Args:
-        processing_mode: ``ShardingPolicy.OFF`` or ``"parallel_epochs"`` (each worker
-            reads all of the input), ``ShardingPolicy.DYNAMIC`` or
-            ``"distributed_epoch"`` (each split of the sources goes to a single worker),
-            or a static policy (each worker has a fixed part, by its place in the
-            dispatcher's ``worker_addresses``).
-        service: Address of the dispatcher, ``"tcp://host:port"``, ``"host:port"`` or
+        processing_mode: the sharding policy. ``ShardingPolicy.OFF`` or
+            ``"parallel_epochs"``: each worker reads all of the input.
+            ``ShardingPolicy.DYNAMIC`` or ``"distributed_epoch"``: each split of the
+            sources goes to a single worker. A static policy: each worker has a fixed
+            part, by its place in the dispatcher's ``worker_addresses``.
+        service: address of the dispatcher, ``"tcp://host:port"``, ``"host:port"`` or
             ``(protocol, address)``.
-        job_name: Name of the job. Clients that give the same name share the job, and
+        job_name: name of the job. Clients that give the same name share the job, and
             each element goes to one of them. None: this dataset object has a job of its
             own.
-        consumer_index: Number of this client among the ``num_consumers`` consumers of a
+        consumer_index: number of this client among the ``num_consumers`` consumers of a
             coordinated read, from 0 on.
-        num_consumers: Number of clients that read the job in step. Step n of every
+        num_consumers: number of clients that read the job in step. Step n of every
             consumer comes from the same worker and there from the same round of
             ``num_consumers`` elements (tf.data's coordinated reads).
-        max_outstanding_requests: Most elements in flight from each worker to this
+        max_outstanding_requests: most elements in flight from each worker to this
             client. None: as many as keep the training loop from waiting, within a
             budget of bytes. Clients that share a job should give the same number,
             because the first client's number limits how many elements travel together.
@@ -259,23 +259,23 @@ def distribute(
         compression: ``"AUTO"`` (what pays off, measured for each leaf: none on the same
             host, more on slower networks), None, or a blosc codec such as ``"lz4"`` or
             ``"zstd"``.
-        cross_trainer_cache: Lets several training jobs read the job ``job_name``, each
+        cross_trainer_cache: lets several training jobs read the job ``job_name``, each
             all of it; see ``CrossTrainerCache``. The dataset must be infinite.
-        target_workers: ``"AUTO"`` (all workers except those of other processes that are
-            tagged COLOCATED), ``"ANY"`` (all workers), or ``"LOCAL"`` (workers in this
-            process, whose elements are taken without serialisation).
-        task_refresh_interval_hint_ms: Milliseconds between two heartbeats to the
+        target_workers: ``"AUTO"``: all workers except COLOCATED workers of other
+            processes. ``"ANY"``: all workers. ``"LOCAL"``: workers in this process,
+            whose elements are taken without serialisation.
+        task_refresh_interval_hint_ms: milliseconds between two heartbeats to the
             dispatcher. None: 1000.
-        dispatcher_timeout: Seconds without an answer of the dispatcher before
+        dispatcher_timeout: seconds without an answer of the dispatcher before
             ``UnavailableError``.
-        ship: Your modules and packages that workers lack: the modules themselves, their
+        ship: your modules and packages that workers lack: the modules themselves, their
             names, or paths to their folders or ``.py`` files. Their source is sent
             once, and only this dataset imports it. Definitions of the script itself
             need no mention. ``docs/shipping-code.md`` describes the limits.
-        finite: What happens in coordinated reads to a last round that is not full:
+        finite: what happens in coordinated reads to a last round that is not full:
             ``"drop"`` (left out and counted) or ``"pad"`` (filled with its own
             elements). None: the dataset must be infinite, as in tf.data.
-        consumer_timeout: Seconds for which the other consumers of a coordinated job
+        consumer_timeout: seconds for which the other consumers of a coordinated job
             wait for a consumer that has not come or has died. Then all get
             ``UnavailableError``. A successor that comes in time continues at its
             predecessor's step. The consumer that opened the job sets this value.
@@ -283,16 +283,16 @@ def distribute(
             ``num_tasks`` and the seed of ``zmqdata.set_random_seed``. It is the same in
             every run, with any number of workers, while workers come and go. A single
             client reads the job, or the consumers of a coordinated job do.
-        num_tasks: Number of tasks into which ``deterministic=True`` divides the work.
+        num_tasks: number of tasks into which ``deterministic=True`` divides the work.
             Split k goes to task k modulo ``num_tasks``, and the tasks yield elements in
-            turn. No more workers can take part, and every task has its own buffers of
-            the pipeline. None: 16.
-        on_poison: What happens to an element at which the process of a worker has died
-            three times: ``"fail"`` (the iteration ends with a ``PipelineError`` that
-            names the element) or ``"skip"`` (it is skipped, and listed in the
-            iterator's ``quarantine`` and in the logs of the dispatcher and the worker).
+            turn. At most that many workers can take part, and every task has its own
+            buffers of the pipeline. None: 16.
+        on_poison: what happens to an element at which the process of a worker has died
+            three times. ``"fail"``: the iteration ends with a ``PipelineError`` that
+            names the element. ``"skip"``: it is skipped, and listed in the iterator's
+            ``quarantine`` and in the logs of the dispatcher and the worker.
             ``docs/poison.md`` says which operations can skip an element.
-        task_timeout: Seconds that a single call of a function of the pipeline may take.
+        task_timeout: seconds that a single call of a function of the pipeline may take.
             A longer call is ended together with its process, and counts as a death.
             None: no limit, and a warning in the dispatcher's log. The reader that
             opened the job sets this value.
@@ -313,15 +313,15 @@ def distribute(
         A function for ``Dataset.apply``.
 
     Raises:
-        ValueError: An argument has an invalid type or value. The returned function
+        ValueError: an argument has an invalid type or value. The returned function
             raises it for a module that cannot be shipped.
-        InvalidArgumentError: Arguments contradict each other.
-        FailedPreconditionError: (from iterators) A coordinated read of a finite dataset
-            without ``finite``, a consumer index that another client reads as, or
-            elements with Python objects although ``allow_objects`` is False.
+        InvalidArgumentError: arguments contradict each other.
+        FailedPreconditionError: (from iterators) the input of a coordinated read is
+            finite and ``finite`` is None, another client reads as this consumer, or
+            elements contain Python objects although ``allow_objects`` is False.
         NotFoundError: ``service`` or ``data_transfer_protocol`` names a protocol that
             does not exist.
-        TypeError: (from the returned function) The pipeline contains an object that
+        TypeError: (from the returned function) the pipeline contains an object that
             cannot be sent to another process.
 
     Example:
@@ -392,23 +392,23 @@ def register_dataset(
     ``dispatcher_timeout`` and ``ship``.
 
     Args:
-        service: Address of the dispatcher, as for ``distribute``.
-        dataset: The dataset to register.
-        compression: As for ``distribute``.
-        dataset_id: The id to register it under. None: the dispatcher chooses an id.
+        service: address of the dispatcher, as for ``distribute``.
+        dataset: the dataset to register.
+        compression: as for ``distribute``.
+        dataset_id: the id to register it under. None: the dispatcher chooses an id.
             Registering again under an id keeps the first dataset.
-        dispatcher_timeout: Seconds to wait for the dispatcher.
-        ship: As for ``distribute``.
+        dispatcher_timeout: seconds to wait for the dispatcher.
+        ship: as for ``distribute``.
 
     Returns:
         The id of the dataset.
 
     Raises:
-        ValueError: An argument has an invalid value.
+        ValueError: an argument has an invalid value.
         TypeError: ``dataset`` is not a ``Dataset``, or the pipeline contains an object
             that cannot be sent to another process.
-        InvalidArgumentError: A dataset with another structure has this id.
-        UnavailableError: No dispatcher has answered within ``dispatcher_timeout``.
+        InvalidArgumentError: a dataset with another structure has this id.
+        UnavailableError: no dispatcher has answered within ``dispatcher_timeout``.
 
     Example:
         >>> import zmqdata
@@ -461,21 +461,21 @@ def from_dataset_id(
     Equivalent of ``tf.data.experimental.service.from_dataset_id``.
 
     Args:
-        dataset_id: The id that ``register_dataset`` returned.
-        element_spec: Spec of the elements if the dispatcher does not know it.
-        job_name: As for ``distribute``. Jobs of different dataset ids never share a
+        dataset_id: the id that ``register_dataset`` returned.
+        element_spec: spec of the elements if the dispatcher does not know it.
+        job_name: as for ``distribute``. Jobs of different dataset ids never share a
             name.
 
     Returns:
         The distributed dataset.
 
     Raises:
-        ValueError: An argument has an invalid value.
+        ValueError: an argument has an invalid value.
         TypeError: ``element_spec`` is not a spec.
-        InvalidArgumentError: The spec of the registered dataset contradicts
+        InvalidArgumentError: the spec of the registered dataset contradicts
             ``element_spec``.
-        NotFoundError: No dataset is registered under this id.
-        UnavailableError: No dispatcher has answered within ``dispatcher_timeout``.
+        NotFoundError: no dataset is registered under this id.
+        UnavailableError: no dispatcher has answered within ``dispatcher_timeout``.
 
     Example:
         >>> import zmqdata

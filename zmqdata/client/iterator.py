@@ -40,20 +40,20 @@ class ServiceIterator(ElementIterator):
     dataset.
 
     Args:
-        profile: What to read, and in which role.
-        resumed: Returns the profile with which to resume from an encoded
+        profile: what to read, and in which role.
+        resumed: returns the profile with which to resume from an encoded
             ``Checkpoint``.
         restoring: None: reading begins at once. Otherwise it begins with ``restore`` or
             on first use.
-        quarantine: Receives the elements that workers skip because they end a worker's
+        quarantine: receives the elements that workers skip because they end a worker's
             process.
 
     Raises (from ``next``):
-        PipelineError: A function of the pipeline failed at this element. The next call
+        PipelineError: a function of the pipeline failed at this element. The next call
             continues after it.
-        UnavailableError: The dispatcher has been away for longer than
+        UnavailableError: the dispatcher has been away for longer than
             ``dispatcher_timeout``.
-        DataServiceError: The service cannot continue, and the text says why. If it
+        DataServiceError: the service cannot continue, and the text says why. If it
             could not begin from a state, every call raises this.
     """
 
@@ -174,7 +174,7 @@ class ServiceIterator(ElementIterator):
         May be called from any thread.
 
         Raises:
-            DataServiceError: The dispatcher has refused the state, or the service was
+            DataServiceError: the dispatcher has refused the state, or the service was
                 gone before the first element.
         """
         shell = self._shell
@@ -221,9 +221,9 @@ class ServiceIterator(ElementIterator):
         What was being read before is left.
 
         Raises:
-            DataLossError: The checkpoint is damaged.
-            InvalidArgumentError: It is not a state of such an iterator.
-            DataServiceError: The dispatcher refuses it. Reasons found later (other
+            DataLossError: the checkpoint is damaged.
+            InvalidArgumentError: it is not a state of such an iterator.
+            DataServiceError: the dispatcher refuses it. Reasons found later (other
                 readers of the job, changed files) are raised by every ``next``.
         """
         self._check_process()
@@ -272,8 +272,8 @@ class ServiceIterator(ElementIterator):
         iterator has ended or was closed.
 
         Raises:
-            NotFoundError: The dispatcher does not know the job, or no longer.
-            UnavailableError: The dispatcher has not answered.
+            NotFoundError: the dispatcher does not know the job, or no longer.
+            UnavailableError: the dispatcher has not answered.
 
         Has no counterpart in tf.data.
         """

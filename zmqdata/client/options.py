@@ -48,11 +48,11 @@ class CrossTrainerCache:
     Equivalent of ``tf.data.experimental.service.CrossTrainerCache``.
 
     Args:
-        trainer_id: Id of the trainer. Trainers with the same id share a single copy of
+        trainer_id: id of the trainer. Trainers with the same id share a single copy of
             the elements.
 
     Raises:
-        ValueError: The id is empty or too long.
+        ValueError: the id is empty or too long.
 
     Example:
         >>> CrossTrainerCache(trainer_id="learning-rate-0.1").trainer_id
@@ -381,7 +381,7 @@ def check_dataset_id(dataset_id: object) -> None:
     """Raise an error if a value cannot be the id of a dataset.
 
     Raises:
-        ValueError: It is not a string, empty, or too long.
+        ValueError: it is not a string, empty, or too long.
     """
     if not isinstance(dataset_id, str) or not dataset_id:
         raise ValueError(f"`dataset_id` must be a non-empty string, got {dataset_id!r}")
@@ -426,7 +426,7 @@ def parse_processing_mode(processing_mode: object) -> ShardingPolicy:
     """Return the policy that the user names by enum or by one of tf.data's strings.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: it is neither.
 
     Example:
         >>> parse_processing_mode("distributed_epoch")

@@ -57,7 +57,7 @@ class Registration:
     node: Node | None = None
     """The pipeline, or None if only its id is known."""
     sources: dict[str, bytes] = field(default_factory=dict)
-    """Source code shipped with the pipeline, by name."""
+    """Source code shipped with the pipeline, by the SHA-256 of its bytes."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def resolve(self) -> str:
@@ -149,7 +149,7 @@ class Registration:
         """Register the dataset and return its id.
 
         Args:
-            dataset_id: The id to register it under. None: the dispatcher chooses an id.
+            dataset_id: the id to register it under. None: the dispatcher chooses an id.
             keep: True to keep it even while no job uses it.
         """
 
@@ -171,8 +171,8 @@ def describe_dataset(
     """Return what a dispatcher knows of a dataset.
 
     Raises:
-        NotFoundError: No dataset is registered under this id.
-        UnavailableError: No dispatcher has answered in time.
+        NotFoundError: no dataset is registered under this id.
+        UnavailableError: no dispatcher has answered in time.
     """
 
     def ask(request: str) -> m.DescribeDataset:
@@ -186,7 +186,7 @@ def agreed_spec(given: Any, registered: bytes, dataset_id: str) -> Any:
     dispatcher agree.
 
     Raises:
-        InvalidArgumentError: No element can fit both specs, or the dispatcher's spec
+        InvalidArgumentError: no element can fit both specs, or the dispatcher's spec
             cannot be read.
     """
     known = _decoded(registered, dataset_id)
@@ -220,7 +220,7 @@ def registration_of(
     """Pack and describe a dataset that no dispatcher knows yet.
 
     Raises:
-        TypeError: The pipeline contains an object that cannot be sent to another
+        TypeError: the pipeline contains an object that cannot be sent to another
             process.
     """
     sources = pack_sources(ship)
@@ -273,16 +273,16 @@ def spec_without_running(node: Node) -> Any:
 PIECES_AHEAD = 2
 """Number of pieces sent before the dispatcher confirms them."""
 MOST_BROKEN = 3
-"""Number of times that a part may arrive damaged."""
+"""Number of damaged arrivals of a part after which the upload fails."""
 
 
 class Upload:
     """Sends the parts that the dispatcher requests.
 
     Args:
-        ask: The message that registers the dataset. It is sent again when a part has
+        ask: the message that registers the dataset. It is sent again when a part has
             arrived.
-        contents: Bytes of the parts by digest.
+        contents: bytes of the parts by digest.
     """
 
     def __init__(self, ask: m.RegisterDataset, contents: Mapping[str, bytes]) -> None:
@@ -298,7 +298,7 @@ class Upload:
         """Return the messages to send after this message from the dispatcher.
 
         Raises:
-            DataLossError: A part repeatedly arrives damaged, or the dispatcher requests
+            DataLossError: a part repeatedly arrives damaged, or the dispatcher requests
                 an unknown part.
         """
         if isinstance(message, m.RequestPart):

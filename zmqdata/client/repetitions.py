@@ -22,7 +22,7 @@ class Repetitions:
     repetition.
 
     Attributes:
-        seed: Seed of a promised order if a state was loaded, or None for this program's
+        seed: seed of a promised order if a state was loaded, or None for this program's
             seed.
 
     >>> repetitions = Repetitions()
@@ -42,8 +42,8 @@ class Repetitions:
         the repetitions that follow.
 
         Raises:
-            DataLossError: The state is damaged.
-            InvalidArgumentError: It is not a state, or it is too large to be sent.
+            DataLossError: the state is damaged.
+            InvalidArgumentError: it is not a state, or it is too large to be sent.
         """
         checkpoint = _decoded(state)
         self._numbers = itertools.count(checkpoint.repetition + 1)

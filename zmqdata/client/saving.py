@@ -46,29 +46,29 @@ def distributed_save(
     shows the progress.
 
     Args:
-        dataset: The dataset to save. It is split among workers as with
+        dataset: the dataset to save. It is split among workers as with
             ``ShardingPolicy.DYNAMIC``. An element that fails ends the save, and
             ``map(..., on_error="skip")`` skips it.
-        path: A folder that the dispatcher and the workers share, or a URL that fsspec
+        path: a folder that the dispatcher and the workers share, or a URL that fsspec
             supports. It must not contain a save yet.
-        data_service_address: Address of the dispatcher, as for ``distribute``.
-        compression: As for ``distribute``.
-        ship: Modules that workers lack, as for ``distribute``.
-        dispatcher_timeout: Seconds to wait for the dispatcher.
-        on_poison: As for ``distribute``. An element that ends its worker's process
+        data_service_address: address of the dispatcher, as for ``distribute``.
+        compression: as for ``distribute``.
+        ship: modules that workers lack, as for ``distribute``.
+        dispatcher_timeout: seconds to wait for the dispatcher.
+        on_poison: as for ``distribute``. An element that ends its worker's process
             three times ends the save, and ``ERROR`` names it. With ``"skip"`` it is
             skipped, and the save continues.
-        task_timeout: Seconds per call of a function, as for ``distribute``.
+        task_timeout: seconds per call of a function, as for ``distribute``.
 
     Raises:
-        ValueError: An argument has an invalid value.
+        ValueError: an argument has an invalid value.
         TypeError: ``dataset`` is not a ``Dataset``, or the pipeline contains an object
             that cannot be sent to another process.
-        InvalidArgumentError: The dataset is infinite, the path cannot be written as
+        InvalidArgumentError: the dataset is infinite, the path cannot be written as
             UTF-8, or the dispatcher has no ``work_dir``.
-        AlreadyExistsError: Another save is stored there, or is in progress.
-        UnimplementedError: A source of the dataset cannot be split.
-        UnavailableError: No dispatcher has answered within ``dispatcher_timeout``.
+        AlreadyExistsError: another save is stored there, or is in progress.
+        UnimplementedError: a source of the dataset cannot be split.
+        UnavailableError: no dispatcher has answered within ``dispatcher_timeout``.
 
     Example:
         >>> import tempfile, zmqdata

@@ -60,8 +60,8 @@ class ReaderShell:
     alive.
 
     Args:
-        profile: What to read, and in which role.
-        quarantine: Receives the elements that workers skip because they end a worker's
+        profile: what to read, and in which role.
+        quarantine: receives the elements that workers skip because they end a worker's
             process.
     """
 

@@ -60,9 +60,9 @@ class Laws:
     ``handed_out``.
 
     Args:
-        seed: Seed of the world, for the story.
-        clock: Clock of the world.
-        pipeline: What its tasks produce.
+        seed: seed of the world, for the story.
+        clock: clock of the world.
+        pipeline: what its tasks produce.
     """
 
     def __init__(self, seed: int, clock: Clock, pipeline: SimulatedPipeline) -> None:

@@ -16,7 +16,7 @@ class Clock:
     is repeatable.
 
     Args:
-        now: Starting time, in seconds.
+        now: starting time, in seconds.
 
     Example:
         >>> clock = Clock()

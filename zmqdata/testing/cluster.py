@@ -32,12 +32,12 @@ def await_condition(
     """Wait until ``predicate()`` is true.
 
     Args:
-        predicate: Called about a hundred times a second.
-        deadline: Longest time to wait, in seconds.
-        what: What is awaited, for the error.
+        predicate: called about a hundred times a second.
+        deadline: longest time to wait, in seconds.
+        what: what is awaited, for the error.
 
     Raises:
-        TimeoutError: The condition has not become true in time.
+        TimeoutError: the condition has not become true in time.
 
     Example:
         >>> await_condition(lambda: True, what="the sun")
@@ -135,10 +135,10 @@ def no_leaks(deadline: float = DEADLINE) -> Iterator[None]:
     ports) of this process behind.
 
     Args:
-        deadline: Seconds to wait for them to go away.
+        deadline: seconds to wait for them to go away.
 
     Raises:
-        AssertionError: Some are still present ``deadline`` seconds after the block. The
+        AssertionError: some are still present ``deadline`` seconds after the block. The
             text names them.
 
     Example:

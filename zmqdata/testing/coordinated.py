@@ -19,7 +19,7 @@ class CoordinatedScenario(Scenario):
     successor sooner or later.
 
     Args:
-        seed: Decides everything.
+        seed: decides everything.
 
     Example:
         >>> CoordinatedScenario(seed=1).run()

@@ -23,8 +23,8 @@ class SimulatedDisk:
     A write counts once it is synced, which takes a while.
 
     Args:
-        clock: The clock by which it works.
-        seed: Decides how long syncs take and how much a crash leaves.
+        clock: the clock by which it works.
+        seed: decides how long syncs take and how much a crash leaves.
 
     Example:
         >>> from zmqdata.updates import CloseTaskListUpdate

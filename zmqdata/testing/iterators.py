@@ -93,15 +93,15 @@ def check_iterator(
     Has no counterpart in tf.data.
 
     Args:
-        dataset: A ``Dataset`` or a node.
-        context: Makes the context of each run, equal each time.
-        limit: Number of elements to look at, for pipelines that are long or endless.
+        dataset: a ``Dataset`` or a node.
+        context: makes the context of each run, equal each time.
+        limit: number of elements to look at, for pipelines that are long or endless.
 
     Returns:
         The outcomes as ``plain`` values. A failure is ``("raised", class, text)``.
 
     Raises:
-        NotResumable: A restored iterator continued differently.
+        NotResumable: a restored iterator continued differently.
 
     >>> from zmqdata.dataset import Dataset
     >>> len(check_iterator(Dataset.range(20).shuffle(5).batch(2)))

@@ -79,9 +79,9 @@ class SimulatedNetwork:
     """A network that connects nodes by name.
 
     Args:
-        clock: The clock by which messages travel.
-        seed: Decides every fault.
-        faults: How badly it behaves. May be replaced at any time.
+        clock: the clock by which messages travel.
+        seed: decides every fault.
+        faults: how badly it behaves. May be replaced at any time.
 
     Example:
         >>> clock = Clock()

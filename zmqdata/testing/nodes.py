@@ -44,9 +44,9 @@ class SimulatedNode:
     """A core with its place in the network.
 
     Args:
-        world: The world that it belongs to.
-        name: Its name in the network, by which peers reach it.
-        core: Decides for it.
+        world: the world that it belongs to.
+        name: its name in the network, by which peers reach it.
+        core: decides for it.
     """
 
     def __init__(self, world: Surroundings, name: str, core: Any) -> None:

@@ -34,7 +34,7 @@ class ResumingScenario(Scenario):
     misfortunes.
 
     Args:
-        seed: Decides everything.
+        seed: decides everything.
 
     Example:
         >>> ResumingScenario(seed=1).run()

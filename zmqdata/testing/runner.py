@@ -142,21 +142,21 @@ class SimulatedRunner:
     as far as it is allowed to.
 
     Args:
-        definition: The task. Elements in its ``skip`` are produced and numbered, but
+        definition: the task. Elements in its ``skip`` are produced and numbered, but
             not handed over. In a coordinated job each numbered consumer has its own
             blocks, and numbers are those of rounds. The runner sees only the given part
             of the ledger, so a state kept without the entries that it needs is
             detected.
-        pipeline: What to produce.
-        clock: The clock by which it works.
-        seed: Decides pace and block sizes, on which elements must not depend.
-        emit: Receives ``SplitsWanted``, ``SplitsStarted``, ``Produced``,
+        pipeline: what to produce.
+        clock: the clock by which it works.
+        seed: decides pace and block sizes, on which elements must not depend.
+        emit: receives ``SplitsWanted``, ``SplitsStarted``, ``Produced``,
             ``StateNoted``, ``Decided``, ``Exhausted``, ``Slipped`` and ``Fatal``.
 
     Attributes:
-        made: Number of elements produced, including elements that no client needed.
-        slips_now: Probability that an element that may fail does so in this attempt.
-        free: Number of the first element that past decisions did not determine. None:
+        made: number of elements produced, including elements that no client needed.
+        slips_now: probability that an element that may fail does so in this attempt.
+        free: number of the first element that past decisions did not determine. None:
             they determined all.
     """
 

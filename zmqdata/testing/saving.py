@@ -199,10 +199,10 @@ class SavingWorld(World):
     """A dispatcher with a journal, and workers that save.
 
     Args:
-        seed: Decides everything.
-        pipeline: What every task produces.
-        faults: How badly the network behaves.
-        on_poison: What happens to elements that kill their worker.
+        seed: decides everything.
+        pipeline: what every task produces.
+        faults: how badly the network behaves.
+        on_poison: what happens to elements that kill their worker.
 
     Example:
         >>> world = SavingWorld(seed=1, pipeline=SimulatedPipeline(splits=20))
@@ -313,7 +313,7 @@ class SavingScenario(Scenario):
     """A save with misfortunes.
 
     Args:
-        seed: Decides everything.
+        seed: decides everything.
 
     Example:
         >>> SavingScenario(seed=1).run()
@@ -360,7 +360,7 @@ class SavingScenario(Scenario):
         """Run the scenario, and check the content of the disk.
 
         Raises:
-            LawBroken: With the story of what went wrong.
+            LawBroken: with the story of what went wrong.
         """
         world = self.world
         world.clock.advance(self.last + 5.0)

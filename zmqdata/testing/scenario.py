@@ -30,7 +30,7 @@ class Scenario:
     """A world with misfortunes, and the checks at its end.
 
     Args:
-        seed: Decides everything: size, speed, faults, and which process dies when.
+        seed: decides everything: size, speed, faults, and which process dies when.
 
     Example:
         >>> Scenario(seed=1).run()
@@ -279,7 +279,7 @@ class Scenario:
         that nothing is left.
 
         Raises:
-            LawBroken: With the story of what went wrong.
+            LawBroken: with the story of what went wrong.
         """
         world = self.world
         world.run_until(lambda: world.clock.now > self.last + STORM)

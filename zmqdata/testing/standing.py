@@ -42,8 +42,8 @@ class Standings:
     """Checks of checkpoints.
 
     Args:
-        laws: The laws of the world, which report breaches.
-        pipeline: What its tasks produce.
+        laws: the laws of the world, which report breaches.
+        pipeline: what its tasks produce.
     """
 
     def __init__(self, laws: Laws, pipeline: SimulatedPipeline) -> None:
@@ -62,10 +62,10 @@ class Standings:
         """Check a checkpoint of a client without a consumer number.
 
         Args:
-            client: Name of the client.
-            checkpoint: Its checkpoint.
-            had: What its training loop has taken.
-            indices: Index of each task.
+            client: name of the client.
+            checkpoint: its checkpoint.
+            had: what its training loop has taken.
+            indices: index of each task.
             is_alone: True if no other client has read the iteration. Then no element
                 may be missing.
         """
@@ -109,11 +109,11 @@ class Standings:
         """Check a checkpoint of a numbered consumer.
 
         Args:
-            client: Name of the client.
-            checkpoint: Its checkpoint.
-            had: What its training loop has taken.
-            indices: Index of each task.
-            names: Known elements of the rounds of each task and consumer.
+            client: name of the client.
+            checkpoint: its checkpoint.
+            had: what its training loop has taken.
+            indices: index of each task.
+            names: known elements of the rounds of each task and consumer.
         """
         self.checked += 1
         consumer, numbers = (

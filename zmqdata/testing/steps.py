@@ -36,7 +36,7 @@ class StepLaws:
     """Observer of the consumers of a world.
 
     Args:
-        laws: The laws that all worlds have, which report breaches.
+        laws: the laws that all worlds have, which report breaches.
     """
 
     def __init__(self, laws: Laws) -> None:
@@ -135,7 +135,7 @@ class StepLaws:
         except permitted rests.
 
         Args:
-            everything: The elements of the whole input.
+            everything: the elements of the whole input.
         """
         iteration = self._iteration()
         rounds = self._rounds()

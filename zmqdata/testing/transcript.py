@@ -27,7 +27,7 @@ class Transcript:
     """A core, its time, and the commands that it returned last.
 
     Args:
-        core: The core.
+        core: the core.
 
     Example:
         >>> from zmqdata.core.dispatcher.decider import DispatcherCore

@@ -173,7 +173,7 @@ class SimulatedClient(SimulatedNode):
     Attributes:
         outcome: None while it reads, then ``"end"`` or the name of the error.
         closed: True once its goodbye is over.
-        isolated: Time since which it can reach no node, or None.
+        isolated: time since which it can reach no node, or None.
     """
 
     core: ClientCore
@@ -389,16 +389,16 @@ class World:
     """A dispatcher, and the workers and training loops of a job.
 
     Args:
-        seed: Decides everything.
-        mode: The processing mode.
-        pipeline: What every task produces.
-        faults: How badly the network behaves.
-        times: Timeouts of the dispatcher.
+        seed: decides everything.
+        mode: the processing mode.
+        pipeline: what every task produces.
+        faults: how badly the network behaves.
+        times: timeouts of the dispatcher.
         anonymous: True for a job without a name.
-        shards: Number of configured workers, for a static mode.
+        shards: number of configured workers, for a static mode.
         journalled: True if the dispatcher has a journal, from which it resumes after
             its death.
-        job: Other parameters of the job.
+        job: other parameters of the job.
 
     Example:
         >>> world = World(seed=1, pipeline=SimulatedPipeline(splits=20))
@@ -501,7 +501,7 @@ class World:
         """Let time pass until the condition holds.
 
         Raises:
-            LawBroken: No training loop gets an element for ``patience`` simulated
+            LawBroken: no training loop gets an element for ``patience`` simulated
                 seconds.
         """
         self.progress = self.clock.now

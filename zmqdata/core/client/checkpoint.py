@@ -30,17 +30,17 @@ class Standing:
     """Everything that a checkpoint of a client is made of.
 
     Args:
-        client: Id of the client.
-        job: Parameters of the job that the client reads.
-        repetition: Repetition of the job.
-        reader: The role in which the client reads.
-        reading: Received and handed-out elements of each task.
+        client: id of the client.
+        job: parameters of the job that the client reads.
+        repetition: repetition of the job.
+        reader: the role in which the client reads.
+        reading: received and handed-out elements of each task.
 
     Attributes:
-        indices: Index of each known task within the iteration.
-        asks: Number of times so far that the client has had to ask what was delivered:
+        indices: index of each known task within the iteration.
+        asks: number of times so far that the client has had to ask what was delivered:
             a reader left, a task left the list, or lineage had a gap.
-        kept: Lineage of each task, as far as this client needs it.
+        kept: lineage of each task, as far as this client needs it.
     """
 
     def __init__(
@@ -181,11 +181,11 @@ class Standing:
         """Return the state of the iteration at a place.
 
         Args:
-            place: Number of elements handed out before the place, not less than the
+            place: number of elements handed out before the place, not less than the
                 oldest place that is still kept.
 
         Raises:
-            FailedPreconditionError: The elements after the place could not arrive again
+            FailedPreconditionError: the elements after the place could not arrive again
                 in the same order.
         """
         reading, opened = self._reading, self._opened

@@ -65,12 +65,12 @@ class Stepping(Reading):
     """All tasks that a consumer reads, in the order of its steps.
 
     Args:
-        max_outstanding: Most elements in flight per stream. None leaves the limit to
+        max_outstanding: most elements in flight per stream. None leaves the limit to
             the window of the stream.
-        do: Receives the resulting commands.
+        do: receives the resulting commands.
 
     Attributes:
-        step: The next step to deliver.
+        step: the next step to deliver.
     """
 
     _first_elements, _most_bytes = IN_TURN_ELEMENTS, IN_TURN_BYTES

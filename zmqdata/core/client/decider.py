@@ -87,7 +87,7 @@ class ClientCore:
     """Decisions for an iterator of a training loop.
 
     Args:
-        profile: What to read, and in which role.
+        profile: what to read, and in which role.
     """
 
     def __init__(self, profile: ClientProfile) -> None:
@@ -175,9 +175,9 @@ class ClientCore:
         """Handle an event and return the resulting commands.
 
         Args:
-            now: Time of the event, in seconds, of a clock that counts while the machine
+            now: time of the event, in seconds, of a clock that counts while the machine
                 sleeps.
-            event: The event.
+            event: the event.
         """
         self._look_at_clock(now)
         self.handlers[type(event)](event, now)

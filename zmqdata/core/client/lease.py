@@ -32,7 +32,7 @@ class ClientLease:
     the client, or its process was stopped or asleep, other clients may have joined.
 
     Attributes:
-        until: Time at which the lease expires, by the client's own clock.
+        until: time at which the lease expires, by the client's own clock.
         alone: True if no other client reads the iteration.
 
         >>> lease = ClientLease()

@@ -31,16 +31,16 @@ class Goodbye:
     """The last message of a client, sent under a single name.
 
     Args:
-        client: Name of the client.
-        reading: The elements that it has handed out.
-        patience: Seconds to continue without a dispatcher.
+        client: name of the client.
+        reading: the elements that it has handed out.
+        patience: seconds to continue without a dispatcher.
         counts: True if other clients would receive the unreported elements again.
-        do: Receives the resulting commands.
+        do: receives the resulting commands.
 
     Attributes:
         has_begun: True if the client is leaving.
         is_over: True if nothing more is sent.
-        closing: Time at which the user closed the iterator, or None. ``Closed`` is then
+        closing: time at which the user closed the iterator, or None. ``Closed`` is then
             returned when the goodbye is over.
     """
 
@@ -115,10 +115,10 @@ class ReadingEnd:
     another client that stays.
 
     Args:
-        client: Name of the client.
-        speak: Sends a heartbeat at a given time and returns its number.
-        reading: The elements that the client has handed out.
-        telling: Notices to the user, which also measure the silence of the dispatcher.
+        client: name of the client.
+        speak: sends a heartbeat at a given time and returns its number.
+        reading: the elements that the client has handed out.
+        telling: notices to the user, which also measure the silence of the dispatcher.
 
     Attributes:
         has_begun: True if the client has no element left to hand out.

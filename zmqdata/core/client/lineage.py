@@ -40,8 +40,8 @@ class LineageKept:
     """A client's knowledge of where its iteration can be continued.
 
     Attributes:
-        tasks: Known lineage of each task.
-        gone: Splits per source that no task needs any more.
+        tasks: known lineage of each task.
+        gone: splits per source that no task needs any more.
     """
 
     def __init__(self) -> None:
@@ -57,8 +57,8 @@ class LineageKept:
         """Take the lineage that a worker sends, and forget what is no longer needed.
 
         Args:
-            news: Lineage of a task.
-            delivered: Elements of the task that will not be produced again.
+            news: lineage of a task.
+            delivered: elements of the task that will not be produced again.
 
         Returns:
             True if nothing is missing. False if entries were forgotten as no longer
@@ -163,8 +163,8 @@ class LineageKept:
         """Return what a checkpoint contains about sources and tasks.
 
         Args:
-            delivered: Elements per task that training loops have received.
-            totals: Further known totals of tasks.
+            delivered: elements per task that training loops have received.
+            totals: further known totals of tasks.
         """
         sources = tuple(
             m.SourcePart(repetition, ranges.ranges, source)

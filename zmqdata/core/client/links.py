@@ -123,14 +123,14 @@ class ReadLinks:
     """All links of a client, at most one per worker.
 
     Args:
-        profile: The client.
-        do: Receives the resulting commands.
-        streams: Returns the grants for all streams of the worker at an address.
+        profile: the client.
+        do: receives the resulting commands.
+        streams: returns the grants for all streams of the worker at an address.
 
     Attributes:
-        by_address: Links by the address of their worker.
-        by_name: Links by name.
-        asks: Number that grants carry, so that workers send lineage again when it
+        by_address: links by the address of their worker.
+        by_name: links by name.
+        asks: number that grants carry, so that workers send lineage again when it
             grows.
     """
 
@@ -157,9 +157,9 @@ class ReadLinks:
         """Keep exactly the links to the wanted addresses.
 
         Args:
-            wanted: Addresses of the workers to read from.
-            now: Present time.
-            ticket: Shows workers what this client may read.
+            wanted: addresses of the workers to read from.
+            now: present time.
+            ticket: shows workers what this client may read.
         """
         wanted, self._ticket = set(wanted), ticket
         for address in [address for address in self.by_address if address not in wanted]:
@@ -176,8 +176,8 @@ class ReadLinks:
         """Repeat asks and grants, and ask other workers to vouch for this client.
 
         Args:
-            now: Present time.
-            pause: Seconds between two repetitions.
+            now: present time.
+            pause: seconds between two repetitions.
             all_vouch: True to ask all workers at once.
         """
         if all_vouch or now - self._turned >= pause:

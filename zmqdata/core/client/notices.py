@@ -26,17 +26,17 @@ class Notices:
     """Log lines for the user of a client.
 
     Args:
-        job: Name of the job that the client reads.
-        repetition: Repetition of the job.
-        reader: The role in which the client reads.
-        service: Address of the dispatcher.
-        patience: Seconds to continue without a dispatcher.
-        do: Receives the log lines.
+        job: name of the job that the client reads.
+        repetition: repetition of the job.
+        reader: the role in which the client reads.
+        service: address of the dispatcher.
+        patience: seconds to continue without a dispatcher.
+        do: receives the log lines.
 
     Attributes:
-        heard: Time of the last message of the dispatcher.
-        awaited: Readers for which an iteration waits that is to begin from states.
-        left_out: Number of elements that each ended task has skipped.
+        heard: time of the last message of the dispatcher.
+        awaited: readers for which an iteration waits that is to begin from states.
+        left_out: number of elements that each ended task has skipped.
     """
 
     def __init__(
@@ -234,11 +234,11 @@ class Notices:
         """Log, every ten seconds, what the training loop waits for.
 
         Args:
-            now: Present time.
+            now: present time.
             opened: True if the dispatcher has let the client in.
             held: True if elements may be handed out.
-            reading: Received and handed-out elements of each task.
-            tasks: The task list.
+            reading: received and handed-out elements of each task.
+            tasks: the task list.
 
         Returns:
             Seconds for which the training loop has waited.

@@ -64,8 +64,8 @@ class Ordering:
     are awaited until the task is known to continue without them.
 
     Args:
-        order: The runs in which elements have to be delivered first.
-        indices: Index of each task. It must be known before the first block of the
+        order: the runs in which elements have to be delivered first.
+        indices: index of each task. It must be known before the first block of the
             task.
     """
 
@@ -151,8 +151,8 @@ class HandedOut:
     """The elements that were handed out, in their order.
 
     Attributes:
-        count: Number of elements that were handed out.
-        settled: Elements per task to which no operation returns.
+        count: number of elements that were handed out.
+        settled: elements per task to which no operation returns.
     """
 
     def __init__(self) -> None:

@@ -64,19 +64,19 @@ class Reading:
     """All tasks that a client reads, in whatever order their blocks arrive.
 
     Args:
-        max_outstanding: Most elements in flight per stream. None leaves the limit to
+        max_outstanding: most elements in flight per stream. None leaves the limit to
             the window of the stream.
-        do: Receives the resulting commands.
+        do: receives the resulting commands.
 
     Attributes:
-        tasks: Every task ever heard of, by number.
-        waiting: Number of elements delivered to the queue and not handed out.
-        report: Number of the last report.
-        repeats: Number of elements that arrived again, or from an older attempt.
-        unended: Numbers of the listed tasks that have not announced their end.
-        passed: What was handed out, and in which order.
-        views: Order in which a numbered consumer reads tasks.
-        ordering: Blocks that wait while elements have to arrive in the order of a
+        tasks: every task ever heard of, by number.
+        waiting: number of elements delivered to the queue and not handed out.
+        report: number of the last report.
+        repeats: number of elements that arrived again, or from an older attempt.
+        unended: numbers of the listed tasks that have not announced their end.
+        passed: what was handed out, and in which order.
+        views: order in which a numbered consumer reads tasks.
+        ordering: blocks that wait while elements have to arrive in the order of a
             state, or None.
     """
 
@@ -281,7 +281,7 @@ class Reading:
         operation may return.
 
         Args:
-            oldest: Number of elements handed out before that place. None stands for the
+            oldest: number of elements handed out before that place. None stands for the
                 present place.
         """
         self.passed.settle(self.passed.count if oldest is None else oldest)
