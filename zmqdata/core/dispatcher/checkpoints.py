@@ -158,7 +158,7 @@ def _both(one: m.TaskPart, other: m.TaskPart, past: Past) -> m.TaskPart:
     """
     totals = {total for total in (one.total, other.total) if total is not None}
     same = (one.seed, one.shard) == (other.seed, other.shard) and len(totals) < 2
-    _require(same, f"what two readers say of task {one.index}")
+    _require(same, f"the combination of two states of task {one.index}")
     ledgers = [
         _both_ledgers(
             (one.bases[at], one.ledger[at]), (other.bases[at], other.ledger[at]), past, at
@@ -191,7 +191,7 @@ def _both_views(one: m.View, other: m.View) -> m.View:
     """
     _require(
         one.tasks != () and len(one.tasks) == len(other.tasks) <= MOST_TOLD_TASKS,
-        "what consumers read in turn",
+        "the turns of tasks",
     )
     tasks = []
     for (index, at), (same, there) in zip(one.tasks, other.tasks, strict=True):
@@ -203,7 +203,7 @@ def _both_views(one: m.View, other: m.View) -> m.View:
         )
         _require(
             fits and sane and at == there and 0 <= one.first_step <= MOST_NUMBER,
-            "what consumers read in turn",
+            "the turns of tasks",
         )
         tasks.append((max(index, same), at))
     return m.View(one.first_step, tuple(tasks))
@@ -242,7 +242,7 @@ def _both_ledgers(one: Known, other: Known, past: Past, source: int) -> Known:
         place = (known.repetition, known.start, known.step, known.is_end)
         _require(
             place == (split.repetition, split.start, split.step, split.is_end),
-            "what two readers say of a ledger",
+            "the combination of two ledgers of a task",
         )
         merged[at] = max(known, split, key=lambda entry: entry.stop)
     return base, tuple(merged)
@@ -273,10 +273,10 @@ def _check_shape(task: m.TaskPart, num_sources: int) -> None:
     _check_ranges(task.delivered)
     _require(0 <= task.first_decision <= MOST_NUMBER, "the number of a decision")
     for decision in task.decisions:
-        _require(0 <= decision.first <= decision.stop <= MOST_NUMBER, "what was decided")
-    _require(all(0 <= number <= MOST_NUMBER for _, number in task.poisoned), "what is left out")
+        _require(0 <= decision.first <= decision.stop <= MOST_NUMBER, "a decision")
+    _require(all(0 <= number <= MOST_NUMBER for _, number in task.poisoned), "a left-out element")
     stop = task.delivered[-1][1] if task.delivered else 0
-    _require(task.total is None or stop <= task.total, "what was delivered")
+    _require(task.total is None or stop <= task.total, "a delivered range")
 
 
 def _check(past: Past, sources: Sequence[SplitSource]) -> None:

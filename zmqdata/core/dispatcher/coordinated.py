@@ -2,8 +2,8 @@
 and the steps they may read.
 
 ``core.rounds`` computes which step is which round of which task. This module decides
-when consumers begin, how far they may read, which client may take a consumer's place,
-and how long the others wait for a missing consumer.
+when consumers begin and how far they may read. It also decides which client may take a
+consumer's place, and how long the others wait for a missing consumer.
 
 Decisions 0011 and 0018; protocol 9.1 to 9.12.
 """
@@ -275,7 +275,7 @@ class Coordination:
     # --- time
 
     def tick(self, now: float) -> None:
-        """Begin iterations that are ready, and fail those that have waited too long."""
+        """Begin iterations that are ready, and fail iterations that waited too long."""
         coordinated = [
             (one, one.rounds)
             for one in self.out.state.iterations.values()

@@ -383,7 +383,7 @@ class DispatcherCore:
             there = (
                 f"the registered workers are {', '.join(one.address for one in facts.values())}"
                 if facts
-                else "the dispatcher has no workers"
+                else "there is none"
             )
             text = (
                 f"No worker {ask.worker!r} is registered; {there}. "

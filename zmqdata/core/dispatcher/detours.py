@@ -24,7 +24,7 @@ class Detours:
     """Decides which tasks change their host because clients cannot reach it.
 
     For this reason a task moves to each worker at most once. If its readers can reach
-    no worker, it stays at the last one.
+    no worker, it stays where it is.
 
     Args:
         out: receives log lines.

@@ -27,8 +27,8 @@ class Holdings:
         self.waiting[task.task] = set(clients)
 
     def ask_rest(self, task: Task, clients: set[str]) -> None:
-        """Wait for the answers of these clients, except those that a former dispatcher
-        has received.
+        """Wait for the answers of these clients, except answers that a former
+        dispatcher has received.
         """
         missing = clients - task.held.keys()
         if missing:

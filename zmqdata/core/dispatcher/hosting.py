@@ -320,8 +320,8 @@ class Hosting:
 
         Args:
             task: the task.
-            successor: the next host, used only if no client has to answer first; None for
-                the best available.
+            successor: the next host, used only if no client has to answer first; None
+                for the best available.
         """
         iteration = self.out.state.iterations[task.iteration]
         if task.worker in self.facts:

@@ -95,7 +95,7 @@ class Jobs:
         self.unused_since: dict[str, float] = {}
 
     def resume(self, now: float, client_timeout: float) -> None:
-        """Continue where a former dispatcher left off. Its clients have one time-out
+        """Continue where a former dispatcher left off. Its clients have a time-out
         from now on to come back.
         """
         self.leases.resume(self.out.state.iterations.values(), now)
@@ -174,7 +174,7 @@ class Jobs:
 
     def _begin_anew(self, gathering: Gathering, now: float) -> None:
         """Begin a new incarnation of an iteration for all its readers at once, and
-        collect the former one.
+        collect its predecessor.
         """
         state, name = self.out.state, gathering.job.name
         dataset = state.datasets[gathering.job.dataset_id]
@@ -477,8 +477,8 @@ def _origin(task: Task, iteration: Iteration) -> m.Origin:
 
 
 def _used_up(iteration: Iteration) -> tuple[m.SourcePart, ...]:
-    """Return the splits of which no element will be made again: those of settled tasks
-    and those dropped from all ledgers.
+    """Return the splits of which no element will be made again: splits of settled
+    tasks and splits that every ledger has dropped.
     """
     found: list[m.SourcePart] = []
     for source, spent in enumerate(iteration.spent):

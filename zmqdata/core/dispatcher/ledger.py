@@ -154,7 +154,7 @@ class TakingBack:
             del self.waiting[place]
 
     def _ask_holders(self, place: Place, waiting: int, now: float) -> bool:
-        """Ask the tasks that may have unstarted splits, except those asked just now.
+        """Ask the tasks that may have unstarted splits, except tasks asked just now.
         Return False if no such task exists.
         """
         if self.out.state.iterations[place[0]].job.num_tasks is not None:

@@ -1,5 +1,5 @@
-"""The lineage that a task's next host is given, so that it continues where the last one
-was, and the check that it produces the same elements.
+"""The lineage by which a task's next host continues where its predecessor was, and the
+check that both produce the same elements.
 
 ``core.lineage`` selects the states and ledger entries. ``core.dispatcher.hosting``
 chooses the host.
@@ -144,7 +144,7 @@ def contradiction(task: Task, iteration: Iteration, taken: RangeSet, total: int)
             "was made again"
         )
     elif total < had:
-        found = f"ended after {total} {what} when it was made again; {had} were there before"
+        found = f"ended after {total} {what} when it was made again; clients already had {had}"
     else:
         return ""
     return (

@@ -82,7 +82,7 @@ class Hearing:
 
 
 class Roster:
-    """The living peers of one kind.
+    """The living peers of a kind.
 
     Attributes:
         members: in the order of their last words, so that silent ones are found without

@@ -71,7 +71,7 @@ class Deaths:
                 self.hosting.fence(task)
 
     def look(self, worker: str, reports: Iterable[m.TaskReport]) -> None:
-        """Log tasks that are in one call for long, and move tasks that exceed their
+        """Log tasks that are in a call for long, and move tasks that exceed their
         ``task_timeout``.
         """
         for report in reports:
