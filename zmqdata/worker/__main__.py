@@ -1,4 +1,4 @@
-"""``python -m zmqdata.worker``: the same as ``zmqdata worker``."""
+"""Run ``python -m zmqdata.worker``, which is the same as ``zmqdata worker``."""
 
 from __future__ import annotations
 

@@ -1,16 +1,14 @@
-"""The child process of a worker: ``python -m zmqdata.worker.child``, started by a
-supervisor and by nobody else.
+"""The child process of a worker: ``python -m zmqdata.worker.child``, started only by a
+supervisor.
 
-It runs a ``WorkerServer``, says on its standard output when that is registered, and
+It runs a ``WorkerServer``, reports on its standard output when that is registered, and
 ends with its supervisor.
 
-How a worker's process gets its memory from the system: seldom, as a page that is new
-costs more than what it holds.
-
-Pipelines make arrays of a hundred kilobytes by the thousand and drop them together once
-their block is sent. By default glibc gives that memory back to the system each time,
-and takes it again for the next block: each page of it is cleared and mapped anew, which
-can cost more than filling it.
+It also configures glibc to return memory to the system less often. Pipelines allocate
+thousands of arrays of a hundred kilobytes, and free them together once their block is
+sent. By default glibc returns that memory each time and requests it again for the next
+block. The system then clears and maps every page anew, which can cost more than filling
+it.
 """
 
 from __future__ import annotations
@@ -38,28 +36,31 @@ from zmqdata.worker.processes.limits import Limits
 from zmqdata.worker.processes.supervisor import CONFIGURATION_ERROR
 from zmqdata.worker.server import WorkerServer
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # from malloc.h
 KEPT_BYTES = 64 << 20
-"""What may lie unused at the end of a heap."""
+"""Number of bytes that may stay unused at the end of a heap."""
 MAPPED_BYTES = 32 << 20
-"""Larger pieces come from the system and go back to it one by one. Larger than this
-glibc does not take it.
+"""Size above which each allocation is mapped and returned separately. This is the
+maximum that glibc accepts.
 """
 ARENAS = 2
-"""Heaps, however many threads there are: each keeps what others could use. Threads
-mostly allocate one at a time.
+"""Number of heaps, for any number of threads. Each heap keeps memory that the others
+could use, and threads seldom allocate at the same time.
 """
 LOOK_AROUND = 0.25
+"""Seconds between two checks whether to stop."""
 LAST_SECONDS = 3.0
+"""Seconds that the process has to end."""
 SWITCH_SECONDS = 0.001
-"""How long a pipeline's thread keeps the interpreter from the one that speaks to
-clients, each time that this wants it: five to ten times for a message. Python's five
-milliseconds are fifty for each, in which no client gets anything.
+"""Seconds for which a pipeline's thread keeps the interpreter from the thread that
+speaks to clients, which needs it five to ten times for a message. With Python's default
+of five milliseconds, each message would take up to fifty, in which no client gets
+anything.
 """
 
 
 def main(arguments: list[str]) -> int:
-    """Runs one worker until told to stop; returns the exit code."""
+    """Run a worker until told to stop, and return the exit code."""
     stop = StopSignals(owned=True)
     assignment = json.loads(arguments[0])
     report = take_over_standard_streams()
@@ -82,14 +83,15 @@ def main(arguments: list[str]) -> int:
     except (DataServiceError, OSError, ValueError) as error:
         print(last_words(error), file=report, flush=True)
         code = CONFIGURATION_ERROR
-    # Pipelines may have left threads that nobody can end.
+    # Pipelines may have left threads that cannot be ended.
     exit_within(LAST_SECONDS, code)
     return code
 
 
 def take_over_standard_streams() -> TextIO:
-    """Keeps input as lifeline and output for reports, out of reach of pipelines, whose
-    prints go to standard error.
+    """Keep standard input as the lifeline and standard output for reports, and return
+    the stream for reports. Pipelines cannot reach them; what they print goes to
+    standard error.
     """
     watch_lifeline(os.dup(0))
     report = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -103,8 +105,8 @@ def take_over_standard_streams() -> TextIO:
 def run_worker(
     config: WorkerConfig, stop: StopSignals, report: TextIO, crumbs: CrumbFile, max_tasks: int = 0
 ) -> None:
-    """Serves until told to stop, or until it has had its tasks. Raises what keeps it
-    from starting or going on.
+    """Serve until told to stop, or until the maximum number of tasks is reached. Raise
+    whatever prevents the worker from starting or continuing.
     """
     if config.usable_data_ports is not None:
         first, last = config.usable_data_ports
@@ -118,7 +120,7 @@ def run_worker(
                 return
         print("ready", server.address, file=report, flush=True)
         while not stop.wait(LOOK_AROUND) and not server.drained:
-            server.wait_registered(0)  # raises when there is no dispatcher any more
+            server.wait_registered(0)  # raises when the dispatcher is gone
         if not stop.hurried:
             print("retiring" if server.has_had_its_tasks else "draining", file=report, flush=True)
             server.drain()
@@ -129,8 +131,8 @@ def run_worker(
 
 
 def last_words(error: BaseException) -> str:
-    """The report of what a child ends with, which says too whether another one could do
-    better.
+    """Return the line with which a child reports its error. It also tells whether
+    another child could do better.
 
     Example:
         >>> last_words(ValueError("no")), last_words(VersionMismatchError("no"))
@@ -140,7 +142,9 @@ def last_words(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """An error's text without the number of an ``OSError`` and without line breaks."""
+    """Return an error's text without the number of an ``OSError`` and without line
+    breaks.
+    """
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
@@ -148,11 +152,11 @@ def one_line(error: BaseException) -> str:
 
 
 def keep_memory(environment: Mapping[str, str] = os.environ) -> bool:
-    """Has this process keep memory that it will need again; False where that is not
-    known how, or told otherwise.
+    """Configure glibc to keep memory that this process will need again. Return False if
+    that is impossible, or the environment says otherwise.
 
-    Who sets one of glibc's own variables (``MALLOC_ARENA_MAX``, ``GLIBC_TUNABLES``,
-    ...) has decided for all of them, and an allocator that is preloaded is not
+    A user who sets any of glibc's own variables (``MALLOC_ARENA_MAX``,
+    ``GLIBC_TUNABLES``, ...) has decided about all of them. A preloaded allocator is not
     affected.
     """
     if "GLIBC_TUNABLES" in environment or any(name.startswith("MALLOC_") for name in environment):

@@ -1,8 +1,8 @@
-"""The worker's files of saves: a thread that writes blocks into chunks, and says what
-the elements in them look like.
+"""The worker's chunk files of saves: a thread writes blocks into chunks, and determines
+the spec of their elements.
 
-When a chunk is opened and closed is decided by ``core.worker.saving``; what a chunk is,
-by ``chunks``.
+``core.worker.saving`` decides when a chunk is opened and closed. ``storage.chunks``
+defines the format of a chunk.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Key = tuple[int, int]
 
 
 class Specs:
-    """The spec that admits all elements of some blocks. Blocks that are alike are
-    looked at once.
+    """The spec that admits all elements of some blocks. Blocks of equal structure are
+    inspected only once.
 
     >>> from zmqdata.blocks import BlockBuilder
     >>> builder, specs = BlockBuilder(), Specs()
@@ -46,11 +46,11 @@ class Specs:
         self._seen: set[object] = set()
 
     def add(self, meta: bytes, frames: Any) -> None:
-        """Looks at a block.
+        """Merge the specs of a block's elements.
 
         Raises:
-            InvalidArgumentError: its elements differ in nesting or dtype from those
-                before.
+            InvalidArgumentError: its elements differ in nesting or dtype from earlier
+                elements.
         """
         header = decode_meta(meta)
         shapes = tuple(column.shape for column in header.columns)
@@ -70,8 +70,8 @@ class Specs:
 
 
 def _is_uniform(header: BlockMeta) -> bool:
-    """Whether the first element of a block tells what all of them look like: no array
-    has a shape of its own.
+    """Return True if the first element of a block has the spec of all its elements: no
+    array has a shape of its own.
     """
     if header.structure is None:
         return False
@@ -87,10 +87,15 @@ class OpenChunk:
     """A chunk that is being written."""
 
     path: str
+    """Path of the file."""
     files: FileSystem
+    """File system of the file."""
     file: BinaryIO
+    """The open file."""
     size: int = 0
+    """Number of bytes written."""
     specs: Specs = field(default_factory=Specs)
+    """Specs of the elements written."""
 
 
 Kind = TypeVar("Kind", e.WriteBlock, e.CloseChunk)
@@ -100,7 +105,7 @@ class ChunkThread:
     """Writes the chunks of all tasks of a worker.
 
     Args:
-        report: takes events for the worker core, from any thread.
+        report: receives events for the worker core, from any thread.
     """
 
     def __init__(self, report: Callable[[e.WorkerEvent], None]) -> None:
@@ -113,19 +118,21 @@ class ChunkThread:
     # --- from the worker's loop
 
     def begin(self, key: Key, path: str, stream: int) -> None:
-        """What this attempt of a task makes is saved there."""
+        """Save the elements of this attempt as stream ``stream`` of the save at
+        ``path``.
+        """
         self._do(lambda: self._places.__setitem__(key, (path, stream)))
 
     def write(self, command: e.WriteBlock) -> None:
-        """Appends a block to the open chunk, or to a new one."""
+        """Append a block to the open chunk, or to a new one if none is open."""
         self._do(lambda: self._attempt(command, self._write))
 
     def close_chunk(self, command: e.CloseChunk) -> None:
-        """Brings the open chunk onto the disk."""
+        """Flush the open chunk to disk and close it."""
         self._do(lambda: self._attempt(command, self._close))
 
     def stop(self, key: Key) -> None:
-        """Forgets an attempt; its open chunk, which nobody will hear of, is removed."""
+        """Stop an attempt, and remove its open chunk, which will never be committed."""
         self._do(lambda: self._forget(key))
 
     def _do(self, act: Callable[[], None]) -> None:
@@ -135,7 +142,7 @@ class ChunkThread:
         self._queue.put(act)
 
     def close(self, timeout: float) -> None:
-        """Ends the thread; what is open is removed."""
+        """End the thread, and remove open chunks."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(timeout)
@@ -150,7 +157,7 @@ class ChunkThread:
             try:
                 act()
             except Exception:
-                log.exception("zmqdata-chunks: unexpected error; going on")
+                log.exception("zmqdata-chunks: unexpected error; continuing")
         for key in list(self._open):
             self._forget(key)
 
@@ -160,13 +167,13 @@ class ChunkThread:
             return
         try:
             event: e.WorkerEvent = act(command)
-        # Whatever a file system says is the end of this save, not of the worker.
+        # Any error of a file system ends this save, but not the worker.
         except Exception as error:
             self._forget(key)
             name = type(error).__name__
             text = f"a chunk of {command.task} could not be written: {name}: {error}"
             if isinstance(error, InvalidArgumentError):
-                text = str(error)  # not the file is at fault
+                text = str(error)  # the elements are at fault, not the file
             event = e.WriteFailed(
                 *key, name if name in BY_NAME else UnavailableError.__name__, text
             )

@@ -1,5 +1,5 @@
-"""The control sockets of a worker: the one to its dispatcher, and the one on which
-clients open their links.
+"""The control sockets of a worker: the socket to its dispatcher, and the socket on
+which clients open their links.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 
 SILENCE_MS = 10_000
+"""Milliseconds of silence after which a connection is closed."""
 
 
 class ControlSockets:
-    """Receives what may come on each of the two sockets, and sends on them.
+    """Receives the allowed messages on each of the two sockets, and sends on them.
 
     Args:
-        context: where the sockets live.
+        context: creates the sockets.
         loop: polls them.
-        config: where to listen.
-        endpoint: the dispatcher's.
-        access: knows who may say what.
-        rejects: counts what may not come.
-        received: takes a message and who has sent it.
-        connected: called when there is a connection to the dispatcher, and when there
-            is one again.
-        refused: takes the reason for which the dispatcher does not let us in, or cannot
-            be talked to.
+        config: address to listen on.
+        endpoint: endpoint of the dispatcher.
+        access: decides which peer may send what.
+        rejects: counts what is rejected.
+        received: called with the sender and the message.
+        connected: called on each new connection to the dispatcher.
+        refused: called with the reason if the dispatcher does not let this worker in,
+            or speaks another version.
 
     Attributes:
-        bound: the endpoint on which clients are heard.
-        look: to be called now and then with the time, to end connections on which
-            nothing comes.
+        bound: endpoint on which clients are heard.
+        look: must be called periodically with the time, to close connections that stay
+            silent.
 
     Raises:
-        OSError: the address can not be listened on; the text says why.
+        OSError: the address cannot be listened on; the text says why.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class ControlSockets:
         loop.read(self._handshakes.monitor, self._shake_hands)
 
     def send(self, command: e.Send) -> None:
-        """Sends to the dispatcher, or to a client. What cannot be sent is left out:
-        what matters is repeated.
+        """Send to the dispatcher, or to a client. A message that cannot be sent is
+        dropped, because all important messages are resent.
         """
         try:
             if command.peer == e.DISPATCHER:
@@ -98,7 +98,7 @@ class ControlSockets:
             else:
                 self._entrance.send(cast(bytes, command.peer), wire.pack(command.message))
         except zmq.ZMQError as error:
-            # A full queue or a client that is gone.
+            # The queue is full, or the client is gone.
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 raise
 
@@ -145,8 +145,8 @@ class ControlSockets:
             self._entrance.drop(frames, "the worker's socket", reason)
 
     def _refuse(self, peer: e.Peer, message: m.Message, objection: str) -> None:
-        """Tells a client that its key does not let it say this, or not any more: it
-        would wait for elements.
+        """Tell a client that its key does not allow this message, or no longer does.
+        Otherwise it would wait for elements.
         """
         error, text = (
             PermissionDeniedError.__name__,
@@ -162,8 +162,9 @@ class ControlSockets:
     def _tell_version(
         self, peer: e.Peer, frames: Sequence[Any], error: VersionMismatchError
     ) -> None:
-        """Says so to a client, who has connected; we have connected to the dispatcher,
-        and say nothing more to it.
+        """Answer a message of another version. A client, which has connected to this
+        worker, gets a notice. The dispatcher, to which this worker has connected, gets
+        no answer.
         """
         if peer == e.DISPATCHER:
             self._refused(
@@ -181,7 +182,7 @@ class ControlSockets:
         return reason is not None
 
     def close(self) -> None:
-        """Closes both; the loop has ended."""
+        """Close both sockets. The loop has ended."""
         self._handshakes.close()
         self._entrance.close()
         self._dispatcher.close()

@@ -1,10 +1,10 @@
-"""When runners hand over a block that is not full, because a client waits: at once, but
-not again and again.
+"""The times at which runners hand over an incomplete block because a client waits: at
+once, but not too often.
 
-Each block costs both ends as much as some thousand elements do, a millisecond each
-where pipelines keep the cores and the interpreter busy. Where elements take a
-millisecond and the client waits for each, to send them one by one would take a fifth of
-two cores from the pipelines that make them.
+Each block costs both ends as much as about a thousand elements: a millisecond each, if
+pipelines keep the cores and the interpreter busy. If elements take a millisecond and
+the client waits for each, sending them individually would take a fifth of two cores
+from the pipelines.
 """
 
 from __future__ import annotations
@@ -14,31 +14,35 @@ from collections.abc import Callable
 from typing import Protocol
 
 PAUSE = 0.05
-"""Seconds between two such blocks of a task. What is made meanwhile goes together; a
-full block goes at once.
+"""Minimum number of seconds between two such blocks of a task. Elements produced
+meanwhile travel together. A full block is sent at once.
 """
 
 
 class Flushed(Protocol):
-    """What ``TaskRunner`` is to this module."""
+    """The part of ``TaskRunner`` that this module uses."""
 
     key: tuple[int, int]
+    """Task and attempt."""
 
     def flush(self) -> None:
-        """Hands over what there is, or else the next element as soon as it is made."""
+        """Hand over what is collected, or otherwise the next element as soon as it is
+        produced.
+        """
 
 
 class Flushes:
-    """Flushes tasks for the clients that wait.
+    """Flushes tasks for clients that wait.
 
     Args:
-        later: has a call made after so many seconds.
-        clock: the time in seconds.
+        later: schedules a call after a number of seconds.
+        clock: returns the time in seconds.
 
     >>> class Runner:
     ...     key = (1, 1)
     ...     def flush(self): print("flushed")
-    >>> flushes, waiting, runner = Flushes(lambda seconds, call: waiting.append(call), lambda: 0.0), [], Runner()
+    >>> waiting, runner = [], Runner()
+    >>> flushes = Flushes(lambda seconds, call: waiting.append(call), lambda: 0.0)
     >>> for _ in range(3): flushes.ask(runner)
     flushed
     >>> len(waiting), waiting[0]()
@@ -57,7 +61,9 @@ class Flushes:
         self._asked: dict[tuple[int, int], Flushed] = {}
 
     def ask(self, runner: Flushed) -> None:
-        """A client has nothing of a task in flight."""
+        """Flush a task of which a client has nothing in flight, now or after a
+        pause.
+        """
         if runner.key in self._asked:
             return
         now = self._clock()
@@ -76,6 +82,6 @@ class Flushes:
             runner.flush()
 
     def forget(self, key: tuple[int, int]) -> None:
-        """A task has been stopped."""
+        """Forget a task that was stopped."""
         self._last.pop(key, None)
         self._asked.pop(key, None)

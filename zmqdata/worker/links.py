@@ -1,5 +1,5 @@
-"""The PUSH sockets of a worker, one per link, and the check that lets only its client
-connect to each.
+"""The PUSH sockets of a worker, one for each link, and the check that only the link's
+client connects to it.
 """
 
 from __future__ import annotations
@@ -39,48 +39,56 @@ from zmqdata.transport.tcp import Sent, sent_by_port
 log = logging.getLogger(__name__)
 
 MOST_QUEUED_BYTES = 1 << 30
-"""For one client that does not take what it has asked for. None that keeps to the
-protocol has so much on its way.
+"""Maximum number of bytes queued for a client that does not receive what it has
+requested. A client that follows the protocol never has so much in flight.
 """
 
 
 @dataclass
 class PushSocket:
-    """A bound socket and what could not be sent yet, because its client has not
-    connected.
-
-    Its client shows the ``secret``, or proves that it has it where there is a
-    ``public`` key for it. ``memory`` is there for its client, which has mapped it when
-    it is ``shared``. ``queued_bytes``: of what could not be sent yet. ``decompresses``:
-    false if its client has no codec. ``taken``: its client was let in. One that is cut
-    off takes another link, so nobody is let in a second time.
+    """A bound socket, and the messages that could not be sent yet because its client
+    has not connected.
     """
 
     socket: zmq.Socket[bytes]
+    """The socket."""
     endpoint: str
+    """Endpoint to which it is bound."""
     secret: str = field(repr=False)
+    """Secret that the client shows, or whose possession it proves if ``public`` is
+    set.
+    """
     public: bytes = b""
+    """Public key of the client for this link; empty without encryption."""
     memory: SharedMemory | None = None
+    """Shared memory for the client; None if there is none."""
     shared: bool = False
+    """True once the client has mapped ``memory``."""
     taken: bool = False
+    """True once the client has connected. No second connection is accepted, because a
+    client that is cut off opens another link.
+    """
     decompresses: bool = True
+    """False if the client has no codec."""
     queue: deque[tuple[list[Any], int]] = field(default_factory=deque)
+    """Messages that could not be sent yet, each with its size."""
     queued_bytes: int = 0
+    """Total size of the messages in ``queue``."""
 
 
 class LinkSockets:
-    """Binds, feeds and closes the data sockets of one worker.
+    """Binds, feeds and closes the data sockets of a worker.
 
     Args:
-        context: where the sockets live.
+        context: creates the sockets.
         loop: polls them.
-        config: address to bind to, ports that may be used, transports that are offered,
-            memory that may be shared.
-        announced: the address, host and port, that clients connect to for a socket
-            bound to a port.
-        report: takes ``LinkBound`` events.
-        rejects: counts strangers.
-        key: encrypts what goes through TCP; None: nothing is.
+        config: address to bind to, allowed ports, offered transports, and size of
+            shared memories.
+        announced: returns the address, host and port, to which clients connect for a
+            bound port.
+        report: receives ``LinkBound`` and ``LinkBroken`` events.
+        rejects: counts rejected messages and connections.
+        key: encrypts TCP; None for no encryption.
     """
 
     def __init__(
@@ -114,21 +122,21 @@ class LinkSockets:
 
     @property
     def far(self) -> Mapping[str, str]:
-        """The links to clients on other hosts, and these: only there does compression
-        have anything to save.
+        """Links to clients on other hosts, with their hosts. Only there can compression
+        save time.
         """
         return self._hosts
 
     def sent(self) -> dict[str, Sent]:
-        """What was sent on the links to clients on other hosts, where the kernel says
-        it.
+        """Return what was sent on the links to clients on other hosts, as far as the
+        kernel tells.
         """
         counts = sent_by_port(self._far.values())
         return {link: counts[port] for link, port in self._far.items() if port in counts}
 
     def bind(self, command: e.BindLink) -> None:
-        """Binds a link: a path when both sides share the host, else a TCP port, or a
-        handover within one process.
+        """Bind a link: to a path if both sides share the host, otherwise to a TCP port.
+        Within one process, a handover replaces the socket.
         """
         if "local" in command.transports and command.process == token_of_process():
             handover = self._handovers[command.link] = Handover()
@@ -170,7 +178,10 @@ class LinkSockets:
         try:
             return SharedMemory(self._memory_bytes)
         except OSError as error:
-            reason = f"this worker cannot share memory with clients of its host: {error.strerror or error}"
+            reason = (
+                "this worker cannot share memory with clients on its host: "
+                f"{error.strerror or error}"
+            )
             log.log(
                 logging.DEBUG if self._is_warned else logging.WARNING,
                 "%s; sockets are slower",
@@ -180,7 +191,7 @@ class LinkSockets:
             return None
 
     def share(self, command: e.ShareMemory) -> None:
-        """The client of a link has mapped its memory."""
+        """Record that the client of a link has mapped its memory."""
         if command.link in self._links:
             self._links[command.link].shared = True
 
@@ -189,13 +200,12 @@ class LinkSockets:
         if transports == ("local",):
             where = "in another process"
         offered, taken = " or ".join(self._transports), " or ".join(transports)
-        # Begins as tf.data's text does.
+        # The text begins like tf.data's.
         host = self._announced(0).rpartition(":")[0]
         return (
             f"Protocol {taken!r} is not available for worker {host}: it sends elements over "
-            f"{offered} only, the "
-            f"client takes them over {taken} only and is {where}. Change the "
-            "`data_transfer_protocol` of one of the two"
+            f"{offered} only, the client takes them over {taken} only and is {where}. Change the "
+            "`data_transfer_protocol` of the worker or the client."
         )
 
     def _bind_one(
@@ -225,10 +235,9 @@ class LinkSockets:
         of_clients = sum(link.endpoint.startswith("tcp://") for link in self._links.values())
         ports = f"data port {first}" if first == last else f"data ports {first}-{last}"
         return (
-            f"; this worker has {ports} only, {of_clients} of them for other clients, and each "
-            "client that reads at "
-            "the same time needs one: start it with --data-ports A-B, wide enough for all, not "
-            "--data-transfer-port"
+            f"; this worker has {ports} only, of which other clients use {of_clients}, and each "
+            "client that reads at the same time needs one. Start the worker with --data-ports A-B, "
+            "wide enough for all clients, instead of --data-transfer-port"
         )
 
     def _path(self, link: str) -> str:
@@ -246,7 +255,7 @@ class LinkSockets:
             yield bind_endpoint(self._host, port)
 
     def unbind(self, command: e.UnbindLink) -> None:
-        """Closes the socket of a link and frees its port or path."""
+        """Close the socket of a link, and free its port or path."""
         handover = self._handovers.pop(command.link, None)
         if handover is not None:
             handover.close()
@@ -264,7 +273,7 @@ class LinkSockets:
             Path(link.endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
 
     def push(self, command: e.Push) -> None:
-        """Sends a message on a link, as soon as its client is connected."""
+        """Send a message on a link as soon as its client is connected."""
         if command.link in self._handovers:
             self._handovers[command.link].put((command.header, command.frames))
             return
@@ -280,9 +289,9 @@ class LinkSockets:
                 self._give_up(command.link, link)
 
     def _give_up(self, name: str, link: PushSocket) -> None:
-        """Ends a link over which more was asked for than is taken."""
-        text = f"{link.queued_bytes} bytes that its client has asked for wait to be taken"
-        # The name of a link begins with that of its client, which is shown to nobody.
+        """Break a link whose client does not receive what it has requested."""
+        text = f"{link.queued_bytes} bytes that its client has requested are not received"
+        # The name of a link begins with that of its client, which must stay secret.
         self._rejects.count(
             m.shown_name(name), "a data socket", f"its client takes nothing: {text}"
         )
@@ -302,8 +311,8 @@ class LinkSockets:
         self._loop.write(link.socket, None)
 
     def is_client(self, domain: str, mechanism: bytes, credentials: list[bytes]) -> bool:
-        """Lets the client of a link connect to it, once: who has the secret that this
-        one was told.
+        """Return True if the peer is the client of a link, that is, it has the secret
+        that was sent to that client. A second connection is refused.
         """
         link = self._domains.get(domain)
         if link is None or link.taken:
@@ -316,7 +325,7 @@ class LinkSockets:
         return link.taken
 
     def close(self) -> None:
-        """Closes all sockets; the loop has ended."""
+        """Close all sockets. The loop has ended."""
         for name in [*self._links, *self._handovers]:
             self.unbind(e.UnbindLink(name))
         if self._folder is not None:
@@ -324,8 +333,8 @@ class LinkSockets:
 
 
 def domain_of(link: str) -> str:
-    """The ZAP domain of a link. Clients choose the names of links, which may be of any
-    length and look like anything.
+    """Return the ZAP domain of a link. It is a hash, because clients choose the names
+    of links, of any length and content.
 
     >>> domain_of("control") == domain_of("link"), len(domain_of("x" * 1000))
     (False, 37)
@@ -334,11 +343,11 @@ def domain_of(link: str) -> str:
 
 
 def _message(link: PushSocket, header: m.OnLink, frames: Any) -> list[Any]:
-    """The frames of a message: those that are large lie in the shared memory, where
-    there is room.
+    """Return the frames of a message. Large frames are placed in the shared memory if
+    it has room.
     """
     if isinstance(header, m.Block) and header.meta and not link.decompresses:
-        # What was compressed for others, or before this client came.
+        # The block was compressed for other clients, or before this client came.
         meta, frames = uncompressed(header.meta, frames)
         header = structs.replace(header, meta=bytes(meta))
     slot = link.memory.place(frames) if frames and link.shared and link.memory is not None else None
@@ -349,10 +358,12 @@ def _message(link: PushSocket, header: m.OnLink, frames: Any) -> list[Any]:
 
 
 def data_address(config: WorkerConfig, dispatcher_endpoint: str) -> Callable[[int], str]:
-    """What clients are told to connect to for elements, given the port that is bound.
+    """Return a function that maps a bound port to the address to which clients connect
+    for elements.
 
     Example:
-        >>> data_address(WorkerConfig("10.0.0.1:1", data_transfer_address="gate:%dts_port%"), "tcp://10.0.0.1:1")(7000)
+        >>> config = WorkerConfig("10.0.0.1:1", data_transfer_address="gate:%dts_port%")
+        >>> data_address(config, "tcp://10.0.0.1:1")(7000)
         'gate:7000'
     """
     if config.data_transfer_address:

@@ -1,9 +1,9 @@
 """The parts of pipelines on a worker's disk, shared by all workers of a user on this
 machine.
 
-A part is fetched by one process at a time; the others find it when it is whole. What is
-held for runners is open: that another process removes its file, to make space, harms
-nobody.
+Only one process at a time fetches a part; the others find it when it is complete. Parts
+held for runners stay open, so that another process may remove their files to make
+space.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from zmqdata.transport.parts import PartFolder, digest_of, private_map
 
 
 class PartCache:
-    """Claims, writes, checks and opens parts; files are touched in a thread of its own.
+    """Claims, writes, verifies and opens parts. A thread of its own accesses the files.
 
     Args:
-        folder: where they lie; None: a folder of this user in the system's temporary
-            folder.
-        limit: most bytes in it.
-        report: takes ``PartClaimed`` and ``PieceKept`` events, from any thread.
+        folder: folder of the parts; None for a folder of this user in the system's
+            temporary folder.
+        limit: maximum number of bytes in it.
+        report: receives ``PartClaimed`` and ``PieceKept`` events, from any thread.
     """
 
     def __init__(
@@ -44,26 +44,28 @@ class PartCache:
     # --- from the worker's loop
 
     def claim(self, command: e.ClaimPart) -> None:
-        """Looks for a part; reports ``PartClaimed``."""
+        """Look for a part, and report ``PartClaimed``."""
         self._thread.submit(self._claim, command.digest, command.size)
 
     def keep(self, command: e.KeepPiece) -> None:
-        """Writes a piece; reports ``PieceKept``."""
+        """Write a piece, and report ``PieceKept``."""
         self._thread.submit(self._keep, command)
 
     def release(self, command: e.ReleaseParts) -> None:
-        """Lets go of parts that are not needed."""
+        """Release the parts that are not needed."""
         self._thread.submit(self._release, command.needed)
 
     def close(self) -> None:
-        """Lets go of everything; the files stay for the next worker."""
+        """Release all parts. The files stay for the next worker."""
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._release(frozenset())
 
     # --- from runners
 
     def find(self, digest: str) -> memoryview | None:
-        """The bytes of a part that is held, in memory that the caller may write to."""
+        """Return the bytes of a held part, as memory that the caller may write to; None
+        if it is not held.
+        """
         with self._lock:
             descriptor = self._held.get(digest)
             return None if descriptor is None else private_map(descriptor)
@@ -81,8 +83,7 @@ class PartCache:
             ):
                 text = (
                     f"the cache of {self._limit / 1e6:.0f} MB in {folder.folder} has no room for "
-                    "it; give the worker a "
-                    "larger one with --pipeline-cache-bytes"
+                    "it; give the worker a larger cache with --pipeline-cache-bytes"
                 )
                 self._report(e.PartClaimed(digest, 0, False, text))
                 return
@@ -97,8 +98,8 @@ class PartCache:
             self._report(e.PartClaimed(digest, 0, False, self._text(error)))
 
     def _fitting(self, digest: str, size: int) -> int:
-        """How much there is of a part; one that is as long as it should be, and has no
-        name, is not to be trusted.
+        """Return the number of usable bytes of a part. A file that has its full length,
+        but was never renamed as complete, is discarded.
         """
         have = os.fstat(self._claims[digest]).st_size
         if have >= size:
@@ -118,8 +119,8 @@ class PartCache:
                     folder, command.digest, have, True
                 )
             if broken or have == command.size:
-                # A broken one begins anew with another claim: the file that this one
-                # locks may have lost its name.
+                # A broken part begins anew with another claim, because the locked file
+                # may have lost its name.
                 self._unclaim(command.digest)
             self._report(e.PieceKept(command.digest, 0 if broken else have, broken))
         except OSError as error:
@@ -128,8 +129,8 @@ class PartCache:
             self._report(e.PieceKept(command.digest, 0, error=self._text(error)))
 
     def _hold(self, folder: PartFolder, digest: str, size: int, checked: bool = False) -> bool:
-        """Opens a whole part, if it is what its digest says; one that is not is
-        removed.
+        """Open a complete part if it matches its digest. Remove a part that does not
+        match.
         """
         if digest in self._held:
             return True
@@ -168,4 +169,7 @@ class PartCache:
         place = self._place or (
             self._folder.folder if self._folder else "the system's temporary folder"
         )
-        return f"{error.strerror or error}: {place}; make space there, or name another folder with --pipeline-cache-dir"
+        return (
+            f"{error.strerror or error}: {place}; make space there, or choose another folder with "
+            "--pipeline-cache-dir"
+        )

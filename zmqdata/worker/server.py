@@ -1,5 +1,5 @@
-"""The worker's shell: its sockets, its clock, its task runners. All decisions are
-``core.worker.decider``'s.
+"""The worker's shell: its sockets, its clock, and its task runners.
+``core.worker.decider`` makes all decisions.
 """
 
 from __future__ import annotations
@@ -51,21 +51,24 @@ from zmqdata.worker.tasks.runner import TaskRunner
 log = logging.getLogger(__name__)
 
 RUNNER_PATIENCE = 0.5
+"""Seconds that a runner has to end."""
 BUSY_AFTER = 0.5
-"""Seconds at the same thing that are worth a word."""
+"""Seconds at the same thing after which a runner is reported as busy."""
 ANSWER_PATIENCE = 5.0
+"""Seconds that ``start`` waits for a running dispatcher."""
 LOOK_AROUND = 0.5
+"""Seconds added to the time-out of a drain, within which the loop notices its end."""
 
 
 class WorkerShell:
-    """Carries events to a worker core and its commands out.
+    """Passes events to a worker core, and carries out its commands.
 
     Args:
         config: addresses and limits.
-        crumbs: where pipelines note what they are at, and where is told of deaths
-            before.
-        max_tasks: how many tasks it has before it drains; 0: any number.
-        hopeless: is set when the dispatcher refuses it.
+        crumbs: shared memory in which pipelines record what they are working on, and
+            which contains earlier deaths.
+        max_tasks: number of tasks after which the worker drains; 0 for no limit.
+        hopeless: set when the dispatcher refuses this worker.
     """
 
     def __init__(
@@ -78,15 +81,16 @@ class WorkerShell:
         try:
             self._open(config, parse_service(config.dispatcher_address))
         except BaseException:
-            # A context that is collected with an open socket waits for it for ever.
+            # The collection of a context with an open socket would never return.
             self.context.destroy(linger=0)
             raise
 
     def _open(self, config: WorkerConfig, endpoint: str) -> None:
-        """Makes everything; the sockets are bound when this returns."""
-        user_folder()  # somebody else's would keep every job from running here: better said now than then
+        """Create everything. The sockets are bound when this returns."""
+        # Fail now if the folder belongs to another user, which would fail every job.
+        user_folder()
         self.loop = Loop("zmqdata-worker", self._tick, fault=self._fault)
-        # The access check must be there before the first data socket, and is cheap.
+        # The access check must exist before the first data socket, and is cheap.
         self.rejects = Rejects()
         key = key_for(config, not is_loopback(config.host))
         if key is None:
@@ -175,7 +179,7 @@ class WorkerShell:
         return table
 
     def close(self) -> None:
-        """Frees sockets and threads; the loop has ended."""
+        """Release sockets and threads. The loop has ended."""
         withdraw_worker(self.address)
         if not self.registered.is_set():
             self.ended_unregistered = True
@@ -184,7 +188,7 @@ class WorkerShell:
             runner.stop()
         for runner in self.runners.values():
             if not runner.join(RUNNER_PATIENCE):
-                log.warning("task %s is still in user code; leaving it behind", runner.key[0])
+                log.warning("task %s is still running user code; not waiting", runner.key[0])
         self.chunks.close(RUNNER_PATIENCE)
         self.parts.close()
         self.links.close()
@@ -193,8 +197,8 @@ class WorkerShell:
         self.context.term()
 
     def fall_quiet(self) -> None:
-        """Makes nothing any more; what is made goes on to be sent, and ``emptied`` is
-        set when clients have it all.
+        """Stop producing. Produced elements are still sent, and ``emptied`` is set when
+        clients have them all.
         """
         self.quiet = True
         for runner in self.runners.values():
@@ -204,7 +208,7 @@ class WorkerShell:
                 self._give_back(runner, source)
 
     def say_goodbye(self) -> None:
-        """Tells the dispatcher that the tasks may go elsewhere."""
+        """Tell the dispatcher that the tasks may move to other workers."""
         self._send(e.Send(e.DISPATCHER, m.WorkerStopped(self.core.profile.worker)))
 
     # --- events
@@ -219,7 +223,9 @@ class WorkerShell:
         self._handle(e.Tick())
 
     def _look_around(self) -> None:
-        """Notices what does not move, and what moves again."""
+        """Report runners that have become stuck, and runners that are no longer
+        stuck.
+        """
         for runner in self.runners.values():
             runner.look()
         notes = self.crumbs.notes()
@@ -248,8 +254,8 @@ class WorkerShell:
             self.drained.set()
 
     def drain(self, patience: float) -> None:
-        """Has the tasks handed over to other workers; ``drained`` is set when they are,
-        or the time is up.
+        """Move the tasks to other workers. ``drained`` is set when they have moved, or
+        the time is up.
         """
         self._handle(e.DrainRequested(patience))
 
@@ -286,9 +292,8 @@ class WorkerShell:
                 relays=self.relays,
             )
         except Exception as error:
-            # Nobody has thought of it: its readers shall not wait for ever all the
-            # same.
-            log.exception("task %s cannot be begun", definition.task)
+            # The error is unexpected, but the task's readers must not wait forever.
+            log.exception("task %s cannot be started", definition.task)
             failure = encode_failure(error, 0, self.address)
             self._report_soon(e.TaskFailed(definition.task, definition.attempt, failure))
             return
@@ -308,8 +313,8 @@ class WorkerShell:
         self._runner(command, lambda runner: runner.providers[command.source].feed(command.splits))
 
     def _give_back(self, runner: TaskRunner, source: int) -> None:
-        # At once: were splits fed in between, runner and core would count entries
-        # differently.
+        # This happens in one step: if splits were fed in between, runner and core would
+        # count entries differently.
         entries, stop, changed = runner.providers[source].give_back()
         self._handle(e.LedgerCut(*runner.key, source, entries, stop, changed))
 
@@ -344,21 +349,22 @@ def _profile(
 
 
 class WorkerServer(Server[WorkerShell]):
-    """A worker in this process, in threads of its own (tf.data's ``WorkerServer``).
+    """A worker in threads of this process (tf.data's ``WorkerServer``).
 
-    ``python -m zmqdata.worker`` is the better choice outside tests: it runs pipelines
-    in child processes, which may crash or hold the interpreter without harm to anybody.
+    Prefer ``python -m zmqdata.worker`` outside tests. It runs pipelines in child
+    processes, which may crash or hold the interpreter without affecting anything else.
 
     Args:
-        config: at least the dispatcher's address.
-        start: whether to start at once.
+        config: configuration, at least the dispatcher's address.
+        start: True to start at once.
 
     Raises:
-        TypeError: ``config`` is no ``WorkerConfig``.
-        ValueError, NotFoundError: an address in it cannot be understood.
-        OSError: the address can not be listened on; the text says why.
-        DataServiceError: the dispatcher refuses this worker. One that is not there yet
-            is waited for in the background, see ``wait_registered``.
+        TypeError: ``config`` is not a ``WorkerConfig``.
+        ValueError, NotFoundError: an address in it is invalid.
+        OSError: the address cannot be listened on; the text says why.
+        DataServiceError: the dispatcher refuses this worker. If the dispatcher is not
+            running yet, the worker waits for it in the background; see
+            ``wait_registered``.
 
     Example:
         >>> from zmqdata.config.worker import WorkerConfig
@@ -380,23 +386,23 @@ class WorkerServer(Server[WorkerShell]):
         return WorkerShell(self._config, self._crumbs or CrumbFile(), self._max_tasks, self._over)
 
     def live_for(self, crumbs: CrumbFile, max_tasks: int) -> None:
-        """Has pipelines note what they are at where a supervisor finds it, and drains
-        after so many tasks (0: never).
+        """Set where pipelines record what they are working on, so that a supervisor
+        finds it. Drain after ``max_tasks`` tasks (0: never).
 
-        To be called before ``start``.
+        Must be called before ``start``.
         """
         self._crumbs, self._max_tasks = crumbs, max_tasks
 
     def start(self) -> None:
-        """Starts it. Where the dispatcher is there already, returns when it knows this
-        worker; else at once.
+        """Start the worker. If the dispatcher is already running, return when it knows
+        this worker; otherwise return at once.
 
-        Starting a second time changes nothing.
+        Starting again changes nothing.
 
         Raises:
-            RuntimeError: it has been stopped before, or runs in the process from which
-                this one was forked.
-            OSError: the address can not be listened on.
+            RuntimeError: the worker was stopped before, or runs in the process from
+                which this process was forked.
+            OSError: the address cannot be listened on.
             DataServiceError: the dispatcher refuses this worker; the text says why.
         """
         fresh = self._shell is None
@@ -415,11 +421,11 @@ class WorkerServer(Server[WorkerShell]):
             shell.emptied.wait(self._config.shutdown_quiet_period_ms / 1000)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits until it is stopped; False when it still runs after ``timeout``
-        seconds, None: however long it takes.
+        """Wait until the worker is stopped. Return False if it still runs after
+        ``timeout`` seconds; None waits without limit.
 
         Raises:
-            DataServiceError: the dispatcher refuses this worker, or has been away for
+            DataServiceError: the dispatcher refuses this worker, or has been silent for
                 too long; the text says why.
         """
         over, shell = super().join(timeout), self._shell
@@ -430,23 +436,23 @@ class WorkerServer(Server[WorkerShell]):
     @property
     def address(self) -> str:
         """The control address that clients are told, for example
-        ``"tcp://192.168.1.7:40001"``; once stopped, the last.
+        ``"tcp://192.168.1.7:40001"``; the last address if the worker is stopped.
 
         Raises:
-            RuntimeError: it was never started.
+            RuntimeError: the worker was never started.
         """
         return self._started().address
 
     def wait_registered(self, timeout: float | None = None) -> bool:
-        """Waits until the dispatcher knows this worker.
+        """Wait until the dispatcher knows this worker.
 
         Returns:
-            False when it does not after ``timeout`` seconds, or when the worker was
-            stopped before.
+            True if it does. False if it does not within ``timeout`` seconds, or if the
+            worker was stopped before.
 
         Raises:
-            TypeError, ValueError: ``timeout`` is no time.
-            DataServiceError: the dispatcher refuses this worker, or has been away for
+            TypeError, ValueError: ``timeout`` is not a valid time.
+            DataServiceError: the dispatcher refuses this worker, or has been silent for
                 too long; the text says why.
         """
         check_wait("timeout", timeout)
@@ -458,20 +464,20 @@ class WorkerServer(Server[WorkerShell]):
         return not shell.ended_unregistered
 
     def drain(self, timeout: float = DRAIN_SECONDS) -> None:
-        """Takes no more tasks, and waits until other workers have those that it hosts.
-        It is not stopped by that.
+        """Accept no more tasks, and wait until other workers have the hosted tasks. The
+        worker is not stopped.
 
-        Nothing is lost or comes twice, whether or not somebody takes them. Copies of
-        the input (mode OFF) are no task that another worker could go on with;
-        ``shutdown_quiet_period_ms`` is for them.
+        No element is lost or repeated, whether or not other workers take the tasks. No
+        other worker can continue copies of the input (mode OFF); use
+        ``shutdown_quiet_period_ms`` for them.
 
         Args:
-            timeout: how many seconds to wait for workers that take the tasks.
+            timeout: maximum number of seconds to wait for other workers.
 
         Raises:
-            TypeError, ValueError: ``timeout`` is no time.
+            TypeError, ValueError: ``timeout`` is not a valid time.
 
-        Ours: tf.data's worker leaves its tasks behind.
+        Not in tf.data, whose worker abandons its tasks.
         """
         check_wait("timeout", timeout, forever=False)
         shell = self._own_shell()
@@ -481,7 +487,7 @@ class WorkerServer(Server[WorkerShell]):
 
     @property
     def drained(self) -> bool:
-        """Whether it was told to drain, here or by the dispatcher, and may be
+        """True if the worker was told to drain, here or by the dispatcher, and may be
         stopped.
         """
         shell = self._own_shell()
@@ -489,18 +495,20 @@ class WorkerServer(Server[WorkerShell]):
 
     @property
     def has_had_its_tasks(self) -> bool:
-        """Whether it has drained because it has had as many tasks as it may."""
+        """True if the worker has drained because it reached its maximum number of
+        tasks.
+        """
         shell = self._own_shell()
         return shell is not None and shell.core.draining.worn
 
     def num_tasks(self) -> int:
-        """How many tasks it hosts now."""
+        """Return the number of hosted tasks."""
         shell = self._own_shell()
         return 0 if shell is None or self._stopped.is_set() else len(shell.core.tasks)
 
     def snapshot_task_progresses(self) -> list[SnapshotTaskProgress]:
-        """The streams of distributed saves that it writes or has written, for tests and
-        people who are curious.
+        """Return the streams of distributed saves that the worker writes or has
+        written, for tests and diagnosis.
         """
         shell = self._own_shell()
         return [] if shell is None else snapshots_of(shell.core)

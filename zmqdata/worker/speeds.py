@@ -1,5 +1,5 @@
-"""Tells the task runners how fast the links to their clients are, and the core what
-they compress with.
+"""The measured speed of links: reported to the task runners, whose compression is
+reported to the core.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from zmqdata.worker.links import LinkSockets
 from zmqdata.worker.tasks.runner import TaskRunner
 
 MOST_HOSTS = 1000
+"""Maximum number of hosts whose speed is remembered."""
 Runners = Mapping[tuple[int, int], TaskRunner]
 
 
 class Speeds:
-    """Looks at the links of one worker from time to time.
+    """Measures the links of a worker periodically.
 
     Args:
         core: knows which client reads which task.
@@ -33,11 +34,11 @@ class Speeds:
         self._core = core
         self._sockets = sockets
         self._measured: dict[str, LinkSpeed] = {}
-        self._hosts: OrderedDict[str, float] = OrderedDict()  # what links to them carried last
+        self._hosts: OrderedDict[str, float] = OrderedDict()  # last known speed by host
 
     def look(self, now: float, runners: Runners) -> Iterator[e.Compressing]:
-        """Measures, and has each runner compress accordingly. Yields what has changed
-        in how they do.
+        """Measure the links, and set the compression of each runner accordingly. Yield
+        the changes of compression.
         """
         far = self._sockets.far
         self._measured = {
@@ -60,8 +61,8 @@ class Speeds:
         for task in tasks:
             runner, links = runners[task.key], readers[task.key]
             if not task.definition.save_path:
-                # Those that take turns never compress at the same time: each has the
-                # link while it has the core.
+                # Tasks that take turns never compress at the same time: each has the
+                # whole link during its turn.
                 parts = [1 if runner.takes_turns else max(1, sharing[link.name]) for link in links]
                 speeds = [
                     self._speed(link.name) / part for link, part in zip(links, parts, strict=True)
@@ -77,8 +78,8 @@ class Speeds:
                 yield e.Compressing(*task.key, runner.compression.shown)
 
     def _begun(self, host: str) -> LinkSpeed:
-        """A new link is as fast as the one before: the next job of a training loop need
-        not measure it again.
+        """Return the speed of a new link, which starts with the last known speed of its
+        host. The next job of a training loop need not measure it again.
         """
         return LinkSpeed(self._hosts.get(host))
 

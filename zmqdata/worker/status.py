@@ -1,4 +1,4 @@
-"""How things stand at a worker, as plain data for ``zmqdata status --worker`` and for
+"""The state of a worker as plain data, for ``zmqdata status --worker`` and for
 tests.
 """
 
@@ -18,16 +18,18 @@ from zmqdata.messages import shown_name
 
 @dataclass(frozen=True)
 class SnapshotTaskProgress:
-    """How far a worker is with a stream of a distributed save. ``completed``: all of it
-    is on the disk.
-    """
+    """A worker's progress with a stream of a distributed save."""
 
     path: str
+    """Path of the save."""
     stream_index: int
+    """Index of the stream."""
     completed: bool
+    """True if all of the stream is on disk."""
 
 
 NOTHING_LEFT_OUT: dict[str, Any] = {"left_out": 0, "quarantine": []}
+"""The status of a task that has skipped no elements."""
 
 
 def status_of(
@@ -36,11 +38,16 @@ def status_of(
     rejected: Counter[str],
     left_out: Mapping[tuple[int, int], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Configuration, tasks and clients, as a JSON-compatible dict. Pipelines are named,
-    never shown.
+    """Return configuration, tasks and clients as a JSON-compatible dict. Clients are
+    shown by derived names, never by their ids; pipelines by their ids, never by
+    content.
 
-    ``left_out``: what the attempts of tasks left out, as ``TaskQuarantine.shown`` gives
-    it.
+    Args:
+        core: decider of the worker.
+        config: configuration of the worker.
+        rejected: numbers of rejected messages.
+        left_out: elements that the attempts of tasks skipped, as
+            ``TaskQuarantine.shown`` returns them.
     """
     return {
         "worker": core.profile.address,
@@ -60,8 +67,8 @@ def status_of(
 
 
 def snapshots_of(core: WorkerCore) -> list[SnapshotTaskProgress]:
-    """The streams of distributed saves that a worker writes or has written. From any
-    thread.
+    """Return the streams of distributed saves that a worker writes or has written.
+    Thread-safe.
     """
     writing = [
         task.dealing for task in list(core.tasks.values()) if isinstance(task.dealing, Written)
