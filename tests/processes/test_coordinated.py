@@ -26,7 +26,7 @@ from zmqdata.testing.cluster import await_condition, descendants
 pytestmark = pytest.mark.realprocess
 
 EDGES = [10, 30, 60]
-COUNT = 8_000
+COUNT = 20_000
 
 
 @pytest.fixture
