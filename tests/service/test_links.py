@@ -78,7 +78,7 @@ def test_used_up_data_ports_are_an_error_in_the_end(
     next(first)
     with pytest.raises(
         ResourceExhaustedError,
-        match=rf"data port {ports[0]} only, of which other clients use 1 .* with --data-ports A-B",
+        match=rf"data port {ports[0]} only, of which other clients use 1, .* with --data-ports A-B",
     ):
         list(service.read(Dataset.range(100), data_transfer_protocol="tcp"))
     next(first)
