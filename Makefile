@@ -4,8 +4,8 @@ BIN := .venv/bin
 ARGS ?=
 VERSION ?=
 LOCK := requirements-dev.lock
-# One process more than there are cores, four at most: tests wait as long as they compute. `ARGS=-n0` runs them in one.
-PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+# Two processes more than there are cores, six at most: tests wait as long as they compute. `ARGS=-n0` runs them in one.
+PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(6, (os.cpu_count() or 1) + 2))')
 SHARED = -n $(PROCESSES) --dist worksteal
 # Whatever the environment says: without stored bytecode each process of a test would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
