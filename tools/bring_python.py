@@ -33,9 +33,9 @@ def mirror_of(sources: Iterable[str]) -> str | None:
         sources: the texts of the files, in either of apt's two formats.
 
     Example:
-        >>> mirror_of(["Types: deb\\nURIs: ftp://mirror.example/debian\\nSuites: stable\\n"])
+        >>> mirror_of(["Types: deb\\nURIs: ftp://mirror.example/debian\\n"])
         'ftp://mirror.example/debian'
-        >>> mirror_of(["deb [arch=amd64] ftp://mirror.example/debian/ stable main\\n"])
+        >>> mirror_of(["deb [arch=amd64] ftp://mirror.example/debian/ stable\\n"])
         'ftp://mirror.example/debian/'
         >>> mirror_of(["deb ftp://mirror.example/debian-security stable main\\n"]) is None
         True

@@ -78,8 +78,8 @@ def check_changelog(version: str, changelog: str) -> None:
         raise ReleaseError(f"CHANGELOG.md has no entry `## {version}`. Write what users notice.")
     if not re.search(r"\d{4}-\d{2}-\d{2}", found[1]):
         raise ReleaseError(
-            f"The entry of {version} in CHANGELOG.md has no date: `{found[0]}`. Write today's date, "
-            f"such as `## {version} (2026-12-24)`, in place of what follows the version."
+            f"The entry of {version} in CHANGELOG.md has no date: `{found[0]}`. Write today's "
+            f"date, such as `## {version} (2026-12-24)`, in place of what follows the version."
         )
     entry = changelog[found.end() :].partition("\n## ")[0]
     if not entry.strip():
@@ -101,7 +101,7 @@ def with_version(project: str, version: str) -> str:
 def unwanted(names: Iterable[str]) -> list[str]:
     """Return the files that belong into no package: tests, caches, environments.
 
-    >>> unwanted(["zmqdata/testing/clock.py", "tests/test_x.py", "zmqdata/__pycache__/x.pyc"])
+    >>> unwanted(["zmqdata/wire.py", "tests/test_x.py", "zmqdata/__pycache__/x.pyc"])
     ['tests/test_x.py', 'zmqdata/__pycache__/x.pyc']
     """
     return [name for name in names if UNWANTED.search(name)]
@@ -185,7 +185,7 @@ def check_tree(branch: str) -> None:
 
 
 def build(version: str, target: Path) -> tuple[Path, Path]:
-    """Build wheel and sdist of the last commit with this version; return their paths."""
+    """Build wheel and sdist of the last commit; return their paths."""
     source = target / "source"
     source.mkdir()
     _run("git", "archive", "--output", target / "source.tar", "HEAD")

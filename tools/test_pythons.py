@@ -139,7 +139,7 @@ def _own_folders() -> Iterator[str]:
 
 
 def _release(command: Sequence[str]) -> str | None:
-    """Return all three numbers of the Python that a command starts; None if it starts none."""
+    """Return the version of the Python that a command starts, or None."""
     try:
         asked = subprocess.run(  # noqa: S603 - a Python that the user has installed
             [*command, "-c", VERSION], capture_output=True, text=True, timeout=60, check=True

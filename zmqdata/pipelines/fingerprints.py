@@ -299,7 +299,7 @@ def _(value: bytearray, scribe: _Scribe) -> None:
 
 @_add.register
 def _(value: enum.Enum, scribe: _Scribe) -> None:
-    # A flag without members has no name; on Python 3.10 none of several members has one.
+    # A flag without members has no name, nor has one of several on Python 3.10.
     scribe.write("enum", _name(type(value)), value.name or str(value.value))
 
 

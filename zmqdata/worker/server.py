@@ -370,7 +370,7 @@ class WorkerServer(Server[WorkerShell]):
         >>> from zmqdata.config.worker import WorkerConfig
         >>> from zmqdata.dispatcher.server import DispatchServer
         >>> with DispatchServer() as dispatcher:
-        ...     with WorkerServer(WorkerConfig(dispatcher_address=dispatcher.target)) as worker:
+        ...     with WorkerServer(WorkerConfig(dispatcher.target)) as worker:
         ...         worker.wait_registered(10)
         True
     """
