@@ -1,5 +1,5 @@
-"""The child process of a worker: what it says to its supervisor, and what pipelines
-cannot say in its name.
+"""Tests of the child process of a worker: its messages to the supervisor, which
+pipelines cannot forge.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ print("ready", file=report, flush=True)
 
 @pytest.mark.realprocess
 def test_pipelines_do_not_speak_for_the_child() -> None:
-    """What user code prints, in Python or in a command, goes to standard error; its
+    """Output of user code, from Python or from a command, goes to standard error. Its
     standard input is empty.
     """
     process = subprocess.Popen(
@@ -47,7 +47,7 @@ def test_pipelines_do_not_speak_for_the_child() -> None:
 
 @pytest.mark.parametrize("ports", [None, (7000, 7100)])
 def test_a_configuration_survives_the_command_line(ports: tuple[int, int] | None) -> None:
-    """A configuration is the same after having been JSON."""
+    """A configuration survives a conversion to JSON and back."""
     config = WorkerConfig(
         "tcp://10.0.0.1:5050", worker_tags=("GPU",), data_ports=ports, worker_address="gate:%port%"
     )
@@ -88,8 +88,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def new_pages(kind: str) -> int:
-    """How many pages a process is given by the system while it makes 50 batches, one
-    after the other.
+    """Return the number of pages that a process gets from the system while it makes 50
+    batches in turn.
     """
     command = [sys.executable, "-c", FAULTS, kind]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(filter(None, sys.path))}
@@ -104,12 +104,14 @@ def new_pages(kind: str) -> int:
     platform.libc_ver()[0] != "glibc", reason="other C libraries have no such settings"
 )
 def test_arrays_that_are_made_again_need_no_new_pages() -> None:
-    """What one batch of arrays has left is what the next one is made in."""
+    """A batch of arrays reuses the memory of the previous batch."""
     kept, default = new_pages("kept"), new_pages("default")
     assert kept < 50 < default, (kept, default)
 
 
 @pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"])
 def test_who_has_decided_is_not_overruled(name: str) -> None:
-    """Whoever sets one of glibc's variables for a worker has them all as they are."""
+    """A user who sets a variable of glibc for a worker keeps all of these variables
+    unchanged.
+    """
     assert not keep_memory({name: "1"})

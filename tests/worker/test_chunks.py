@@ -1,5 +1,5 @@
-"""Facts about the worker's files of saves: chunks are written in order, described, and
-removed when not wanted.
+"""Tests of the worker's files of saves: chunks are written in order, described, and
+removed if unwanted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEY = (1, 2)
 
 
 class Desk:
-    """A chunk writer and what it has said."""
+    """A chunk writer and its events."""
 
     def __init__(self, folder: Path) -> None:
         self.path = str(folder)
@@ -60,8 +60,8 @@ def specs_of(*blocks: EncodedBlock) -> Any:
 
 
 def test_blocks_become_a_chunk(tmp_path: Path) -> None:
-    """Each block is answered; the closed chunk has all elements, and its size and spec
-    are told.
+    """The writer acknowledges each block. The closed chunk has all elements, and the
+    writer reports its size and spec.
     """
     desk = Desk(tmp_path)
     desk.write(4, np.int64(1), np.int64(2))
@@ -77,8 +77,8 @@ def test_blocks_become_a_chunk(tmp_path: Path) -> None:
 
 
 def test_an_attempt_that_is_stopped_leaves_no_open_chunk(tmp_path: Path) -> None:
-    """What is open is removed and no more is written; closed chunks, which may count
-    already, stay.
+    """A stopped attempt removes its open chunk and writes no more. Its closed chunks
+    stay, as they may count already.
     """
     desk = Desk(tmp_path)
     desk.write(0, np.int64(1))
@@ -92,7 +92,7 @@ def test_an_attempt_that_is_stopped_leaves_no_open_chunk(tmp_path: Path) -> None
 
 
 def test_the_end_of_a_worker_leaves_no_open_chunk(tmp_path: Path) -> None:
-    """What is open when the worker ends is removed."""
+    """The writer removes its open chunk when the worker ends."""
     desk = Desk(tmp_path)
     desk.write(0, np.int64(1))
     desk.writer.close(10)
@@ -100,12 +100,14 @@ def test_the_end_of_a_worker_leaves_no_open_chunk(tmp_path: Path) -> None:
 
 
 def test_a_writer_that_never_wrote_ends_at_once(tmp_path: Path) -> None:
-    """Without a task that is saved there is no thread."""
+    """A writer starts no thread without a task that is saved."""
     ChunkThread(print).close(0)
 
 
 def test_a_chunk_that_can_not_be_written_is_told(tmp_path: Path) -> None:
-    """What the file system says is told once; nothing more is written for the task."""
+    """The writer reports the file system's error once, and writes nothing more for the
+    task.
+    """
     desk = Desk(tmp_path)
     (tmp_path / "streams").touch()
     desk.write(0, np.int64(1))
@@ -118,8 +120,8 @@ def test_a_chunk_that_can_not_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_elements_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
-    """One chunk cannot hold elements of different dtypes: nobody could say what its
-    elements look like.
+    """A chunk cannot hold elements of different dtypes, as no spec would describe
+    them.
     """
     desk = Desk(tmp_path)
     desk.write(0, np.int64(1))
@@ -136,9 +138,7 @@ def test_elements_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
 
 
 def test_shapes_that_differ_are_found_in_every_element() -> None:
-    """The spec admits arrays of any length that came, wherever they stand in a
-    block.
-    """
+    """The spec admits every array length that occurs, at any place in a block."""
     block = built(np.zeros(3), np.zeros(3), np.zeros(5))
     assert specs_of(block) == TensorSpec((None,), np.float64)
     assert specs_of(built(np.zeros((2, 3))), built(np.zeros((4, 3)))) == TensorSpec(
@@ -147,8 +147,8 @@ def test_shapes_that_differ_are_found_in_every_element() -> None:
 
 
 def test_text_needs_no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of blocks of text of any length one element is looked at, and of further blocks
-    none.
+    """The writer inspects a single element of a block of texts of any length, and none
+    of further blocks.
     """
     looked: list[Any] = []
     monkeypatch.setattr(
@@ -159,7 +159,7 @@ def test_text_needs_no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ragged_tensors_keep_their_spec() -> None:
-    """Rows of differing length are ragged in the spec, too."""
+    """The spec of ragged tensors with rows of differing length is ragged, too."""
     found = specs_of(
         built(RaggedTensor.from_rows([[1, 2], [3]]), RaggedTensor.from_rows([[1], [4, 5], [2]]))
     )

@@ -1,4 +1,4 @@
-"""Facts about when a block that is not full is handed over to a client that waits."""
+"""Tests of when an incomplete block is handed over to a client that waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Runner:
 
 
 class Desk:
-    """A clock that is moved, and the calls that are to be made."""
+    """A clock that is moved, and the pending calls."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -42,8 +42,8 @@ def desk() -> Desk:
 
 
 def test_who_waits_after_a_while_waits_no_longer(desk: Desk) -> None:
-    """The first flush of a task is at once, and each that comes long enough after the
-    last.
+    """The first flush of a task happens at once, as does each flush that comes long
+    enough after the last.
     """
     runner = Runner(1)
     for count in range(1, 4):
@@ -53,8 +53,8 @@ def test_who_waits_after_a_while_waits_no_longer(desk: Desk) -> None:
 
 
 def test_who_waits_again_at_once_waits_a_moment(desk: Desk) -> None:
-    """Then all that was made meanwhile goes together, however often was asked; other
-    tasks are not concerned.
+    """Repeated requests are answered together after a moment, with all elements made
+    meanwhile. Other tasks are not affected.
     """
     runner, other = Runner(1), Runner(2)
     desk.flushes.ask(runner)
@@ -72,8 +72,8 @@ def test_who_waits_again_at_once_waits_a_moment(desk: Desk) -> None:
 
 
 def test_a_task_that_was_stopped_is_left_alone(desk: Desk) -> None:
-    """Nothing of it is kept, and it is not flushed any more; its next attempt begins
-    anew.
+    """A stopped task leaves no record and is not flushed any more. Its next attempt
+    begins anew.
     """
     runner = Runner(1)
     desk.flushes.ask(runner)

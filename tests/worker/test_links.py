@@ -16,8 +16,8 @@ from zmqdata.worker.links import LinkSockets
 
 @pytest.mark.parametrize("near", [True, False])
 def test_little_waits_in_the_kernel_for_a_client_that_shows_this_host(near: bool) -> None:
-    """Over TCP, too, a client on the host of its worker gets a socket for such ones;
-    any other one may be anywhere.
+    """Even over TCP, a client on the worker's host gets a socket with small buffers.
+    Any other client may be anywhere.
     """
     config, told = WorkerConfig("127.0.0.1:1", insecure=True), list[object]()
     loop = Loop("test", lambda: None)

@@ -1,4 +1,4 @@
-"""Facts about the parts on a worker's disk."""
+"""Tests of the parts in a worker's disk cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE = len(CONTENT)
 
 
 class Cache:
-    """A cache, and what it reports."""
+    """A cache and its reports."""
 
     def __init__(self, folder: str | None, limit: int) -> None:
         self.reports: queue.Queue[Any] = queue.Queue()
@@ -42,7 +42,7 @@ class Cache:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., Cache]]:
-    """Caches of one folder, as several processes have them."""
+    """Make several caches of a single folder, as several processes have them."""
     made: list[Cache] = []
 
     def new(folder: Path | None = tmp_path / "cache", limit: int = 1 << 20) -> Cache:
@@ -55,7 +55,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Cache]]:
 
 
 def test_a_part_is_fetched_once_for_all(make: Callable[..., Cache]) -> None:
-    """While one process fetches it the others wait; then they find it whole."""
+    """While a process fetches a part the others wait, and then find it complete."""
     one, other = make(), make()
     assert one.claim() == e.PartClaimed(DIGEST, 0, True)
     assert one.keep(0, CONTENT[:100]) == e.PieceKept(DIGEST, 100)
@@ -69,7 +69,7 @@ def test_a_part_is_fetched_once_for_all(make: Callable[..., Cache]) -> None:
 
 
 def test_who_dies_leaves_what_it_has_to_the_next(make: Callable[..., Cache]) -> None:
-    """Its successor goes on at the same place."""
+    """A process continues the fetch of a dead predecessor at the same place."""
     one, other = make(), make()
     one.claim()
     one.keep(0, CONTENT[:100])
@@ -79,13 +79,13 @@ def test_who_dies_leaves_what_it_has_to_the_next(make: Callable[..., Cache]) -> 
 
 
 def test_a_part_outlives_its_workers(make: Callable[..., Cache]) -> None:
-    """The next worker finds it, and checks it once."""
+    """The next worker finds the part, and verifies it once."""
     make().fill()
     assert make().claim() == e.PartClaimed(DIGEST, SIZE, False)
 
 
 def test_a_corrupted_file_is_fetched_anew(make: Callable[..., Cache], tmp_path: Path) -> None:
-    """Its digest tells; of the right length or not."""
+    """The digest reveals a corrupted file, whether or not its length is right."""
     make().fill()
     for wrong in (CONTENT[::-1], CONTENT[:-1]):
         (tmp_path / "cache" / DIGEST).write_bytes(wrong)
@@ -95,8 +95,8 @@ def test_a_corrupted_file_is_fetched_anew(make: Callable[..., Cache], tmp_path: 
 def test_a_damaged_file_found_by_several_is_fetched_by_one(
     make: Callable[..., Cache], tmp_path: Path
 ) -> None:
-    """Who finds the damage while another fetches the part anew takes nothing away from
-    that one.
+    """A process that finds the damage while another process fetches the part anew does
+    not disturb the fetch.
     """
     one, other = make(), make()
     assert one.claim() == e.PartClaimed(DIGEST, 0, True)
@@ -110,8 +110,8 @@ def test_a_damaged_file_found_by_several_is_fetched_by_one(
 def test_a_part_whose_file_was_taken_away_is_claimed_anew(
     make: Callable[..., Cache], tmp_path: Path
 ) -> None:
-    """A piece that does not follow is broken once; behind the next claim all is
-    well.
+    """A piece that does not follow the previous piece is broken once; the next claim
+    succeeds.
     """
     one = make()
     one.claim()
@@ -124,14 +124,14 @@ def test_a_part_whose_file_was_taken_away_is_claimed_anew(
 def test_a_file_of_full_length_without_its_name_is_fetched_anew(
     make: Callable[..., Cache], tmp_path: Path
 ) -> None:
-    """Whoever wrote it died before it was checked."""
+    """The writer of such a file died before the file was verified."""
     make().fill()
     (tmp_path / "cache" / DIGEST).rename(tmp_path / "cache" / f"{DIGEST}.partial")
     make().fill()
 
 
 def test_other_bytes_are_broken(make: Callable[..., Cache]) -> None:
-    """They are removed, and the part can be claimed again."""
+    """Pieces with other bytes are removed, and the part can be claimed again."""
     cache = make()
     cache.claim()
     assert cache.keep(0, CONTENT[::-1]) == e.PieceKept(DIGEST, 0, broken=True)
@@ -139,8 +139,8 @@ def test_other_bytes_are_broken(make: Callable[..., Cache]) -> None:
 
 
 def test_old_parts_make_way(make: Callable[..., Cache], tmp_path: Path) -> None:
-    """Never those that are held, though they could be: a removed file can still be read
-    by who holds it.
+    """A process never evicts a part that it uses. Another process can still read an
+    evicted part that it uses.
     """
     cache, other = make(limit=SIZE + 5), make(limit=SIZE + 5)
     cache.fill()
@@ -156,12 +156,12 @@ def test_old_parts_make_way(make: Callable[..., Cache], tmp_path: Path) -> None:
 
 
 def test_released_parts_are_not_found(make: Callable[..., Cache]) -> None:
-    """Nor is a claim kept: another process may take it on."""
+    """A release also ends the claim, so that another process may claim the part."""
     cache, other = make(), make()
     cache.fill()
     cache.claim("1" * 64, 6)
     cache.cache.release(e.ReleaseParts(frozenset()))
-    assert cache.claim("2" * 64, 6).ours  # behind the release
+    assert cache.claim("2" * 64, 6).ours  # after the release
     assert other.claim("1" * 64, 6).ours
     assert cache.cache.find(DIGEST) is None
     cache.cache.keep(e.KeepPiece("1" * 64, 6, 0, b"late"))
@@ -171,7 +171,9 @@ def test_released_parts_are_not_found(make: Callable[..., Cache]) -> None:
 def test_a_folder_that_cannot_be_used_is_told_with_a_remedy(
     make: Callable[..., Cache], tmp_path: Path
 ) -> None:
-    """Whether it cannot be made or is gone; the worker lives on."""
+    """The cache reports a folder that it cannot create or that is gone, and the worker
+    continues.
+    """
     (tmp_path / "file").write_text("in the way")
     text = make(tmp_path / "file" / "cache").claim().error
     assert str(tmp_path / "file" / "cache") in text
@@ -186,7 +188,9 @@ def test_a_folder_that_cannot_be_used_is_told_with_a_remedy(
 def test_by_default_parts_lie_in_the_temporary_folder(
     make: Callable[..., Cache], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one of the user alone, which all workers of the user share."""
+    """The parts lie in a private folder of the user by default, which all workers of
+    the user share.
+    """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     make(None).fill()
     assert [path.parent.name for path in tmp_path.rglob(DIGEST)] == ["parts"]

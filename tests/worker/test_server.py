@@ -1,5 +1,5 @@
-"""Facts about a worker in this process: how it finds its dispatcher, what it announces,
-how it ends, what it tells.
+"""Tests of a worker in this process: how it finds its dispatcher, what it announces,
+how it ends and what it reports.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def free_port() -> int:
 
 
 def test_a_worker_is_known_when_its_start_returns(dispatcher: DispatchServer) -> None:
-    """Where the dispatcher is there, a worker that has started is registered."""
+    """A worker that has started is registered, if its dispatcher is running."""
     with WorkerServer(WorkerConfig(dispatcher.target)) as worker:
         assert worker.wait_registered(0)
         assert dispatcher.num_workers() == 1
 
 
 def test_a_worker_waits_for_a_dispatcher_that_comes_later() -> None:
-    """A worker that is started before its dispatcher starts at once, and registers as
-    soon as that is there.
+    """A worker starts without its dispatcher, and registers as soon as the dispatcher
+    is running.
     """
     port = free_port()
     began = time.monotonic()
@@ -68,8 +68,8 @@ def test_a_worker_waits_for_a_dispatcher_that_comes_later() -> None:
 def test_a_worker_whose_folder_is_open_to_others_does_not_start(
     dispatcher: DispatchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What would keep all of its jobs from running is an error of its start, which says
-    what to do.
+    """A fault that would block all of its jobs fails the start of a worker. The error
+    names the remedy.
     """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     user_folder().chmod(0o755)
@@ -78,8 +78,8 @@ def test_a_worker_whose_folder_is_open_to_others_does_not_start(
 
 
 def test_a_refused_worker_does_not_start() -> None:
-    """The start of a worker that the dispatcher does not want is a RuntimeError in
-    tf.data's words; nothing is left.
+    """The start of a worker that the dispatcher refuses raises a RuntimeError in
+    tf.data's words, and leaves nothing behind.
     """
     config = DispatcherConfig(worker_addresses=("10.255.255.1",))
     with no_leaks(), DispatchServer(config) as dispatcher:
@@ -99,14 +99,14 @@ def read(dispatcher: DispatchServer, count: int = 1_000, **options: Any) -> list
 
 
 def link_addresses(worker: WorkerServer) -> list[str]:
-    """Where the data sockets of a worker are, as its clients are told."""
+    """Return the addresses of a worker's data sockets, as its clients are told."""
     shell = worker._own_shell()
     assert shell is not None
     return [link.address for link in shell.core.links.by_client.values()]
 
 
 def opened(dispatcher: DispatchServer, **options: Any) -> Iterator[Any]:
-    """An iterator that has a data connection, because it has an element."""
+    """Open an iterator that has a data connection because it has an element."""
     service = distribute(
         "distributed_epoch", dispatcher.target, max_outstanding_requests=8, **options
     )
@@ -122,8 +122,8 @@ def opened(dispatcher: DispatchServer, **options: Any) -> Iterator[Any]:
 def test_a_worker_offers_the_transport_that_it_was_told(
     dispatcher: DispatchServer, protocol: str | None, begin: str
 ) -> None:
-    """data_transfer_protocol is the only transport of a worker's data; without it
-    clients of the host use paths.
+    """The only transport of a worker's data is its data_transfer_protocol. Without it,
+    clients on the same host use paths.
     """
     with WorkerServer(WorkerConfig(dispatcher.target, data_transfer_protocol=protocol)) as worker:
         elements = opened(dispatcher)
@@ -133,7 +133,7 @@ def test_a_worker_offers_the_transport_that_it_was_told(
 
 
 def test_a_client_of_another_transport_is_refused(dispatcher: DispatchServer) -> None:
-    """A client that takes elements over tcp only is told that the worker sends them
+    """A client that accepts elements over tcp only is told that the worker sends them
     over paths only.
     """
     config = WorkerConfig(dispatcher.target, data_transfer_protocol="ipc")
@@ -143,8 +143,8 @@ def test_a_client_of_another_transport_is_refused(dispatcher: DispatchServer) ->
 
 
 def test_data_connections_use_the_port_that_was_told(dispatcher: DispatchServer) -> None:
-    """data_transfer_port is the port of the data socket, and data_transfer_address what
-    clients are told of it.
+    """The data socket uses data_transfer_port, and clients are told
+    data_transfer_address.
     """
     port = free_port()
     config = WorkerConfig(
@@ -160,7 +160,9 @@ def test_data_connections_use_the_port_that_was_told(dispatcher: DispatchServer)
 
 
 def test_an_announced_data_port_is_told_to_clients(dispatcher: DispatchServer) -> None:
-    """A data_transfer_address with a port is told as it is: somebody forwards it."""
+    """A data_transfer_address with a port is announced unchanged, as a forwarder may
+    listen on it.
+    """
     inside, outside = free_port(), free_port()
     config = WorkerConfig(
         dispatcher.target,
@@ -179,8 +181,8 @@ def test_an_announced_data_port_is_told_to_clients(dispatcher: DispatchServer) -
 def test_what_is_made_gets_out_in_the_quiet_period(
     dispatcher: DispatchServer, quiet: int, more: bool
 ) -> None:
-    """A stopping worker goes on sending what it has made, for the time it was told, and
-    not at all when told none.
+    """A stopping worker continues to send its elements for the given quiet period, and
+    not at all without a quiet period.
     """
     config = WorkerConfig(dispatcher.target, shutdown_quiet_period_ms=quiet, buffer_bytes=1 << 20)
     with WorkerServer(config) as worker:
@@ -229,7 +231,7 @@ def test_a_quiet_period_has_an_end(dispatcher: DispatchServer) -> None:
         elements = opened(dispatcher)
         shell = worker._own_shell()
         assert shell is not None
-        made = lambda: any(task.produced > 30 for task in shell.core.tasks.values())  # noqa: E731 - asked again and again
+        made = lambda: any(task.produced > 30 for task in shell.core.tasks.values())  # noqa: E731 - evaluated repeatedly
         await_condition(made, what="more elements than the client lets it send")
         began = time.monotonic()
         worker.stop()
@@ -238,8 +240,8 @@ def test_a_quiet_period_has_an_end(dispatcher: DispatchServer) -> None:
 
 
 def test_a_worker_tells_its_state(dispatcher: DispatchServer) -> None:
-    """A worker that is asked tells its configuration, the tasks it hosts, those that
-    ended and those it was rid of.
+    """A worker reports its configuration, its tasks, its ended tasks and its removed
+    tasks on request.
     """
     with worker_of(dispatcher, worker_tags=["GPU"], heartbeat_interval_ms=50) as worker:
         elements = opened(dispatcher, job_name="job")
@@ -261,8 +263,8 @@ def test_a_worker_tells_its_state(dispatcher: DispatchServer) -> None:
 
 
 def test_a_dispatcher_tells_its_state() -> None:
-    """A dispatcher that is asked tells its configuration, its workers, and its
-    iterations, the collected ones too.
+    """A dispatcher reports its configuration, its workers and its iterations, including
+    collected iterations, on request.
     """
     config = DispatcherConfig(job_gc_timeout_ms=0, job_gc_check_interval_ms=0)
     with DispatchServer(config) as dispatcher, worker_of(dispatcher, worker_tags=["GPU"]) as worker:
@@ -300,8 +302,8 @@ def test_a_dispatcher_tells_its_state() -> None:
     ],
 )
 def test_which_jobs_are_collected(given: dict[str, Any], kept: bool) -> None:
-    """A DYNAMIC job without clients is collected, but where its kind, or all
-    collection, is excepted.
+    """A DYNAMIC job without clients is collected, unless its kind, or all collection,
+    is excluded.
     """
     config = DispatcherConfig(**{"job_gc_timeout_ms": 0, "job_gc_check_interval_ms": 0} | given)
     with DispatchServer(config) as dispatcher, WorkerServer(WorkerConfig(dispatcher.target)):

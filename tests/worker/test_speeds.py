@@ -1,4 +1,6 @@
-"""zmqdata.worker.speeds: what runners are told of the links to their clients."""
+"""Tests of ``zmqdata.worker.speeds``: what runners are told of the links to their
+clients.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ Key = tuple[int, int]
 
 @dataclass
 class FakeCompression:
-    """What a runner is told, and what it shows."""
+    """The settings that a runner is told, and the text that it shows."""
 
     speed: float = -1.0
     links: int = -1
@@ -33,14 +35,14 @@ class FakeCompression:
 
 @dataclass
 class FakeRunner:
-    """A runner, as far as links matter to it."""
+    """A runner, reduced to the parts that concern links."""
 
     compression: FakeCompression = field(default_factory=FakeCompression)
     takes_turns: bool = False
 
 
 class FakeSockets:
-    """Counts what a test says."""
+    """Sockets with counts that a test sets."""
 
     def __init__(self) -> None:
         self.far: dict[str, str] = {}
@@ -51,7 +53,7 @@ class FakeSockets:
 
 
 class Place:
-    """A worker with tasks that clients read, looked at once a second."""
+    """A worker with tasks that clients read, inspected once a second."""
 
     def __init__(self, *tasks: int, **changes: Any) -> None:
         self.core = WorkerCore(WorkerProfile("w", "tcp://w"))
@@ -77,7 +79,9 @@ class Place:
         consumer: int | None = None,
         decompresses: bool = True,
     ) -> None:
-        """A client reads tasks, over one of so many links."""
+        """Let a client read tasks over a link, and tell the worker how many links the
+        client reads.
+        """
         name = f"{client}-1"
         ask = m.OpenLink(client, name, "", 0, "", ("tcp",), m.Reader(consumer))
         self.hear(client.encode(), structs.replace(ask, decompresses=decompresses))
@@ -89,7 +93,7 @@ class Place:
             self.sockets.counts[name] = Sent(0, 0.0)
 
     def pass_by(self, **rates: float) -> list[e.Compressing]:
-        """A second in which links were busy all the time."""
+        """Let a second pass in which the links are always busy."""
         self.now += 1.0
         for client, rate in rates.items():
             nbytes, busy = self.sockets.counts[f"{client}-1"]
@@ -101,7 +105,9 @@ class Place:
 
 
 def test_nothing_is_compressed_while_no_reader_decompresses() -> None:
-    """A task compresses as long as one of its readers has a codec, or nobody reads."""
+    """A task compresses as long as any of its readers has a codec, or it has no
+    reader.
+    """
     place = Place(1)
     compression = place.runners[1, 1].compression
     place.pass_by()
@@ -115,8 +121,8 @@ def test_nothing_is_compressed_while_no_reader_decompresses() -> None:
 
 
 def test_a_far_reader_is_as_fast_as_its_link() -> None:
-    """Before anything was sent its speed is taken for that of a fast network; then it
-    is what was measured.
+    """A far reader counts as on a fast network before any data are sent, and has the
+    measured speed afterwards.
     """
     place = Place(1)
     place.read("k", 1)
@@ -127,8 +133,8 @@ def test_a_far_reader_is_as_fast_as_its_link() -> None:
 
 
 def test_the_next_link_to_a_host_is_as_fast_as_the_one_before() -> None:
-    """Who comes again from there is not taken to have a fast network until that is
-    measured anew.
+    """A returning reader has the last measured speed of its host until a new
+    measurement, not the speed of a fast network.
     """
     place = Place(1)
     place.read("k", 1)
@@ -143,7 +149,7 @@ def test_the_next_link_to_a_host_is_as_fast_as_the_one_before() -> None:
 
 
 def test_compressed_blocks_make_no_link_slower() -> None:
-    """While a task compresses, its link is taken to be as fast as it was, or faster."""
+    """While a task compresses, its link counts as at least as fast as before."""
     place = Place(1)
     place.read("k", 1)
     place.pass_by()
@@ -156,8 +162,8 @@ def test_compressed_blocks_make_no_link_slower() -> None:
 
 
 def test_near_readers_and_none_have_no_speed() -> None:
-    """For a reader on this host nothing is slow; one on another host does not change
-    that.
+    """A reader on the same host makes the speed infinite, even if another reader is on
+    another host.
     """
     place = Place(1, 2)
     place.read("k", 1, far=False)
@@ -167,8 +173,8 @@ def test_near_readers_and_none_have_no_speed() -> None:
 
 
 def test_tasks_on_one_link_share_it() -> None:
-    """Two tasks that one client reads have half of its link each; one that has ended
-    takes nothing.
+    """Two tasks that a client reads have half of its link each. A task that has ended
+    takes no share.
     """
     place = Place(1, 2)
     place.read("k", 1, 2)
@@ -181,7 +187,9 @@ def test_tasks_on_one_link_share_it() -> None:
 
 
 def test_tasks_that_take_turns_have_the_whole_link() -> None:
-    """What one thread makes and compresses in turn is measured in turn, too."""
+    """Tasks that a single thread makes and compresses in turn are also measured in
+    turn.
+    """
     place = Place(1, 2)
     for runner in place.runners.values():
         runner.takes_turns = True
@@ -195,8 +203,8 @@ def test_tasks_that_take_turns_have_the_whole_link() -> None:
     ("changes", "speed"), [({}, 4e8), ({"num_consumers": 2}, 2e8), ({"cache": True}, 3e8)], ids=str
 )
 def test_several_readers_count_as_the_job_wants_it(changes: dict[str, Any], speed: float) -> None:
-    """First come, first served: the sum. Equal parts: twice the slowest. Everything for
-    each: the fastest.
+    """The speed is the sum for first come, first served, twice the slowest for equal
+    parts, and the fastest if each reader gets everything.
     """
     place = Place(1, **changes)
     place.read("a", 1, consumer=0)
@@ -208,7 +216,9 @@ def test_several_readers_count_as_the_job_wants_it(changes: dict[str, Any], spee
 
 @pytest.mark.parametrize(("said", "counts"), [(5, 5), (0, 1), (-3, 1)])
 def test_the_clients_thread_is_shared(said: int, counts: int) -> None:
-    """How many links a client reads goes to the runner, impossible numbers as one."""
+    """The runner is told how many links a client reads. Impossible numbers count as a
+    single link.
+    """
     place = Place(1)
     place.read("k", 1, links=said)
     place.pass_by()
@@ -216,14 +226,14 @@ def test_the_clients_thread_is_shared(said: int, counts: int) -> None:
 
 
 def test_files_have_no_link() -> None:
-    """A task that is saved is told nothing."""
+    """A task that is saved is told no speed."""
     place = Place(1, save_path="/folder")
     place.pass_by()
     assert place.told(1) == -1.0
 
 
 def test_changes_of_what_is_shown_are_told_once() -> None:
-    """What a runner compresses with reaches the core, and its report to the
+    """A runner's choice of compression reaches the core and the report to the
     dispatcher.
     """
     place = Place(1)

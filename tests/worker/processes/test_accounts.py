@@ -1,4 +1,4 @@
-"""Facts about the user whose rights the processes of a worker have."""
+"""Tests of the user account whose rights the worker's processes have."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ OURS = Account("me", os.geteuid(), os.getegid(), (os.getegid(),), "/")
 
 
 def test_a_user_is_known_by_name_and_by_number() -> None:
-    """Both give the same account, with home and all groups; its own group is among
-    them.
+    """A user's name and number give the same account, with its home and all of its
+    groups, its own group included.
     """
     entry = next(one for one in pwd.getpwall() if one.pw_uid)
     found = account_of(entry.pw_name)
@@ -41,8 +41,8 @@ def test_a_user_is_known_by_name_and_by_number() -> None:
 
 
 def test_a_number_needs_no_name() -> None:
-    """In containers most numbers have none: the group has the same number, and the home
-    is the root folder.
+    """A number without a name is accepted, as most numbers in containers have none. The
+    group gets the same number, and the home is the root folder.
     """
     assert account_of("54321") == Account("54321", 54321, 54321, (54321,), "/")
 
@@ -59,16 +59,16 @@ def test_a_number_needs_no_name() -> None:
     ],
 )
 def test_who_is_nobody_or_root_is_refused(text: str, told: str) -> None:
-    """The text says what came and what to do; -1 would mean "leave it as it is" to the
-    system.
+    """The error shows the refused value and the remedy. The system would read -1 as
+    "leave it unchanged".
     """
     with pytest.raises(ValueError, match=told):
         account_of(text)
 
 
 def test_only_root_gives_its_rights_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are told to start the worker as root or as that user; that user itself has
-    nothing to give away.
+    """Other users are told to start the worker as root or as the requested user. The
+    requested user itself has no rights to give away.
     """
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(os, "getuid", lambda: 1000)
@@ -87,14 +87,16 @@ def test_only_root_gives_its_rights_away(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_without_a_user_nothing_changes() -> None:
-    """Rights and environment are those of whoever started us."""
+    """Without a user, the child keeps the rights and the environment of the process
+    that starts it.
+    """
     assert rights_of(None) == {}
     assert environment_of(None, {"HOME": "/x", "MAIL": "y"}) == {"HOME": "/x", "MAIL": "y"}
 
 
 def test_all_groups_are_replaced() -> None:
-    """User, group and further groups are those of the account; the list is never empty,
-    so none of ours is left.
+    """User, group and supplementary groups become those of the account. The list is
+    never empty, which removes all groups of the supervisor.
     """
     before = os.umask(0)
     try:
@@ -107,7 +109,9 @@ def test_all_groups_are_replaced() -> None:
 
 
 def test_the_umask_is_kept_but_for_others() -> None:
-    """What was stricter stays so."""
+    """The umask of the child also denies writing to other users, and keeps every
+    stricter bit.
+    """
     before = os.umask(0o027)
     try:
         assert rights_of(SOMEBODY)["umask"] == 0o027
@@ -116,8 +120,8 @@ def test_the_umask_is_kept_but_for_others() -> None:
 
 
 def test_folders_of_root_are_not_named() -> None:
-    """Libraries find caches and settings by the home of the account; everything else is
-    as it was.
+    """The environment names the home of the account, in which libraries find caches and
+    settings. Everything else stays unchanged.
     """
     before = {
         "HOME": "/root",
@@ -131,8 +135,8 @@ def test_folders_of_root_are_not_named() -> None:
 
 
 def test_a_process_that_cannot_be_started_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The text names the interpreter and the capabilities, whatever the system
-    refused.
+    """The error names the interpreter and the capabilities, whatever reason the system
+    gives.
     """
     monkeypatch.setattr(accounts, "check_root", lambda account: None)
     monkeypatch.setattr(accounts.sys, "executable", "/nowhere/python")
@@ -144,7 +148,9 @@ def test_a_process_that_cannot_be_started_is_told_of(monkeypatch: pytest.MonkeyP
 
 
 def test_a_process_looks_at_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache folder is made if it can be; one that cannot be written to is named."""
+    """A process creates its cache folder if it can, and reports a folder that it cannot
+    write to.
+    """
     cache = tmp_path / "deep" / "cache"
     probe(str(cache))
     assert cache.is_dir()

@@ -1,4 +1,4 @@
-"""Facts about the memory in which a worker's process notes what it is at."""
+"""Tests of the shared memory in which a worker's process notes its current work."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def write(crumbs: CrumbFile, base: int, **words: int) -> None:
 
 
 def test_what_is_noted_is_read() -> None:
-    """A note has the element, whose it is, the node, and the time-out and split of its
-    task.
+    """A note holds the element, its task, the node, and the time-out and the split of
+    the task.
     """
     crumbs = CrumbFile()
     task = crumbs.open(KEY)
@@ -46,8 +46,8 @@ def test_what_is_noted_is_read() -> None:
 
 
 def test_another_process_reads_what_was_noted_last() -> None:
-    """What a process noted before it ended at once is there for the one that shares its
-    memory.
+    """The last note of a process that exits at once is readable in every process that
+    shares its memory.
     """
     descriptor = make_file()
     program = (
@@ -64,8 +64,8 @@ def test_another_process_reads_what_was_noted_last() -> None:
 
 
 def test_a_task_in_a_call_is_at_nothing_else() -> None:
-    """The note of a task as a whole counts where none of its calls runs and it waits
-    for nothing.
+    """The note of a whole task counts only while no call of it runs and it waits for
+    nothing.
     """
     crumbs = CrumbFile()
     task, call = crumbs.open(KEY), crumbs.open(KEY, "/0")
@@ -79,8 +79,8 @@ def test_a_task_in_a_call_is_at_nothing_else() -> None:
 
 
 def test_who_ends_as_asked_is_no_death() -> None:
-    """A process that says that it ends, or never said who it was, leaves nothing to
-    tell.
+    """A process that announces its end, or never gave its name, leaves no death to
+    report.
     """
     crumbs = CrumbFile()
     assert crumbs.death("ended", False) is None
@@ -91,8 +91,8 @@ def test_who_ends_as_asked_is_no_death() -> None:
 
 
 def test_what_is_stuck_is_alone_to_blame() -> None:
-    """Of a process that was ended because a call was stuck, only that call and its task
-    are told.
+    """After a process ends because of a stuck call, only that call and its task are
+    reported.
     """
     crumbs = CrumbFile()
     crumbs.introduce("name")
@@ -104,8 +104,8 @@ def test_what_is_stuck_is_alone_to_blame() -> None:
 
 
 def test_slots_are_used_again() -> None:
-    """A closed slot is free, and a new use of it is another note; without any the note
-    is lost and nothing else.
+    """A closed slot is free, and reusing it makes a different note. Without a free slot
+    only the note is lost.
     """
     crumbs = CrumbFile()
     first = crumbs.open(KEY)
@@ -124,8 +124,8 @@ def test_slots_are_used_again() -> None:
 
 
 def test_a_new_process_begins_with_what_is_told() -> None:
-    """Notes and limits of the former process are gone; deaths are passed on, the last
-    ones where they are many.
+    """A new process drops the notes and limits of its predecessor. It passes deaths on,
+    and keeps the latest of many.
     """
     crumbs = CrumbFile()
     crumbs.introduce("name")
@@ -141,8 +141,8 @@ def test_a_new_process_begins_with_what_is_told() -> None:
 
 @pytest.mark.parametrize(("label", "read"), [("é" * 1000, "é" * 190), ("\ud800", "?"), ("", "")])
 def test_any_label_fits(label: str, read: str) -> None:
-    """A label that is too long is cut, one that cannot be encoded is written with
-    question marks.
+    """A label that is too long is cut. A label that cannot be encoded gets question
+    marks.
     """
     crumbs = CrumbFile()
     crumbs.open(KEY, "/0", label)
@@ -153,7 +153,7 @@ def test_any_label_fits(label: str, read: str) -> None:
 
 
 def test_there_is_memory_without_memfd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system has no files in memory, a temporary one without a name does."""
+    """A system without files in memory provides an unnamed temporary file instead."""
     monkeypatch.delattr(os, "memfd_create", raising=False)
     descriptor = make_file()
     one, other = CrumbFile(descriptor), CrumbFile(descriptor)
@@ -167,8 +167,8 @@ def test_there_is_memory_without_memfd(monkeypatch: pytest.MonkeyPatch) -> None:
     ("ending", "code", "starved"), [("", module.STARVED_CODE, 1 << 30), ("c.end();", 7, 0)]
 )
 def test_a_process_without_memory_says_so(ending: str, code: int, starved: int) -> None:
-    """It ends at once, with its notes as they are; one that ends as it was asked to
-    ends in its own way.
+    """A process without its memory ends at once and keeps its notes. A process that was
+    asked to end does so in its own way.
     """
     descriptor = make_file()
     program = (
@@ -187,7 +187,7 @@ def test_a_process_without_memory_says_so(ending: str, code: int, starved: int) 
 
 
 def test_nobody_takes_the_memory_away() -> None:
-    """A process that shares it cannot make it shorter, which would end its
+    """A process cannot shrink the memory that it shares, which would end its
     supervisor.
     """
     descriptor = make_file()

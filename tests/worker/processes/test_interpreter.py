@@ -1,4 +1,4 @@
-"""Facts about where processes of ours look for modules."""
+"""Tests of the folders in which child processes look for modules."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from zmqdata.worker.processes.supervisor import child_command
 def test_a_child_looks_where_its_supervisor_does(
     path: list[str], folder: str, safe: bool, place: str
 ) -> None:
-    """In the working folder first, if that does; else last; nowhere where Python was
-    told so, or the folder is gone.
+    """A child searches the working folder first if its supervisor does, and last
+    otherwise. It skips the folder if Python forbids it or the folder is gone.
     """
     assert folder_on_path(path, folder, safe) == place
 
@@ -46,7 +46,7 @@ def test_a_child_looks_where_its_supervisor_does(
 def test_a_folder_is_added_once(
     place: str, before: list[str], after: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it is already, it stays."""
+    """A folder that is already on the path stays at its place."""
     monkeypatch.chdir(tmp_path)
     path = [entry.replace("HERE", os.getcwd()) for entry in before]
     add_folder(place, path)
@@ -54,8 +54,8 @@ def test_a_folder_is_added_once(
 
 
 def test_a_folder_that_is_gone_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that was started in a folder for a while starts its processes again;
-    there is nothing to find in it.
+    """A worker restarts its processes even if its working folder is deleted. Such a
+    folder holds no modules.
     """
     folder = tmp_path / "gone"
     folder.mkdir()

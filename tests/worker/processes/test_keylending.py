@@ -1,4 +1,4 @@
-"""Facts about the key of processes that have another user's rights."""
+"""Tests of how processes with another user's rights get the key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ STRANGER = account_of("54321")
 
 
 def test_our_own_processes_find_the_file() -> None:
-    """Nothing is lent to them, nor where there is no key."""
+    """Processes with the worker's own rights get no copy, and no process gets a copy
+    without a key.
+    """
     config = WorkerConfig("127.0.0.1:1")
     assert lend_key(config, None) == (config, ())
     without = WorkerConfig("127.0.0.1:1", insecure=True)
@@ -27,8 +29,8 @@ def test_our_own_processes_find_the_file() -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 def test_another_user_reads_a_copy_of_the_key(tmp_path: Path) -> None:
-    """Through what it has inherited, and nobody else; it is a private file to its own
-    eyes.
+    """Another user reads the key through an inherited descriptor, which no other user
+    can open. The copy looks like a private file.
     """
     keys.save(tmp_path / "k", keys.new_key())
     config, lent = lend_key(WorkerConfig("127.0.0.1:1", key_file=str(tmp_path / "k")), STRANGER)
@@ -52,8 +54,8 @@ def test_another_user_reads_a_copy_of_the_key(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 def test_who_has_the_copy_cannot_change_it(tmp_path: Path) -> None:
-    """A pipeline inherits the descriptor, and can neither let in a key of its own nor
-    cut any off.
+    """A pipeline that inherits the descriptor can neither add a key of its own nor
+    remove a key.
     """
     keys.save(tmp_path / "k", keys.new_key())
     _, (descriptor,) = lend_key(WorkerConfig("127.0.0.1:1", key_file=str(tmp_path / "k")), STRANGER)
@@ -71,6 +73,6 @@ def test_who_has_the_copy_cannot_change_it(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
-    """By the supervisor."""
+    """The supervisor reports a missing key file before it starts any process."""
     with pytest.raises(NotFoundError, match="There is no key file"):
         lend_key(WorkerConfig("127.0.0.1:1", key_file=str(tmp_path / "k")), STRANGER)

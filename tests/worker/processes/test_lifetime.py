@@ -1,4 +1,6 @@
-"""When a process of ours ends: the first signal, the second, the parent's death."""
+"""Tests of when a process ends: at the first signal, the second, or its parent's
+death.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def start(setting: str = "", then: str = "") -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_first_signal_asks_to_stop(stop: StopSignals, number: signal.Signals) -> None:
-    """SIGTERM and SIGINT end a wait and nothing else."""
+    """A first SIGTERM or SIGINT ends a wait and nothing else."""
     assert not stop.wait(0.0)
     signal.raise_signal(number)
     assert stop.wait(None)
@@ -57,7 +59,7 @@ def test_a_first_signal_asks_to_stop(stop: StopSignals, number: signal.Signals) 
 
 
 def test_other_signals_only_wake(stop: StopSignals) -> None:
-    """A signal that was named for it ends a wait without asking to stop."""
+    """A registered signal ends a wait without asking the process to stop."""
     signal.raise_signal(signal.SIGUSR1)
     assert not stop.wait(None)
 
@@ -65,8 +67,8 @@ def test_other_signals_only_wake(stop: StopSignals) -> None:
 @pytest.mark.realprocess
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_at_once(number: signal.Signals) -> None:
-    """A process that is stuck on its way out ends at the second signal, with the exit
-    code of shells.
+    """A process that hangs while it stops ends at the second signal, with the exit code
+    that shells use.
     """
     with start() as process:
         assert process.stdout is not None
@@ -79,8 +81,8 @@ def test_a_second_signal_ends_at_once(number: signal.Signals) -> None:
 @pytest.mark.realprocess
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_who_hears_none(number: signal.Signals) -> None:
-    """The second signal ends a process whose main thread it does not wake, as when it
-    comes just before a wait.
+    """The second signal also ends a process whose main thread it does not wake, for
+    example when it comes just before a wait.
     """
     with start(
         then="signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])"
@@ -93,8 +95,8 @@ def test_a_second_signal_ends_who_hears_none(number: signal.Signals) -> None:
 
 
 def test_a_second_signal_changes_nothing_for_who_is_owned() -> None:
-    """Who is signalled together with its owner, and by it, goes on to end in its own
-    time; Ctrl-C still hurries it.
+    """An owned process that is signalled with its owner, and by it, stops in its own
+    time. Ctrl-C still hurries it.
     """
     stop = StopSignals(owned=True)
     try:
@@ -109,8 +111,8 @@ def test_a_second_signal_changes_nothing_for_who_is_owned() -> None:
 
 @pytest.mark.realprocess
 def test_a_lifeline_that_closes_ends_the_process() -> None:
-    """A process ends as soon as the other end of its lifeline is closed, and not for
-    what is written to it.
+    """A process ends as soon as the other end of its lifeline closes, and not when data
+    arrive on it.
     """
     with start("watch_lifeline(0)") as process:
         assert process.stdin is not None
@@ -122,7 +124,7 @@ def test_a_lifeline_that_closes_ends_the_process() -> None:
 
 @pytest.mark.realprocess
 def test_a_deadline_ends_what_hangs() -> None:
-    """A process that hangs on its way out ends with the code that it was given."""
+    """A process that hangs while it stops ends with the given exit code."""
     with start(then="exit_within(0.05, 7)") as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 7
@@ -130,7 +132,9 @@ def test_a_deadline_ends_what_hangs() -> None:
 
 @pytest.mark.realprocess
 def test_a_parent_that_is_dead_already_is_noticed() -> None:
-    """A process whose parent died before it could ask to die with it ends by itself."""
+    """A process ends by itself if its parent dies before the process can ask to die
+    with it.
+    """
     parent = (
         "from zmqdata.worker.processes.lifetime import die_with_parent; die_with_parent(1 << 30)"
     )
@@ -149,7 +153,5 @@ def test_a_parent_that_is_dead_already_is_noticed() -> None:
     ],
 )
 def test_a_death_is_told_in_words(code: int, text: str) -> None:
-    """An exit code or a signal becomes words that name it and, where there is one, the
-    likely cause.
-    """
+    """A message names the exit code or the signal and, if known, the likely cause."""
     assert describe_exit(code) == text

@@ -1,4 +1,4 @@
-"""Facts about what a child process is held to."""
+"""Tests of the limits of a child process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ from zmqdata.worker.processes.limits import (
     ],
 )
 def test_bytes_are_read_as_people_write_them(text: str, size: int) -> None:
-    """With or without a unit; units are powers of 1024, as everywhere with memory."""
+    """A number of bytes is accepted with or without a unit. Units are powers of 1024,
+    as is usual for memory.
+    """
     assert bytes_of(text) == size
 
 
@@ -43,7 +45,7 @@ def test_bytes_are_read_as_people_write_them(text: str, size: int) -> None:
     "text", ["", "many", "-1", "1.5GiB", "2gib", "GiB", "0x10000000", "٣٠٠٠٠٠٠٠٠"]
 )
 def test_what_is_no_number_of_bytes_is_refused(text: str) -> None:
-    """The text says what was expected and what came."""
+    """The error shows the refused value and what was expected."""
     with pytest.raises(
         ValueError, match=r"`memory_limit`: expected a number of bytes such as 2GiB.*, got '"
     ):
@@ -52,13 +54,15 @@ def test_what_is_no_number_of_bytes_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["0", "255MiB", "9999999T"])
 def test_a_limit_leaves_room_for_the_process_itself(text: str) -> None:
-    """In less no child could start, and more is a mistake."""
+    """A limit in which no child could start is refused, as is an absurdly large
+    limit.
+    """
     with pytest.raises(ValueError, match=f"needs 256 MiB at least.* got '{text}'"):
         bytes_of(text)
 
 
 def test_other_systems_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system would not hold anybody to a limit, none is taken."""
+    """A limit is refused on systems that do not enforce it."""
     monkeypatch.setattr(module.sys, "platform", "darwin")
     with pytest.raises(ValueError, match="only Linux holds a process to it, and this is darwin"):
         bytes_of("1GiB")
@@ -66,15 +70,17 @@ def test_other_systems_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.integers(LEAST_MEMORY, 1 << 50))
 def test_a_number_of_bytes_is_shown_briefly(size: int) -> None:
-    """Three digits and a unit, which are within a percent of it."""
+    """A number of bytes is shown with three digits and a unit, which is within a
+    percent of the number.
+    """
     number, unit = shown_bytes(size).split()
     assert float(number) * {"MiB": 1 << 20, "GiB": 1 << 30}[unit] == pytest.approx(size, rel=0.01)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 1000))
 def test_children_take_turns(most: int, processes: int) -> None:
-    """The first has all tasks that it may, none has fewer than half of them, rounded
-    up.
+    """The first child may have the maximum of tasks. Each other child has at least half
+    of it, rounded up.
     """
     shares = [tasks_of(most, index, processes) for index in range(processes)]
     assert shares[0] == most
@@ -83,7 +89,7 @@ def test_children_take_turns(most: int, processes: int) -> None:
 
 
 def test_without_a_limit_of_tasks_there_is_none() -> None:
-    """Zero stays zero for every child."""
+    """Without a maximum of tasks, zero stays zero for every child."""
     assert {tasks_of(0, index, 9) for index in range(9)} == {0}
 
 
@@ -99,21 +105,21 @@ def test_without_a_limit_of_tasks_there_is_none() -> None:
     ],
 )
 def test_a_lack_of_memory_has_several_names(error: BaseException, starves: bool) -> None:
-    """It is known by itself, and as the cause of what it became."""
+    """A lack of memory is recognized directly and as the cause of another exception."""
     around = ValueError("in map")
     around.__cause__ = error
     assert [is_starvation(one) for one in (error, around)] == [starves, starves]
 
 
 def test_a_circle_of_causes_ends() -> None:
-    """An exception that is its own cause is no lack of memory."""
+    """An exception that is its own cause does not count as a lack of memory."""
     error = ValueError()
     error.__cause__ = error
     assert not is_starvation(error)
 
 
 def test_nothing_is_bound_without_limits() -> None:
-    """No limit is one that leaves the process as it is."""
+    """Without limits the process stays unchanged."""
     NO_LIMITS.bind()
     assert bytearray(LEAST_MEMORY // 16)
 
@@ -136,8 +142,8 @@ print(open("/proc/self/status").read().partition("NoNewPrivs:")[2].split()[0])
 @pytest.mark.realprocess
 @pytest.mark.parametrize(("before", "kept"), [("free", LEAST_MEMORY), ("held", LEAST_MEMORY // 2)])
 def test_a_process_is_bound(before: str, kept: int) -> None:
-    """It gets no more memory than its limit, or than one that it had before, and gains
-    no rights any more.
+    """A limited process gets no more memory than its limit and any earlier limit, and
+    gains no further rights.
     """
     command = [sys.executable, "-c", BOUND, str(LEAST_MEMORY), before]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""Facts about what the worker's command is told of its processes."""
+"""Tests of the options of the worker's command that concern its processes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from zmqdata.worker.processes.options import ProcessSettings, count_of_processes
 
 
 def test_by_default_nothing_is_limited() -> None:
-    """One process, with our own rights, all memory and any number of tasks."""
+    """A worker has a single process with unchanged rights, all memory and any number of
+    tasks by default.
+    """
     settings = ProcessSettings()
     assert (settings.count(), settings.account(), settings.limits(0)) == (1, None, Limits())
 
 
 def test_auto_is_one_process_for_each_core() -> None:
-    """--processes takes a number or auto."""
+    """The option --processes takes a number or "auto"."""
     assert count_of_processes("auto") >= 1
     assert [count_of_processes(text) for text in ("3", "1000")] == [3, 1000]
 
 
 def test_everything_may_be_said_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each setting has its variable, and its place among the limits of a child."""
+    """Each option has an environment variable, and a field in the limits of a child."""
     told = {"PROCESSES": "2", "USER": "54321", "MEMORY_LIMIT": "1GiB", "MAX_TASKS": "8"}
     for name, text in told.items():
         monkeypatch.setenv(f"ZMQDATA_{name}", text)
@@ -49,6 +51,6 @@ def test_everything_may_be_said_in_the_environment(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_said(given: dict[str, Any], text: str) -> None:
-    """Nothing is started before all of it is understood."""
+    """An invalid option is refused before any process starts."""
     with pytest.raises(ValueError, match=text):
         ProcessSettings(**given)

@@ -1,4 +1,4 @@
-"""Facts about what is found to be stuck, and what is not."""
+"""Tests of which calls and tasks count as stuck."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ KEY = (4000, 1)
 
 
 class Task:
-    """A task with one call, looked at every second."""
+    """A task with a single call, inspected every second."""
 
     def __init__(self, limit: int = 0) -> None:
         self.crumbs = CrumbFile()
@@ -22,7 +22,9 @@ class Task:
     def at(
         self, number: int, call: int = IDLE, waiting: int = 0, seconds: float = 1.0
     ) -> list[tuple[str, float]]:
-        """What is active after this has been so for a while, and for how long."""
+        """Inspect the notes after some seconds; return the active notes and how long
+        each is still.
+        """
         cells = self.crumbs.cells
         cells[self.task + NUMBER], cells[self.call + NUMBER], cells[self.task + WAITING] = (
             number,
@@ -38,8 +40,8 @@ class Task:
 
 
 def test_a_call_is_still_while_its_number_is_the_same() -> None:
-    """A call counts from when its number was first seen; the task around it does not
-    count.
+    """A call is still from the moment its number is first seen. The task around it does
+    not count.
     """
     task = Task()
     assert task.at(0, call=7) == [("/0", 1.0)]
@@ -49,8 +51,8 @@ def test_a_call_is_still_while_its_number_is_the_same() -> None:
 
 
 def test_a_task_is_not_still_while_its_calls_come_and_go() -> None:
-    """A filter that passes nothing on for an hour is at work; without any call the
-    making of an element counts.
+    """A filter that passes nothing on for an hour is at work. Without a running call,
+    the time since the element began counts.
     """
     task = Task()
     task.at(0, call=7, seconds=50.0)
@@ -60,8 +62,8 @@ def test_a_task_is_not_still_while_its_calls_come_and_go() -> None:
 
 
 def test_who_waits_is_not_still() -> None:
-    """Waiting for splits, for credit or a reader is no work, and does not count
-    afterwards.
+    """A task that waits for splits, credit or a reader is not still, and its wait does
+    not count afterwards.
     """
     task = Task()
     assert task.at(0, waiting=1, seconds=100.0) == []
@@ -70,7 +72,9 @@ def test_who_waits_is_not_still() -> None:
 
 
 def test_only_tasks_with_a_limit_are_overdue() -> None:
-    """A call is overdue after the time-out of its task, and never without one."""
+    """A call is overdue after the time-out of its task, and never without a
+    time-out.
+    """
     for limit, expected in ((0, []), (5_000, ["/0"])):
         task = Task(limit)
         found = []

@@ -1,5 +1,5 @@
-"""The parent of a worker's processes: what it starts, when it starts it again, and when
-it gives up.
+"""Tests of the supervisor of a worker's processes: what it starts and restarts, and
+when it gives up.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def signals() -> Iterator[StopSignals]:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Restarts without pause."""
+    """Restart children without a pause."""
     monkeypatch.setattr(module, "FIRST_PAUSE", 0.0)
 
 
@@ -66,7 +66,9 @@ def stop_after(lines: int, said: list[str]) -> Callable[[str], None]:
 
 
 def test_children_take_the_ports_that_follow() -> None:
-    """With a fixed port each child has the next one; with port 0 each takes any."""
+    """With a fixed port the children take consecutive ports; with port 0 each child
+    takes any port.
+    """
     assert [config.port for config in child_configs(WorkerConfig(HERE, port=7000), 3)] == [
         7000,
         7001,
@@ -96,8 +98,8 @@ def test_children_take_the_ports_that_follow() -> None:
 def test_children_that_would_collide_are_refused(
     config: WorkerConfig, processes: int, text: str
 ) -> None:
-    """Ports that do not suffice, or one announced address for all, are refused before
-    anything starts.
+    """Too few ports, or a single announced address for all children, are refused before
+    any child starts.
     """
     with pytest.raises(ValueError, match=text):
         child_configs(config, processes)
@@ -105,13 +107,13 @@ def test_children_that_would_collide_are_refused(
 
 @pytest.mark.parametrize("address", [None, "gate", "gate:%port%", "fe80::1"])
 def test_an_address_for_all_children_is_accepted(address: str | None) -> None:
-    """An announced address without a fixed port is good for any number of children."""
+    """An announced address without a fixed port suits any number of children."""
     assert len(child_configs(WorkerConfig(HERE, worker_address=address), 4)) == 4
 
 
 def test_a_child_is_told_everything_on_its_command_line() -> None:
-    """A child's arguments are its whole configuration, the log level, and who its
-    parent is.
+    """A child's arguments hold its whole configuration, the log level and its parent's
+    process id.
     """
     config = WorkerConfig(HERE, worker_tags=("GPU",), data_ports=(1, 2))
     *_, name, assignment = child_command(config, "debug")
@@ -125,8 +127,8 @@ def test_a_child_is_told_everything_on_its_command_line() -> None:
 
 
 def test_data_ports_of_children_follow_each_other() -> None:
-    """With one data port each child takes the next one, as with the control port;
-    without it any.
+    """With a fixed data port the children take consecutive ports, as with the control
+    port; without it any port.
     """
     children = child_configs(WorkerConfig(HERE, port=7000, data_transfer_port=8000), 2)
     assert [(child.port, child.data_transfer_port) for child in children] == [
@@ -149,7 +151,7 @@ def test_data_ports_of_children_follow_each_other() -> None:
 def test_children_with_one_data_port_between_them_are_refused(
     given: dict[str, Any], text: str
 ) -> None:
-    """Children that would need the same data port, or announce the same, are
+    """Children that would share a data port, or announce the same data port, are
     refused.
     """
     with pytest.raises(ValueError, match=text):
@@ -157,8 +159,8 @@ def test_children_with_one_data_port_between_them_are_refused(
 
 
 def test_children_use_one_thread_and_one_hash_seed() -> None:
-    """Numeric libraries use one thread in each child, and sets have the same order in
-    all.
+    """Numeric libraries use a single thread in each child, and sets have the same order
+    in all children.
     """
     environment = child_environment()
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED")
@@ -166,7 +168,7 @@ def test_children_use_one_thread_and_one_hash_seed() -> None:
 
 
 def test_pauses_grow_to_a_limit() -> None:
-    """Each death in a row doubles the pause before the next start, up to ten
+    """Each consecutive death doubles the pause before the next start, up to ten
     seconds.
     """
     pauses = [restart_pause(deaths) for deaths in range(1, 1000)]
@@ -176,8 +178,8 @@ def test_pauses_grow_to_a_limit() -> None:
 
 @pytest.mark.realprocess
 def test_a_ready_child_is_announced_and_ended(signals: StopSignals) -> None:
-    """Each ready child is said once; SIGTERM ends all, with exit code 0 and nothing
-    left behind.
+    """The supervisor announces each ready child once. SIGTERM ends all children with
+    exit code 0 and leaves nothing behind.
     """
     said: list[str] = []
     with no_leaks():
@@ -199,8 +201,8 @@ def test_a_ready_child_is_announced_and_ended(signals: StopSignals) -> None:
 def test_a_dead_child_is_replaced(
     signals: StopSignals, caplog: pytest.LogCaptureFixture, last_act: str, how: str
 ) -> None:
-    """A child that dies after it was ready is started again, and the log says how it
-    died.
+    """The supervisor restarts a child that dies after it was ready, and logs the cause
+    of its death.
     """
     said: list[str] = []
     program = f"import os, signal, sys; print('ready tcp://a:1', flush=True); {last_act}"
@@ -214,8 +216,8 @@ def test_a_dead_child_is_replaced(
 
 @pytest.mark.realprocess
 def test_a_configuration_error_ends_the_worker(signals: StopSignals) -> None:
-    """A child that ends with code 2 before it was ready ends all others and the worker,
-    with the child's one line.
+    """A child that exits with code 2 before it is ready ends the whole worker, which
+    prints the child's single line.
     """
     failing = "import sys; print('error the port is in use'); sys.exit(2)"
     supervisor = Supervisor(children(READY, failing), lambda line: None, signals)
@@ -228,7 +230,9 @@ def test_a_configuration_error_ends_the_worker(signals: StopSignals) -> None:
 def test_a_child_of_another_version_than_the_dispatcher_is_not_replaced(
     signals: StopSignals,
 ) -> None:
-    """However long it was ready before: each successor would speak the same version."""
+    """The worker does not replace such a child, even if it was ready before, as a
+    successor would speak the same version.
+    """
     outdated = (
         "import sys; print('ready x', flush=True); print('outdated Version mismatch'); sys.exit(2)"
     )
@@ -242,8 +246,8 @@ def test_a_child_of_another_version_than_the_dispatcher_is_not_replaced(
 @pytest.mark.realprocess
 @pytest.mark.usefixtures("hasty")
 def test_a_child_that_never_gets_ready_is_given_up(signals: StopSignals) -> None:
-    """After several deaths in a row without ever having been ready, the worker gives up
-    with exit code 1.
+    """After several consecutive deaths of children that were never ready, the worker
+    gives up with exit code 1.
     """
     supervisor = Supervisor(children("raise SystemExit(1)"), lambda line: None, signals)
     assert supervisor.run() == 1
@@ -254,8 +258,8 @@ def test_a_child_that_never_gets_ready_is_given_up(signals: StopSignals) -> None
 def test_a_child_that_does_not_end_is_killed(
     signals: StopSignals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A child that ignores SIGTERM is killed when its time is up, and the log says
-    so.
+    """The supervisor kills a child that ignores SIGTERM after the grace period, and
+    logs it.
     """
     monkeypatch.setattr(module, "DRAIN_GRACE", 0.05)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY
@@ -268,8 +272,8 @@ def test_a_child_that_does_not_end_is_killed(
 def test_a_quiet_period_comes_before_the_grace(
     signals: StopSignals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A child that still sends what it has made is not killed before its quiet period
-    is over.
+    """The supervisor does not kill a child that still sends its elements before the
+    quiet period is over.
     """
     monkeypatch.setattr(module, "DRAIN_GRACE", 0.0)
     late = "import select, signal, sys; late = lambda *_: (select.select([], [], [], 0.2), sys.exit()); "
@@ -281,7 +285,9 @@ def test_a_quiet_period_comes_before_the_grace(
 
 @pytest.mark.realprocess
 def test_babble_of_a_child_is_not_repeated(signals: StopSignals) -> None:
-    """What is not a report, or comes in pieces, or is no text, does no harm."""
+    """Output of a child that is not a report, arrives in pieces or is not text does no
+    harm.
+    """
     babble = "import sys; sys.stdout.buffer.write(b'\\xff\\n\\nrea'); sys.stdout.flush(); print('dy x', flush=True); "
     said: list[str] = []
     assert (
@@ -291,8 +297,8 @@ def test_babble_of_a_child_is_not_repeated(signals: StopSignals) -> None:
 
 
 def test_children_that_were_told_to_leave_are_not_started_again(signals: StopSignals) -> None:
-    """Somebody else may drain a worker; its supervisor ends with 0 when all of its
-    children have left.
+    """A worker may be drained from outside. Its supervisor exits with 0 after all of
+    its children have left.
     """
     program = "print('ready tcp://a:1'); print('draining', flush=True)"
     said: list[str] = []
@@ -314,7 +320,7 @@ crumbs.cells[call + NUMBER] = 7
 
 
 def told_after(deaths: int, last_act: str, signals: StopSignals, before: str = "") -> list[Any]:
-    """What the child that follows so many deaths is told."""
+    """Return the deaths that the child after so many deaths is told."""
     said: list[str] = []
 
     def say(line: str) -> None:
@@ -346,8 +352,8 @@ def told_after(deaths: int, last_act: str, signals: StopSignals, before: str = "
 def test_the_next_child_is_told_of_deaths(
     signals: StopSignals, last_act: str, how: str, killed: bool
 ) -> None:
-    """Deaths are told until a child is ready; whoever had work to do had come to be
-    ready, whatever it ended with.
+    """Deaths are told until a child is ready. A child with work to do was ready before,
+    whatever its exit code.
     """
     first, second = told_after(2, last_act, signals)
     assert first["worker"] != second["worker"]
@@ -360,7 +366,7 @@ def test_the_next_child_is_told_of_deaths(
 @pytest.mark.realprocess
 @pytest.mark.usefixtures("hasty")
 def test_who_ends_in_good_order_leaves_nothing_to_tell(signals: StopSignals) -> None:
-    """A child that says that it ends is no death, whatever it is at."""
+    """A child that announces its end leaves no death to tell, whatever it was doing."""
     mark = "import pathlib, tempfile; mark = pathlib.Path(tempfile.gettempdir(), f'zmqdata-{os.getppid()}')"
     last_act = (
         "(mark.unlink(), None) if mark.exists() else (mark.touch(), crumbs.end(), os._exit(3))"
@@ -371,8 +377,8 @@ def test_who_ends_in_good_order_leaves_nothing_to_tell(signals: StopSignals) -> 
 @pytest.mark.realprocess
 @pytest.mark.usefixtures("hasty")
 def test_who_has_no_memory_left_is_no_ordinary_death(signals: StopSignals) -> None:
-    """The next child is told of the limit; as with one that the system killed, it
-    counts at its element only.
+    """The next child is told that its predecessor reached the memory limit. Like a kill
+    by the system, the death counts at its element only.
     """
     [death] = told_after(1, "crumbs.limit_memory(3 << 30); crumbs.starve()", signals)
     assert death["how"] == "needed more memory than its limit of 3 GiB"
@@ -387,7 +393,9 @@ RETIRING = "print('ready tcp://a:1'); print('retiring', flush=True); raise Syste
 def test_who_has_had_its_tasks_is_replaced_at_once(
     signals: StopSignals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """That is no death: there is no pause, however often it happens, and no warning."""
+    """A child that reaches its maximum of tasks is replaced without a pause and without
+    a warning, however often this happens.
+    """
     said: list[str] = []
     with caplog.at_level(logging.WARNING):
         assert Supervisor(children(f"{RETIRING}0)"), stop_after(8, said), signals).run() == 0
@@ -400,14 +408,16 @@ def test_who_has_had_its_tasks_is_replaced_at_once(
 def test_who_dies_on_its_way_out_has_died(
     signals: StopSignals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another exit code than 0 is told as a death."""
+    """A child that exits with a code other than 0 while it stops is told as a death."""
     with caplog.at_level(logging.WARNING):
         assert Supervisor(children(f"{RETIRING}4)"), stop_after(2, []), signals).run() == 0
     assert "ended with exit code 4" in caplog.messages[0]
 
 
 def test_a_child_is_told_its_limits() -> None:
-    """They come with the configuration; without any there are none."""
+    """The limits of a child come with its configuration. Without limits a child is not
+    told any.
+    """
     limits = Limits(1 << 30, 5, True)
     told = [
         json.loads(child_command(WorkerConfig(HERE), "info", *given)[-1])["limits"]
@@ -423,8 +433,8 @@ RIGHTS = 'echo "ready $(id -u) $(id -ru) $(id -g) $(id -G) $(umask) $HOME $LOGNA
 def test_a_child_has_the_rights_of_its_user(
     signals: StopSignals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before anything of ours runs in it: user, groups, umask, home. Who is not root
-    has its own rights to give.
+    """A child takes its user, groups, umask and home before it runs any code. A
+    supervisor that is not root can only give its own rights.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", "/root/.cache")
     account = Account("somebody", 54321, 54322, (54322, 54323), "/home/somebody")

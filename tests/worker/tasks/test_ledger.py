@@ -1,5 +1,5 @@
-"""Facts about how a task's sources get their splits: in pieces, asked for in time, the
-rest given back.
+"""Tests of how a task's sources receive splits, request more in time, and return the
+rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zmqdata.worker.tasks.ledger import PLACE, LedgerProvider, Pacer, Stopped
 
 
 class Desk:
-    """A provider with a clock of ours and all that it asks for."""
+    """A provider with a simulated clock, and all requests that it makes."""
 
     def __init__(self, *entries: Split) -> None:
         self.now = 0.0
@@ -31,10 +31,10 @@ class Desk:
     def want(self, repetition: int, have: int, waiting: bool, pace: float) -> None:
         self.asks.append((repetition, have, waiting))
         if waiting:
-            self.provider.stop()  # in one thread nobody could end the wait
+            self.provider.stop()  # a single thread cannot end its own wait
 
     def take(self, seconds: float = 1.0) -> Split | None:
-        """The next piece, used up after so many seconds."""
+        """Return the next piece, which takes the given number of seconds to consume."""
         piece = self.provider.next_split()
         self.now += seconds
         return piece
@@ -46,8 +46,8 @@ class Desk:
 
 
 def test_pieces_grow_with_the_speed_of_the_source() -> None:
-    """At first one split, then eight times more each time, up to what lasts a twentieth
-    of a second; then fewer.
+    """The first piece is a single split. Pieces then grow eightfold up to a twentieth
+    of a second of work, and shrink as the source slows down.
     """
     now = 0.0
     pacer, sizes = Pacer(lambda: now), []
@@ -62,7 +62,9 @@ def test_pieces_grow_with_the_speed_of_the_source() -> None:
 
 
 def test_slow_sources_get_one_split_at_a_time() -> None:
-    """So that all others can be given back."""
+    """A slow source gets a single split at a time, so that it can give back all
+    others.
+    """
     desk = Desk()
     desk.provider.feed([Split(0, 10, 13, ("a", "b", "c"))])
     assert [desk.take() for _ in range(3)] == [
@@ -71,8 +73,8 @@ def test_slow_sources_get_one_split_at_a_time() -> None:
 
 
 def test_more_is_asked_for_before_the_source_starves() -> None:
-    """Once, when one more piece is left; and again when it waits. Nothing is asked
-    before its pace is known.
+    """A source requests more when a single piece is left, and again when it waits. It
+    requests nothing before its pace is known.
     """
     desk = Desk()
     desk.starve()
@@ -90,8 +92,8 @@ def test_more_is_asked_for_before_the_source_starves() -> None:
 
 
 def test_nothing_is_asked_for_behind_an_end() -> None:
-    """A source that has been told that its repetition is over asks for the next one
-    only, when it gets there.
+    """A source whose repetition has ended only requests splits of the next repetition,
+    once it reaches that.
     """
     desk = Desk()
     desk.provider.feed([Split(0, 0, 2), Split(0, 2, 3), Split(0, 3, 3)])
@@ -103,8 +105,8 @@ def test_nothing_is_asked_for_behind_an_end() -> None:
 
 
 def test_what_no_source_has_started_is_given_back() -> None:
-    """The entry that is begun is shortened, those behind it go; asking for more begins
-    again.
+    """A source gives back the rest of the entry that it reads and all entries after it.
+    Requests then begin again.
     """
     desk = Desk()
     desk.provider.feed([Split(0, 0, 2), Split(0, 2, 9), Split(0, 20, 30)])
@@ -119,7 +121,9 @@ def test_what_no_source_has_started_is_given_back() -> None:
 
 
 def test_nothing_started_means_that_all_goes() -> None:
-    """Not even a part of an entry is left, which would be an end mark."""
+    """A source that has started nothing gives back every entry whole, as a part of
+    length zero would be an end mark.
+    """
     desk = Desk()
     assert desk.provider.give_back() == (0, 0, False)
     desk.provider.feed([Split(0, 5, 9)])
@@ -127,8 +131,8 @@ def test_nothing_started_means_that_all_goes() -> None:
 
 
 def test_a_source_that_waits_keeps_one_split() -> None:
-    """Otherwise two tasks could take the last split from each other for ever. An end
-    mark for it stays, too.
+    """A source that waits keeps a single split, as two tasks could otherwise take it
+    from each other forever. An end mark also stays.
     """
     desk = Desk()
     desk.starve()
@@ -142,7 +146,9 @@ def test_a_source_that_waits_keeps_one_split() -> None:
 
 
 def test_what_came_with_the_task_stays() -> None:
-    """An earlier attempt may have used it, and clients may hold what it made."""
+    """Splits that came with the task stay, as an earlier attempt may have used them and
+    clients may hold its elements.
+    """
     desk = Desk(Split(0, 0, 5), Split(0, 5, 9))
     desk.take()
     assert desk.provider.give_back() == (2, 9, False)
@@ -151,7 +157,9 @@ def test_what_came_with_the_task_stays() -> None:
 
 
 def test_going_back_does_not_free_what_was_started() -> None:
-    """A cache restores a source to an earlier place; what it had started stays."""
+    """A cache restores a source to an earlier place. The splits that the source had
+    started stay.
+    """
     desk = Desk()
     desk.provider.feed([Split(0, 0, 5), Split(0, 5, 9)])
     for _ in range(3):
@@ -162,7 +170,7 @@ def test_going_back_does_not_free_what_was_started() -> None:
 
 
 def test_a_place_before_a_cut_is_a_place_behind_it() -> None:
-    """A state that was taken when the entry was longer continues where it did."""
+    """A state that was taken before the entry was cut continues at the same place."""
     desk = Desk()
     desk.provider.feed([Split(0, 0, 5)])
     desk.take()
@@ -175,7 +183,9 @@ def test_a_place_before_a_cut_is_a_place_behind_it() -> None:
 
 
 def test_a_new_repetition_skips_what_is_left() -> None:
-    """Entries of the one before are passed over whole; its end mark ends nothing."""
+    """A new repetition skips the remaining entries of the previous repetition, and the
+    end mark of that ends nothing.
+    """
     desk = Desk()
     desk.provider.feed([Split(0, 0, 5), Split(0, 5, 5), Split(1, 0, 1), Split(1, 1, 1)])
     desk.take()
@@ -191,8 +201,8 @@ def test_a_new_repetition_skips_what_is_left() -> None:
 
 
 def test_entries_that_are_gone_keep_their_numbers() -> None:
-    """A ledger that begins later counts as if it were whole, also when its end is given
-    back.
+    """A ledger that begins later keeps the numbers of the whole ledger, also when a
+    source gives back its end.
     """
     provider = LedgerProvider([Split(0, 7, 9)], lambda *ask: None, lambda: 0.0, source=2, base=5)
     provider.restore([PLACE, 2, 6, 0])
@@ -207,7 +217,7 @@ def test_entries_that_are_gone_keep_their_numbers() -> None:
 
 
 def test_feeding_ends_a_wait() -> None:
-    """A source that waits in its thread goes on with what comes."""
+    """A source that waits in its thread continues with the splits that arrive."""
     asked, found = threading.Event(), []
     provider = LedgerProvider((), lambda *ask: asked.set())
     thread = threading.Thread(target=lambda: found.append(provider.next_split()))
@@ -220,7 +230,7 @@ def test_feeding_ends_a_wait() -> None:
 
 @given(st.integers(0, 2**32), st.integers(1, 60))
 def test_a_source_restores_in_other_pieces_than_before(seed: int, count: int) -> None:
-    """The state of a source over pieces of any size gives the same rest over pieces of
+    """The state of a source over pieces of any size yields the same rest over pieces of
     any other size.
     """
     draw = random.Random(seed)
@@ -260,8 +270,8 @@ def test_a_source_restores_in_other_pieces_than_before(seed: int, count: int) ->
     ],
 )
 def test_sources_read_each_so_many_th_split(dataset: Dataset, size: int) -> None:
-    """What pieces of such a range bring is what its splits bring one by one, and a
-    state lies between any two.
+    """A range of every n-th split yields the elements of its single splits, and a state
+    can be taken between any two.
     """
     single = [Split(0, number, number + 1) for number in range(2, size, 5)]
     whole = Split(0, 2, single[-1].stop, step=5)
@@ -288,8 +298,8 @@ def test_sources_read_each_so_many_th_split(dataset: Dataset, size: int) -> None
 
 
 def test_an_element_of_such_a_range_knows_its_split() -> None:
-    """That is the one split that it came from, not all that lie between the first and
-    the last.
+    """The split of an element is the split that it came from, not all splits between
+    the first and the last.
     """
     provider = LedgerProvider([Split(0, 3, 100, step=10)], _never)
     iterator = make_iterator(Dataset.range(100).node, Context(seed=1, providers=(provider,)))
@@ -302,7 +312,9 @@ def test_an_element_of_such_a_range_knows_its_split() -> None:
 
 
 def test_who_waits_for_splits_is_away() -> None:
-    """Only then, and it is back before it goes on."""
+    """A source is away only while it waits for splits, and is back before it
+    continues.
+    """
     places: list[str] = []
 
     @contextlib.contextmanager
@@ -323,4 +335,4 @@ def test_who_waits_for_splits_is_away() -> None:
 
 
 def _never(*ask: object) -> None:
-    """Nobody waits."""
+    """Ignore a request, as no source waits."""

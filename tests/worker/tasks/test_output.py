@@ -1,4 +1,4 @@
-"""Facts about how what a pipeline makes becomes blocks."""
+"""Tests of how the elements of a pipeline become blocks."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Press:
 
     @property
     def blocks(self) -> list[tuple[int, int, list[Any]]]:
-        """Lane, first number and elements of the blocks handed over since the last
-        look; errors by their text.
+        """Return lane, first number and elements of the blocks since the last look;
+        errors as text.
         """
         found = []
         for made in self.posted:
@@ -61,9 +61,7 @@ class Press:
 
 
 def test_elements_are_collected_until_somebody_wants_them() -> None:
-    """Nothing is handed over before it is asked for; then all that there is, and
-    once.
-    """
+    """The output hands over elements only on request, and then all of them, once."""
     press = Press()
     press.add(5, 6)
     assert press.blocks == []
@@ -80,8 +78,8 @@ def test_elements_are_collected_until_somebody_wants_them() -> None:
 
 
 def test_no_block_of_a_cache_is_larger_than_its_window() -> None:
-    """But for a single element, wherever it comes; so it is found out that the window
-    cannot hold it.
+    """No block exceeds the window of the cache unless it holds a single element. Such a
+    block reveals that the window cannot hold the element.
     """
     press = Press(cache=True, window=100)
     small, large = np.zeros(5), np.zeros(20)
@@ -94,8 +92,8 @@ def test_no_block_of_a_cache_is_larger_than_its_window() -> None:
 
 
 def test_a_full_block_is_handed_over() -> None:
-    """That is one of many bytes, of which few large elements have more, or of as many
-    elements as the job allows.
+    """A block is full with many bytes, with more bytes of few large elements, or with
+    the job's maximum of elements.
     """
     press = Press(block_elements=2)
     press.add(1, 2, 3)
@@ -113,7 +111,9 @@ def test_a_full_block_is_handed_over() -> None:
 
 
 def test_blocks_of_few_elements_are_as_large_as_their_readers_like() -> None:
-    """From the next one on, but no larger than a chunk of a save."""
+    """The preferred size of readers applies from the next block on, up to the size of a
+    chunk of a save.
+    """
     press, bounded = Press(), Press(save_path="/saves/one", window=FEW_BYTES)
     for one in (press, bounded):
         one.output.few_bytes = 2 * FEW_BYTES
@@ -135,8 +135,8 @@ SIZES = st.sampled_from([1, 8, 8, 8, 60_000, 150_528, 150_528, 1 << 20, BLOCK_BY
 def test_elements_made_together_lie_in_the_same_blocks(
     sizes: list[int], few_bytes: int, most: int
 ) -> None:
-    """As they would if they had been made one by one, of whatever size, but for none at
-    all.
+    """Elements of any size that are made together fill the same blocks as elements made
+    singly.
     """
     elements = [np.broadcast_to(np.uint8(0), size) for size in sizes]
     apart, together = Press(block_elements=most), Press(block_elements=most)
@@ -151,8 +151,8 @@ def test_elements_made_together_lie_in_the_same_blocks(
 
 
 def test_images_are_put_into_a_block_together() -> None:
-    """A block that goes on beyond the bytes of small elements is no reason to look at
-    each of them by itself.
+    """A block that grows beyond the bytes of small elements still takes images
+    together, without a look at each image.
     """
     press, asked = Press(), []
     press.output.few_bytes = 2 * FEW_BYTES
@@ -167,7 +167,7 @@ def test_images_are_put_into_a_block_together() -> None:
 
 
 def test_another_structure_begins_another_block() -> None:
-    """What does not fit into the block in the making is the first of the next one."""
+    """An element that does not fit into the open block begins the next block."""
     press = Press()
     press.add(1, {"x": 2}, {"x": 3})
     press.output.hand_over()
@@ -175,7 +175,7 @@ def test_another_structure_begins_another_block() -> None:
 
 
 def test_an_error_stands_in_its_place() -> None:
-    """It is a block of its own, between those that were made before and after."""
+    """An error is a block of its own, between the blocks made before and after it."""
     press = Press()
     press.add(1, KeyError("two"), 3)
     press.output.hand_over()
@@ -185,7 +185,7 @@ def test_an_error_stands_in_its_place() -> None:
 
 
 def test_what_cannot_travel_is_an_error() -> None:
-    """An element that no block takes fails alone."""
+    """An element that no block can hold fails alone."""
     press = Press()
     press.add(1, {(1, 2): 3}, 4)
     press.output.hand_over()
@@ -195,7 +195,7 @@ def test_what_cannot_travel_is_an_error() -> None:
 
 
 def test_what_others_have_is_made_and_not_handed_over() -> None:
-    """Numbers to be skipped are counted; a block never spans them."""
+    """Numbers to be skipped are counted, and a block never spans them."""
     press = Press(skip=((1, 3),))
     press.add(0, 1, 2, 3)
     press.output.hand_over()
@@ -203,8 +203,8 @@ def test_what_others_have_is_made_and_not_handed_over() -> None:
 
 
 def test_a_round_has_an_element_for_each_lane() -> None:
-    """Elements are dealt in turn and numbered by rounds; a round that is not full stays
-    here.
+    """Elements are dealt to the lanes in turn and numbered by rounds. The output keeps
+    an incomplete round.
     """
     press = Press(num_consumers=3, finite="drop")
     press.add(*range(8))
@@ -216,7 +216,7 @@ def test_a_round_has_an_element_for_each_lane() -> None:
 
 
 def test_a_wish_is_granted_with_the_next_round() -> None:
-    """Whoever waits gets it as soon as it is full, and so does everybody else."""
+    """All waiting consumers receive the next round as soon as it is complete."""
     press = Press(num_consumers=2, finite="drop")
     press.output.flush()
     press.add(0)
@@ -226,7 +226,9 @@ def test_a_wish_is_granted_with_the_next_round() -> None:
 
 
 def test_what_a_consumer_has_behind_it_is_left_out() -> None:
-    """After a change of host each lane begins where its consumer lacks something."""
+    """After a change of host, each lane begins at the first element that its consumer
+    lacks.
+    """
     press = Press(num_consumers=2, finite="drop", passed=(2, 1), skip=((0, 1),))
     press.add(*range(6))
     press.output.hand_over()
@@ -237,7 +239,9 @@ def test_what_a_consumer_has_behind_it_is_left_out() -> None:
 def test_a_last_round_is_filled_with_its_own_elements(
     left: list[int], padded: list[int] | None
 ) -> None:
-    """They are repeated in their order; without any there is no further round."""
+    """The elements of the last round repeat in their order. Without elements the round
+    is not made.
+    """
     press = Press(num_consumers=3, finite="pad")
     press.add(*left)
     assert press.output.end() == 0
@@ -248,7 +252,9 @@ def test_a_last_round_is_filled_with_its_own_elements(
 
 
 def test_an_end_without_a_rule_is_an_error_for_everybody() -> None:
-    """All consumers get it in the same round, behind the last full one."""
+    """All consumers receive the error in the same round, after the last complete
+    round.
+    """
     press = Press(num_consumers=2)
     press.add(0, 1, 2)
     assert press.output.end() == 0
@@ -264,7 +270,7 @@ def test_an_end_without_a_rule_is_an_error_for_everybody() -> None:
 
 
 def test_an_error_for_everybody_takes_the_next_round() -> None:
-    """What was left of a round that was not full goes with it."""
+    """An error for all consumers discards the rest of an incomplete round."""
     press = Press(num_consumers=2, finite="pad")
     press.add(0, 1, 2)
     press.output.fail_all(ValueError("no"))
@@ -273,7 +279,7 @@ def test_an_error_for_everybody_takes_the_next_round() -> None:
 
 
 def test_elements_may_be_handed_over_as_they_are() -> None:
-    """Within one process nothing is encoded."""
+    """Within a single process the output hands over elements without encoding them."""
     press = Press(by_reference=True)
     element = object()
     press.add(element)
@@ -283,8 +289,8 @@ def test_elements_may_be_handed_over_as_they_are() -> None:
 
 
 def test_elements_go_on_behind_a_leap() -> None:
-    """What was collected before is handed over under its own numbers; a leap may only
-    pass what nobody needs.
+    """Elements collected before a leap keep their own numbers. A leap may only pass
+    elements that no client needs.
     """
     press = Press(skip=((0, 3), (5, 9)))
     assert [press.output.may_leap(number) for number in (3, 4)] == [True, False]
@@ -298,8 +304,8 @@ def test_elements_go_on_behind_a_leap() -> None:
 
 
 def test_nothing_leaps_in_the_middle_of_a_round() -> None:
-    """The elements of a round that has begun would stand before those of another
-    one.
+    """No leap happens within a round, as the started round would mix with elements of
+    another round.
     """
     press = Press(skip=((0, 3),), num_consumers=2)
     press.add(0)
@@ -312,8 +318,8 @@ def test_nothing_leaps_in_the_middle_of_a_round() -> None:
 
 
 def test_fresh_elements_are_handed_over_to_who_waits() -> None:
-    """Also those that the pipeline, which is making the next one, has not looked at
-    itself.
+    """A waiting client also receives elements that the pipeline has not inspected while
+    it makes the next element.
     """
     press = Press()
     press.output.fresh += [1, 2, 3]
@@ -324,7 +330,7 @@ def test_fresh_elements_are_handed_over_to_who_waits() -> None:
 
 
 def test_who_waits_gets_the_next_element_of_a_run() -> None:
-    """The pipeline is told to look up, and when it settles, what there is goes out."""
+    """The pipeline is told to look up, and hands over its elements when it settles."""
     press = Press()
     press.output.flush()
     assert press.output.hungry
@@ -337,8 +343,8 @@ def test_who_waits_gets_the_next_element_of_a_run() -> None:
 
 
 class Nosy:
-    """An object whose pickling takes so long that the worker's loop wants everything
-    meanwhile.
+    """An object whose pickling takes so long that the worker's loop requests all
+    elements meanwhile.
     """
 
     def __init__(self, output: Output) -> None:
@@ -350,8 +356,8 @@ class Nosy:
 
 
 def test_nobody_overtakes_an_element_that_is_looked_at() -> None:
-    """While an object is pickled, the loop gets what was before it, and nothing of what
-    is behind.
+    """While an object is pickled, the loop receives the elements before it and none
+    after it.
     """
     press = Press()
     press.output.fresh += [1, 2, Nosy(press.output), 4, 5]
@@ -361,7 +367,7 @@ def test_nobody_overtakes_an_element_that_is_looked_at() -> None:
 
 
 class Shy(dict[str, int]):
-    """What raises when it is looked at."""
+    """An object that raises when it is inspected."""
 
     def values(self) -> Any:
         raise SystemExit("do not look")
@@ -371,8 +377,8 @@ class Shy(dict[str, int]):
 
 @pytest.mark.parametrize("by_reference", [False, True])
 def test_who_raises_when_it_is_looked_at_is_an_error_in_its_place(by_reference: bool) -> None:
-    """The loop that wants everything is not disturbed by it, and nothing behind it is
-    lost or comes twice.
+    """The error does not disturb the loop that requests all elements. No element after
+    it is lost or comes twice.
     """
     press = Press(by_reference=by_reference)
     press.output.fresh += [{"x": 1}, Shy(x=2), {"x": 3}]
@@ -398,8 +404,8 @@ def test_who_raises_when_it_is_looked_at_is_an_error_in_its_place(by_reference: 
 def test_each_element_that_is_needed_comes_once_and_in_order(
     runs: list[list[Any]], skip: list[tuple[int, int]], most: int, random: Random
 ) -> None:
-    """Whatever they are, however they are made and whenever somebody wants them, with
-    their own numbers.
+    """Each needed element comes once with its own number, whatever its kind and
+    whenever a client requests it.
     """
     press = Press(skip=tuple(skip), block_elements=most)
     expected: list[Any] = []
@@ -428,8 +434,8 @@ def test_each_element_that_is_needed_comes_once_and_in_order(
 
 
 def test_a_block_of_a_save_ends_where_its_chunk_is_full() -> None:
-    """Chunks consist of whole blocks: with the element that fills it, a small chunk is
-    handed over.
+    """Chunks consist of whole blocks. A small chunk is handed over together with the
+    element that fills it.
     """
     press = Press(save_path="/saved", window=100)
     press.add(*[np.zeros(5)] * 5)

@@ -1,4 +1,4 @@
-"""Facts about what a worker tells of elements that its pipelines left out."""
+"""Tests of how a worker reports the elements that its pipelines skip."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def filled(count: int) -> TaskQuarantine:
 
 
 def test_the_first_is_told_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    """Task, element, place in the user's code, split, error and traceback are in one
-    warning.
+    """A single warning holds task, element, place in the user's code, split, error and
+    traceback.
     """
     filled(1)
     (record,) = caplog.records
@@ -38,7 +38,7 @@ def test_the_first_is_told_with_its_traceback(caplog: pytest.LogCaptureFixture) 
 
 
 def test_many_are_told_by_powers_of_ten(caplog: pytest.LogCaptureFixture) -> None:
-    """A million bad elements are seven lines, and one at the end."""
+    """A million bad elements make seven lines, and a last line at the end."""
     quarantine = filled(1234)
     quarantine.end()
     texts = [record.getMessage() for record in caplog.records]
@@ -51,13 +51,15 @@ def test_many_are_told_by_powers_of_ten(caplog: pytest.LogCaptureFixture) -> Non
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_the_end_repeats_nothing(caplog: pytest.LogCaptureFixture, count: int) -> None:
-    """Where all is told there is no last line."""
+    """A report that has logged every element ends without a last line."""
     filled(count).end()
     assert len(caplog.records) == count
 
 
 def test_what_is_shown() -> None:
-    """The number of all, and the newest ones first."""
+    """The status shows the number of all skipped elements, and the newest elements
+    first.
+    """
     shown = filled(KEPT + 100).shown()
     assert shown["left_out"] == KEPT + 100
     assert [one["number"] for one in shown["quarantine"]] == [
@@ -67,7 +69,7 @@ def test_what_is_shown() -> None:
 
 
 def test_any_text_can_be_shown() -> None:
-    """Also names of files that are no text."""
+    """Any text can be shown, including file names that are not valid text."""
     quarantine = TaskQuarantine(3)
     quarantine.append(left_out(0, text="no \udcff"))
     assert (

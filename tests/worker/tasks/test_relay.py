@@ -1,4 +1,4 @@
-"""Facts about tasks that take turns: who goes on next, and how far."""
+"""Tests of how tasks take turns: which task continues next, and how far."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ DEFINITION = TaskDefinition(
 
 
 class Task:
-    """Makes one element in each turn, up to ``last``; may stay in the midst of one
-    until the test lets it go on.
+    """A task that makes an element in each turn, up to ``last``, and may pause within
+    an element until the test releases it.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class Task:
 
 
 class Track:
-    """A relay, and which task had a turn in which thread."""
+    """A relay, and a record of which task had a turn in which thread."""
 
     def __init__(self) -> None:
         self.relay = Relay()
         self.ran: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
 
     def turns(self, count: int) -> list[str]:
-        """The tasks that had the next turns."""
+        """Return the tasks that had the next turns."""
         return [self.ran.get(timeout=PATIENCE)[0] for _ in range(count)]
 
     def add(self, name: str, *limits: int, stays: bool = False) -> Task:
@@ -63,8 +63,8 @@ class Track:
 
 
 def test_the_task_that_has_made_least_goes_on() -> None:
-    """Its elements are needed first, whoever has waited longer; all go on in the thread
-    that had the turn before.
+    """The task with the fewest elements continues, however long others wait, as its
+    elements are needed first. All continue in the thread of the previous turn.
     """
     track = Track()
     first = track.add("a", 0, 1, stays=True)
@@ -76,7 +76,7 @@ def test_the_task_that_has_made_least_goes_on() -> None:
 
 
 def test_one_thread_carries_all_on() -> None:
-    """While nobody is stuck, no other is needed."""
+    """A single thread carries all tasks while none of them is stuck."""
     track = Track()
     tasks = [track.add(name, 0, 100, 50) for name in "abc"]
     found = [track.ran.get(timeout=PATIENCE) for _ in range(150)]
@@ -91,8 +91,8 @@ def test_one_thread_carries_all_on() -> None:
 
 
 def test_a_task_rests_until_it_may_go_on() -> None:
-    """It is woken when it may; to wake one that still may not, or does not rest,
-    changes nothing.
+    """A resting task is woken when it may continue. Waking changes nothing for a task
+    that still may not continue, or does not rest.
     """
     track = Track()
     task = track.add("a", 0, 9, 2)
@@ -108,8 +108,8 @@ def test_a_task_rests_until_it_may_go_on() -> None:
 
 
 def test_who_is_stuck_is_left_behind() -> None:
-    """Its turn can be given away from outside; another thread takes over, and its own
-    comes back for more.
+    """The turn of a stuck task can be given away from outside. Another thread takes
+    over, and the first returns for more.
     """
     track = Track()
     stuck = track.add("stuck", 0, 2, stays=True)
@@ -124,7 +124,7 @@ def test_who_is_stuck_is_left_behind() -> None:
 
 
 class Waiting(Task):
-    """Waits in its turn for something else."""
+    """A task that waits for an external event in its turn."""
 
     def go_on(self) -> bool:
         with self.track.relay.away(self):
@@ -134,7 +134,9 @@ class Waiting(Task):
 
 
 def test_who_waits_for_something_else_gives_its_turn_away() -> None:
-    """Others go on meanwhile; then it waits for its turn again, in the same thread."""
+    """Other tasks continue during the wait. Afterwards the task waits for its turn
+    again, in the same thread.
+    """
     track = Track()
     task = Waiting(track, "waits")
     task.stays = True
@@ -149,7 +151,7 @@ def test_who_waits_for_something_else_gives_its_turn_away() -> None:
 
 
 def test_a_wait_that_is_broken_off_has_no_turn_after_it() -> None:
-    """Nobody waits for a task that was stopped."""
+    """No task waits for the turn of a stopped task."""
     track = Track()
     task = Task(track, "a")
     with pytest.raises(ValueError, match="stopped"), track.relay.away(task):
@@ -159,7 +161,9 @@ def test_a_wait_that_is_broken_off_has_no_turn_after_it() -> None:
 
 
 def test_tasks_of_one_iteration_that_are_read_in_turn_take_turns() -> None:
-    """Others do not, and when all of them are gone nothing is left."""
+    """Only tasks of an iteration that is read in turn share a relay. After the last of
+    them leaves, no relay remains.
+    """
     relays = Relays()
     one = relays.of(DEFINITION)
     assert one is not None
@@ -171,7 +175,7 @@ def test_tasks_of_one_iteration_that_are_read_in_turn_take_turns() -> None:
 
 
 class Pace:
-    """A stint of a task that works so many seconds for an element of so many bytes."""
+    """The stints of a task that needs the given seconds and bytes for each element."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -179,7 +183,7 @@ class Pace:
         self.stint = Stint(lambda: self.now)
 
     def go(self, seconds: float, size: int = 1) -> int:
-        """One stint to its end; returns the number of the element before which it
+        """Run a stint to its end, and return the number of the element before which it
         ends.
         """
         self.stint.begin(self.number, self.now)
@@ -195,8 +199,8 @@ class Pace:
 
 
 def test_stints_grow_to_what_is_worth_while() -> None:
-    """They end at multiples of powers of two, so that the blocks of tasks as fast as
-    another end together.
+    """Stints end at multiples of powers of two, so that the blocks of equally fast
+    tasks end together.
     """
     pace = Pace()
     assert [pace.go(1e-4) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 64, 128]
@@ -210,7 +214,9 @@ def test_stints_grow_to_what_is_worth_while() -> None:
 
 
 def test_a_stint_that_is_cut_short_because_somebody_waits_is_as_long_the_next_time() -> None:
-    """Only one that has taken too long was too long."""
+    """Only a stint that took too long becomes shorter; a stint cut short for a waiting
+    client does not.
+    """
     pace = Pace()
     for _ in range(8):
         pace.go(1e-6)
@@ -226,8 +232,8 @@ def test_a_stint_that_is_cut_short_because_somebody_waits_is_as_long_the_next_ti
 
 
 def test_slow_elements_make_short_stints() -> None:
-    """One that is slower than a stint may last is alone in it, and fast ones have an
-    end as well.
+    """An element slower than a whole stint is alone in it, and stints of fast elements
+    are bounded as well.
     """
     pace = Pace()
     for _ in range(12):
@@ -243,8 +249,8 @@ def test_slow_elements_make_short_stints() -> None:
     ("size", "length"), [(20_000, 64), (150_000, 16), (300_000, 8), (1_500_000, 2), (5_000_000, 1)]
 )
 def test_a_stint_fits_into_a_block(size: int, length: int) -> None:
-    """It is no longer than a block that is handed over because it is full, and not
-    longer each second time.
+    """A stint is no longer than a block that is handed over because it is full, nor
+    does its length alternate.
     """
     pace = Pace()
     ends = [pace.go(1e-6, size) for _ in range(14)]

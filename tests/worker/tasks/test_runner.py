@@ -1,5 +1,5 @@
-"""Facts about task runners: what they note of where they are, and how one goes on from
-what another one noted.
+"""Tests of task runners: which progress they record, and how another attempt continues
+from the record of a predecessor.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ CRUMBS = CrumbFile()
 
 
 class Run:
-    """A runner that runs in the test's own thread to its end, over a ledger of single
-    splits; and what it posted.
+    """Run a runner to its end in the test's own thread, over a ledger of single splits,
+    and keep its events.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Run:
         self.runner._run()
 
     def _hurry(self, states: StateTaker) -> None:
-        """Makes a state due before every element: hours pass there, and no time while
-        one is taken.
+        """Make a state due before every element: the clock advances by hours between
+        states, and stops while a state is taken.
         """
         now, take = 0.0, states.take
 
@@ -86,14 +86,14 @@ class Run:
             finally:
                 states.clock = hours_later
 
-        states.clock, states.take = hours_later, take_at_once  # type: ignore[method-assign]  # as a clock would not do
+        states.clock, states.take = hours_later, take_at_once  # type: ignore[method-assign]  # replaces the clock
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [one for one in self.posted if isinstance(one, kind)]
 
     @property
     def elements(self) -> dict[int, Any]:
-        """By number; of a failure its text."""
+        """Elements by number; the text of a failure in its place."""
         found: dict[int, Any] = {}
         for made in self.of(e.Produced):
             made_of = [str(decode_failure(made.failure))] if made.failure else _elements(made)
@@ -108,8 +108,8 @@ class Run:
         return int(ended.total)
 
     def again(self, dataset: Dataset, number: int, *skip: tuple[int, int]) -> Run:
-        """Another attempt that is told the states up to a number, and no entry that the
-        first of them does not need.
+        """Start another attempt from the states up to a number, without the entries
+        that no such state needs.
         """
         states = [one.state for one in self.of(e.StateNoted) if one.state.number <= number]
         useful = [states[-1]] if len(skip) == 1 else [states[0], states[-1]]
@@ -137,7 +137,9 @@ def shuffled() -> Dataset:
 
 
 def test_another_runner_goes_on_from_a_state() -> None:
-    """With the entries that the state needs it makes what follows, and the same."""
+    """Another runner makes the same elements after a state, with only the entries that
+    the state needs.
+    """
     first = Run(shuffled())
     second = first.again(shuffled(), 150, (0, 153))
     assert second.definition.bases[0] > 60
@@ -146,8 +148,8 @@ def test_another_runner_goes_on_from_a_state() -> None:
 
 
 def test_a_runner_leaps_over_what_nobody_needs() -> None:
-    """It makes what is missing early on, and goes on from the last state; what lies
-    between is not made again.
+    """A runner makes the early missing elements, leaps to the last state, and does not
+    make the elements between again.
     """
     first = Run(shuffled())
     second = first.again(shuffled(), 150, (0, 4), (6, 153))
@@ -159,7 +161,7 @@ def test_a_runner_leaps_over_what_nobody_needs() -> None:
 
 
 def flaky(*numbers: int) -> Dataset:
-    """Leaves these out: it fails for them."""
+    """Make a function that fails for the given elements."""
 
     def function(x: int) -> int:
         if x in numbers:
@@ -170,7 +172,7 @@ def flaky(*numbers: int) -> Dataset:
 
 
 def test_what_is_decided_is_told_before_what_was_made_since() -> None:
-    """No block, state or end comes before the decisions that it depends on."""
+    """No block, state or end precedes the decisions on which it depends."""
     run = Run(flaky(50, 51, 120))
     decided, told = Decisions(), 0
     for one in run.posted:
@@ -186,8 +188,8 @@ def test_what_is_decided_is_told_before_what_was_made_since() -> None:
 
 
 def test_another_runner_leaves_out_the_same() -> None:
-    """From a state, with the decisions that this needs: what failed once stays out,
-    though nothing fails any more.
+    """A runner that continues from a state skips the elements that failed before, even
+    if they would not fail now.
     """
     first = Run(flaky(50, 51, 120))
     decided = Decisions()
@@ -207,8 +209,8 @@ def test_another_runner_leaves_out_the_same() -> None:
 
 
 def test_what_came_before_and_fails_for_good_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is called for again, and then the task fails as a whole: nobody gets other
-    elements than he was promised.
+    """A runner retries an element that succeeded before. If it fails for good, so does
+    the task: no client gets other elements than promised.
     """
     monkeypatch.setattr(guarding, "PAUSES", (0.0, 0.0))
     first = Run(flaky())
@@ -227,9 +229,7 @@ def test_what_came_before_and_fails_for_good_ends_the_task(monkeypatch: pytest.M
 
 
 def test_states_lie_between_rounds() -> None:
-    """Where an element goes to each of three consumers, no state is taken between
-    them.
-    """
+    """No state is taken between the elements of a round for three consumers."""
     run = Run(shuffled(), num_consumers=3, finite="drop")
     numbers = [one.state.number for one in run.of(e.StateNoted)]
     assert numbers == sorted(set(numbers))
@@ -237,7 +237,9 @@ def test_states_lie_between_rounds() -> None:
 
 
 def test_a_state_that_does_not_fit_fails_the_task() -> None:
-    """Nothing is made from it: the failure is the job's, with the reason."""
+    """A runner makes no element from a state that does not fit. The job fails with the
+    reason.
+    """
     first = Run(shuffled())
     second = first.again(Dataset.range(COUNT).batch(2), 150, (0, 153))
     packed = pack_pipeline(Dataset.range(COUNT).batch(2).node)
@@ -258,10 +260,10 @@ def running(
     task: int = 1,
     timeless: bool = True,
 ) -> Iterator[tuple[TaskRunner, queue.SimpleQueue[Any]]]:
-    """A runner of this pipeline, and what it posts.
+    """Start a runner of this pipeline, and yield it with its events.
 
-    ``relays``: it is read in turn with others; ``timeless``: its clock stands still, so
-    that no state is due and no turn ends early, however busy the machine is.
+    With ``relays`` the task is read in turn with others. With ``timeless`` its clock
+    stands still, so that no state is due and no turn ends early on a busy machine.
     """
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     packed = pack_pipeline(dataset.node)
@@ -292,9 +294,7 @@ def running(
 
 
 def test_what_is_at_work_is_known_within_a_run_of_elements() -> None:
-    """However many are made before the runner looks around, the process always tells
-    the one that it is at.
-    """
+    """The process always notes its current element, however many elements a run has."""
 
     def look(x: np.int64) -> int:
         from tests.worker.tasks.test_runner import CRUMBS  # memory does not travel with a function
@@ -307,8 +307,8 @@ def test_what_is_at_work_is_known_within_a_run_of_elements() -> None:
 
 
 class Bulky:
-    """An object that tells, when it is pickled, which element the process says that it
-    is at.
+    """An object whose pickling returns the element that the process notes at the
+    time.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -318,8 +318,8 @@ class Bulky:
 
 
 def test_what_is_pickled_is_known_within_a_run_of_elements() -> None:
-    """A process that dies of an element's own methods tells that one, and not the last
-    of its run.
+    """A process that dies in an element's own methods leaves the number of that
+    element, not of the last in its run.
     """
     dataset = Dataset.range(COUNT).map(lambda x: Bulky() if x in (150, 151, 153) else int(x))
     run = Run(dataset, hurried=False, crumbs=CRUMBS)
@@ -327,7 +327,7 @@ def test_what_is_pickled_is_known_within_a_run_of_elements() -> None:
 
 
 def test_an_error_within_a_run_takes_the_place_of_its_element() -> None:
-    """What was made before it and behind it keeps its number."""
+    """The elements before and after an error keep their numbers."""
     run = Run(Dataset.range(COUNT).map(lambda x: 1000 // (int(x) - 70)), hurried=False)
     assert [number for number, found in run.elements.items() if isinstance(found, str)] == [70]
     assert [run.elements[number] for number in (69, 71)] == [-1000, 1000]
@@ -335,14 +335,16 @@ def test_an_error_within_a_run_takes_the_place_of_its_element() -> None:
 
 
 class Drift:
-    """A clock that a pipeline moves."""
+    """A clock that a pipeline advances."""
 
     now = 0.0
 
 
 def grow(x: np.int64) -> Any:
-    """Small at once, until 1100; then a megabyte, which takes ten milliseconds."""
-    from tests.worker.tasks.test_runner import Drift  # it does not travel with a function
+    """Return a small array up to 1100, then an array of a megabyte that takes ten
+    milliseconds.
+    """
+    from tests.worker.tasks.test_runner import Drift  # a class does not travel with a function
 
     if x < 1100:
         return np.zeros(1)
@@ -351,8 +353,8 @@ def grow(x: np.int64) -> Any:
 
 
 def test_memory_is_bounded_where_elements_become_large_within_a_run() -> None:
-    """It notices at its next look at the clock, not when it has made as many of them as
-    of small ones.
+    """The runner notices large elements at its next look at the clock, not at the end
+    of a run sized for small elements.
     """
     packed = pack_pipeline(Dataset.range(3000).map(grow).node)
     definition = TaskDefinition(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ())
@@ -370,7 +372,7 @@ def test_memory_is_bounded_where_elements_become_large_within_a_run() -> None:
 
 
 def swell(x: np.int64) -> Any:
-    """An image, and from the 100th on two megabytes; both take no time."""
+    """Return an image, and two megabytes from element 100 on, both without delay."""
     return np.zeros(2 << 20 if x >= 100 else 150_528, np.uint8)
 
 
@@ -378,8 +380,8 @@ def swell(x: np.int64) -> Any:
     ("buffer", "element"), [(1 << 20, "image"), (16 << 20, "image"), (16 << 20, "swelling")]
 )
 def test_memory_is_bounded_where_images_are_made_together(buffer: int, element: str) -> None:
-    """It stops with the element that fills its buffer, or the next one, also where they
-    become larger within a run.
+    """The runner stops at the element that fills its buffer or at the next, also if
+    elements grow within a run.
     """
     make = swell if element == "swelling" else lambda x: np.zeros(150_528, np.uint8)
     taken = 15_000_000 if element == "swelling" else 0
@@ -399,7 +401,9 @@ def test_memory_is_bounded_where_images_are_made_together(buffer: int, element: 
 
 
 def test_a_runner_that_is_stopped_looks_up_within_a_run() -> None:
-    """After the element that it is at, and not after hundreds that nobody wants."""
+    """A stopped runner ends after its current element, not after hundreds of unwanted
+    elements.
+    """
     gate = Gate.new()
     with running(Dataset.range(3000).map(stick_late)) as (runner, _):
         runner.allow(1 << 20)
@@ -410,8 +414,8 @@ def test_a_runner_that_is_stopped_looks_up_within_a_run() -> None:
 
 
 def test_elements_are_bounded_while_nobody_reads() -> None:
-    """It stops at a number of elements and hands over what it has; without such a
-    number it goes on to the end.
+    """The runner stops at its maximum of elements and hands over what it has. Without a
+    maximum it continues to the end.
     """
     with running(Dataset.range(20)) as (runner, events):
         runner.allow(1 << 20, 8)
@@ -424,7 +428,9 @@ def test_elements_are_bounded_while_nobody_reads() -> None:
 
 
 def test_a_pipeline_that_cannot_be_opened_fails_the_task() -> None:
-    """It makes no element and has no end: the failure stands for all of it."""
+    """A pipeline that cannot be opened makes no element and no end, only the
+    failure.
+    """
     with running(Dataset.range(20), reason="the part is lost") as (_, events):
         failed = events.get(timeout=PATIENCE)
         assert isinstance(failed, e.TaskFailed)
@@ -433,7 +439,7 @@ def test_a_pipeline_that_cannot_be_opened_fails_the_task() -> None:
 
 
 class Changed:
-    """An object of the user's own."""
+    """An object of a user's class."""
 
     def __init__(self, x: int) -> None:
         self.x = x
@@ -443,7 +449,7 @@ class Changed:
 
 
 def reusing(make: str) -> Iterator[Any]:
-    """Hands out the same object again and again, each time with another number."""
+    """Yield the same object again and again, each time with another number."""
     inner = {"x": -1}
     reused: Any = {
         "dict": inner,
@@ -459,7 +465,7 @@ def reusing(make: str) -> Iterator[Any]:
 @pytest.mark.parametrize("make", ["dict", "nested", "tuple", "object"])
 def test_an_element_is_what_it_was_when_it_was_made(make: str) -> None:
     """A pipeline may change its dicts, lists and objects for the next element, however
-    many are made in a run.
+    long the run is.
     """
     dataset = Dataset.from_generator(lambda: reusing(make))
     packed = pack_pipeline(dataset.node)
@@ -479,14 +485,14 @@ def test_an_element_is_what_it_was_when_it_was_made(make: str) -> None:
 
 
 def _plain(element: Any) -> Any:
-    """With lists for arrays."""
+    """Convert arrays to lists, at any depth."""
     if isinstance(element, dict):
         return {key: _plain(part) for key, part in element.items()}
     return element.tolist() if isinstance(element, np.ndarray) else element
 
 
 def untidy() -> Iterator[int]:
-    """Fails when it is left."""
+    """Yield numbers, and fail when the generator is closed."""
     try:
         yield from range(10)
     finally:
@@ -494,8 +500,8 @@ def untidy() -> Iterator[int]:
 
 
 def test_what_fails_after_the_last_element_does_not_fail_the_task() -> None:
-    """All that was asked for was made; a generator that cannot clean up takes none of
-    it away.
+    """A generator whose clean-up fails takes away no element that was requested and
+    made.
     """
     with running(Dataset.from_generator(untidy).take(3)) as (runner, events):
         runner.allow(1 << 20)
@@ -505,7 +511,7 @@ def test_what_fails_after_the_last_element_does_not_fail_the_task() -> None:
 
 
 class Gate:
-    """Where a pipeline stays until the test lets it go on."""
+    """A gate at which a pipeline stays until the test lets it continue."""
 
     now: Gate
 
@@ -519,7 +525,7 @@ class Gate:
 
 
 def stick(x: Any) -> Any:
-    """Stays at 3."""
+    """Wait at the gate for element 3."""
     if x == 3:
         Gate.now.entered.set()
         Gate.now.leave.wait(PATIENCE)
@@ -527,7 +533,7 @@ def stick(x: Any) -> Any:
 
 
 def stick_late(x: Any) -> Any:
-    """Stays at 1101."""
+    """Wait at the gate for element 1101."""
     if x == 1101:
         Gate.now.entered.set()
         Gate.now.leave.wait(PATIENCE)
@@ -535,7 +541,7 @@ def stick_late(x: Any) -> Any:
 
 
 def made_of(events: queue.SimpleQueue[Any]) -> list[tuple[int, int]]:
-    """First and stop of the blocks of a task up to its end."""
+    """Return first and stop of each block of a task up to its end."""
     blocks = []
     while not isinstance(made := events.get(timeout=PATIENCE), e.Exhausted):
         blocks.append((made.first, made.first + made.count))
@@ -543,8 +549,8 @@ def made_of(events: queue.SimpleQueue[Any]) -> list[tuple[int, int]]:
 
 
 def test_tasks_that_are_read_in_turn_end_their_blocks_together() -> None:
-    """At multiples of powers of two: whoever weaves them together uses them up
-    together.
+    """The tasks end their blocks at multiples of powers of two, so that an interleaving
+    reader consumes them together.
     """
     relays = Relays()
     with (
@@ -562,8 +568,8 @@ def test_tasks_that_are_read_in_turn_end_their_blocks_together() -> None:
 
 
 def test_a_task_that_is_stuck_holds_up_others_until_it_is_given_up() -> None:
-    """One at a time makes elements; who is not wanted any more gives its turn to the
-    next.
+    """A single task at a time makes elements. A task that is no longer wanted gives its
+    turn to the next.
     """
     gate = Gate.new()
     relays = Relays()
@@ -581,8 +587,8 @@ def test_a_task_that_is_stuck_holds_up_others_until_it_is_given_up() -> None:
 
 
 def test_a_turn_that_lasts_too_long_is_no_reason_to_wait() -> None:
-    """What was made in it is handed over when somebody waits, as soon as one looks
-    after the turn should have ended.
+    """A waiting client gets the elements of an overlong turn at the first look after
+    the turn should have ended.
     """
     gate = Gate.new()
     with running(Dataset.range(5).map(stick), relays=Relays(), timeless=False) as (runner, events):

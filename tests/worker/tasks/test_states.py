@@ -1,5 +1,5 @@
-"""Facts about states of tasks: when they are noted, what they need, and that a task
-goes on from them with no more.
+"""Tests of the states of tasks: when they are taken, what they need, and that a task
+continues from them without anything else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from zmqdata.worker.tasks.states import BYTES_PER_SECOND, COST, EVERY, StateTake
 
 
 class Told(ElementIterator):
-    """An iterator that takes so long to tell a given state."""
+    """An iterator that needs a given time to return a given state."""
 
     def __init__(self, state: Any, now: list[float], seconds: float = 0.0) -> None:
         self.told, self.now, self.seconds = state, now, seconds
@@ -46,7 +46,7 @@ class Told(ElementIterator):
 
 
 def test_a_state_is_due_after_a_second_of_work() -> None:
-    """Time in which nothing could be made does not count."""
+    """Only the time in which elements can be made counts toward the next state."""
     now = [10.0]
     taker = StateTaker(0, lambda: now[0])
     assert taker.due == 10.0 + EVERY
@@ -55,8 +55,8 @@ def test_a_state_is_due_after_a_second_of_work() -> None:
 
 
 def test_states_that_cost_much_are_rare() -> None:
-    """A hundredth of the time goes into them at most, and so many bytes in a second
-    into the journal.
+    """States take at most a hundredth of the time, and a bounded number of bytes per
+    second in the journal.
     """
     now = [0.0]
     taker = StateTaker(0, lambda: now[0])
@@ -69,7 +69,7 @@ def test_states_that_cost_much_are_rare() -> None:
 
 
 def test_a_state_that_is_too_large_is_not_told() -> None:
-    """It is looked at again later: it may shrink."""
+    """A state that is too large is checked again later, as it may shrink."""
     now = [0.0]
     taker = StateTaker(0, lambda: now[0])
     assert taker.take(Told(b"x" * (MOST_STATE_BYTES + 1), now), 7) is None
@@ -78,15 +78,15 @@ def test_a_state_that_is_too_large_is_not_told() -> None:
 
 @pytest.mark.parametrize("state", [[1, NO_STATE], object(), ValueError("no")])
 def test_a_pipeline_that_cannot_say_where_it_is_is_not_asked_again(state: Any) -> None:
-    """The task goes on without states."""
+    """The task continues without states and does not ask such a pipeline again."""
     taker = StateTaker(0, lambda: 0.0)
     assert taker.take(Told(state, [0.0]), 7) is None
     assert taker.due == math.inf
 
 
 class Desk:
-    """Makes providers for the sources of a pipeline, each with the ledger of the first
-    one or the end of it.
+    """Provide each source of a pipeline with the ledger of the first run, or with the
+    end of it.
     """
 
     def __init__(self, node: Node, width: int) -> None:
@@ -114,8 +114,8 @@ class Desk:
         return make_iterator(self.node, Context(seed=7, providers=tuple(self.providers)))
 
     def _give_end(self, source: int) -> Any:
-        """Whoever wants more than there is gets the end of the repetition, which is in
-        the ledger from then on.
+        """Answer each request beyond the ledger with the end of the repetition, which
+        the ledger then holds.
         """
 
         def want(repetition: int, have: int, waiting: bool, pace: float) -> None:
@@ -134,7 +134,7 @@ def _names(start: int, stop: int) -> tuple[str, ...]:
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TREES, st.integers(1, 3))
 def test_any_task_goes_on_with_the_entries_that_its_state_needs(tree: Any, width: int) -> None:
-    """What it has made before a state needs no entry before those, whatever the
+    """A state needs no ledger entry before the first that it names, whatever the
     pipeline holds back.
     """
     source, size, steps = tree
@@ -146,7 +146,7 @@ def test_any_task_goes_on_with_the_entries_that_its_state_needs(tree: Any, width
     except UnimplementedError:
         return
     if any(isinstance(node, Cache) and node.filename for node in every_node(dataset.node)):
-        return  # its files are those of the first run
+        return  # its files belong to the first run
     states, made = first_run(desk)
     for place, state in states:
         needs = needs_of(msgspec.msgpack.decode(state), len(desk.ledgers))
@@ -154,8 +154,8 @@ def test_any_task_goes_on_with_the_entries_that_its_state_needs(tree: Any, width
 
 
 def first_run(desk: Desk) -> tuple[list[tuple[int, bytes]], list[Any]]:
-    """Some states with the numbers of the elements behind them, and the elements; 40 at
-    most.
+    """Return some states with the numbers of the elements after them, and at most 40
+    elements.
     """
     iterator, states, made = desk.open(), [], []
     try:
@@ -182,8 +182,8 @@ def rest(desk: Desk, needs: tuple[int, ...], state: bytes, count: int) -> Any:
 
 
 def test_a_long_task_needs_few_entries() -> None:
-    """What a state of a shuffle with batches needs is what its buffers may hold, and
-    not all that came before.
+    """The state of a shuffle with batches needs as many entries as its buffers may
+    hold, not all entries so far.
     """
     desk = Desk(Dataset.range(1000).shuffle(20).batch(2).prefetch(2).node, 1)
     iterator = desk.open()
@@ -197,7 +197,9 @@ def test_a_long_task_needs_few_entries() -> None:
     "content", [b"", b"\xc1", msgspec.msgpack.encode({}), msgspec.msgpack.encode([7, 7])]
 )
 def test_a_damaged_state_is_data_loss(content: bytes) -> None:
-    """Whatever its bytes are, and whatever the operations make of them."""
+    """A damaged state is data loss, whatever its bytes are and however the operations
+    react to them.
+    """
     iterator = Desk(
         Dataset.range(1000).shuffle(20).bucket_by_sequence_length(int, [2], [2, 2]).node, 1
     ).open()

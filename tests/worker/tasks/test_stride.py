@@ -1,4 +1,4 @@
-"""Facts about how many elements a pipeline makes before its runner looks around."""
+"""Tests of how many elements a pipeline makes before its runner looks around."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zmqdata.worker.tasks.stride import (
 
 
 def long_for(seconds: float, size: int) -> int:
-    """The length that a stride takes on, where each element takes so many seconds and
+    """Return the length to which a stride adapts for elements of the given seconds and
     bytes.
     """
     stride = Stride()
@@ -29,20 +29,22 @@ def long_for(seconds: float, size: int) -> int:
 
 @given(st.floats(1e-9, 10), st.integers(0, 1 << 30))
 def test_a_stride_is_short(seconds: float, size: int) -> None:
-    """It takes no more than a millisecond and 2 MiB, but for a single element."""
+    """A stride takes at most a millisecond and 2 MiB, unless it has a single
+    element.
+    """
     length = long_for(seconds, size)
     assert length == 1 or (length * seconds <= SECONDS and length * size <= BYTES)
     assert length <= LONGEST
 
 
 def test_cheap_elements_are_made_many_at_once() -> None:
-    """Of some that take a third of a microsecond, as many as may be."""
+    """A stride has the maximum length if an element takes a third of a microsecond."""
     assert long_for(3e-7, 8) == LONGEST
 
 
 def used_to(size: int) -> Stride:
-    """A stride behind many elements of so many bytes, each of which took ten
-    microseconds.
+    """Return a stride that has adapted to elements of the given bytes, each of which
+    takes ten microseconds.
     """
     stride = Stride()
     for _ in range(20):
@@ -52,8 +54,8 @@ def used_to(size: int) -> Stride:
 
 @given(st.integers(0, 1 << 22), st.integers(-(1 << 22), 1 << 22))
 def test_a_stride_ends_where_its_room_does(size: int, room: int) -> None:
-    """The last element that is made is the one with which the room is used up, if all
-    are as large as those before.
+    """The last element of a stride is the element that fills the room, if all elements
+    are of the previous size.
     """
     stride = used_to(size)
     length, room = stride.begin(room), max(PORTION, room)
@@ -68,7 +70,7 @@ def test_a_stride_ends_where_its_room_does(size: int, room: int) -> None:
 def test_a_stride_ends_when_larger_elements_have_filled_its_room(
     small: int, large: int, room: int
 ) -> None:
-    """At its next look but one: those before told how many elements lie between two
+    """A stride ends at the second look, as the previous elements set the distance of
     looks.
     """
     stride, element = used_to(small), np.broadcast_to(np.uint8(0), large)
@@ -85,7 +87,7 @@ def test_a_stride_ends_when_larger_elements_have_filled_its_room(
 
 
 def test_a_pause_shortens_the_next_strides() -> None:
-    """After one element that took long, the next ones are looked at one by one."""
+    """After a single slow element, the runner looks at each of the next elements."""
     stride = Stride()
     stride.length = 512
     stride.end(512, 3.0, 512)
@@ -93,7 +95,9 @@ def test_a_pause_shortens_the_next_strides() -> None:
 
 
 def test_a_stride_that_was_cut_short_says_nothing() -> None:
-    """Where somebody waits after each element, strides grow no longer."""
+    """A stride that a waiting client cuts short does not change the length of the
+    next.
+    """
     stride = Stride()
     stride.length = 64
     stride.end(1, 1e-6, 8)
@@ -104,8 +108,8 @@ def test_a_stride_that_was_cut_short_says_nothing() -> None:
 def test_a_stride_ends_soon_after_its_elements_have_become_slow(
     seconds: float, size: int, before: float, slow: float
 ) -> None:
-    """Not after all of its length, but at the next look at the clock but two, whatever
-    it was like before.
+    """A stride that becomes slow ends within three looks at the clock, whatever its
+    earlier pace, and not at its full length.
     """
     stride = Stride()
     for _ in range(20):

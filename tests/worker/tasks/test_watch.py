@@ -1,4 +1,4 @@
-"""Facts about what one attempt of a task notes of its work."""
+"""Tests of what an attempt of a task notes about its work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def definition(**told: Any) -> m.TaskDefinition:
 
 
 class Splits:
-    """A provider of one split, which looks at the notes while it is asked."""
+    """A provider of a single split, which reads the notes while it is asked."""
 
     def __init__(self, crumbs: CrumbFile) -> None:
         self.crumbs = crumbs
@@ -44,8 +44,8 @@ class Splits:
 
 
 def test_a_task_begins_with_the_opening() -> None:
-    """From the first moment the task is noted, as being opened; at rest and at its end
-    it is at nothing.
+    """A task is noted as being opened from the first moment. At rest and at its end it
+    notes no element.
     """
     crumbs = CrumbFile()
     watch = TaskWatch(crumbs, definition(task_timeout=0.5))
@@ -55,7 +55,7 @@ def test_a_task_begins_with_the_opening() -> None:
     assert active(crumbs.notes()) == []
     watch.end()
     assert crumbs.notes() == []
-    watch.cells[watch.at] = 7  # a thread that was left behind
+    watch.cells[watch.at] = 7  # an abandoned thread
     watch.wait(1)
     watch.begin(Split(0, 0, 1))
     assert crumbs.notes() == []
@@ -65,8 +65,8 @@ def test_a_task_begins_with_the_opening() -> None:
     ("seconds", "noted"), [(math.inf, 2**62), (1e306, 2**62), (1e-9, 1), (1.5, 1500)]
 )
 def test_any_time_is_a_limit(seconds: float, noted: int) -> None:
-    """A limit is noted in milliseconds, at least one; infinity, and what becomes it in
-    milliseconds, is the longest.
+    """A limit is noted in milliseconds, as 1 at least. Infinity, also if it arises in
+    milliseconds, is the longest limit.
     """
     crumbs = CrumbFile()
     TaskWatch(crumbs, definition(task_timeout=seconds))
@@ -75,7 +75,7 @@ def test_any_time_is_a_limit(seconds: float, noted: int) -> None:
 
 
 def test_calls_have_slots_of_their_own() -> None:
-    """A node's slot is a note of its task, until it is closed."""
+    """The slot of a node is a note of its task until it is closed."""
     crumbs = CrumbFile()
     watch = TaskWatch(crumbs, definition())
     slot = watch.open("/0", "map(f)", skippable=True)
@@ -88,7 +88,7 @@ def test_calls_have_slots_of_their_own() -> None:
 
 
 def test_places_are_found_by_node() -> None:
-    """What the definition names is told to each node."""
+    """Each node gets the places that the definition names for it."""
     watch = TaskWatch(
         CrumbFile(), definition(poisoned=(("/0", 3), ("/0", 4)), suspects=(("/", 7),))
     )
@@ -96,8 +96,8 @@ def test_places_are_found_by_node() -> None:
 
 
 def test_splits_and_waits_are_noted() -> None:
-    """While a source waits for splits the task does, and the last split that came is
-    the one it is at.
+    """A task waits while its source waits for splits, and the last split that came is
+    its current split.
     """
     crumbs = CrumbFile()
     watch = TaskWatch(crumbs, definition())
@@ -115,8 +115,8 @@ def test_splits_and_waits_are_noted() -> None:
 
 
 def test_suspects_of_all_tasks_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No two suspects of a process are called for at a time; one that is stuck is not
-    waited for for ever.
+    """A process calls a function for a single suspect at a time, but does not wait
+    forever for a stuck suspect.
     """
     one, other = TaskWatch(CrumbFile(), definition()), TaskWatch(CrumbFile(), definition())
     entered = threading.Event()
@@ -138,8 +138,8 @@ def test_suspects_of_all_tasks_wait_for_each_other(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_abandoned_task_gives_its_turn_up() -> None:
-    """A call of a task that was taken away may never end, and holds up no other task
-    from then on.
+    """A call of a task that was taken away may never end, and no longer blocks other
+    tasks.
     """
     one, other = TaskWatch(CrumbFile(), definition()), TaskWatch(CrumbFile(), definition())
     with one.alone():
@@ -152,7 +152,9 @@ def test_an_abandoned_task_gives_its_turn_up() -> None:
 
 
 def test_a_lack_of_memory_is_nothing_without_a_limit() -> None:
-    """The user's exception is data; so is any other one where there is a limit."""
+    """Without a limit a MemoryError is an ordinary exception of the user, as is any
+    other exception under a limit.
+    """
     crumbs = CrumbFile()
     watch = TaskWatch(crumbs, definition())
     watch.failed(MemoryError())
