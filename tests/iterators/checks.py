@@ -1,5 +1,5 @@
-"""What the tests of iterators share: the checker of ``zmqdata.testing``, and a split
-provider with its ledger.
+"""Shared helpers for the tests of iterators: the checker of ``zmqdata.testing``, and a
+split provider with its ledger.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["LedgerProvider", "check_restore", "outcomes", "plain", "provided", "
 def check_restore(
     node: Node, context: Callable[[], Context] = lambda: Context(seed=7), limit: int = MAX_STEPS
 ) -> list[Any]:
-    """``check_iterator`` of a node."""
+    """Run ``check_iterator`` on a node."""
     return check_iterator(node, context=context, limit=limit)
 
 
 class LedgerProvider:
-    """Hands out the given ranges, repetition by repetition, and knows the ledger that
-    led there.
+    """Provide the given ranges, repetition by repetition, with the ledger that leads to
+    the current place.
     """
 
     def __init__(self, repetitions: Sequence[Sequence[Split]]) -> None:
@@ -68,8 +68,8 @@ def _named(start: int, stop: int) -> Split:
 
 
 def provided(*sources: Sequence[Sequence[tuple[int, int]]]) -> Callable[[], Context]:
-    """A maker of contexts with one provider for each source: for each repetition the
-    ranges that it hands out.
+    """Return a maker of contexts with a provider for each source, from the ranges of
+    each repetition.
     """
 
     def make() -> Context:

@@ -1,7 +1,7 @@
-"""Pipelines of every kind of node: sources, and steps that put operations on any
+"""Pipelines of every kind of node: sources, and steps that apply operations to any
 pipeline. A number varies each.
 
-All are small, end, and yield the same in each run.
+All are small and finite, and yield the same elements in each run.
 """
 
 from __future__ import annotations
@@ -116,14 +116,14 @@ def _workspace() -> tuple[tempfile.TemporaryDirectory[str], Iterator[int]]:
 
 
 def fresh_path() -> Path:
-    """A path where nothing is."""
+    """Return a path that does not exist."""
     folder, numbers = _workspace()
     return Path(folder.name) / str(next(numbers))
 
 
 @cache
 def files() -> Path:
-    """A folder with files of each format, of a few records each."""
+    """Return a folder with files of each format, of a few records each."""
     folder = fresh_path()
     folder.mkdir()
     for place in range(3):
@@ -142,7 +142,9 @@ def files() -> Path:
 
 
 def save_in_chunks(folder: str) -> None:
-    """What ``distributed_save`` leaves of seven numbers in two streams."""
+    """Write the files that ``distributed_save`` leaves of seven numbers in two
+    streams.
+    """
     begin_save(folder, SaveDescription("run", None, None, 7))
     made = []
     for name, numbers in (
@@ -161,7 +163,7 @@ def save_in_chunks(folder: str) -> None:
 
 
 def growing(folder: str) -> Dataset:
-    """As ``load(wait=True)`` makes it of a save that was running then."""
+    """Make the dataset that ``load(wait=True)`` makes of a save still in progress."""
     return Dataset(LoadGrowing(path=folder, run="run", elements_spec=TensorSpec((), np.int64)))
 
 
@@ -196,8 +198,8 @@ SOURCES: list[Make] = [
 
 
 def kept(keep: Callable[[Dataset], Dataset]) -> Callable[[Dataset], Dataset]:
-    """A step for pipelines whose second run is as their first: what is kept has no
-    failures in it.
+    """Make a step for pipelines whose second run equals the first, as the stored
+    elements hold no failures.
     """
 
     def step(dataset: Dataset) -> Dataset:
@@ -208,8 +210,8 @@ def kept(keep: Callable[[Dataset], Dataset]) -> Callable[[Dataset], Dataset]:
 
 
 def again(dataset: Dataset) -> Dataset:
-    """The same once more, to be read at the same time; nothing of it where what one
-    reader writes another may read.
+    """Return the dataset for a second, simultaneous reader; without elements if the
+    first reader writes files.
     """
     writes = any(
         isinstance(node, (Cache, Snapshot)) and node.folder for node in every_node(dataset.node)
@@ -323,8 +325,8 @@ STEPS: list[Step] = [
 
 
 def kinds(kind: type[Node] = Node) -> set[type[Node]]:
-    """All operations of the package: the classes of nodes that a method of ``Dataset``
-    makes.
+    """Return all operations of the package: the classes of nodes that a method of
+    ``Dataset`` makes.
     """
     is_public = (
         kind.operation
@@ -344,5 +346,5 @@ NOT_SAMPLED: dict[type[Node], str] = {
 
 @cache
 def sample_pipelines() -> list[Dataset]:
-    """Each source and each step once, of some elements."""
+    """Make each source and each step once, with a few elements."""
     return [make(3) for make in SOURCES] + [step(3)(Dataset.range(12)) for step in STEPS]

@@ -1,5 +1,5 @@
-"""Tests of ``zmqdata.iterators.base``: contexts, seeds, how functions are called and
-what becomes of their results.
+"""Tests of ``zmqdata.iterators.base``: contexts, seeds, and how functions are called
+and their results converted.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ def zipped(*inputs: Node) -> nodes.Zip:
 
 
 def providing(number: int) -> Context:
-    """A context with so many providers."""
+    """Return a context with a number of providers."""
     return Context(providers=tuple(LedgerProvider([[]]) for _ in range(number)))
 
 
 def test_without_providers_a_source_reads_all_of_itself() -> None:
-    """None at the top stays None at each source."""
+    """A context without providers passes None to each source."""
     assert Context().provider() is None
     assert Context().into(zipped(count(1), count(2)), 1).provider() is None
 
 
 def test_a_source_takes_the_provider_that_came_down_to_it() -> None:
-    """With one provider it is that one, through any number of operations with one
+    """A source takes the only provider, below any number of operations with one
     input.
     """
     context = providing(1)
@@ -72,7 +72,7 @@ def test_a_source_takes_the_provider_that_came_down_to_it() -> None:
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_too_few_or_too_many_providers_are_an_error(number: int) -> None:
-    """A source that gets another number than one says how many it got and where the
+    """A source without exactly one provider reports how many it got and where the
     number comes from.
     """
     with pytest.raises(FailedPreconditionError, match=rf"got {number}: .*split_sources"):
@@ -80,8 +80,8 @@ def test_too_few_or_too_many_providers_are_an_error(number: int) -> None:
 
 
 def test_providers_are_shared_out_from_left_to_right() -> None:
-    """Each input gets as many as it has sources; what is too much shows at the last,
-    where it is refused.
+    """Each input gets as many providers as it has sources. The last input gets any
+    excess and refuses it.
     """
     tree = zipped(zipped(count(1), count(2)), count(3), zipped(count(4), count(5)))
     context = providing(5)
@@ -102,8 +102,8 @@ def test_a_path_leads_to_each_node() -> None:
 
 
 def test_nested_datasets_read_everything_with_seeds_of_their_own() -> None:
-    """Their seeds follow from the place and number of the outer element; no provider
-    comes down to them.
+    """The seeds of nested datasets follow from the place and number of the outer
+    element. They get no provider.
     """
     context = dataclasses.replace(providing(1), seed=3, fixed_seed=4, repetition=2, iteration=5)
     places = [context, context.into(nodes.Take(inputs=(count(1),), count=1))]
@@ -116,7 +116,7 @@ def test_nested_datasets_read_everything_with_seeds_of_their_own() -> None:
 
 
 def test_each_iteration_and_repetition_is_a_turn_of_its_own() -> None:
-    """No repetition of one iterator has the turn of another's, and repeating changes
+    """Repetitions of different iterators are different turns, and repeating changes
     nothing else.
     """
     turns = {Context(iteration=i).repeated(r).turn for i in range(5) for r in (0, 1, 2**32 - 1)}
@@ -126,16 +126,16 @@ def test_each_iteration_and_repetition_is_a_turn_of_its_own() -> None:
 
 @given(st.lists(st.integers(), max_size=4), st.lists(st.integers(), max_size=4))
 def test_seeds_depend_on_every_part(one: list[int], other: list[int]) -> None:
-    """Seeds fit 63 bits, are the same for the same parts, and differ when any part or
-    their order does.
+    """Seeds fit 63 bits, are the same for the same parts, and differ if any part or
+    their order differs.
     """
     assert 0 <= mixed_seed(*one) < 2**63
     assert (mixed_seed(*one) == mixed_seed(*other)) == (one == other)
 
 
 def test_seeds_are_the_same_on_every_machine() -> None:
-    """A job that moves to another worker, or is read by a later version, keeps its
-    order.
+    """A job keeps its order when it moves to another worker or is read by a later
+    version.
     """
     seeds = [mixed_seed(), mixed_seed(1, 2), mixed_seed(-1)]
     assert seeds == [8238016292129134938, 6288156900839449082, 1129168158855626867]
@@ -151,13 +151,13 @@ def test_a_node_without_an_iterator_says_what_to_do() -> None:
 
 
 def test_nodes_from_elsewhere_are_run_by_what_was_registered() -> None:
-    """A function can make another node's iterator run a new kind of node, inputs and
-    context included.
+    """A registered function makes the iterator of a new kind of node, with its inputs
+    and context.
     """
 
     @dataclass(frozen=True, kw_only=True)
     class Twice(nodes.Take):
-        """Takes twice as many."""
+        """A node that takes twice as many elements."""
 
     @make_iterator.register(Twice)
     def _(node: Twice, context: Context) -> ElementIterator:
@@ -183,8 +183,8 @@ def test_closing_is_allowed_to_an_iterator_that_holds_nothing() -> None:
 
 
 def test_a_failure_names_the_node_and_the_fault() -> None:
-    """Its text is the label of the node, with the user's line, then class and text of
-    what was raised.
+    """The error text is the label of the node, with the user's line, then class and
+    text of the original error.
     """
     node = nodes.Map(inputs=(count(1),), function=len, site="train.py:12")
     error = failure(node, ValueError("bad"))
@@ -195,8 +195,8 @@ def test_a_failure_names_the_node_and_the_fault() -> None:
 
 @pytest.mark.parametrize("function", [lambda x: x, lambda x, y, z: x])
 def test_a_function_of_other_arguments_is_told_what_it_gets(function: Any) -> None:
-    """Where the call itself failed, the text says what becomes of tuples; not where the
-    function failed inside.
+    """If the call itself fails, the error explains how tuples become arguments. It does
+    not if the function fails inside.
     """
     pairs = nodes.TensorSlices(tensors=(np.arange(2), np.arange(2)))
     mapped = nodes.Map(inputs=(pairs,), function=function)
@@ -220,7 +220,9 @@ def test_a_function_of_other_arguments_is_told_what_it_gets(function: Any) -> No
     ],
 )
 def test_only_a_plain_tuple_becomes_arguments(element: Any, arguments: tuple[Any, ...]) -> None:
-    """A namedtuple, a dict and anything else is one argument."""
+    """Only a plain tuple is unpacked; a namedtuple, a dict or any other value is a
+    single argument.
+    """
     assert call(lambda *args: args, element) == arguments
 
 
@@ -241,7 +243,7 @@ def test_only_a_plain_tuple_becomes_arguments(element: Any, arguments: tuple[Any
     ids=repr,
 )
 def test_lists_become_arrays_at_any_depth(value: Any, element: Any) -> None:
-    """Nothing else changes its type or its nesting."""
+    """Only lists change; every other value keeps its type and its nesting."""
     assert plain(as_element(value)) == plain(element)
     assert type(as_element(value)) is type(element)
 
@@ -263,12 +265,12 @@ def test_lists_become_arrays_at_any_depth(value: Any, element: Any) -> None:
     ids=repr,
 )
 def test_elements_without_lists_are_not_copied(value: Any) -> None:
-    """What needs no conversion is passed on as it is."""
+    """An element that needs no conversion is passed on without a copy."""
     assert as_element(value) is value
 
 
 def test_what_no_list_can_hide_in_is_a_leaf() -> None:
-    """An object of a user's class stays what it is, with whatever it holds."""
+    """An object of a user's class stays unchanged, whatever it holds."""
     thing = type("Thing", (), {"rows": [1]})()
     assert as_element((thing, [1]))[0] is thing
 
@@ -289,9 +291,7 @@ def test_rows_of_different_length_are_no_array() -> None:
     "state", [NO_STATE, [1, NO_STATE], (2, [NO_STATE]), {"a": 1, "b": [0, {"c": NO_STATE}]}]
 )
 def test_a_missing_part_of_a_state_is_found_at_any_depth(state: Any) -> None:
-    """Lists, tuples and the values of dicts are searched for a state that is not
-    there.
-    """
+    """Lists, tuples and the values of dicts are searched for a missing state."""
     assert holds_no_state(state)
 
 
@@ -299,22 +299,22 @@ def test_a_missing_part_of_a_state_is_found_at_any_depth(state: Any) -> None:
     "state", [None, 0, "text", NO_STATE.encode(), [], {}, {NO_STATE: 1}, [1, ("a", {"b": None})]]
 )
 def test_other_states_are_whole(state: Any) -> None:
-    """None, empty containers, other texts and the keys of dicts are no missing
-    state.
+    """None, empty containers, other texts and the keys of dicts are not missing
+    states.
     """
     assert not holds_no_state(state)
 
 
 class Here(Bookmark):
-    """A place that is worked out when somebody saves it."""
+    """A place that is computed when a state is saved."""
 
     def plain(self) -> Any:
         return b"here"
 
 
 def test_bookmarks_are_worked_out_wherever_they_stand_in_a_state() -> None:
-    """In lists, tuples and dicts; everything else stays what it is, and tuples become
-    lists.
+    """Bookmarks in lists, tuples and dicts are computed. Everything else stays
+    unchanged, and tuples become lists.
     """
     assert plain_state([1, {"input": Here()}, (Here(), "text")]) == [
         1,
@@ -325,8 +325,8 @@ def test_bookmarks_are_worked_out_wherever_they_stand_in_a_state() -> None:
 
 
 def test_one_iterator_makes_way_for_those_that_are_restored_in_its_place() -> None:
-    """Once, before the first of them begins a job anew; if none does it is left
-    alone.
+    """The first iterator gives way once, before a restored iterator begins a job anew.
+    Otherwise it is left alone.
     """
     ended: list[str] = []
     restoring = Restoring(lambda: ended.append("before"))
@@ -337,7 +337,7 @@ def test_one_iterator_makes_way_for_those_that_are_restored_in_its_place() -> No
 
 
 def test_an_error_stands_for_an_element_unless_it_is_the_end() -> None:
-    """StopIteration, and what says of itself that nothing comes after it."""
+    """An error is the end if it is StopIteration or declares itself final."""
     final = FailedPreconditionError("the service is gone")
     final.final = True
     assert [is_end(error) for error in (StopIteration(), final, PipelineError("f failed"))] == [

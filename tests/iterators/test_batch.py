@@ -31,7 +31,7 @@ def count(stop: int) -> Range:
 
 
 def unstacked(node: Node) -> Node:
-    """The same elements, but no longer rows of a source in memory."""
+    """Pass the same elements on, but no longer as rows of a source in memory."""
     return nodes.Map(inputs=(node,), function=lambda x: x)
 
 
@@ -100,8 +100,8 @@ def test_structures_are_stacked_leaf_by_leaf() -> None:
     ],
 )
 def test_what_has_one_dtype_may_stand_together(elements: list[Any], dtype: str) -> None:
-    """Python's numbers and numpy's of the same dtype, and texts of any width, make one
-    array.
+    """Numbers of Python and numpy of the same dtype, and texts of any width, make a
+    single array.
     """
     stacked = stack(elements)
     assert stacked.dtype == np.dtype(dtype)
@@ -136,8 +136,8 @@ def test_what_has_one_dtype_may_stand_together(elements: list[Any], dtype: str) 
     ],
 )
 def test_mixed_elements_are_an_error_that_teaches(odd: Any, first: Any, came: str) -> None:
-    """The text says which element, what came, what was expected, where in the element,
-    and a remedy.
+    """The error names the element, its value, what was expected, the place in the
+    element, and a remedy.
     """
     with pytest.raises(
         InvalidArgumentError, match=rf"(?s)element 2 of the batch is .*({came}).*Remedy: "
@@ -157,13 +157,15 @@ def test_mixed_elements_are_an_error_that_teaches(odd: Any, first: Any, came: st
     ],
 )
 def test_the_remedy_is_one_for_the_fault(odd: Any, first: Any, remedy: str) -> None:
-    """Padding is advised where lengths differ, and not where it would fail as well."""
+    """The error advises padding if lengths differ, and not if padding would fail as
+    well.
+    """
     with pytest.raises(InvalidArgumentError, match=re.escape(f"Remedy: {remedy}")):
         stack([first, odd])
 
 
 def test_shapes_that_differ_have_remedies_by_name() -> None:
-    """The text of differing shapes names the operations that were made for it."""
+    """The error about differing shapes names the operations that handle them."""
     with pytest.raises(
         InvalidArgumentError,
         match=r"padded_batch\(\).*ragged_batch\(\).*bucket_by_sequence_length\(\)",
@@ -172,7 +174,9 @@ def test_shapes_that_differ_have_remedies_by_name() -> None:
 
 
 def test_a_failing_batch_names_its_node() -> None:
-    """A mixed batch is a failure of the batch node; the batches around it come."""
+    """A mixed batch is a failure of the batch node, and the batches around it are
+    yielded.
+    """
     ragged = nodes.Map(inputs=(count(6),), function=lambda x: np.zeros(3 if x == 3 else 2))
     node = batched(ragged, 2)
     assert [outcome[0] for outcome in check_restore(node)] == ["ndarray", "raised", "ndarray"]
@@ -183,8 +187,8 @@ def test_a_failing_batch_names_its_node() -> None:
 
 
 def test_the_batch_of_a_failing_element_fails() -> None:
-    """As in tf.data, a failure below gives up the batch that it falls in, and the next
-    one begins after it.
+    """As in tf.data, a failure of the input discards the current batch, and the next
+    batch begins after it.
     """
     node = batched(nodes.Map(inputs=(count(5),), function=lambda x: 1 // (int(x) - 1)), 2)
     read = check_restore(node)
@@ -192,7 +196,7 @@ def test_the_batch_of_a_failing_element_fails() -> None:
 
 
 def test_object_arrays_hold_any_object() -> None:
-    """Objects that numpy has no dtype for are kept as they are."""
+    """Objects without a numpy dtype are kept unchanged."""
     made = {frozenset({1}): 1}
     first, second = stack([frozenset(made), frozenset()]).tolist()
     assert first == frozenset(made)
@@ -200,7 +204,7 @@ def test_object_arrays_hold_any_object() -> None:
 
 
 def test_batches_are_writable() -> None:
-    """A batch belongs to whoever gets it, also when it was cut out of a source."""
+    """A batch belongs to its receiver, even if it is a slice of a source."""
     rows = np.zeros((4, 2))
     for node in (nodes.TensorSlices(tensors=rows), count(4)):
         for batch in make_iterator(batched(node, 2), Context()):
@@ -211,8 +215,8 @@ def test_batches_are_writable() -> None:
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(1, 3))
 def test_ragged_tensors_are_stacked(lengths: list[int], size: int) -> None:
-    """A batch of ragged tensors has one more ragged axis, taken together or one by
-    one.
+    """A batch of ragged tensors has one more ragged axis, whether rows are taken
+    together or singly.
     """
     rows = RaggedTensor.from_row_lengths(np.arange(sum(lengths)), lengths, "int32")
     source = nodes.TensorSlices(
@@ -226,7 +230,7 @@ def test_ragged_tensors_are_stacked(lengths: list[int], size: int) -> None:
 
 
 def test_the_memory_order_of_elements_does_not_matter() -> None:
-    """Arrays in columns first order are stacked as any other."""
+    """Arrays in column-major order are stacked like any others."""
     array = np.arange(6).reshape(2, 3)
     stacked = stack([np.asfortranarray(array), array[:, ::-1], np.asfortranarray(array)])
     assert stacked.tolist() == [array.tolist(), array[:, ::-1].tolist(), array.tolist()]

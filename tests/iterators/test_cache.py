@@ -36,7 +36,7 @@ def counting(count: int) -> tuple[nodes.Cache, list[int]]:
 
 
 def renewed(node: nodes.Node) -> Any:
-    """The same pipeline as in another process: its caches have no tapes yet."""
+    """Return the pipeline as another process has it: its caches have no tapes yet."""
     return replace(node, inputs=tuple(renewed(one) for one in node.inputs))
 
 
@@ -60,8 +60,8 @@ def check_renewed(
 
 
 def test_the_input_runs_once() -> None:
-    """Other iterators of the dataset, also in other repetitions and after half a run,
-    play what was seen.
+    """Other iterators of the dataset replay the recorded elements, also in other
+    repetitions and after half a run.
     """
     node, seen = counting(5)
     first = make_iterator(node, Context(seed=1))
@@ -77,7 +77,9 @@ def test_the_input_runs_once() -> None:
 
 
 def test_what_is_handed_out_are_copies() -> None:
-    """Who changes an element changes neither the tape nor what others got."""
+    """A receiver that changes an element changes neither the tape nor the elements of
+    others.
+    """
     rows = nodes.FromSource(sequence=[{"x": (np.zeros(1), "a"), "y": Point(np.zeros(1), 2)}])
     node = nodes.Cache(inputs=(rows,))
     for _ in range(3):
@@ -90,8 +92,8 @@ def test_what_is_handed_out_are_copies() -> None:
 
 @pytest.mark.parametrize("inner", ["shuffle", "plain"])
 def test_another_process_restores_exactly(inner: str) -> None:
-    """Without the tape, all repetitions come in the order of the first, from any step
-    on.
+    """Without the tape, every repetition continues from any step in the order of the
+    first.
     """
     source: nodes.Node = nodes.Range(start=0, stop=11)
     if inner == "shuffle":
@@ -101,8 +103,8 @@ def test_another_process_restores_exactly(inner: str) -> None:
 
 
 def test_a_task_repeats_what_it_saw() -> None:
-    """With a provider the tape is the task's, no split is asked for again, and another
-    attempt restores exactly.
+    """With a provider the tape belongs to the task. No split is requested again, and
+    another attempt restores exactly.
     """
     node = nodes.Repeat(inputs=(nodes.Cache(inputs=(nodes.Range(start=0, stop=10),)),), count=3)
     one, other = provided([[(2, 4), (7, 9)]]), provided([[(0, 2)]])
@@ -112,8 +114,8 @@ def test_a_task_repeats_what_it_saw() -> None:
 
 
 def test_a_late_cache_knows_where_it_began() -> None:
-    """Another attempt that begins in a later repetition, before the cache's turn, plays
-    what was seen in the first.
+    """An attempt that begins in a later repetition, before the cache is reached,
+    replays the elements of the first.
     """
     source = nodes.Range(start=0, stop=10)
     joined = nodes.Concatenate(inputs=(source, nodes.Cache(inputs=(source,))))
@@ -124,8 +126,8 @@ def test_a_late_cache_knows_where_it_began() -> None:
 
 
 def test_two_caches_of_one_task_have_tapes_of_their_own() -> None:
-    """Caches at different places of a pipeline do not mix, and tapes go with their
-    owner.
+    """Caches at different places of a pipeline do not mix, and tapes are freed with
+    their owner.
     """
     inner = nodes.Cache(inputs=(nodes.Range(start=0, stop=4),))
     outer = nodes.Cache(inputs=(nodes.Map(inputs=(inner,), function=lambda x: -x),))
@@ -138,8 +140,8 @@ def test_two_caches_of_one_task_have_tapes_of_their_own() -> None:
 
 
 def test_failures_come_once() -> None:
-    """A failing element is raised while the tape is recorded, and left out when it is
-    played or pulled again.
+    """A failing element is raised while the tape is recorded, and skipped when it is
+    replayed or pulled again.
     """
 
     def odd(x: Any) -> Any:
@@ -167,13 +169,15 @@ def test_restoring_on_a_shorter_input_is_refused() -> None:
     assert [next(again) for _ in range(5)] == [0, 1, 2, 3, 4]
     for place in (5, 3):
         restored = make_iterator(renewed(node), Context())
-        with pytest.raises(FailedPreconditionError, match="has 3 elements now"):  # noqa: PT012 - by either of them
+        with pytest.raises(FailedPreconditionError, match="has 3 elements now"):  # noqa: PT012 - either of them raises
             restored.restore([place, 8, *again.state()[2:]])
             next(restored)
 
 
 def test_few_marks_are_kept_of_a_long_run() -> None:
-    """Noted states stay few however long the run is, and near to any element."""
+    """The number of noted states stays small in a long run, and some state is near any
+    element.
+    """
     source = make_iterator(nodes.Range(start=0, stop=1), Context())
     tape = Tape([0, 0, 0, 0], source.state())
     for number in range(100_000):

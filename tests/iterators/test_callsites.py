@@ -1,4 +1,6 @@
-"""Facts about what a watched pipeline notes of its calls, and leaves out."""
+"""Facts about the calls that a watched pipeline notes, and the elements that it
+skips.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,8 @@ def read(dataset: Dataset, watch: RecordingWatch) -> list[int]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_call_is_noted(way: str) -> None:
-    """While a function runs, the number of the element that it was called with is
-    noted, and not afterwards.
+    """The number of an element is noted while a function runs on it, and not
+    afterwards.
     """
     watch = RecordingWatch()
     assert read(WAYS[way](Dataset.range(COUNT)), watch) == list(range(COUNT))
@@ -59,8 +61,8 @@ def test_each_call_is_noted(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_poison_is_left_out(way: str) -> None:
-    """A poisoned element is never called for; all others come, and the quarantine names
-    it.
+    """A poisoned element is never passed to a function. All others are yielded, and the
+    quarantine names it.
     """
     watch = RecordingWatch(poisoned={"/": {2, 4}})
     quarantine: list[Any] = []
@@ -74,8 +76,8 @@ def test_poison_is_left_out(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_suspects_are_called_for_alone(way: str) -> None:
-    """A suspect is called for under the lock of its process, any other element is
-    not.
+    """A function runs on a suspect under the lock of its process, and on any other
+    element without it.
     """
     watch = RecordingWatch(suspects={"/": {3}})
     assert read(WAYS[way](Dataset.range(COUNT)), watch) == list(range(COUNT))
@@ -84,7 +86,7 @@ def test_suspects_are_called_for_alone(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_numbers_survive_a_restoring(way: str) -> None:
-    """A restored iterator counts on: an element has the same number in every
+    """A restored iterator continues its count: an element has the same number in every
     attempt.
     """
     dataset = WAYS[way](Dataset.range(COUNT))
@@ -102,7 +104,9 @@ def test_numbers_survive_a_restoring(way: str) -> None:
     "way", ["map", "guarded map", "parallel map", "random map", "filter", "flat map"]
 )
 def test_a_failing_call_ends_its_note(way: str) -> None:
-    """What raises is not noted any more, and the next element has the next number."""
+    """An exception ends the note of its call, and the next element has the next
+    number.
+    """
 
     def fail(x: Any, *rng: Any) -> Any:
         raise ValueError("no")
@@ -126,8 +130,8 @@ def test_a_failing_call_ends_its_note(way: str) -> None:
 
 
 def test_a_generator_is_noted_and_leaves_nothing_out() -> None:
-    """What a generator is at is noted; nobody can go on behind an element that it
-    cannot make.
+    """The current element of a generator is noted, but cannot be skipped, as a
+    generator cannot continue after it.
     """
     watch = RecordingWatch()
     assert read(Dataset.from_generator(lambda: iter(range(3))), watch) == [0, 1, 2]
@@ -137,7 +141,7 @@ def test_a_generator_is_noted_and_leaves_nothing_out() -> None:
 
 def test_places_tell_nodes_apart() -> None:
     """Two maps, the parts of a zip, and the datasets that a function makes of each
-    element have places of their own.
+    element have separate places.
     """
     watch = RecordingWatch()
     one = Dataset.range(2).map(lambda x: x).map(lambda x: x)
@@ -151,8 +155,8 @@ def test_places_tell_nodes_apart() -> None:
 
 
 def test_slots_are_given_back() -> None:
-    """What is not used any more keeps no slot: the datasets of a flat_map would soon
-    have all of them.
+    """An unused iterator keeps no slot, as the datasets of a flat_map would otherwise
+    soon use all slots.
     """
     watch = RecordingWatch()
     dataset = Dataset.range(50).flat_map(
@@ -164,7 +168,7 @@ def test_slots_are_given_back() -> None:
 
 
 def test_nobody_watches_at_home() -> None:
-    """In the user's own process map and filter are the plain ones."""
+    """The user's own process runs map and filter without a watch."""
     iterator = make_iterator(
         Dataset.range(3).map(lambda x: x).filter(lambda x: True).node, Context()
     )
@@ -202,8 +206,8 @@ FAILING: dict[str, Callable[[Dataset], Dataset]] = {
 
 @pytest.mark.parametrize("way", FAILING)
 def test_a_failure_is_heard_while_its_element_is_noted(way: str) -> None:
-    """Who watches may end the process then, and leaves behind which element it was,
-    also where it would be skipped.
+    """The watch hears of a failure while the element is noted, as it may end the
+    process then. This holds even for a skipped element.
     """
     watch = RecordingWatch()
     with contextlib.suppress(PipelineError):

@@ -64,8 +64,8 @@ def test_arrays_that_come_back_can_be_written() -> None:
     [object(), {1}, 2**63, Point(1, 2), np.array([None]), np.zeros(1, [("a", int)]), (1, object())],
 )
 def test_other_objects_are_not_plain(value: Any) -> None:
-    """What could not be restored exactly is refused, so that the caller replays
-    instead.
+    """An object that could not be restored exactly is refused, so that the caller
+    replays instead.
     """
     with pytest.raises(NotPlainError):
         to_plain(value)
@@ -73,12 +73,12 @@ def test_other_objects_are_not_plain(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [3, np.int8(3), np.array(3)])
 def test_integers_of_all_kinds_are_indices(value: Any) -> None:
-    """Python's ints, numpy's, and arrays of one without axes."""
+    """Integers of Python and numpy, and integer arrays without axes, are indices."""
     assert as_index(value, "key_func") == 3
 
 
 @pytest.mark.parametrize("value", [True, np.bool_(True), 1.0, "1", None, np.array([1, 2])])
 def test_nothing_else_is_an_index(value: Any) -> None:
-    """The refusal names the function that gave it, what it gave and what to do."""
+    """The refusal names the function, its result and the remedy."""
     with pytest.raises(TypeError, match=r"key_func must return one integer, it returned .*int\(\)"):
         as_index(value, "key_func")

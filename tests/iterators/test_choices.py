@@ -46,8 +46,8 @@ def numbers(read: list[Any]) -> list[Any]:
 
 @given(st.lists(st.integers(0, 2), max_size=12), st.booleans())
 def test_choices_are_followed(chosen: list[int], stop: bool) -> None:
-    """Elements come from the inputs in the order chosen; an input that has ended ends
-    all or is passed over.
+    """Elements come from the inputs in the chosen order. An exhausted input ends the
+    dataset or is skipped.
     """
     inputs = [list(range(10 * index, 10 * index + 3)) for index in range(3)]
     expected: list[int] = []
@@ -72,7 +72,7 @@ def test_choosing_ends_when_nothing_is_left() -> None:
     ("choice", "text"), [(2, "expected a number from 0 to 1"), (-1, "yielded -1"), (1.5, "integer")]
 )
 def test_other_choices_fail_one_element(choice: Any, text: str) -> None:
-    """A choice that names no input is a failure; the next one is followed."""
+    """A choice that names no input is a failure, and the next choice is followed."""
     values = nodes.Map(inputs=(slices([0, 1, 0]),), function=lambda x: choice if x else 0)
     read = check_restore(choose(values, count(0, 3), count(10, 13)))
     assert numbers(read) == [0, "raised", 1]
@@ -86,9 +86,7 @@ def test_inputs_are_split_and_choices_are_not() -> None:
 
 
 def test_choices_repeat_with_their_inputs() -> None:
-    """Under repeat, each repetition reads the splits of its own, also where an input
-    has ended early.
-    """
+    """Each repetition reads its own splits, even if an input has ended early."""
     node = choose(draw(1.0, 1.0), count(0, 9), count(10, 19))
     ranges = [[(0, 2), (5, 8)], [(3, 4)], [(1, 2)]]
     others = [[(0, 1)], [(3, 8)], [(1, 2)]]
@@ -102,8 +100,8 @@ def test_draws_follow_weights() -> None:
 
 
 def test_draws_restore_and_vary() -> None:
-    """Draws go on from where they were; they differ by repetition if they shall, and by
-    place in the tree.
+    """Draws continue from a state. They differ by place in the tree and, if requested,
+    by repetition.
     """
     check_restore(draw(1.0, 1.0, 1.0), limit=50)
     for anew in (True, False):
@@ -116,16 +114,14 @@ def test_draws_restore_and_vary() -> None:
 
 
 def test_sampling_takes_everything_once() -> None:
-    """Whatever is drawn, each element of each input comes once and in order."""
+    """Whatever is drawn, each element of each input is yielded once and in order."""
     read = numbers(check_restore(choose(draw(5.0, 1.0), count(0, 6), count(10, 16))))
     assert [x for x in read if x < 10] == list(range(6))
     assert [x for x in read if x >= 10] == list(range(10, 16))
 
 
 def test_weights_may_come_from_a_dataset() -> None:
-    """Each draw uses the weights of its turn; other weights than expected are
-    failures.
-    """
+    """Each draw uses the next weights; weights of another form are failures."""
     weights = nodes.WeightedChoices(inputs=(slices([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]),), count=2)
     assert [outcome[1] for outcome in check_restore(weights)] == [0, 1, 1]
     for rows in ([[1.0]], [[0.0, 0.0]], [[-1.0, 2.0]]):
@@ -134,7 +130,9 @@ def test_weights_may_come_from_a_dataset() -> None:
 
 
 def test_counters_count() -> None:
-    """From a start, by a step, in a dtype, integers around their end."""
+    """A counter has a start, a step and a dtype, and wraps around the limits of
+    integers.
+    """
     node = nodes.Take(inputs=(nodes.Counter(start=5, step=-2),), count=3)
     assert check_restore(node) == [plain(np.int64(value)) for value in (5, 3, 1)]
     halves = nodes.Take(inputs=(nodes.Counter(start=0, step=0.5, dtype="float32"),), count=3)
@@ -144,7 +142,7 @@ def test_counters_count() -> None:
 
 
 def test_counters_count_per_worker() -> None:
-    """Splits are permissions only: the numbers are the worker's own."""
+    """Splits only permit further numbers: each worker counts for itself."""
     assert numbers(check_restore(nodes.Counter(), provided([[(7, 9), (30, 31)]]))) == [0, 1, 2]
 
 
@@ -160,8 +158,8 @@ def resampled(
 
 @pytest.mark.parametrize("initial", [None, [0.25] * 4])
 def test_resampling_reaches_the_target(initial: Any) -> None:
-    """Classes come with the wanted probabilities, whether those of the input are known
-    or estimated.
+    """Classes are yielded with the target probabilities, whether those of the input are
+    known or estimated.
     """
     source = nodes.Map(inputs=(count(0, 8000),), function=lambda x: int(x) % 4)
     found = Counter(
@@ -173,20 +171,20 @@ def test_resampling_reaches_the_target(initial: Any) -> None:
 
 
 def test_resampling_to_what_is_there_keeps_all() -> None:
-    """Equal distributions leave nothing out."""
+    """Resampling to equal distributions skips no element."""
     assert len(run(resampled([0.5, 0.5], [0.5, 0.5]))) == 60
 
 
 @pytest.mark.parametrize("initial", [None, [0.2, 0.8], [0.0, 1.0]])
 @pytest.mark.parametrize("seed", [None, 3])
 def test_resampling_restores_at_every_step(initial: Any, seed: int | None) -> None:
-    """Draws, estimates and the decision for the next element are in the state."""
+    """The state holds draws, estimates and the decision for the next element."""
     assert check_restore(resampled([0.6, 0.4], initial, seed=seed))
 
 
 def test_resampling_goes_on_after_failures() -> None:
-    """A failing function, and a class that the target does not have, fail one element
-    each.
+    """A failing function, and a class that the target does not have, fail a single
+    element each.
     """
     source = nodes.Map(inputs=(count(0, 4),), function=lambda x: int(x))
     read = check_restore(
@@ -198,7 +196,9 @@ def test_resampling_goes_on_after_failures() -> None:
 
 
 def test_acceptance_mixes_what_may_pass_freely() -> None:
-    """The chances and the free share together give the target."""
+    """The acceptance probabilities together with the freely passing share give the
+    target.
+    """
     chances, share = acceptance([0.25, 0.75], [0.5, 0.5])
     passed = [have * chance for have, chance in zip([0.25, 0.75], chances, strict=True)]
     mixed = [
@@ -210,7 +210,7 @@ def test_acceptance_mixes_what_may_pass_freely() -> None:
 
 
 def test_closing_reaches_all_inputs() -> None:
-    """close() goes to the choices and to each input once."""
+    """close() closes the choices and each input once."""
     closed = []
 
     def generate(name: str) -> Any:

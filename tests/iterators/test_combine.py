@@ -24,7 +24,7 @@ def pairs(*inputs: Node) -> Zip:
 
 
 def numbers(read: list[Any]) -> list[Any]:
-    """Ints, and tuples of ints, out of compared outcomes."""
+    """Outcomes as ints, and tuples of ints, for comparison."""
     return [
         outcome[3] if outcome[0] == "int64" else tuple(part[3] for part in outcome[1:])
         for outcome in read
@@ -38,13 +38,13 @@ def test_zip_ends_with_the_shortest() -> None:
 
 
 def test_zip_follows_its_template() -> None:
-    """Datasets in a nesting give elements of that nesting."""
+    """Datasets in a nesting yield elements of that nesting."""
     node = Zip(inputs=(count(0, 2), count(5, 7)), template={"a": (1,), "b": 0})
     assert check_restore(node)[1] == plain({"a": (np.int64(6),), "b": np.int64(1)})
 
 
 def test_a_failure_does_not_put_inputs_out_of_step() -> None:
-    """When one input fails, the others advance as well, and the first failure is
+    """If an input fails, the others advance as well, and the first failure is
     raised.
     """
     failing = nodes.Map(inputs=(count(0, 4),), function=lambda x: 1 // (int(x) - 1))
@@ -54,8 +54,8 @@ def test_a_failure_does_not_put_inputs_out_of_step() -> None:
 
 
 def test_a_failure_comes_before_the_end_of_a_later_input() -> None:
-    """An input that fails where a later one ends is an error; the end comes after
-    it.
+    """A failing input raises its failure even if a later input ends, and the end
+    follows.
     """
     failing = nodes.Map(inputs=(count(0, 4),), function=lambda x: 1 // (int(x) - 1))
     assert [outcome[0] for outcome in check_restore(pairs(failing, count(0, 1)))] == [
@@ -74,14 +74,16 @@ def test_each_input_has_its_own_provider() -> None:
 
 
 def test_concatenate_reads_one_after_the_other() -> None:
-    """All of the first, then all of the second, each step restorable."""
+    """All elements of the first input precede those of the second, and each step can be
+    restored.
+    """
     joined = Concatenate(inputs=(count(0, 2), count(5, 7)))
     assert numbers(check_restore(joined)) == [0, 1, 5, 6]
     assert check_restore(Concatenate(inputs=(count(0, 0), count(0, 0)))) == []
 
 
 def test_other_errors_pass_through_zip() -> None:
-    """An error of the service below a zip comes out as it is."""
+    """An error of the service below a zip is raised unchanged."""
 
     class Unreachable(Node):
         """A source whose every element is an error."""
@@ -101,7 +103,7 @@ def test_other_errors_pass_through_zip() -> None:
 
 
 def test_closing_closes_all_inputs() -> None:
-    """Every input that was begun is closed."""
+    """Closing a zip closes every input that was begun."""
     closed = []
 
     def generate(name: str) -> Any:
@@ -121,7 +123,7 @@ def test_closing_closes_all_inputs() -> None:
 
 
 def test_zip_keeps_a_namedtuple() -> None:
-    """Elements have the nesting of the template, of a namedtuple as well."""
+    """Elements have the nesting of the template, even if it is a namedtuple."""
     named = namedtuple("named", ["x", "y"])
     (element,) = make_iterator(
         Zip(inputs=(count(0, 1), count(5, 6)), template=named(0, 1)), Context()
@@ -132,8 +134,8 @@ def test_zip_keeps_a_namedtuple() -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_inputs_that_wait_get_their_splits_again(number: int) -> None:
-    """Where a repeat restores the providers and a buffer pulls again, inputs begin
-    where they began before.
+    """If a repeat restores the providers and a buffer pulls again, inputs begin at the
+    same places as before.
     """
     joined: Any = nodes.Concatenate(inputs=(count(0, 2), count(0, 2)))
     for _ in range(number - 1):

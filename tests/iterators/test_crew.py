@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.iterators.crew``, without the iterator that empties a crew."""
+"""Tests of ``zmqdata.iterators.crew``, without the iterator that consumes the results
+of a crew.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ DEADLINE = 10.0
 
 
 class Source(ElementIterator):
-    """The numbers below ``stop``; raises what ``failures`` has for a number, and counts
-    how often it was closed.
+    """Yield the numbers below ``stop``, raise the exceptions in ``failures``, and count
+    the calls of close().
     """
 
     def __init__(self, stop: int, failures: dict[int, BaseException] | None = None) -> None:
@@ -48,7 +50,7 @@ class Source(ElementIterator):
 
 
 def echo(number: int, element: Any) -> Outcome:
-    """The element as it is."""
+    """Return the element unchanged."""
     return element, None
 
 
@@ -58,14 +60,14 @@ def started(
     ordered: bool = True,
     **arguments: Any,
 ) -> Crew:
-    """A crew of two threads with a window of four."""
+    """Start a crew of two threads with a window of four."""
     crew = Crew(source, call, ordered, **arguments)
     crew.resize(2, 4)
     return crew
 
 
 def taken(crew: Crew) -> Iterator[tuple[int, Outcome]]:
-    """All that is left."""
+    """Take all remaining outcomes."""
     while True:
         try:
             outcome = crew.take()
@@ -83,7 +85,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def ended(crew: Crew) -> bool:
-    """Whether none of its threads lives."""
+    """True if none of its threads is alive."""
     return not any(thread.is_alive() for thread in crew._threads)
 
 
@@ -95,8 +97,8 @@ def test_an_ordered_crew_hands_out_in_order(stop: int) -> None:
 
 @pytest.mark.parametrize("stop", [0, 1, 100])
 def test_an_unordered_crew_hands_out_everything(stop: int) -> None:
-    """Every element comes once, under its number, in any order, and nothing is
-    remembered as done at the end.
+    """Every element comes once, under its number, in any order. Nothing is remembered
+    as done at the end.
     """
     crew = started(Source(stop), ordered=False)
     assert sorted(taken(crew), key=lambda outcome: outcome[0]) == [
@@ -106,7 +108,7 @@ def test_an_unordered_crew_hands_out_everything(stop: int) -> None:
 
 
 def test_an_ordered_crew_waits_for_a_slow_call() -> None:
-    """What lies behind a call that does not return is made and kept, and comes after
+    """Elements after a call that does not return are made and kept, and come after
     it.
     """
     release = threading.Event()
@@ -123,7 +125,7 @@ def test_an_ordered_crew_waits_for_a_slow_call() -> None:
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_waiting_consumer_is_woken(ordered: bool) -> None:
-    """take() that came before the outcome returns once the call does."""
+    """A take() that begins before the outcome returns once the call does."""
     waiting: list[Crew] = []
     release = threading.Event()
 
@@ -139,8 +141,8 @@ def test_a_waiting_consumer_is_woken(ordered: bool) -> None:
 
 
 def test_a_consumer_looks_and_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that takes longer than the time after which threads are looked at is
-    waited for.
+    """The consumer waits for a call that takes longer than the interval at which it
+    checks the threads.
     """
     monkeypatch.setattr(crews, "_LOOK_AFTER", 0.005)
     looks: list[int] = []
@@ -160,7 +162,9 @@ def test_a_consumer_looks_and_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_calls_run_on_named_threads_at_the_same_time() -> None:
-    """As many calls as the size meet, each on the thread of its place in the crew."""
+    """A crew runs as many calls at once as its size, each on the thread of its place in
+    the crew.
+    """
     meeting = threading.Barrier(2, timeout=DEADLINE)
 
     def meet(number: int, element: Any) -> Outcome:
@@ -172,8 +176,8 @@ def test_calls_run_on_named_threads_at_the_same_time() -> None:
 
 
 def test_a_failure_of_the_source_has_its_place() -> None:
-    """An exception of the source is the outcome of its number; the elements behind it
-    come.
+    """An exception of the source is the outcome of its number, and the elements after
+    it come.
     """
     error = ValueError("bad")
     crew = started(Source(4, {1: error}))
@@ -181,8 +185,8 @@ def test_a_failure_of_the_source_has_its_place() -> None:
 
 
 def test_what_is_no_exception_ends_the_crew() -> None:
-    """After a SystemExit of the source, which comes at its place, nothing is pulled,
-    and the threads are gone.
+    """After a SystemExit of the source, which is raised at its place, nothing is pulled
+    and all threads end.
     """
     error = SystemExit(3)
     source = Source(100, {1: error})
@@ -195,8 +199,8 @@ def test_what_is_no_exception_ends_the_crew() -> None:
 
 
 def test_not_more_than_the_window_is_pulled() -> None:
-    """With nobody taking, the crew stops at its window, and goes on when there is room
-    again.
+    """Without a consumer, the crew stops at its window, and continues when the window
+    has room.
     """
     source = Source(20)
     crew = started(source)
@@ -206,8 +210,8 @@ def test_not_more_than_the_window_is_pulled() -> None:
 
 
 def test_a_stuck_call_is_overtaken_only_so_far() -> None:
-    """Out of order, elements behind a call that does not return come, up to 64 windows
-    of them.
+    """Out of order, up to 64 windows of elements come after a call that does not
+    return.
     """
     release = threading.Event()
     source = Source(300)
@@ -227,7 +231,9 @@ def test_a_stuck_call_is_overtaken_only_so_far() -> None:
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_what_was_handed_out_before_is_dropped(ordered: bool) -> None:
-    """Numbers below ``low`` are pulled again, not called for, and not handed out."""
+    """Numbers below ``low`` are pulled again, but not passed to the function and not
+    returned.
+    """
     called: list[int] = []
     source = Source(8)
     source.restore(2)
@@ -236,15 +242,15 @@ def test_what_was_handed_out_before_is_dropped(ordered: bool) -> None:
 
 
 def test_what_was_done_out_of_order_is_dropped() -> None:
-    """Numbers in ``done`` are not handed out again either."""
+    """Numbers in ``done`` are not returned again either."""
     crew = started(Source(6), ordered=False, low=1, done=[2, 4])
     assert sorted(number for number, _ in taken(crew)) == [1, 3, 5]
     assert (crew.low, crew.done) == (6, set())
 
 
 def test_marks_follow_what_was_handed_out() -> None:
-    """A mark is the source's state before a number that is at most 32 behind the oldest
-    one not handed out.
+    """A mark is the source's state before a number, at most 32 below the oldest
+    undelivered number.
     """
     crew = Crew(Source(100), echo, True)
     assert not crew.has_mark
@@ -258,8 +264,8 @@ def test_marks_follow_what_was_handed_out() -> None:
 
 
 def test_resizing_keeps_hires_and_lets_go() -> None:
-    """A larger crew gets the threads that it lacks; of a smaller one those beyond the
-    size leave; none is lost.
+    """A larger crew starts the missing threads. In a smaller crew the threads beyond
+    its size leave, and no element is lost.
     """
     gate = threading.Event()
     crew = started(Source(2000), lambda number, x: (gate.wait(DEADLINE) and x, None))
@@ -269,7 +275,7 @@ def test_resizing_keeps_hires_and_lets_go() -> None:
     crew.resize(1, 2)
     read = []
     while [thread.name for thread in crew._threads if thread.is_alive()] != ["zmqdata-map-0"]:
-        read.append(crew.take()[0])  # a thread has to get its turn to see that it may leave
+        read.append(crew.take()[0])  # a thread needs a turn to see that it may leave
     gate.clear()
     crew.resize(3, 6)
     while len(crew._calling) < 3:
@@ -282,9 +288,7 @@ def test_resizing_keeps_hires_and_lets_go() -> None:
 
 
 def test_threads_are_started_for_what_there_is_to_do() -> None:
-    """However many there may be, there is none more than elements and the one that
-    finds the end.
-    """
+    """A crew has no more threads than elements, plus the thread that finds the end."""
     crew = Crew(Source(3), echo, True)
     crew.resize(10**6, 10**6)
     assert [number for number, _ in taken(crew)] == [0, 1, 2]
@@ -292,8 +296,8 @@ def test_threads_are_started_for_what_there_is_to_do() -> None:
 
 
 def test_fewer_threads_than_asked_for_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system has no more threads, those that there are go on; where it has
-    none at all, that is an error.
+    """If the system refuses further threads, the existing threads continue. Without any
+    thread it is an error.
     """
     some, asked = 2, []
 
@@ -316,8 +320,8 @@ def test_fewer_threads_than_asked_for_do_the_work(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_child_of_a_fork_is_told() -> None:
-    """Whatever lock a thread held when the program forked: the child gets what was
-    made, then an error.
+    """Whatever lock a thread holds when the program forks, the child gets the finished
+    outcomes, then an error.
     """
     crew = started(Source(100))
     wait_until(lambda: crew._full and len(crew._results) == 4)
@@ -343,7 +347,7 @@ def _reads_in_child(crew: Crew) -> int:
 
 @pytest.mark.parametrize("stopped", [True, False])
 def test_nobody_is_hired_at_the_end(stopped: bool) -> None:
-    """A crew that was stopped, or whose source ended, takes no more threads, and has
+    """A crew that was stopped, or whose source ended, starts no more threads, and has
     closed its source once.
     """
     source = Source(3)
@@ -357,8 +361,8 @@ def test_nobody_is_hired_at_the_end(stopped: bool) -> None:
 
 
 def test_outcomes_that_nobody_claimed_are_told() -> None:
-    """After stop() and join() what was made is there for whoever gives it back, of
-    either kind of crew.
+    """After stop() and join() either kind of crew still holds its unclaimed
+    outcomes.
     """
     for ordered in (True, False):
         crew = started(Source(100), ordered=ordered)
@@ -370,7 +374,9 @@ def test_outcomes_that_nobody_claimed_are_told() -> None:
 
 
 def test_join_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """join() gives up on a call that does not return; its thread ends with the call."""
+    """join() gives up on a call that does not return, and its thread ends with the
+    call.
+    """
     monkeypatch.setattr(crews, "_JOIN_WITHIN", 0.01)
     release = threading.Event()
     source = Source(9)
@@ -385,7 +391,7 @@ def test_join_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_join_from_a_thread_of_the_crew_returns() -> None:
-    """A call may join its own crew: it does not wait for itself."""
+    """A call may join its own crew, as it does not wait for itself."""
     ready = threading.Event()
     joining: list[Crew] = []
 
@@ -404,14 +410,14 @@ def test_join_from_a_thread_of_the_crew_returns() -> None:
 
 @pytest.mark.timeout(20)
 def test_a_crew_without_threads_does_not_spin() -> None:
-    """take() where nobody was hired is an error instead of a loop without end."""
+    """Without any thread, take() raises an error instead of waiting forever."""
     with pytest.raises(FailedPreconditionError, match="The threads of this operation are gone"):
         Crew(Source(3), echo, True).take()
 
 
 def test_a_crew_that_never_worked_closes_its_source() -> None:
-    """Without threads, it is stop() that closes the source, once; and no thread comes
-    after it.
+    """Without threads, stop() closes the source once, and no thread starts
+    afterwards.
     """
     source = Source(3)
     crew = Crew(source, echo, True)

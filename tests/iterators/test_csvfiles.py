@@ -37,7 +37,7 @@ def csv_node(folder: Path, contents: list[bytes], **parameters: Any) -> nodes.Cs
 
 @pytest.mark.parametrize("compression", PACKERS)
 def test_rows_of_all_files_in_order(tmp_path: Path, compression: str) -> None:
-    """Rows come from plain and compressed files without headers; quoted fields may hold
+    """Rows come from plain and compressed files without headers. Quoted fields may hold
     delimiters and line ends.
     """
     contents = [b'a,"b\nc"\nx,1\r\n"y, ""z""\nw",2\n', b"h,i\n,3", b""]
@@ -62,7 +62,7 @@ def test_rows_of_all_files_in_order(tmp_path: Path, compression: str) -> None:
     ],
 )
 def test_a_bad_row_fails_alone(tmp_path: Path, row: bytes, text: str) -> None:
-    """What is wrong with a row is said, and the next row follows."""
+    """The error names the fault of the row, and the next row follows."""
     outcomes = check_restore(csv_node(tmp_path, [row + b"\n" + b"b,2\n"]))
     assert outcomes[0][0] == "raised"
     assert text in outcomes[0][2]
@@ -70,14 +70,14 @@ def test_a_bad_row_fails_alone(tmp_path: Path, row: bytes, text: str) -> None:
 
 
 def test_a_quoted_field_without_end_is_a_failure(tmp_path: Path) -> None:
-    """A quote that is never closed takes the rest of the file, and says so."""
+    """An unclosed quote consumes the rest of the file, and the error says so."""
     (outcome,) = check_restore(csv_node(tmp_path, [b'"a,1\nb,2\n']))
     assert "no closing quote" in outcome[2]
 
 
 def test_chosen_and_excluded_columns(tmp_path: Path) -> None:
-    """select_cols reads columns by number whatever else there is; exclude_cols leaves
-    columns out.
+    """select_cols reads columns by number, regardless of others; exclude_cols skips
+    columns.
     """
     columns = (
         CsvColumn(number=1, dtype=STR, default=""),
@@ -98,8 +98,8 @@ def test_chosen_and_excluded_columns(tmp_path: Path) -> None:
 
 
 def test_other_delimiters_and_missing_values(tmp_path: Path) -> None:
-    """Any character may stand between fields, quotes may be taken as they are, and a
-    text may mean a missing value.
+    """Any character may separate fields, quotes may be ordinary characters, and a text
+    may denote a missing value.
     """
     node = csv_node(
         tmp_path, [b'NA;1\n"x";2\n'], field_delim=";", use_quote_delim=False, na_value="NA"
@@ -110,7 +110,9 @@ def test_other_delimiters_and_missing_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
 @pytest.mark.parametrize("header", [False, True])
 def test_a_damaged_file_fails_alone(tmp_path: Path, compression: str, header: bool) -> None:
-    """A file that cannot be unpacked is one failure; the next one is read."""
+    """A file that cannot be decompressed is a single failure, and the next file is
+    read.
+    """
     node = csv_node(tmp_path, [b"", b"a,0\nb,1\n"], compression_type=compression, header=header)
     Path(node.filenames[0]).write_bytes(b"rubbish")
     outcomes = check_restore(node)
@@ -119,7 +121,7 @@ def test_a_damaged_file_fails_alone(tmp_path: Path, compression: str, header: bo
 
 
 def test_a_missing_file_fails_alone(tmp_path: Path) -> None:
-    """A file that is not there is one failure."""
+    """A missing file is a single failure."""
     node = csv_node(tmp_path, [b"a,1\n"])
     Path(node.filenames[0]).unlink()
     assert [outcome[0] for outcome in run(node)] == ["raised"]
@@ -131,7 +133,7 @@ def test_a_missing_file_fails_alone(tmp_path: Path) -> None:
     )
 )
 def test_fields_are_those_that_the_csv_module_wrote(fields: list[str]) -> None:
-    """What the csv module wrote as a row is cut into the same fields."""
+    """A row that the csv module wrote is split into the same fields."""
     row = io.StringIO()
     quoting = csv.QUOTE_ALL if len(fields) == 1 else csv.QUOTE_MINIMAL
     csv.writer(row, lineterminator="", quoting=quoting).writerow(fields)
@@ -156,7 +158,7 @@ def test_fields_get_the_dtype_of_their_column(dtype: str, field: str, value: Any
 
 
 def test_numbers_out_of_range_are_refused() -> None:
-    """A number that the dtype does not hold is no valid one."""
+    """A number that the dtype cannot hold is not valid."""
     for field in ("-129", "128", "1.0"):
         with pytest.raises(InvalidArgumentError, match="not a valid int8"):
             converter(CsvColumn(number=0, dtype=np.dtype("int8")))(field)

@@ -1,4 +1,4 @@
-"""Facts about what operations leave out: the next attempt leaves out the same, whatever
+"""Facts about skipped elements: the next attempt skips the same elements, whatever
 fails then.
 """
 
@@ -32,7 +32,7 @@ SOURCE = nodes.Range(start=0, stop=40)
 
 
 def nested(function: Function, **arguments: Any) -> Function:
-    """Makes a dataset of three elements, in which some are left out."""
+    """Make a function that returns a dataset of three elements and skips failures."""
 
     def opened(x: Any) -> Any:
         return Dataset.range(3).map(
@@ -51,7 +51,9 @@ def failing(function: Function, source: nodes.Node = SOURCE) -> nodes.Node:
 
 
 def failing_inside(function: Function) -> Function:
-    """Fails, or makes a dataset of three elements, some of which fail."""
+    """Make a function that fails, or returns a dataset of three elements, some of which
+    fail.
+    """
 
     def opened(x: Any) -> Any:
         function(x + 1000)
@@ -261,8 +263,8 @@ OF_REPETITIONS: dict[str, Callable[[Function], nodes.Node]] = {
 
 
 class Life:
-    """A task that is made again and again, from the beginning or from a state, with
-    other faults each time.
+    """Run a task again and again, from the beginning or from a state, with other faults
+    each time.
 
     Args:
         make: its pipeline, of the function that fails.
@@ -280,11 +282,11 @@ class Life:
         self.decisions = Decisions()
 
     def live(self) -> None:
-        """One attempt: it makes what was seen before again, and some more."""
+        """Run an attempt, which repeats the known elements and makes some more."""
         begin = self.random.choice([None, *self.states])
         known = Decisions(list(self.decisions.entries))
         if begin is not None:
-            known.trim(begin[2])  # nobody would have the others
+            known.trim(begin[2])  # the dispatcher has dropped the others
         deciding = Deciding(known.base, tuple(known.entries), lambda seconds: None)
         if begin is not None:
             deciding.leap(begin[2])
@@ -319,7 +321,7 @@ class Life:
             self.decisions.take(*news)
 
     def _faulty(self) -> Function:
-        """Fails for some elements, the first time that it is called for them."""
+        """Make a function that fails for some elements at their first call."""
         odds, seed, seen = self.random.choice([0.0, 0.2, 0.5]), self.random.random(), set()
 
         def function(x: Any) -> Any:
@@ -336,7 +338,9 @@ class Life:
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_every_attempt_makes_the_same(make: Callable[[Function], nodes.Node], seed: int) -> None:
-    """From any state of any attempt, with only the decisions that the state needs."""
+    """An attempt from any state makes the same elements, with only the decisions that
+    the state needs.
+    """
     life = Life(make, seed)
     for _ in range(4):
         life.live()
@@ -348,8 +352,8 @@ def test_every_attempt_makes_the_same(make: Callable[[Function], nodes.Node], se
 def test_every_attempt_makes_the_same_again_and_again(
     make: Callable[[Function], nodes.Node], seed: int
 ) -> None:
-    """Each repetition within another decides for itself, and what a cache pulls again
-    was decided before.
+    """Each repetition within another decides for itself. Elements that a cache pulls
+    again keep their decisions.
     """
     life = Life(make, seed, is_split=False)
     for _ in range(6):
@@ -357,8 +361,8 @@ def test_every_attempt_makes_the_same_again_and_again(
 
 
 def test_a_dataset_that_is_opened_again_is_read_from_its_place_only() -> None:
-    """Read from its beginning meanwhile, it would decide what is decided anew behind
-    its place.
+    """An interleave does not read a reopened dataset from its beginning, as this would
+    decide again what follows its place.
     """
     called: list[int] = []
     node = nodes.ParallelInterleave(
@@ -386,7 +390,9 @@ def test_a_dataset_that_is_opened_again_is_read_from_its_place_only() -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_every_attempt_makes_the_same_of_generators(seed: int) -> None:
-    """Or it says that it cannot: one that has failed cannot be called for again."""
+    """An attempt makes the same elements or reports data loss, as a failed generator
+    cannot be called again.
+    """
 
     def opened(function: Function, x: Any) -> Any:
         return Dataset.from_generator(lambda: (function(10 * x + y) for y in range(4))).batch(3)
@@ -407,8 +413,8 @@ def test_every_attempt_makes_the_same_of_generators(seed: int) -> None:
 def test_a_file_that_could_not_be_read_is_not_read_later(
     tmp_path: Path, content: str, nested: bool
 ) -> None:
-    """Below ignored errors: its lines would move all that come behind; one that could
-    be read must be there.
+    """An unreadable file stays skipped below ignore_errors, as its lines would move all
+    later elements. A readable file must remain.
     """
     files = [tmp_path / name for name in "abc"]
     names = tuple(map(str, files))
@@ -434,7 +440,7 @@ def test_a_file_that_could_not_be_read_is_not_read_later(
 
     first = deciding_on()
     found = outcome(first)
-    assert len(found) == 1  # a batch was given up
+    assert len(found) == 1  # a batch was discarded
     news = first.news()
     assert news is not None
     files[1].write_text(content)
@@ -466,8 +472,8 @@ def test_a_file_that_could_not_be_read_is_not_read_later(
 def test_what_failed_in_files_fails_alone_again(
     tmp_path: Path, before: dict[str, bytes], after: dict[str, bytes]
 ) -> None:
-    """A file that was missing stays out as a whole, a line that was damaged by itself,
-    wherever they lie.
+    """A missing file stays skipped as a whole, and a damaged line stays skipped alone,
+    wherever they are.
     """
     names = [tmp_path / name for name in "abcdef"]
 
@@ -491,8 +497,8 @@ def test_what_failed_in_files_fails_alone_again(
 
 
 def test_a_file_that_was_whole_and_is_not_ends_the_task(tmp_path: Path) -> None:
-    """What comes behind has other numbers now, also where nothing fails but something
-    is missing.
+    """The elements after the file have other numbers now, even if an element is missing
+    without a failure.
     """
     names = [tmp_path / name for name in "ab"]
     names[0].write_text("a0\na1\n")
@@ -508,7 +514,9 @@ def test_a_file_that_was_whole_and_is_not_ends_the_task(tmp_path: Path) -> None:
 
 
 def test_the_rest_of_a_damaged_file_is_not_read_later(tmp_path: Path) -> None:
-    """Below ignored errors: what could be read of it is there, and nothing behind."""
+    """Below ignore_errors, the readable part of a damaged file stays, and nothing after
+    it is read.
+    """
     whole = gzip.compress(b"".join(b"%d\n" % number for number in range(20_000)))
     name = tmp_path / "a.gz"
     other = tmp_path / "b.gz"
@@ -542,7 +550,9 @@ def run(node: nodes.Node, deciding: Deciding, stop: int) -> list[int]:
 
 
 def test_what_was_left_out_is_not_called_for() -> None:
-    """However well it could be made now; the quarantine says why it is missing."""
+    """A skipped element is not passed to the function again, even if it would succeed.
+    The quarantine gives the reason.
+    """
     called: list[int] = []
     deciding = deciding_on(Decision("/", 0, 9, (3, 7)))
     found = run(mapped(lambda x: called.append(int(x)) or x), deciding, 10)
@@ -551,8 +561,8 @@ def test_what_was_left_out_is_not_called_for() -> None:
 
 
 def test_what_came_before_is_called_for_again() -> None:
-    """With growing pauses, and if it fails each time the task ends: it is neither left
-    out nor put off.
+    """The function is retried with growing pauses. If it keeps failing, the task ends,
+    and the element is neither skipped nor postponed.
     """
     failures = {4: 2, 6: 99}
 
@@ -573,8 +583,8 @@ def test_what_came_before_is_called_for_again() -> None:
 
 
 def test_below_ignored_errors_a_fault_is_decided_where_it_comes() -> None:
-    """What failed in a filter fails again without being called for; what passed is
-    called for again if it fails now.
+    """An element that failed in a filter fails again without a call. An element that
+    passed is retried if it fails now.
     """
 
     def make(bad: int, faults: int) -> nodes.Node:
@@ -604,8 +614,8 @@ def test_below_ignored_errors_a_fault_is_decided_where_it_comes() -> None:
 
 @pytest.mark.parametrize("calls", [None, 2], ids=["sequential", "parallel"])
 def test_what_failed_in_front_has_a_number_too(calls: int | None) -> None:
-    """It came out as a failure: made the next time, it takes that place, and the same
-    elements are left out behind.
+    """A failure of the input has a number. If it succeeds next time, its element takes
+    that place, and the same elements stay skipped.
     """
 
     def make(bad: set[int], worse: set[int]) -> nodes.Node:
@@ -649,8 +659,8 @@ def test_what_failed_in_front_has_a_number_too(calls: int | None) -> None:
     "arguments", [{"num_parallel_calls": 2}, {"on_error": "retry", "retries": 1}]
 )
 def test_what_is_poison_does_not_fail_below_ignored_errors(arguments: dict[str, Any]) -> None:
-    """It was left out of a batch, which is the same when it is made again, not given
-    up.
+    """A poisoned element is skipped from its batch, which is repeated unchanged and not
+    discarded.
     """
     batches = Dataset.range(12).map(lambda x: x, **arguments).batch(3).ignore_errors()
 
@@ -667,7 +677,7 @@ def test_what_is_poison_does_not_fail_below_ignored_errors(arguments: dict[str, 
 
 
 def test_too_many_faults_are_too_many_again() -> None:
-    """``max_errors`` counts those that were left out before."""
+    """``max_errors`` counts the elements that earlier attempts skipped."""
     node = nodes.GuardedMap(
         inputs=(SOURCE,), function=lambda x: x, on_error="skip", max_errors=1, site="a.py:7"
     )
@@ -676,7 +686,7 @@ def test_too_many_faults_are_too_many_again() -> None:
 
 
 def test_decisions_grow_until_they_are_sealed() -> None:
-    """One for each place while it goes on; a seal begins another."""
+    """Each place has a single growing decision; a seal begins another."""
     deciding = deciding_on()
     one, other = Decider("map(f)", "/0", deciding), Decider("map(g)", "/1", deciding)
     one.keep(0)
@@ -691,8 +701,8 @@ def test_decisions_grow_until_they_are_sealed() -> None:
 
 
 def test_what_is_told_again_stays_small() -> None:
-    """However many an operation leaves out, or decides in datasets of its own, before
-    any state is taken.
+    """Repeated news stay small, however many elements an operation skips or decides in
+    nested datasets before a state.
     """
     deciding = deciding_on()
     known = Decisions()
@@ -713,7 +723,7 @@ def test_what_is_told_again_stays_small() -> None:
 
 
 def test_very_many_datasets_may_be_decided_between_two_blocks() -> None:
-    """Each is told, in one pass over them."""
+    """The decisions of all datasets are told in a single pass."""
     deciding = deciding_on()
     for number in range(30_000):
         Decider("map(f)", f"/0[{number}]/", deciding).keep(0)
@@ -724,8 +734,8 @@ def test_very_many_datasets_may_be_decided_between_two_blocks() -> None:
 
 
 def test_an_operation_that_is_gone_has_said_all() -> None:
-    """What it decided last is told though its iterator is no more, and nothing is kept
-    of it then.
+    """The last decisions of an operation are told even after its iterator is gone, and
+    then dropped.
     """
     deciding = deciding_on()
     one = Decider("map(f)", "/0[7]/", deciding)
@@ -736,9 +746,7 @@ def test_an_operation_that_is_gone_has_said_all() -> None:
 
 
 def test_a_state_that_is_taken_while_all_is_made_again_needs_what_lies_ahead() -> None:
-    """Until the place of a past decision was come through, or left behind, it is behind
-    every state.
-    """
+    """A past decision follows every state until its place is passed or skipped."""
     past = (Decision("/0", 0, 5), Decision("/1[3]/", 0, 4), Decision("/0", 5, 9))
     deciding = deciding_on(*past)
     assert deciding.mark()[1] == 0

@@ -9,7 +9,7 @@ from zmqdata.iterators.draws import Draws, drawing_seed
 
 
 def test_a_draw_is_known_by_its_number() -> None:
-    """Draws come out the same in any order, also across the groups in which they are
+    """Draws are the same in any order, also across the groups in which they are
     made.
     """
     one, two = Draws(7), Draws(7)
@@ -20,14 +20,14 @@ def test_a_draw_is_known_by_its_number() -> None:
 
 
 def test_draws_are_even() -> None:
-    """Ten thousand of them have the mean of a uniform distribution."""
+    """Ten thousand draws have the mean of a uniform distribution."""
     draws = Draws(3)
     assert abs(sum(map(draws.at, range(10_000))) / 10_000 - 0.5) < 0.02
 
 
 def test_seeds_vary_with_what_they_should() -> None:
-    """A user's seed hides the context's; a varying one differs by repetition; places in
-    the tree differ.
+    """A user's seed replaces the context's. A varying seed differs by repetition, and
+    places in the tree differ.
     """
     context = Context(seed=1, fixed_seed=2)
     later, elsewhere = context.repeated(1), replace(context, path=(0,))

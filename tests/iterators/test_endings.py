@@ -1,5 +1,5 @@
-"""Facts about failures behind which nothing comes, such as those of a job that cannot
-go on, in every operation.
+"""Facts about final failures, such as those of a job that cannot continue, in every
+operation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OPERATIONS = {
 
 
 class Place(Bookmark):
-    """As of an iterator that reads from the service."""
+    """A place like that of an iterator that reads from the service."""
 
     def __init__(self, place: int) -> None:
         self.place = place
@@ -53,8 +53,8 @@ class Place(Bookmark):
 
 
 class Breaking(ElementIterator):
-    """Counts from 0, and fails for good when it is asked so often after it was made or
-    restored.
+    """Count from 0, and fail for good after a number of elements since creation or
+    restoring.
     """
 
     def __init__(self, breaks: int | None, error: type[DataServiceError]) -> None:
@@ -109,8 +109,8 @@ def plain(elements: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("breaks", [0, 1, 4, 12])
 def test_why_nothing_more_comes_is_told_when_a_state_is_loaded(name: str, breaks: int) -> None:
-    """The first thing that is heard of an input that cannot go on is its reason, not an
-    early end.
+    """An input that cannot continue raises its reason first, instead of ending
+    early.
     """
     first = running(OPERATIONS[name], None)
     for _ in range(5):
@@ -130,8 +130,8 @@ def test_why_nothing_more_comes_is_told_when_a_state_is_loaded(name: str, breaks
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_state_taken_behind_such_a_failure_lacks_nothing(name: str) -> None:
-    """It stood for no element: what comes then is what would have come, and a batch
-    that was begun comes whole.
+    """A final failure stands for no element: the same elements follow, and a started
+    batch is yielded whole.
     """
     expected = plain(list(running(OPERATIONS[name], None)))
     first = running(OPERATIONS[name], 41)
@@ -151,7 +151,7 @@ def test_a_state_taken_behind_such_a_failure_lacks_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("error", [DataLossError, PipelineError])
 def test_errors_of_a_whole_job_are_not_ignored(error: type[DataServiceError]) -> None:
-    """ignore_errors leaves out elements that fail; a job that failed has no more
+    """ignore_errors skips elements that fail; a job that failed has no more
     elements.
     """
     with pytest.raises(error, match="gone"):

@@ -28,8 +28,8 @@ def written(folder: Path, texts: list[bytes], compression: str = "") -> tuple[st
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 def test_lines_of_all_files_in_order(tmp_path: Path, compression: str) -> None:
-    """Lines come without their ends, from plain and compressed files, and restoring
-    works inside a file.
+    """Lines come without their line ends, from plain and compressed files, and can be
+    restored inside a file.
     """
     node = nodes.TextLines(
         filenames=written(tmp_path, TEXTS, compression), compression_type=compression
@@ -38,8 +38,8 @@ def test_lines_of_all_files_in_order(tmp_path: Path, compression: str) -> None:
 
 
 def test_a_provider_hands_out_whole_files(tmp_path: Path) -> None:
-    """Splits are indices of files, and states hold the ledger's position and the place
-    in the file.
+    """Splits are indices of files. States hold the ledger's position and the place in
+    the file.
     """
     node = nodes.TextLines(filenames=written(tmp_path, TEXTS))
     read = check_restore(node, provided([[(2, 4), (0, 1)]]))
@@ -47,8 +47,8 @@ def test_a_provider_hands_out_whole_files(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_fails_alone(tmp_path: Path) -> None:
-    """A file that cannot be opened is one failure that names it; the others are
-    read.
+    """A file that cannot be opened is a single failure that names it, and the others
+    are read.
     """
     missing = str(tmp_path / "missing")
     node = nodes.TextLines(filenames=(missing, *written(tmp_path, [b"a\n"])))
@@ -58,7 +58,7 @@ def test_a_missing_file_fails_alone(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_no_text_fails_alone(tmp_path: Path) -> None:
-    """Bytes that are no UTF-8 are the failure of their line."""
+    """Bytes that are not UTF-8 fail their line only."""
     node = nodes.TextLines(filenames=written(tmp_path, [b"a\n\xff\nb\n"]))
     assert [outcome[0] for outcome in check_restore(node)] == ["str", "raised", "str"]
 
@@ -66,8 +66,8 @@ def test_a_line_that_is_no_text_fails_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
 @pytest.mark.parametrize("damage", [lambda packed: packed[:-9], lambda packed: b"rubbish" + packed])
 def test_a_damaged_file_fails_alone(tmp_path: Path, compression: str, damage: object) -> None:
-    """A compressed file that is cut off or garbage is a failure, never a silently
-    shorter dataset.
+    """A truncated or corrupted compressed file is a failure, never a silently shorter
+    dataset.
     """
     names = written(tmp_path, [b"line\n" * 1000, b"good\n"], compression)
     Path(names[0]).write_bytes(damage(Path(names[0]).read_bytes()))  # type: ignore[operator]
@@ -76,7 +76,7 @@ def test_a_damaged_file_fails_alone(tmp_path: Path, compression: str, damage: ob
 
 
 def test_a_zlib_stream_is_read_forward_only(tmp_path: Path) -> None:
-    """Seeking goes forward, by reading; backward it is refused rather than wrong."""
+    """A stream seeks forward by reading, and refuses to seek backward."""
     (name,) = written(tmp_path, [b"0123456789" * 20_000], "ZLIB")
     with open_binary(name, "ZLIB") as file:
         assert file.seek(150_003) == 150_003
@@ -126,13 +126,13 @@ def test_a_fixed_seed_decides_alone(tmp_path: Path) -> None:
 
 
 def test_list_files_restores_at_every_step(tmp_path: Path) -> None:
-    """The list is made again and read on from where the state was."""
+    """A restored iterator lists the files again and continues after the state."""
     written(tmp_path, [b""] * 5)
     assert len(check_restore(nodes.ListFiles(patterns=(f"{tmp_path}/*",), shuffle=True))) == 5
 
 
 def test_a_provider_names_the_files() -> None:
-    """With a provider, names come from its splits; nothing is listed here."""
+    """With a provider, names come from its splits, and the worker lists no files."""
 
     def context() -> Context:
         splits = [Split(0, 3, 5, ("/d", "/e")), Split(0, 0, 1, ("/a",))]
@@ -143,7 +143,9 @@ def test_a_provider_names_the_files() -> None:
 
 
 def test_files_that_are_gone_are_an_error(tmp_path: Path) -> None:
-    """When nothing matches any more the iterator says so instead of ending quietly."""
+    """If no file matches any more, the iterator raises an error instead of ending
+    quietly.
+    """
     node = nodes.ListFiles(patterns=(f"{tmp_path}/*",), shuffle=False)
     with pytest.raises(NotFoundError, match="no file matches"):
         next(make_iterator(node, Context()))

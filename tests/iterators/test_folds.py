@@ -34,7 +34,7 @@ def add(total: Any, x: Any) -> Any:
 
 
 class Total:
-    """A running state that is no plain value."""
+    """A running state that is not a plain value."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -47,8 +47,8 @@ def add_total(total: Total, x: Any) -> Any:
 
 @pytest.mark.parametrize("initial", [0, np.int64(0)])
 def test_scan_carries_a_state(initial: Any) -> None:
-    """The state goes from element to element; an element that fails leaves it as it
-    was.
+    """The state passes from element to element, and a failing element leaves it
+    unchanged.
     """
     read = check_restore(scan(initial, add))
     assert [outcome[-1] if outcome[0] == "int" else outcome[0] for outcome in read] == [
@@ -61,7 +61,7 @@ def test_scan_carries_a_state(initial: Any) -> None:
 
 
 def test_scan_takes_nested_states() -> None:
-    """Dicts, tuples, namedtuples and arrays; a list becomes an array."""
+    """Dicts, tuples, namedtuples and arrays are states; a list becomes an array."""
 
     def step(state: Any, x: Any) -> Any:
         return {"n": state["n"] + 1, "p": (state["p"][0] + x,)}, [state["n"], 1]
@@ -73,7 +73,7 @@ def test_scan_takes_nested_states() -> None:
 
 
 def test_scan_replays_what_is_not_plain() -> None:
-    """With an object as its state, restoring runs the function again, past failures."""
+    """If the state is an object, restoring runs the function again, past failures."""
     node = scan(Total(0), add_total)
     assert [outcome[0] for outcome in check_restore(node)] == ["int", "int", "raised", "int", "int"]
     iterator = make_iterator(node, Context())
@@ -82,8 +82,8 @@ def test_scan_replays_what_is_not_plain() -> None:
 
 
 def test_scan_does_not_change_the_first_state() -> None:
-    """A function that writes into its state writes into a copy of each iterator's
-    own.
+    """A function that writes into its state writes into a copy that belongs to its
+    iterator.
     """
 
     def grow(total: Any, x: Any) -> Any:
@@ -96,7 +96,7 @@ def test_scan_does_not_change_the_first_state() -> None:
 
 @pytest.mark.parametrize("result", [1, (1,), (1, 2, 3), "ab", None])
 def test_scan_wants_two_results(result: Any) -> None:
-    """Anything but a state and an element says what came."""
+    """The error shows any result other than a state and an element."""
     with pytest.raises(
         PipelineError, match=r"scan\(<lambda>\) at t.py:1 .*a tuple of the new state and an element"
     ):
@@ -107,7 +107,7 @@ def test_scan_wants_two_results(result: Any) -> None:
     ("initial", "later"), [(0, (1,)), ((0,), 1), ((0,), (1, 2)), ({"a": 0}, {"b": 0})]
 )
 def test_scan_wants_states_of_one_nesting(initial: Any, later: Any) -> None:
-    """A state that is nested in another way says both nestings."""
+    """The error shows both nestings if the state changes its nesting."""
     with pytest.raises(PipelineError, match="nested like initial_state"):
         next(make_iterator(scan(initial, lambda state, x: (later, x)), Context()))
 
@@ -117,7 +117,9 @@ def reduced(reducer: Reducer, key: Any = lambda x: -(int(x) % 3), stop: int = 8)
 
 
 def test_reducers_give_one_result_a_key() -> None:
-    """By rising keys, each the fold of its elements, begun from what the key gives."""
+    """Results come by ascending key. Each is the fold of its elements from the initial
+    state of the key.
+    """
     reducer = Reducer(
         lambda key: 100 * int(key), lambda total, x: total + int(x), lambda total: (total,)
     )
@@ -128,8 +130,8 @@ def test_reducers_give_one_result_a_key() -> None:
 
 @pytest.mark.parametrize("kind", [int, Total])
 def test_reducers_go_on_after_failures(kind: Any) -> None:
-    """A failing key, fold or end fails once and loses one element or result, also when
-    restoring replays.
+    """A failing key, fold or end fails once and loses a single element or result, even
+    if restoring replays it.
     """
 
     def key(x: Any) -> Any:

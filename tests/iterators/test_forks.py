@@ -1,5 +1,5 @@
-"""Tests of ``zmqdata.iterators.forks``; what the owners of threads do is tested with
-them.
+"""Tests of ``zmqdata.iterators.forks``. The tests of the owners of threads cover how
+these react.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from zmqdata.iterators import forks
 
 
 class Owner:
-    """Notes that it was told."""
+    """An owner that notes each notification."""
 
     told = 0
 
@@ -20,7 +20,7 @@ class Owner:
 
 
 def test_owners_are_told_in_the_child() -> None:
-    """Each owner that is there hears of the fork once, in the child only."""
+    """Each existing owner is told of the fork once, in the child only."""
     owner, other = Owner(), Owner()
     forks.lost_in_forks(owner)
     pid = os.fork()
@@ -31,7 +31,7 @@ def test_owners_are_told_in_the_child() -> None:
 
 
 def test_owners_are_not_kept() -> None:
-    """An owner that nobody uses any more is forgotten."""
+    """An unused owner is forgotten."""
     owner = Owner()
     forks.lost_in_forks(owner)
     before = len(forks._with_threads)
@@ -41,7 +41,7 @@ def test_owners_are_not_kept() -> None:
 
 
 def test_an_owner_may_go_while_others_are_told() -> None:
-    """Whoever is told may let go of another one."""
+    """A notified owner may release another owner."""
     first, second = Owner(), [Owner()]
     forks.lost_in_forks(first)
     forks.lost_in_forks(second[0])

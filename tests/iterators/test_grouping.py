@@ -37,7 +37,7 @@ def window(
 
 
 def lists(node: Node) -> Node:
-    """Windows as lists of their elements, which can be compared."""
+    """Windows as lists of their elements, for comparison."""
     return nodes.Map(inputs=(node,), function=lambda dataset: tuple(map(int, dataset)))
 
 
@@ -60,8 +60,8 @@ def expected_windows(count: int, size: int, shift: int, stride: int, drop: bool)
 
 @given(st.integers(0, 12), st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.booleans())
 def test_windows_are_slices(length: int, size: int, shift: int, stride: int, drop: bool) -> None:
-    """Windows are what slicing a list gives, as many as their cardinality says, and
-    restore at every step.
+    """Windows equal slices of a list, match their cardinality, and can be restored at
+    every step.
     """
     node = window(count(length), size, shift, stride, drop)
     assert numbers(check_restore(lists(node))) == (
@@ -71,7 +71,7 @@ def test_windows_are_slices(length: int, size: int, shift: int, stride: int, dro
 
 
 def test_windows_of_nested_elements_are_nested_datasets() -> None:
-    """Each leaf becomes a dataset of its own, and the spec says so."""
+    """Each leaf becomes a dataset of its own, as the spec states."""
     pairs = nodes.Zip(inputs=(count(3), count(3)), template={"a": 0, "b": (1,)})
     node = window(pairs, 2, 2)
     first = next(make_iterator(node, Context()))
@@ -80,7 +80,9 @@ def test_windows_of_nested_elements_are_nested_datasets() -> None:
 
 
 def test_a_failing_element_fails_the_windows_it_is_in() -> None:
-    """The other windows come whole; skipped elements may fail unseen."""
+    """The other windows are complete. The failure of a skipped element has no
+    effect.
+    """
     assert numbers(check_restore(lists(window(picky(6), 2, 1)))) == [
         [0, 1],
         [1, 2],
@@ -93,7 +95,7 @@ def test_a_failing_element_fails_the_windows_it_is_in() -> None:
 
 
 def test_windows_of_mixed_elements_fail() -> None:
-    """Elements of different nesting in one window name the node."""
+    """Elements of different nesting in a window are an error that names the node."""
     mixed = nodes.Map(inputs=(count(4),), function=lambda x: (x,) if x == 1 else (x, x))
     read = check_restore(
         nodes.Map(inputs=(window(mixed, 2, 2),), function=lambda *datasets: len(datasets))
@@ -102,7 +104,7 @@ def test_windows_of_mixed_elements_fail() -> None:
 
 
 def test_windows_can_be_read_by_flat_map() -> None:
-    """flat_map batches each window, and restores in the middle of one."""
+    """flat_map batches each window, and can be restored within a window."""
     node = nodes.FlatMap(
         inputs=(window(count(7), 3, 2),), function=lambda dataset: dataset.batch(2)
     )
@@ -120,8 +122,8 @@ def test_what_windows_hand_out_is_the_receivers() -> None:
 
 
 def test_held_elements_describe_themselves() -> None:
-    """The datasets that functions see have a cardinality, and a spec that admits all of
-    their elements.
+    """The datasets that functions receive have a cardinality, and a spec that admits
+    all of their elements.
     """
     dataset = Dataset(nodes.Elements(elements=(np.zeros(1), np.zeros(2))))
     assert len(dataset) == 2
@@ -142,13 +144,15 @@ def batched(key: Any, dataset: Dataset) -> Dataset:
 
 
 def test_groups_come_when_they_are_full() -> None:
-    """A full group comes at once; what is left comes at the end, by rising keys."""
+    """A full group is yielded at once. Incomplete groups follow at the end, by
+    ascending key.
+    """
     read = check_restore(grouped(count(10), batched, key=lambda x: -(int(x) % 3)))
     assert [outcome[3] for outcome in read] == [[0, 3], [1, 4], [2, 5], [6, 9], [8], [7]]
 
 
 def test_groups_may_have_sizes_of_their_own() -> None:
-    """A function of the key says how many; less than one is a failure."""
+    """A function of the key returns the size, and a size below one is a failure."""
     read = check_restore(
         grouped(count(6), batched, size=lambda key: key + 1, key=lambda x: int(x) % 2)
     )
@@ -158,8 +162,8 @@ def test_groups_may_have_sizes_of_their_own() -> None:
 
 
 def test_groups_can_be_anything() -> None:
-    """The function gets the key and may repeat, shuffle and shorten; restoring works in
-    the middle of its dataset.
+    """The function gets the key and may repeat, shuffle and shorten. Restoring works
+    within its dataset.
     """
 
     def thrice(key: Any, dataset: Dataset) -> Dataset:
@@ -171,8 +175,8 @@ def test_groups_can_be_anything() -> None:
 
 
 def test_groups_go_on_after_failures() -> None:
-    """A failing element, key or function fails once; the elements of a failed group are
-    lost, others are not.
+    """A failing element, key or function fails once. Only the elements of a failed
+    group are lost.
     """
     read = check_restore(grouped(picky(8), batched))
     assert [outcome[0] for outcome in read].count("raised") == 1
@@ -186,13 +190,13 @@ def test_groups_go_on_after_failures() -> None:
 
 @pytest.mark.parametrize("key", [lambda x: "a", lambda x: 1.5, lambda x: True])
 def test_keys_are_integers(key: Any) -> None:
-    """Another key says what came and what to do."""
+    """The error shows a key that is not an integer, and the remedy."""
     with pytest.raises(PipelineError, match="key_func must return one integer"):
         next(make_iterator(grouped(count(1), batched, key=key), Context()))
 
 
 def test_groups_must_become_datasets() -> None:
-    """A function that returns no dataset says so."""
+    """The error names a function that does not return a dataset."""
     with pytest.raises(PipelineError, match="must return a Dataset, it returned a list"):
         next(
             make_iterator(grouped(count(2), lambda key, dataset: list(dataset), size=1), Context())
@@ -200,7 +204,7 @@ def test_groups_must_become_datasets() -> None:
 
 
 def test_groups_are_of_the_part_of_a_worker() -> None:
-    """The input is split; the datasets of groups are read in full."""
+    """The input is split, and the datasets of groups are read in full."""
     node = grouped(
         count(99), lambda key, dataset: Dataset.zip(dataset, Dataset.range(9)), key=lambda x: 0
     )
@@ -214,7 +218,7 @@ def test_the_spec_of_groups_follows_from_the_function() -> None:
 
 
 def test_closing_reaches_what_is_open() -> None:
-    """close() goes to the input and to the dataset being read."""
+    """close() closes the input and the dataset being read."""
     closed = []
 
     def generate(name: str) -> Any:

@@ -29,8 +29,8 @@ def guarded(function: Any = odd_fails, stop: int = 8, **arguments: Any) -> Guard
 
 
 def test_skipped_elements_are_in_quarantine() -> None:
-    """Each has its number, the map, the error and a traceback that leads to the user's
-    line.
+    """The quarantine holds its number, the map, the error and a traceback that leads to
+    the user's line.
     """
     context = Context()
     assert list(make_iterator(guarded(on_error="skip"), context)) == [0, 2, 4, 6]
@@ -46,8 +46,8 @@ def test_skipped_elements_are_in_quarantine() -> None:
 
 
 def splits_left_out(below: Any, map_kind: Any = GuardedMap, **arguments: Any) -> list[Any]:
-    """The splits of what a map left out that fails on everything, behind a pipeline on
-    two ranges of a source.
+    """Return the splits of the elements that an always failing map skips, after a
+    pipeline on two ranges of a source.
     """
     pipeline = below(Range(start=0, stop=8))
     context = provided([[FIRST, SECOND]], *[[[]]] * (len(split_sources(pipeline)) - 1))()
@@ -100,15 +100,15 @@ FIRST, SECOND = (2, 4), (6, 8)
     ],
 )
 def test_a_split_is_named_where_it_is_known(below: Any, splits: list[Any]) -> None:
-    """The quarantine tells which split an element came from, through all that hands on
-    what it pulls at once.
+    """The quarantine names the split of an element after any operation that passes
+    elements on at once.
     """
     assert splits_left_out(below) == splits
 
 
 def test_threads_know_the_split_of_each_element() -> None:
     """A parallel map notes the split of an element when it is pulled, not when its call
-    has failed.
+    fails.
     """
     assert splits_left_out(lambda source: source, ParallelMap, num_parallel_calls=3) == [
         FIRST,
@@ -127,7 +127,7 @@ def test_threads_know_the_split_of_each_element() -> None:
 
 @pytest.mark.parametrize("most", [0, 1, 3, 4])
 def test_the_budget_bounds_what_is_left_out(most: int) -> None:
-    """Beyond max_errors failures are raised at their place, and the count is part of
+    """Failures beyond max_errors are raised at their place, and the count is part of
     the state.
     """
     read = check_restore(guarded(on_error="skip", max_errors=most))
@@ -141,7 +141,7 @@ def test_the_budget_bounds_what_is_left_out(most: int) -> None:
 
 
 def flaky(failures: int) -> Any:
-    """Fails so many times for each element."""
+    """Make a function that fails a number of times for each element."""
     tried: dict[int, int] = {}
 
     def function(x: Any) -> int:
@@ -155,8 +155,8 @@ def flaky(failures: int) -> Any:
 
 @pytest.mark.parametrize("on_error", ["retry", "skip"])
 def test_retrying(on_error: str) -> None:
-    """The function is called up to ``retries`` more times; then the failure is raised,
-    or the element left out.
+    """A map retries its function up to ``retries`` times, then raises the failure or
+    skips the element.
     """
     assert list(make_iterator(guarded(flaky(2), 3, on_error=on_error, retries=2), Context())) == [
         3,
@@ -183,7 +183,7 @@ def test_leaving_the_program_is_no_failure() -> None:
 
 
 def test_failures_below_pass() -> None:
-    """A map leaves out what its own function failed on, not what came as a failure."""
+    """A map skips the failures of its own function, not failures of its input."""
     node = GuardedMap(
         inputs=(nodes.Map(inputs=guarded().inputs, function=odd_fails),),
         function=int,

@@ -19,7 +19,7 @@ from zmqdata.nodes import Node, Range
 
 @dataclass
 class Nested:
-    """Anything with a node."""
+    """An object with a node."""
 
     node: Node
 
@@ -33,8 +33,8 @@ def mapped(function: Any, node: Node | None = None) -> Node:
 
 
 def test_functions_are_run_on_one_element() -> None:
-    """The spec after a function is that of its first result, and rules go on from
-    there.
+    """The spec after a function is that of its first result, and later specs follow by
+    rules.
     """
     calls: list[int] = []
 
@@ -49,7 +49,7 @@ def test_functions_are_run_on_one_element() -> None:
 
 
 def test_buffers_are_neither_filled_nor_threads_started() -> None:
-    """Shuffles and prefetches on the way are passed over."""
+    """The trial run bypasses shuffles and prefetches."""
     made: list[int] = []
     source = mapped(lambda x: made.append(int(x)) or x, count(100))
     ahead = nodes.Prefetch(
@@ -72,13 +72,15 @@ def test_nested_datasets_tell_by_their_own_rules() -> None:
 
 
 def test_without_an_element_the_remedy_is_named() -> None:
-    """An empty input cannot tell what a function returns."""
+    """An empty input cannot reveal the result of a function, and the error names the
+    remedy.
+    """
     with pytest.raises(InvalidArgumentError, match="output_spec="):
         infer_spec(mapped(str, count(0)))
 
 
 def test_a_failing_function_is_a_failure_of_its_node() -> None:
-    """The error of the trial run is that of the run."""
+    """The trial run raises the same error as the run."""
     with pytest.raises(PipelineError, match=r"map\(<lambda>\)"):
         infer_spec(mapped(lambda x: 1 // 0))
     with pytest.raises(PipelineError, match=r"flat_map\(<lambda>\)"):
@@ -86,9 +88,7 @@ def test_a_failing_function_is_a_failure_of_its_node() -> None:
 
 
 def test_rules_alone_run_nothing() -> None:
-    """A spec that follows from rules is known without running; so is one that was
-    given.
-    """
+    """A spec that is given or follows from rules is known without running anything."""
     given = nodes.Map(inputs=(count(0),), function=str, output_spec=TensorSpec((), str))
     assert known_spec(nodes.Enumerate(inputs=(given,))) == (
         TensorSpec((), np.int64),
@@ -97,8 +97,8 @@ def test_rules_alone_run_nothing() -> None:
 
 
 def test_the_spec_of_groups_is_that_of_what_a_function_makes() -> None:
-    """group_by_window asks its function with a group of one element; what only the
-    service can run is passed over.
+    """group_by_window passes its function a group of a single element. Operations that
+    only the service can run are bypassed.
     """
     batched = nodes.GroupByWindow(
         inputs=(nodes.Range(start=0, stop=3),),

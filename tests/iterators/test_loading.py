@@ -79,15 +79,15 @@ def growing(node: nodes.LoadGrowing) -> Any:
 
 
 def test_a_finished_save_is_read_round_by_round(tmp_path: Path) -> None:
-    """The first chunk of each stream comes before the second of any; every place in it
-    can be restored.
+    """The first chunk of each stream precedes the second of any, and every place can be
+    restored.
     """
     begin(tmp_path)
     assert check_restore(finish(tmp_path, *nine(tmp_path))) == NINE
 
 
 def test_tasks_share_the_chunks(tmp_path: Path) -> None:
-    """Under a provider a load reads the chunks that it is given, and every place can be
+    """A load under a provider reads the given chunks, and every place can be
     restored.
     """
     begin(tmp_path)
@@ -96,13 +96,13 @@ def test_tasks_share_the_chunks(tmp_path: Path) -> None:
 
 
 def test_a_task_without_chunks_is_at_its_end(tmp_path: Path) -> None:
-    """A task that gets no chunk gives nothing."""
+    """A task without a chunk yields no element."""
     begin(tmp_path)
     assert check_restore(finish(tmp_path, *nine(tmp_path)), provided([[]])) == []
 
 
 def test_what_was_saved_since_is_refused(tmp_path: Path) -> None:
-    """A dataset that was loaded does not silently become another one."""
+    """A loaded dataset does not silently change after another save."""
     growing_node = begin(tmp_path)
     finish(tmp_path, *nine(tmp_path))
     other = nodes.Load(path=str(tmp_path), run="other", count=9, elements_spec=None, chunks=3)
@@ -115,7 +115,7 @@ def test_what_was_saved_since_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_save_is_read_while_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks come as they are published, each once, and the end with the marker."""
+    """Each published chunk is read once, and the end follows with the marker."""
     iterator = growing(begin(tmp_path))
     made = [publish(tmp_path, 0, 0, 0, 1, 2)]
     assert [int(next(iterator)) for _ in range(3)] == [0, 1, 2]
@@ -130,7 +130,7 @@ def test_a_save_is_read_while_it_grows(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_growing_save_can_be_restored_at_every_place(tmp_path: Path) -> None:
-    """A state holds the order in which chunks were seen, and goes on behind it."""
+    """A state holds the order in which chunks were seen, and continues after it."""
     node = begin(tmp_path)
     first = publish(tmp_path, 1, 0, 3, 4)
     iterator = growing(node)
@@ -148,9 +148,7 @@ def test_a_growing_save_can_be_restored_at_every_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_pipeline", [True, False])
 def test_the_error_of_a_save_reaches_who_waits(tmp_path: Path, is_pipeline: bool) -> None:
-    """Who waits for elements gets the error because of which there are none, and then
-    the end.
-    """
+    """A waiting reader gets the error that ended the save, and then the end."""
     iterator = growing(begin(tmp_path))
     failure = encode_failure(ZeroDivisionError("no"), 3, "worker").hex() if is_pipeline else ""
     fail_save(str(tmp_path), SaveError("InvalidArgumentError", "not so", failure))
@@ -163,7 +161,7 @@ def test_the_error_of_a_save_reaches_who_waits(tmp_path: Path, is_pipeline: bool
 
 
 def test_a_chunk_that_is_missing_at_the_end_is_data_loss(tmp_path: Path) -> None:
-    """The manifest is held against what was seen."""
+    """The reader compares the manifest with the chunks that it has seen."""
     node = begin(tmp_path)
     finish(tmp_path, publish(tmp_path, 0, 0, 1, 2), Chunk("chunks/chunk_1_0_5", 5, 100))
     with pytest.raises(DataLossError, match="Found missing chunk chunks/chunk_1_0_5"):
@@ -171,7 +169,7 @@ def test_a_chunk_that_is_missing_at_the_end_is_data_loss(tmp_path: Path) -> None
 
 
 def test_a_chunk_with_fewer_elements_than_its_name_says_is_data_loss(tmp_path: Path) -> None:
-    """A chunk that was cut off between two blocks is found by its name."""
+    """The name of a chunk reveals that it was cut off between two blocks."""
     node = begin(tmp_path)
     made = publish(tmp_path, 0, 0, 1, 2, 3)
     Path(tmp_path / made.name).rename(chunk_path(str(tmp_path), "chunk_0_0_4"))
@@ -181,7 +179,7 @@ def test_a_chunk_with_fewer_elements_than_its_name_says_is_data_loss(tmp_path: P
 
 
 def test_waiting_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """Who waits for long says for what, rarer each time."""
+    """A reader that waits for long logs what it waits for, ever more rarely."""
     waiting = loading.SaveWait("/somewhere", lambda seconds: None)
     waiting._pause = 6.0
     with caplog.at_level(logging.WARNING):

@@ -20,7 +20,7 @@ from zmqdata.nodes import FlatMap, Interleave, Node, Range
 
 @dataclass
 class Nested:
-    """What a user's function returns: anything with a node, as Dataset has."""
+    """The result of a user's function: an object with a node, like Dataset."""
 
     node: Node
 
@@ -50,7 +50,7 @@ def numbers(read: list[Any]) -> list[int]:
 
 
 def test_flat_map_reads_one_dataset_after_the_other() -> None:
-    """All elements of the first nested dataset come before those of the second."""
+    """All elements of the first nested dataset precede those of the second."""
     assert numbers(check_restore(flat(count(4)))) == [0, 0, 1, 0, 1, 2]
 
 
@@ -65,14 +65,14 @@ def test_flat_map_reads_one_dataset_after_the_other() -> None:
     ],
 )
 def test_interleave_takes_turns(cycle: int, block: int, expected: list[int]) -> None:
-    """``block`` elements of each of ``cycle`` datasets in turn; an ended one is
-    replaced when its turn comes again.
+    """``block`` elements come from each of ``cycle`` datasets in turn. An exhausted
+    dataset is replaced at its next turn.
     """
     assert numbers(check_restore(interleaved(count(3), cycle, block))) == expected
 
 
 def test_empty_nested_datasets_are_passed_over() -> None:
-    """Datasets without elements, and no datasets at all, are no end."""
+    """Empty nested datasets are skipped, and an empty outer input yields no element."""
     zeros = nodes.Map(inputs=(count(40),), function=lambda x: 0)
     assert check_restore(flat(zeros)) == check_restore(interleaved(zeros, 3, function=upto)) == []
     assert check_restore(interleaved(count(0), 3)) == []
@@ -80,8 +80,8 @@ def test_empty_nested_datasets_are_passed_over() -> None:
 
 @pytest.mark.parametrize("kind", [flat, lambda node, function: interleaved(node, 2, 1, function)])
 def test_failures_fail_one_outer_element(kind: Any) -> None:
-    """A function that raises, or returns no dataset, fails its element; the following
-    are read.
+    """A function that raises, or does not return a dataset, fails its element, and the
+    next elements are read.
     """
 
     def sometimes(x: Any) -> Any:
@@ -97,7 +97,7 @@ def test_failures_fail_one_outer_element(kind: Any) -> None:
 
 
 def test_failures_inside_name_the_inner_node() -> None:
-    """A failure in a nested dataset passes as it is, and that dataset goes on."""
+    """A failure in a nested dataset is raised unchanged, and that dataset continues."""
     broken = nodes.Map(inputs=(count(3),), function=lambda x: 1 // (int(x) - 1), site="b.py:9")
     read = run(flat(count(1), lambda x: Nested(broken)))
     assert [outcome[0] for outcome in read] == ["int", "raised", "int"]
@@ -105,7 +105,7 @@ def test_failures_inside_name_the_inner_node() -> None:
 
 
 def test_nested_datasets_are_read_in_full() -> None:
-    """Only the outer input is split."""
+    """Only the outer input is split; nested datasets are read in full."""
     read = check_restore(flat(count(9)), provided([[(2, 4)]]))
     assert numbers(read) == [0, 1, 0, 1, 2]
 
@@ -140,7 +140,7 @@ def test_restoring_calls_functions_for_open_datasets_only() -> None:
 
 
 def test_closing_closes_what_is_open() -> None:
-    """The nested iterators and the input are closed."""
+    """Closing closes the nested iterators and the input."""
     closed = []
 
     def generate(name: Any) -> Any:
@@ -164,7 +164,7 @@ def test_closing_closes_what_is_open() -> None:
 
 
 def test_states_stay_small() -> None:
-    """A dataset that is open for long does not make the notes pile up."""
+    """The notes do not accumulate while a dataset is open for long."""
 
     def mostly_short(x: Any) -> Nested:
         return Nested(count(10**6 if x == 0 else 1))
@@ -177,8 +177,8 @@ def test_states_stay_small() -> None:
 
 
 def test_a_trail_pulls_the_wanted_elements_again() -> None:
-    """Restoring gives back the elements with the wanted numbers and goes on behind the
-    last one pulled.
+    """Restoring returns the elements with the wanted numbers and continues after the
+    last pulled element.
     """
     trail = Trail(make_iterator(count(9), Context()), 2, lambda: 3)
     for _ in range(6):
@@ -215,9 +215,7 @@ def test_a_trail_counts_failures() -> None:
 
 @pytest.mark.parametrize("make", [flat, lambda node, function: interleaved(node, 1, 1, function)])
 def test_a_poisoned_outer_element_has_no_dataset(make: Any) -> None:
-    """Where somebody watches, each call is noted, and nothing comes of an element that
-    is left out.
-    """
+    """A watch notes each call, and a skipped outer element yields nothing."""
     watch = RecordingWatch(poisoned={"/": {1}})
     quarantine: list[Any] = []
     read = numbers(run(make(count(3), tens), Context(watch=watch, quarantine=quarantine)))
@@ -226,8 +224,8 @@ def test_a_poisoned_outer_element_has_no_dataset(make: Any) -> None:
 
 
 def test_the_split_is_that_of_the_outer_element() -> None:
-    """Of what a nested dataset yields, the split that its outer element came from is
-    told; interleave cannot tell.
+    """An element of a nested dataset has the split of its outer element. interleave
+    does not know the split.
     """
     splits = provided([[(2, 4), (6, 7)]])
     iterator = make_iterator(flat(count(10), tens), splits())

@@ -29,7 +29,7 @@ def filled(length: Any) -> Any:
 
 
 def arrays(lengths: list[int], spec: Any = None) -> Node:
-    """An array of each length, filled with it."""
+    """Return an array of each length, filled with its length."""
     source = nodes.TensorSlices(tensors=np.array(lengths, np.int64))
     return nodes.Map(inputs=(source,), function=filled, output_spec=spec)
 
@@ -79,7 +79,7 @@ def test_batches_are_as_long_as_their_longest(lengths: list[int], size: int, dro
 
 
 def test_rows_in_memory_are_padded_too() -> None:
-    """The fast way for rows of a source is not taken where they have to grow."""
+    """The fast path for rows of a source is not taken if rows have to grow."""
     node = padded(nodes.TensorSlices(tensors=np.ones((2, 2), "i1")), 2, shapes=[3])
     assert check_restore(node, provided([[(0, 1), (1, 2)]])) == [
         plain(np.array([[1, 1, 0], [1, 1, 0]], np.int8))
@@ -87,7 +87,9 @@ def test_rows_in_memory_are_padded_too() -> None:
 
 
 def test_each_leaf_has_its_own_shape_and_value() -> None:
-    """Nested elements are padded leaf by leaf, on all axes; numbers and texts too."""
+    """Nested elements are padded leaf by leaf, on all axes, including numbers and
+    texts.
+    """
     elements = [
         {"m": np.ones((1, 3)), "t": (np.array(["ab"]), 5)},
         {"m": np.ones((2, 1)), "t": (np.array(["c", "def"]), 6)},
@@ -157,7 +159,7 @@ def test_each_leaf_has_its_own_shape_and_value() -> None:
 def test_what_does_not_fit_is_an_error_that_teaches(
     elements: Any, shapes: Any, values: Any, text: str
 ) -> None:
-    """The text says what came and what was expected."""
+    """The error names what came and what was expected."""
     with pytest.raises(InvalidArgumentError, match=f"(?s){text}"):
         pad_stack(elements, shapes, values)
 
@@ -189,8 +191,8 @@ def buckets_by_loop(lengths: list[int], sizes: tuple[int, ...], drop: bool) -> l
 def test_buckets_hold_what_is_equally_long(
     lengths: list[int], sizes: tuple[int, ...], drop: bool
 ) -> None:
-    """Buckets are emptied when full and in their order at the end, and continue exactly
-    from any step.
+    """Full buckets are emptied at once, and the rest in order at the end. They continue
+    exactly from any step.
     """
     node = bucketed(arrays(lengths), sizes, drop_remainder=drop)
     assert check_restore(node) == buckets_by_loop(lengths, sizes, drop)
@@ -201,7 +203,7 @@ def shapes_of(node: Node) -> list[Any]:
 
 
 def test_padding_to_the_boundary() -> None:
-    """Lengths that are not known become one less than the boundary, given ones stay."""
+    """Unknown lengths become one less than the boundary, and given lengths stay."""
     lengths = [1, 2, 4, 5]
     assert shapes_of(bucketed(arrays(lengths), (2, 2, 1), pad_to_bucket_boundary=True)) == [
         (2, 2),
@@ -217,8 +219,8 @@ def test_padding_to_the_boundary() -> None:
 
 
 def test_too_long_for_the_last_boundary() -> None:
-    """With padding to the boundary, an element beyond the last one fails and the others
-    come.
+    """With padding to the boundary, an element beyond the last boundary fails and the
+    others are yielded.
     """
     node = bucketed(arrays([1, 9, 2]), (2, 2, 1), pad_to_bucket_boundary=True)
     failed, batch = check_restore(node)
@@ -230,7 +232,7 @@ def test_too_long_for_the_last_boundary() -> None:
 
 
 def test_without_padding_shapes_must_be_equal() -> None:
-    """no_padding stacks, and what differs is a failure of the bucket."""
+    """With no_padding, differing shapes in a bucket are a failure of the bucket."""
     node = bucketed(arrays([2, 2, 1, 2]), (2, 2, 1), no_padding=True)
     batch, failed = check_restore(node)
     assert batch[2] == (2, 2)
@@ -239,7 +241,7 @@ def test_without_padding_shapes_must_be_equal() -> None:
 
 
 def test_failures_below_keep_the_buckets() -> None:
-    """An element that fails is left out, whoever made it fail."""
+    """A failing element is left out of its bucket, whichever operation fails."""
     source = nodes.Map(
         inputs=(arrays([1, 0, 2, 4]),), function=lambda x: x // len(x) if len(x) else [][0]
     )
@@ -258,6 +260,6 @@ def test_a_rare_length_is_found_again() -> None:
 
 @pytest.mark.parametrize("value", [1.5, "x", np.array([1]), None, True])
 def test_lengths_are_single_integers(value: Any) -> None:
-    """The text shows what came instead."""
+    """The error shows a length that is not a single integer."""
     with pytest.raises(TypeError, match="must return one integer, it returned"):
         as_length(value)

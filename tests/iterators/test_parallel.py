@@ -51,7 +51,7 @@ def threads() -> list[str]:
 
 @pytest.fixture(autouse=True)
 def quiet() -> None:
-    """What other tests have dropped has ended its threads."""
+    """Let iterators that other tests have dropped end their threads."""
     gc.collect()
     wait_until(lambda: threads() == [])
 
@@ -65,16 +65,16 @@ def picky(x: Any) -> int:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 80), st.sampled_from([1, 2, 5, AUTOTUNE]))
 def test_order_and_failures_are_those_of_a_plain_map(stop: int, calls: int) -> None:
-    """Whatever the threads do, elements and failures come as they would from one
-    thread.
+    """Elements and failures have the order of a single thread, whatever the threads
+    do.
     """
     assert run(mapped(picky, stop, calls)) == run(nodes.Map(inputs=(count(stop),), function=picky))
 
 
 @pytest.mark.parametrize("calls", [1, 3, AUTOTUNE])
 def test_every_step_is_restorable(calls: int) -> None:
-    """States beside working threads continue exactly, over shuffles, splits and
-    repetitions, too.
+    """States taken beside working threads continue exactly, also over shuffles, splits
+    and repetitions.
     """
     check_restore(mapped(picky, 70, calls))
     shuffled = nodes.Shuffle(inputs=(count(30),), buffer_size=5)
@@ -85,7 +85,7 @@ def test_every_step_is_restorable(calls: int) -> None:
 
 
 def test_skipping_keeps_the_order_and_the_budget() -> None:
-    """on_error works as in one thread, its count is part of the state, and the
+    """on_error works as in a single thread. Its count is part of the state, and the
     quarantine is in order.
     """
     node = mapped(picky, 30, on_error="skip", max_errors=6)
@@ -97,7 +97,7 @@ def test_skipping_keeps_the_order_and_the_budget() -> None:
 
 
 def test_out_of_order_nobody_waits_for_a_slow_call() -> None:
-    """With deterministic=False the elements behind a call that does not return come
+    """With deterministic=False the elements after a call that does not return come
     before it.
     """
     release = threading.Event()
@@ -112,8 +112,8 @@ def test_out_of_order_nobody_waits_for_a_slow_call() -> None:
 
 @pytest.mark.parametrize("taken", [0, 1, 3, 6])
 def test_a_state_out_of_order_misses_nothing_and_doubles_nothing(taken: int) -> None:
-    """What a state says to have been handed out does not come again; everything else
-    does.
+    """A restored iterator yields every element that the state does not list as
+    delivered, and no other.
     """
     release = threading.Event()
     node = mapped(
@@ -133,8 +133,8 @@ def test_a_state_out_of_order_misses_nothing_and_doubles_nothing(taken: int) -> 
 
 
 def test_calls_run_at_the_same_time() -> None:
-    """As many calls as asked for are under way together, on threads that say what they
-    are.
+    """As many calls as requested run together, on threads that are named after their
+    operation.
     """
     meeting = threading.Barrier(3, timeout=DEADLINE)
     names = set()
@@ -149,8 +149,8 @@ def test_calls_run_at_the_same_time() -> None:
 
 
 def test_the_threads_stay_within_their_window() -> None:
-    """Not more than twice as many elements as threads are made ahead, also when nobody
-    takes any.
+    """At most twice as many elements as threads are made ahead, even without a
+    consumer.
     """
     made: list[int] = []
     iterator = make_iterator(mapped(lambda x: made.append(int(x)), 99, 2), Context())
@@ -162,7 +162,7 @@ def test_the_threads_stay_within_their_window() -> None:
 
 
 def test_no_thread_before_the_first_element() -> None:
-    """Making, describing and closing an iterator starts nothing."""
+    """Making, describing and closing an iterator starts no thread."""
     iterator = make_iterator(mapped(picky), Context())
     iterator.state()
     iterator.close()
@@ -199,7 +199,7 @@ def test_a_forgotten_iterator_ends_its_threads() -> None:
 
 
 def test_the_threads_end_with_the_input() -> None:
-    """At the end of the input no thread stays, and the iterator stays ended."""
+    """All threads end with the input, and the iterator stays ended."""
     iterator = make_iterator(mapped(int), Context())
     assert list(iterator) == list(range(9))
     wait_until(lambda: threads() == [])
@@ -208,7 +208,9 @@ def test_the_threads_end_with_the_input() -> None:
 
 @pytest.mark.parametrize("below", [False, True])
 def test_what_ends_a_thread_reaches_the_consumer(below: bool) -> None:
-    """An exception that is no Exception is raised at its place, and is the end."""
+    """A BaseException that is not an Exception is raised at its place, and is the
+    end.
+    """
 
     def leave(x: Any) -> Any:
         if x == 2:
@@ -225,8 +227,8 @@ def test_what_ends_a_thread_reaches_the_consumer(below: bool) -> None:
 
 
 def test_a_forked_child_does_not_hang() -> None:
-    """In a child made by fork the threads do not exist: the child gets an error instead
-    of silence.
+    """The threads do not exist in a forked child, so the child gets an error instead of
+    silence.
     """
     block = threading.Event()
     iterator = make_iterator(mapped(lambda x: block.wait(DEADLINE) if x else None), Context())
@@ -259,7 +261,7 @@ def test_autotune_takes_threads_that_help(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_autotune_keeps_to_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elements that are large for the budget are made fewer ahead."""
+    """Elements that are large for the budget are made ahead in smaller number."""
     monkeypatch.setattr(parallel, "RAM_BUDGET", 10_000)
     iterator = make_iterator(mapped(lambda x: np.zeros(1000), 50, AUTOTUNE), Context())
     assert len(list(outcomes(iterator))) == 50
@@ -267,15 +269,15 @@ def test_autotune_keeps_to_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_shrunk_crew_goes_on() -> None:
-    """Threads beyond the size leave, at the latest when it is their turn, without
-    ending the iterator.
+    """Threads beyond the size leave at their next turn at the latest, without ending
+    the iterator.
     """
     iterator = make_iterator(mapped(int, 100_000), Context())
     read = [next(iterator)]
     crew = iterator._crew  # type: ignore[attr-defined]
     crew.resize(1, 2)
 
-    def have_left() -> bool:  # while nobody reads, who has the turn may wait for room for ever
+    def have_left() -> bool:  # without a consumer, the thread in turn may wait for room forever
         read.append(next(iterator))
         return threads() == ["zmqdata-map-0"]
 
@@ -287,8 +289,8 @@ def test_a_shrunk_crew_goes_on() -> None:
 
 
 def test_options_bound_what_autotune_does() -> None:
-    """deterministic, autotune.enabled, cpu_budget and ram_budget of the pipeline's
-    options are kept to.
+    """An operation obeys deterministic, autotune.enabled, cpu_budget and ram_budget of
+    the pipeline's options.
     """
     options = nodes.Options(
         [
@@ -312,8 +314,8 @@ def test_options_bound_what_autotune_does() -> None:
 def test_the_pool_bounds_calls(
     monkeypatch: pytest.MonkeyPatch, size: int | None, calls: int, allowed: int
 ) -> None:
-    """private_threadpool_size is not passed by what an operation was told, nor by
-    AUTOTUNE; 0 is the cores.
+    """Neither an operation's own setting nor AUTOTUNE exceeds private_threadpool_size,
+    and 0 means the number of cores.
     """
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     options = nodes.Options([] if size is None else [("threading.private_threadpool_size", size)])
@@ -323,8 +325,8 @@ def test_the_pool_bounds_calls(
 
 
 def test_close_while_it_starts_leaves_no_thread() -> None:
-    """An iterator that is closed between making its crew and hiring begins no thread,
-    and closes its input.
+    """An iterator that is closed between making its crew and starting threads starts
+    none, and closes its input.
     """
     closed: list[bool] = []
     iterator: Any = make_iterator(

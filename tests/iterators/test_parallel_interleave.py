@@ -28,14 +28,14 @@ def threads() -> list[str]:
 
 @pytest.fixture(autouse=True)
 def quiet() -> None:
-    """What other tests have dropped has ended its threads."""
+    """Let iterators that other tests have dropped end their threads."""
     gc.collect()
     wait_until(lambda: threads() == [])
 
 
 def mixed(n: Any) -> Dataset:
-    """Datasets of lengths 0 to 3, one of which cannot be made and one of which has an
-    element that fails.
+    """Datasets of lengths 0 to 3. A dataset cannot be made, and another has a failing
+    element.
     """
     if n == 5:
         raise ValueError("five")
@@ -58,7 +58,9 @@ def interleaved(
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 3), st.sampled_from([1, 3, AUTOTUNE]))
 def test_the_order_is_that_of_one_thread(stop: int, cycle: int, block: int, calls: int) -> None:
-    """Elements and failures come as without threads, whatever is read ahead."""
+    """Elements and failures have the order of a single thread, whatever is read
+    ahead.
+    """
     plain = nodes.Interleave(
         inputs=(Range(start=0, stop=stop),), function=mixed, cycle_length=cycle, block_length=block
     )
@@ -66,15 +68,15 @@ def test_the_order_is_that_of_one_thread(stop: int, cycle: int, block: int, call
 
 
 def test_every_step_is_restorable() -> None:
-    """States beside running threads continue exactly, with splits, too."""
+    """States taken beside running threads continue exactly, also with splits."""
     check_restore(interleaved())
     read = check_restore(interleaved(block=2), provided([[(2, 4), (6, 9)]]))
     assert len(read) == 2 + 3 + 2 + 3
 
 
 def test_datasets_are_read_at_the_same_time() -> None:
-    """As many datasets as asked for are read together, though elements are asked for
-    one by one.
+    """As many datasets as requested are read together, although elements are requested
+    singly.
     """
     meeting = threading.Barrier(3, timeout=DEADLINE)
 
@@ -87,8 +89,8 @@ def test_datasets_are_read_at_the_same_time() -> None:
 
 @pytest.mark.parametrize("taken", [0, 2, 5])
 def test_out_of_order_nobody_waits_for_a_slow_dataset(taken: int) -> None:
-    """With deterministic=False the other datasets are read to their end, and a state
-    misses and doubles nothing.
+    """With deterministic=False the other datasets are read to their end, and no element
+    is lost or doubled after a state.
     """
     release = threading.Event()
 
@@ -113,7 +115,7 @@ def test_out_of_order_nobody_waits_for_a_slow_dataset(taken: int) -> None:
 
 @pytest.mark.parametrize("ending", ["close", "drop", "exhaust"])
 def test_no_thread_stays(ending: str) -> None:
-    """Closing, forgetting and exhausting an iterator end all of its threads."""
+    """Closing, dropping and exhausting an iterator end all of its threads."""
     node = interleaved(50, 4, function=lambda n: Dataset.range(20))
     iterator: Any = make_iterator(node, Context())
     next(iterator)
@@ -148,8 +150,8 @@ def test_the_method_makes_the_node() -> None:
 
 
 def test_the_pool_bounds_what_is_read_at_the_same_time() -> None:
-    """private_threadpool_size is kept to by reading and by opening, whatever
-    num_parallel_calls says.
+    """Reading and opening obey private_threadpool_size, whatever num_parallel_calls
+    is.
     """
     options = nodes.Options([("threading.private_threadpool_size", 1)])
     reading: list[int] = []

@@ -45,16 +45,14 @@ def threads() -> list[threading.Thread]:
 
 @pytest.mark.parametrize("size", [AUTOTUNE, 0, 1, 4, 1000])
 def test_elements_come_in_order(size: int) -> None:
-    """Whatever the buffer, elements are those of the input in its order, and every step
-    can be restored.
+    """Elements come in the order of the input, whatever the buffer, and every step can
+    be restored.
     """
     assert check_restore(prefetched(count(70), size)) == [plain(np.int64(x)) for x in range(70)]
 
 
 def test_failures_come_at_their_place() -> None:
-    """A failure is raised where its element would have been; the following elements
-    come.
-    """
+    """A failure is raised at the place of its element, and the next elements follow."""
     failing = nodes.Map(inputs=(count(5),), function=lambda x: 1 // (int(x) - 2))
     assert [outcome[0] for outcome in check_restore(prefetched(failing))] == [
         "int",
@@ -66,8 +64,8 @@ def test_failures_come_at_their_place() -> None:
 
 
 def test_ledgers_are_followed_from_the_thread() -> None:
-    """States taken beside the running thread hold a position of the provider from
-    before what was handed out.
+    """A state taken beside the running thread holds the provider's position before the
+    delivered elements.
     """
     context = provided([[(0, 3), (5, 9)], [(1, 2)]])
     node = prefetched(nodes.Repeat(inputs=(prefetched(count(9), 2),), count=2), 3)
@@ -75,7 +73,7 @@ def test_ledgers_are_followed_from_the_thread() -> None:
 
 
 def test_the_thread_stays_within_its_buffer() -> None:
-    """It runs ahead by the size of the buffer and no further."""
+    """The thread runs ahead by the size of the buffer and no further."""
     made: list[int] = []
     iterator = make_iterator(
         prefetched(nodes.Map(inputs=(count(99),), function=lambda x: made.append(int(x))), 3),
@@ -89,7 +87,7 @@ def test_the_thread_stays_within_its_buffer() -> None:
 
 
 def test_it_runs_ahead_while_the_consumer_is_busy() -> None:
-    """Elements are made before they are asked for."""
+    """Elements are made before the consumer asks for them."""
     made = threading.Event()
     node = nodes.Map(inputs=(count(3),), function=lambda x: made.set() if x == 2 else None)
     iterator = make_iterator(prefetched(node), Context())
@@ -99,7 +97,7 @@ def test_it_runs_ahead_while_the_consumer_is_busy() -> None:
 
 
 def test_no_thread_before_the_first_element() -> None:
-    """Making, describing and closing an iterator starts nothing."""
+    """Making, describing and closing an iterator starts no thread."""
     before = threads()
     iterator = make_iterator(prefetched(count(3)), Context())
     iterator.state()
@@ -139,7 +137,7 @@ def test_a_forgotten_iterator_ends_its_thread() -> None:
 
 
 def test_the_thread_ends_with_the_input() -> None:
-    """At the end of the input no thread stays, and the iterator stays ended."""
+    """The thread ends with the input, and the iterator stays ended."""
     iterator = make_iterator(prefetched(count(3)), Context())
     assert len(list(iterator)) == 3
     thread = iterator._pump._thread  # type: ignore[attr-defined]
@@ -148,8 +146,8 @@ def test_the_thread_ends_with_the_input() -> None:
 
 
 def test_what_ends_a_thread_reaches_the_consumer() -> None:
-    """An exception that is no Exception is raised at its place, too, and the elements
-    behind it follow.
+    """A BaseException that is not an Exception is raised at its place, and the next
+    elements follow.
     """
 
     def leave(x: Any) -> Any:
@@ -165,7 +163,7 @@ def test_what_ends_a_thread_reaches_the_consumer() -> None:
 
 
 def test_a_pump_without_thread_does_not_wait_for_ever() -> None:
-    """Whoever waits for a thread that is gone gets an error that names the likely
+    """A consumer that waits for a dead thread gets an error that names the likely
     causes.
     """
     iterator = make_iterator(prefetched(count(10**6), 1), Context())
@@ -178,8 +176,8 @@ def test_a_pump_without_thread_does_not_wait_for_ever() -> None:
 
 
 def test_a_forked_child_does_not_hang() -> None:
-    """In a child made while the thread pulled that thread does not exist: the child
-    gets an error, not silence.
+    """The thread does not exist in a child forked while it pulls, so the child gets an
+    error instead of silence.
     """
     block, pulling = threading.Event(), threading.Event()
     node = nodes.Map(
@@ -203,7 +201,7 @@ def test_a_forked_child_does_not_hang() -> None:
 
 
 def test_failures_below_are_pipeline_errors() -> None:
-    """What is raised keeps the node that failed and the original exception."""
+    """A failure of the input keeps its node and its original exception."""
     node = nodes.Map(inputs=(count(1),), function=lambda x: 1 // 0, site="a.py:2")
     with pytest.raises(PipelineError, match=r"map\(<lambda>\) at a.py:2") as caught:
         next(make_iterator(prefetched(node), Context()))
@@ -211,8 +209,8 @@ def test_failures_below_are_pipeline_errors() -> None:
 
 
 def test_quick_pulls_are_left_to_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where changing threads would cost more than the element, the thread rests; when
-    pulls become slow it works.
+    """The thread rests if changing threads costs more than the element, and works when
+    pulls become slow.
     """
     where: list[str] = []
 
@@ -233,8 +231,8 @@ def test_quick_pulls_are_left_to_the_consumer(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("number", [0, 32, 64])
 def test_an_end_at_a_mark_is_a_state(number: int) -> None:
-    """Where the end itself comes with a state of the input, that one is the state from
-    then on.
+    """If the end arrives with a state of the input, it becomes the state of the
+    iterator.
     """
     node = prefetched(count(number))
     iterator = make_iterator(node, Context())
@@ -283,8 +281,8 @@ def test_a_stopped_iterator_does_not_start() -> None:
 def test_who_asks_for_readiness_sets_a_resting_thread_to_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A thread that rests before an empty buffer fills it when asked whether an element
-    is ready, and none is lost.
+    """A resting thread with an empty buffer fills it when a consumer asks if an element
+    is ready, and no element is lost.
     """
     monkeypatch.setattr(prefetch, "_WORTH", 1e9)
     iterator: Any = make_iterator(prefetched(count(5000), 16), Context())
@@ -322,8 +320,8 @@ def test_a_function_may_close_the_iterator_that_runs_it() -> None:
 
 
 def test_a_forked_child_goes_on_alone() -> None:
-    """In a child made while the thread rested, what is in the buffer and what follows
-    comes without a thread.
+    """A child forked while the thread rests yields the buffer and all further elements
+    without a thread.
     """
     iterator: Any = make_iterator(prefetched(count(100), 4), Context())
     read = [int(next(iterator))]
@@ -339,7 +337,7 @@ def test_a_forked_child_goes_on_alone() -> None:
 
 
 def test_close_while_it_starts_leaves_no_thread() -> None:
-    """Between making the pump and starting its thread, close() and stop() lead to no
+    """close() and stop() between making the pump and starting its thread start no
     thread, and close the input.
     """
     for ending in ("close", "stop"):
@@ -360,8 +358,8 @@ def test_close_while_it_starts_leaves_no_thread() -> None:
 
 
 def test_a_pump_stopped_before_its_thread_can_be_joined() -> None:
-    """Where close() finds a pump without a thread, it waits for none, and none
-    begins.
+    """close() does not wait for a pump without a thread, and no thread starts
+    afterwards.
     """
     iterator: Any = make_iterator(prefetched(count(9)), Context())
     pump = iterator._pump = prefetch._Pump(iterator._source, iterator._size)
@@ -379,8 +377,8 @@ def test_autotune_bridges_a_consumer_that_takes_in_bursts(monkeypatch: pytest.Mo
     monkeypatch.setattr(prefetch, "perf_counter", lambda: len(made) * 20e-6)
 
     def make(x: Any) -> int:
-        """Takes 20 us of the clock; in a burst the thread is not as quick as who
-        takes.
+        """Take 20 us of simulated time. In a burst the thread is slower than the
+        consumer.
         """
         if threading.current_thread() is iterator._pump._thread:
             wait_until(lambda: rest.is_set() or iterator._pump._empty)
@@ -410,7 +408,7 @@ def test_autotune_bridges_a_consumer_that_takes_in_bursts(monkeypatch: pytest.Mo
     [({}, 4), ({"autotune.enabled": False}, 8), ({"autotune.ram_budget": 24}, 3)],
 )
 def test_options_bound_what_autotune_holds(settings: dict[str, Any], most: int) -> None:
-    """ram_budget bounds the bytes of the elements; without tuning the size is a
+    """ram_budget bounds the bytes of the elements. Without tuning the size is
     constant.
     """
     options = nodes.Options(settings.items())
@@ -423,7 +421,7 @@ def test_options_bound_what_autotune_holds(settings: dict[str, Any], most: int) 
 
 
 def test_only_slow_stretches_are_timed_pull_by_pull(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as all of the time is little, it is not looked who took it."""
+    """Single pulls are not timed while the total time is small."""
     ticks = itertools.count()
     monkeypatch.setattr(prefetch, "perf_counter", lambda: next(ticks) * 1e-7)
     iterator: Any = make_iterator(prefetched(count(2000), 2), Context())

@@ -29,7 +29,7 @@ def ragged(node: Node, size: int, drop: bool = False, dtype: str = "int64") -> N
 
 @given(st.lists(st.integers(0, 5), max_size=10), st.integers(1, 4), st.booleans())
 def test_rows_keep_their_lengths(lengths: list[int], size: int, drop: bool) -> None:
-    """Ragged batches hold the elements as they were, and continue exactly from any
+    """Ragged batches hold the elements unchanged, and continue exactly from any
     step.
     """
     batches = [lengths[start : start + size] for start in range(0, len(lengths), size)]
@@ -42,7 +42,7 @@ def test_rows_keep_their_lengths(lengths: list[int], size: int, drop: bool) -> N
 
 
 def test_only_what_may_vary_is_ragged() -> None:
-    """With a known spec, leaves of fixed shape and ragged leaves are stacked as in
+    """With a known spec, leaves of fixed shape and ragged leaves are stacked as by
     batch.
     """
     spec = (
@@ -60,7 +60,7 @@ def test_only_what_may_vary_is_ragged() -> None:
 
 
 def test_nothing_known_is_all_ragged() -> None:
-    """Behind a function each axis of an array may vary, and numbers are stacked."""
+    """After a function every axis of an array may vary, and numbers are stacked."""
     node = mapped([1, 2], lambda n: {"a": np.zeros((n, n)), "n": int(n)})
     (batch,) = make_iterator(ragged(node, 2), Context())
     assert batch["a"].ragged_rank == 2
@@ -79,7 +79,7 @@ def test_rows_in_memory_stay_dense() -> None:
 
 
 def test_axes_that_are_not_ragged_must_be_equal() -> None:
-    """Another inner shape or dtype is a failure that says which element differs."""
+    """Another inner shape or dtype is a failure that names the differing element."""
     spec = TensorSpec((None, None), np.float64)
     fine = ragged(mapped([1, 2], lambda n: np.zeros((n, n)), spec), 2)
     assert check_restore(fine)[0][0] == "RaggedTensor"

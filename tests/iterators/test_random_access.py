@@ -71,14 +71,14 @@ ELEMENTS = Dataset(nodes.Elements(elements=(np.zeros(2), np.ones(2))))
     ],
 )
 def test_elements_are_those_of_iteration(dataset: Dataset) -> None:
-    """Each element by its number is what iterating yields there."""
+    """The element with a number is the element that iteration yields at that place."""
     assert [plain(dataset.at(index)) for index in range(len(dataset))] == [
         plain(element) for element in dataset
     ]
 
 
 def test_endless_datasets_have_all_numbers() -> None:
-    """Repetition, batches and counters without end answer for any number."""
+    """Endless repetitions, batches and counters return an element for any number."""
     assert TEN.repeat().at(1_000_003) == 3
     assert TEN.repeat().batch(4).at(2).tolist() == [8, 9, 0, 1]
     assert Dataset.counter(1, 2).at(10**9) == 2 * 10**9 + 1
@@ -120,7 +120,7 @@ def test_what_is_handed_out_is_the_receivers() -> None:
     ],
 )
 def test_operations_that_know_an_order_only_say_so(dataset: Dataset, kind: str) -> None:
-    """The error names the operation that is in the way, and its line."""
+    """The error names the operation without random access, and its line."""
     with pytest.raises(
         UnimplementedError,
         match=rf"not supported for dataset of type {kind}: .* at test_random_access.py:\d+",
@@ -136,7 +136,9 @@ class _Broken(list[int]):
 
 
 def test_failures_name_their_node() -> None:
-    """A failing function and a batch of mixed shapes come out as in iteration."""
+    """A failing function and a batch of mixed shapes raise the same errors as in
+    iteration.
+    """
     with pytest.raises(PipelineError, match=r"map\(<lambda>\)"):
         TEN.map(lambda x: 1 // int(x)).at(0)
 
@@ -171,7 +173,7 @@ def test_a_random_source_with_a_seed_has_numbers() -> None:
 
 
 def test_saved_elements_are_read_at_their_place(tmp_path: Path) -> None:
-    """What was saved is read from its files; what was saved there since is refused."""
+    """A saved element is read from its files. Files of a later save are refused."""
     TEN.batch(3).save(tmp_path)
     loaded = Dataset.load(tmp_path)
     assert [loaded.at(index).tolist() for index in (3, 0)] == [[9], [0, 1, 2]]
@@ -182,7 +184,7 @@ def test_saved_elements_are_read_at_their_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", [False, True])
 def test_a_cache_hands_out_what_it_has(tmp_path: Path, folder: bool) -> None:
-    """What the cache has is not made again; anything else comes from its input, and is
+    """A cached element is not made again. Any other element comes from the input and is
     not kept.
     """
     calls: list[int] = []
@@ -199,13 +201,13 @@ def test_a_cache_hands_out_what_it_has(tmp_path: Path, folder: bool) -> None:
 
 
 def test_a_cache_that_is_not_filled_yet_asks_its_input() -> None:
-    """Elements behind the place that an iterator has reached are made."""
+    """Elements beyond the place that an iterator has reached are made by the input."""
     cached = TEN.map(int).cache()
     next(iter(cached))
     assert [cached.at(index) for index in (0, 1)] == [0, 1]
 
 
 def test_a_wrong_promise_is_told() -> None:
-    """An element that assert_cardinality promises and the input has not is an error."""
+    """An element that assert_cardinality promises but the input lacks is an error."""
     with pytest.raises(FailedPreconditionError, match="promises element 10, and its input has 10"):
         TEN.assert_cardinality(12).at(10)

@@ -24,9 +24,7 @@ def drawn(stop: int = 5, draws: int = 1, **arguments: Any) -> RandomMap:
 
 
 def test_draws_follow_from_the_number() -> None:
-    """Restored anywhere, the draws are the same, however much was drawn for the
-    elements before.
-    """
+    """A restored iterator draws the same, however much earlier elements drew."""
     assert len(set(map(str, check_restore(drawn(20))))) == 20
 
     def greedy(x: Any, rng: np.random.Generator) -> Any:
@@ -39,9 +37,7 @@ def test_draws_follow_from_the_number() -> None:
 
 
 def test_what_was_drawn_before_leaves_no_trace() -> None:
-    """Element 3 draws the same after elements that drew nothing and after such that
-    drew much.
-    """
+    """Element 3 draws the same, whether earlier elements drew nothing or much."""
     one, two = [], []
     for taken, draws in [(one, 0), (two, 1001)]:
 
@@ -57,8 +53,8 @@ def test_what_was_drawn_before_leaves_no_trace() -> None:
 
 
 def test_each_seed_repetition_and_place_draws_otherwise() -> None:
-    """Without a seed the context decides; with one it is the seed and the repetition;
-    or the seed alone.
+    """Without a seed the context decides. With a seed it is the seed and the
+    repetition, or the seed alone.
     """
     contexts = [
         Context(seed=1),
@@ -84,9 +80,7 @@ def test_each_seed_repetition_and_place_draws_otherwise() -> None:
 
 
 def test_the_draws_are_the_same_for_ever() -> None:
-    """A change of the stream would break the resuming of runs that were begun with an
-    older version.
-    """
+    """A change of the stream would break resuming runs that an older version began."""
     assert [round(float(outcome[1]), 6) for outcome in run(drawn(3, seed=1))] == [
         0.336801,
         0.296266,
@@ -95,7 +89,7 @@ def test_the_draws_are_the_same_for_ever() -> None:
 
 
 def test_tuples_become_arguments_and_failures_name_the_node() -> None:
-    """The generator is the last argument; an element that fails is one failure."""
+    """The generator is the last argument, and a failing element is a single failure."""
     pairs = nodes.Enumerate(inputs=(Range(start=5, stop=9),))
     node = RandomMap(
         inputs=(pairs,), function=lambda i, x, rng: 1 // int(i - 1) and int(x), site="a.py:1"
@@ -107,7 +101,7 @@ def test_tuples_become_arguments_and_failures_name_the_node() -> None:
 
 @pytest.mark.parametrize("spec", [None, "given"])
 def test_its_spec_is_given_or_found(spec: Any) -> None:
-    """As for map."""
+    """A random map has the given spec, or finds it as map does."""
     assert drawn(output_spec=spec).spec(lambda node: None) == spec
 
 
@@ -120,7 +114,7 @@ def on_threads(function: Any, stop: int = 40, calls: int = 3, **arguments: Any) 
 
 @pytest.mark.parametrize("calls", [1, 3, AUTOTUNE])
 def test_threads_change_no_draw(calls: int) -> None:
-    """On any number of threads the draws and their order are those of one, and every
+    """Any number of threads gives the draws and the order of a single thread, and every
     step can be restored.
     """
 
@@ -133,7 +127,7 @@ def test_threads_change_no_draw(calls: int) -> None:
 
 
 def test_calls_at_the_same_time_have_generators_of_their_own() -> None:
-    """A generator belongs to a call until it returns."""
+    """A generator belongs to a single call until it returns."""
     meeting = threading.Barrier(3, timeout=10.0)
 
     def draw(x: Any, rng: np.random.Generator) -> Any:
@@ -153,8 +147,8 @@ def test_calls_at_the_same_time_have_generators_of_their_own() -> None:
 
 
 def test_out_of_order_the_draws_stay_with_their_elements() -> None:
-    """With deterministic=False, an element that comes early has drawn what it would
-    have in its place.
+    """With deterministic=False, an element that comes early draws the same as in its
+    place.
     """
 
     def draw(x: Any, rng: np.random.Generator) -> Any:
@@ -165,8 +159,8 @@ def test_out_of_order_the_draws_stay_with_their_elements() -> None:
 
 
 def test_tuples_and_exits_on_threads() -> None:
-    """Tuples become arguments there, too; what is no Exception reaches the consumer as
-    it is.
+    """Threads also unpack tuples into arguments, and pass a BaseException to the
+    consumer unchanged.
     """
     pairs = nodes.Enumerate(inputs=(Range(start=5, stop=9),))
 
@@ -185,8 +179,8 @@ def test_tuples_and_exits_on_threads() -> None:
 
 @pytest.mark.parametrize("special", [{"poisoned": {"/": {2}}}, {"suspects": {"/": {2}}}])
 def test_a_watched_one_draws_the_same(special: dict[str, Any]) -> None:
-    """Where somebody watches, each number is noted, poison is left out, and the others
-    draw what they always do.
+    """A watch notes each number and poison is skipped, while the other elements draw
+    the same as ever.
     """
     watch = RecordingWatch(**special)
     watched = run(drawn(5, seed=1), Context(watch=watch, quarantine=[]))
@@ -198,7 +192,7 @@ def test_a_watched_one_draws_the_same(special: dict[str, Any]) -> None:
 
 
 def test_a_guarded_one_draws_the_same() -> None:
-    """What may be left out or called for again draws as the plain one does."""
+    """A guarded random map draws the same as a plain random map."""
     plain = drawn(5, seed=1)
     guarded = nodes.GuardedRandomMap(
         inputs=plain.inputs, function=plain.function, seed=1, on_error="skip"

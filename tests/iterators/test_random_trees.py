@@ -1,5 +1,5 @@
 """Random trees of nodes, up to five deep: restoring at any step continues exactly,
-whatever is on top of what.
+whatever the tree.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ TREES = st.tuples(
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TREES)
 def test_any_tree_continues_exactly_from_any_step(tree: Any) -> None:
-    """A restored iterator yields what the first one would have, errors at their place
-    included.
+    """A restored iterator yields what the first would have yielded, with errors at
+    their place.
     """
     source, size, steps = tree
     dataset = SOURCES[source](size)
@@ -38,8 +38,8 @@ def test_any_tree_continues_exactly_from_any_step(tree: Any) -> None:
 
 
 def ranges(source: SplitSource, width: int, repetition: int) -> list[tuple[int, int]]:
-    """What is handed out of a source in a repetition: ranges of so many splits, all of
-    them or all but the first.
+    """Return the ranges of splits that a source receives in a repetition: all ranges,
+    or all but the first.
     """
     count = source.count if isinstance(source, IndexSplits) else 3
     stop = 4 if count is None else count
@@ -50,8 +50,8 @@ def ranges(source: SplitSource, width: int, repetition: int) -> list[tuple[int, 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TREES, st.integers(1, 3))
 def test_any_tree_that_gets_splits_continues_exactly(tree: Any, width: int) -> None:
-    """So it does in the service, where sources read what is handed out to them, in each
-    repetition anew.
+    """Sources in the service read the splits that they receive, anew in each
+    repetition.
     """
     source, size, steps = tree
     dataset = SOURCES[source](size)
@@ -63,19 +63,19 @@ def test_any_tree_that_gets_splits_continues_exactly(tree: Any, width: int) -> N
         return
     writes = any(isinstance(node, Cache) and node.filename for node in every_node(dataset.node))
     handed = [[ranges(one, width, repetition) for repetition in range(5)] for one in sources]
-    if not writes:  # with the splits that the first run had
+    if not writes:  # with the splits of the first run
         check_restore(dataset.node, provided(*handed), limit=40)
 
 
 @pytest.mark.parametrize("index", range(len(SOURCES) + len(STEPS)))
 def test_each_kind_continues_exactly_on_its_own(index: int) -> None:
-    """Each source and each step is right before it stands in a tree."""
+    """Each source and each step restores correctly before it is used in a tree."""
     check_restore(sample_pipelines()[index].node, limit=40)
 
 
 def test_every_kind_of_node_is_drawn() -> None:
-    """All operations of the package are in the trees, except for those that say why
-    not.
+    """The trees contain all operations of the package, except for those with a stated
+    reason.
     """
     drawn = {type(node) for dataset in sample_pipelines() for node in every_node(dataset.node)}
     assert kinds() - drawn == NOT_SAMPLED.keys()

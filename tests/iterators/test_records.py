@@ -32,7 +32,7 @@ def written(folder: Path, contents: list[bytes], compression: str = "") -> tuple
 
 @pytest.mark.parametrize("compression", PACKERS)
 def test_records_of_all_files_in_order(tmp_path: Path, compression: str) -> None:
-    """Records come from plain and compressed files, and restoring works inside a
+    """Records come from plain and compressed files, and can be restored inside a
     file.
     """
     node = nodes.TFRecords(
@@ -51,8 +51,8 @@ def test_a_provider_hands_out_whole_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compression", PACKERS)
 def test_damage_is_one_failure_and_the_next_file_follows(tmp_path: Path, compression: str) -> None:
-    """Where a file is damaged comes one DataLossError with its name and place; then
-    comes the next file.
+    """A damaged file yields a single DataLossError with its name and place, and the
+    next file follows.
     """
     content = b"".join(map(as_record, [b"abc", b"defg", b"h"]))
     damaged = content.replace(b"defg", b"deFg")
@@ -73,7 +73,7 @@ def test_damage_is_one_failure_and_the_next_file_follows(tmp_path: Path, compres
 
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
 def test_what_is_not_compressed_is_damage(tmp_path: Path, compression: str) -> None:
-    """A plain file read as a compressed one is a failure, for records of each kind."""
+    """A plain file read as a compressed file is a failure, for records of each kind."""
     names = written(tmp_path, [as_record(b"abc")])
     records = nodes.TFRecords(filenames=names, compression_type=compression)
     pieces = nodes.FixedLengthRecords(filenames=names, record_bytes=1, compression_type=compression)
@@ -85,7 +85,7 @@ def test_what_is_not_compressed_is_damage(tmp_path: Path, compression: str) -> N
 
 
 def test_a_missing_file_fails_alone(tmp_path: Path) -> None:
-    """A file that is not there is one failure."""
+    """A missing file is a single failure."""
     names = (str(tmp_path / "missing"), *written(tmp_path, [as_record(b"a")]))
     assert [outcome[0] for outcome in check_restore(nodes.TFRecords(filenames=names))] == [
         "raised",
@@ -98,8 +98,8 @@ def test_a_missing_file_fails_alone(tmp_path: Path) -> None:
 def test_pieces_between_header_and_footer(
     tmp_path: Path, compression: str, header: int, footer: int
 ) -> None:
-    """Pieces of equal length come from between header and footer, and restoring works
-    at each of them.
+    """Records of equal length lie between header and footer, and each can be
+    restored.
     """
     contents = [b"H" * header + middle + b"F" * footer for middle in (b"aabbcc", b"", b"dd")]
     node = nodes.FixedLengthRecords(
@@ -122,7 +122,9 @@ def test_splits_of_pieces_are_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compression", PACKERS)
 def test_excess_bytes_are_data_loss(tmp_path: Path, compression: str) -> None:
-    """A file that holds no whole number of pieces is damaged; the next one is read."""
+    """A file whose length is not a multiple of the record length is damaged, and the
+    next file is read.
+    """
     names = written(tmp_path, [b"HaabF", b"HccF"], compression)
     node = nodes.FixedLengthRecords(
         filenames=names,
@@ -140,7 +142,7 @@ def test_excess_bytes_are_data_loss(tmp_path: Path, compression: str) -> None:
 
 
 def test_a_file_shorter_than_its_header_is_data_loss(tmp_path: Path) -> None:
-    """Header and footer that do not fit into a file are damage."""
+    """A file shorter than header and footer is damaged."""
     node = nodes.FixedLengthRecords(
         filenames=written(tmp_path, [b"ab"]), record_bytes=1, header_bytes=3
     )
@@ -148,7 +150,7 @@ def test_a_file_shorter_than_its_header_is_data_loss(tmp_path: Path) -> None:
 
 
 def test_a_file_that_shrinks_is_data_loss(tmp_path: Path) -> None:
-    """A file that becomes shorter while it is read is damage, not an end."""
+    """A file that becomes shorter while it is read is damaged, not at its end."""
     names = written(tmp_path, [b"aabbccdd"])
     iterator = make_iterator(
         nodes.FixedLengthRecords(filenames=names, record_bytes=2, buffer_size=2), Context()

@@ -33,12 +33,12 @@ def test_repeats_so_many_times(times: int, expected: list[int]) -> None:
 
 
 def test_repeats_for_ever() -> None:
-    """-1 never ends on its own."""
+    """A repeat with count -1 never ends on its own."""
     assert check_restore(repeated(count(2)), limit=7) == ints([0, 1, 0, 1, 0, 1, 0])
 
 
 def test_nothing_for_ever_ends() -> None:
-    """An input that yields nothing in a whole pass ends a local repeat, as in
+    """A local repeat ends if its input yields nothing in a whole pass, as in
     tf.data.
     """
     nothing = nodes.Filter(inputs=(count(3),), predicate=lambda x: False)
@@ -47,7 +47,7 @@ def test_nothing_for_ever_ends() -> None:
 
 
 def test_each_repetition_has_an_order_of_its_own() -> None:
-    """Shuffles below reshuffle, also where one repeat is in another; a restored one
+    """Shuffles below a repeat reshuffle, also within another repeat. A restored repeat
     continues the same orders.
     """
     shuffled = nodes.Shuffle(inputs=(count(8),), buffer_size=8)
@@ -65,14 +65,16 @@ def test_repetitions_pull_their_own_splits() -> None:
 
 
 def test_a_repetition_without_splits_does_not_end_it() -> None:
-    """A worker that got nothing in one repetition asks for the next, finite or not."""
+    """A worker without splits in a repetition asks for the next, whether or not the
+    repeat is finite.
+    """
     context = provided([[(0, 2)], [], [], [(3, 4)]])
     assert check_restore(repeated(count(9), 4), context) == ints([0, 1, 3])
     assert check_restore(repeated(count(9)), context, limit=3) == ints([0, 1, 3])
 
 
 def test_a_source_known_to_be_empty_ends_it() -> None:
-    """Without any split in the world a worker does not ask for ever."""
+    """A worker does not ask forever if its source is known to have no splits at all."""
     assert check_restore(repeated(count(0)), provided([[], [], []])) == []
 
 
@@ -85,8 +87,8 @@ def test_nested_repeats_go_through_the_ledger() -> None:
 
 
 def test_what_is_left_of_a_repetition_is_skipped() -> None:
-    """When a zip ends early, the rest of the longer input's splits belongs to a
-    repetition that is over.
+    """If a zip ends early, the remaining splits of the longer input belong to a past
+    repetition.
     """
     pairs = nodes.Zip(inputs=(count(9), count(9)), template=(0, 1))
     context = provided([[(0, 1), (1, 2), (2, 3)], [(5, 6)]], [[(0, 1)], [(7, 8)]])
@@ -109,7 +111,7 @@ def test_a_reset_before_the_next_split_is_part_of_the_state() -> None:
 
 
 def test_closing_closes_the_input() -> None:
-    """close() gives back what the present pass holds."""
+    """close() releases what the current pass holds."""
     closed = []
 
     def generate() -> Any:
@@ -125,8 +127,8 @@ def test_closing_closes_the_input() -> None:
 
 
 def test_inputs_that_wait_or_have_ended_keep_their_repetition() -> None:
-    """A restored repeat has all providers in its repetition, also those that the
-    present input does not read.
+    """A restored repeat has all providers in its repetition, including those that the
+    current input does not read.
     """
     joined = nodes.Concatenate(inputs=(Range(start=0, stop=9), Range(start=0, stop=9)))
     ranges = [[(0, 2), (5, 8)], [(3, 4)], [(1, 2), (2, 9)]]

@@ -45,15 +45,15 @@ def ints(outcomes: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize(("shards", "index"), [(1, 0), (3, 0), (3, 2), (20, 12), (20, 3)])
 def test_shards_are_every_nth_element(shards: int, index: int) -> None:
-    """The shard is what slicing a list gives, and its cardinality is its length."""
+    """The shard equals the slice of a list, and its cardinality is its length."""
     node = nodes.Shard(inputs=(count(10),), num_shards=shards, index=index)
     assert ints(check_restore(node)) == list(range(10))[index::shards]
     assert node.cardinality == len(range(10)[index::shards])
 
 
 def test_failing_elements_keep_their_place_in_shards() -> None:
-    """All shards count failing elements alike, so that each element is in one shard
-    only.
+    """All shards count failing elements alike, so that each element is in exactly one
+    shard.
     """
     first = nodes.Shard(inputs=(picky(),), num_shards=2, index=0)
     second = nodes.Shard(inputs=(picky(),), num_shards=2, index=1)
@@ -62,7 +62,7 @@ def test_failing_elements_keep_their_place_in_shards() -> None:
 
 
 def test_shards_act_on_the_part_of_a_worker() -> None:
-    """With a provider, every nth element of what came from it."""
+    """With a provider, a shard takes every nth element of its own splits."""
     node = nodes.Shard(inputs=(count(99),), num_shards=2, index=1)
     assert ints(check_restore(node, provided([[(10, 13), (40, 43)]]))) == [11, 40, 42]
 
@@ -70,7 +70,9 @@ def test_shards_act_on_the_part_of_a_worker() -> None:
 @pytest.mark.parametrize("of_files", [True, False])
 @pytest.mark.parametrize(("shards", "index"), [(1, 0), (3, 0), (3, 2), (10, 9)])
 def test_static_shards_are_every_nth_element(shards: int, index: int, of_files: bool) -> None:
-    """They have the elements of a shard, and are restored exactly at every step."""
+    """Static shards have the elements of a shard, and can be restored exactly at every
+    step.
+    """
     node = nodes.StaticShard(
         inputs=(count(10),), num_shards=shards, index=index, of_files=of_files, seed=1
     )
@@ -79,8 +81,8 @@ def test_static_shards_are_every_nth_element(shards: int, index: int, of_files: 
 
 @pytest.mark.parametrize("index", [0, 2, 4])
 def test_a_shard_of_files_has_a_file(index: int) -> None:
-    """Where there are fewer names than shards all of them say so, once; where there is
-    none they are empty.
+    """With fewer names than shards, every shard raises an error once. Without names,
+    all shards are empty.
     """
     node = nodes.StaticShard(inputs=(count(3),), num_shards=5, index=index, of_files=True)
     text = f"range(3) has 3 files, not enough for the required 5 shards/workers. {ADVICE}"
@@ -98,8 +100,8 @@ def test_a_shard_of_files_has_a_file(index: int) -> None:
     [(0, [0, "raised"]), (1, ["raised", "raised", 4]), (2, ["raised", 2, "raised", 5])],
 )
 def test_failing_names_are_no_files_less(index: int, expected: list[Any]) -> None:
-    """They are counted; while the first names are, those of later shards fail in
-    silence, as they do so there.
+    """Failing names count as files. Among the first names, a shard ignores failures of
+    later shards, which raise them.
     """
     failing = nodes.Map(inputs=(count(6),), function=lambda x: 1 // int(x not in (1, 3)) and int(x))
     node = nodes.StaticShard(inputs=(failing,), num_shards=3, index=index, of_files=True)
@@ -107,8 +109,8 @@ def test_failing_names_are_no_files_less(index: int, expected: list[Any]) -> Non
 
 
 def test_what_lies_under_static_shards_is_the_same_for_all() -> None:
-    """Whatever the seeds of their tasks, shards with one seed are parts of one
-    order.
+    """Shards with a common seed are parts of the same order, whatever the seeds of
+    their tasks.
     """
     for reshuffle in (True, False):
         shuffled = nodes.Shuffle(
@@ -123,7 +125,9 @@ def test_what_lies_under_static_shards_is_the_same_for_all() -> None:
 
 
 def test_a_shard_hint_is_for_the_service() -> None:
-    """Reading it names the policy that fills it in; its spec is known all the same."""
+    """Reading a shard hint names the policy that fills it in, although its spec is
+    known.
+    """
     node = nodes.Shard(inputs=(count(9),), num_shards=SHARD_HINT, index=SHARD_HINT)
     with pytest.raises(FailedPreconditionError, match=r"ShardingPolicy\.HINT processing mode"):
         make_iterator(node, Context())
@@ -131,9 +135,7 @@ def test_a_shard_hint_is_for_the_service() -> None:
 
 
 def test_take_while_ends_for_good() -> None:
-    """What comes after the first false is not looked at, even where it would be
-    true.
-    """
+    """Elements after the first false are not examined, even if they would be true."""
     asked: list[int] = []
     node = nodes.TakeWhile(
         inputs=(slices([0, 1, 5, 0, 1]),), predicate=lambda x: asked.append(x) or x < 3
@@ -144,8 +146,8 @@ def test_take_while_ends_for_good() -> None:
 
 
 def test_take_while_goes_on_after_failures() -> None:
-    """A failing predicate fails one element; one that is no bool says so; tuples are
-    unpacked.
+    """A failing predicate, or a result that is not a bool, fails a single element.
+    Tuples are unpacked.
     """
     node = nodes.TakeWhile(inputs=(count(5),), predicate=lambda x: 1 // int(x != 1) == 1 and x < 3)
     assert ints(check_restore(node)) == [0, "raised", 2]
@@ -164,7 +166,7 @@ def test_take_while_goes_on_after_failures() -> None:
     "values", [[3, 1, 3, 2, 1], ["a", "b", "a", "ab"], [b"x", b"", b"x"], [[1, 2], [2, 1], [1, 2]]]
 )
 def test_unique_keeps_first_places(values: list[Any]) -> None:
-    """Each element comes once, for integers, texts, bytes and arrays of them."""
+    """Each element is yielded once, for integers, texts, bytes and arrays of them."""
     array = np.array(values)
     node = nodes.Unique(inputs=(nodes.TensorSlices(tensors=array),))
     seen: list[Any] = []
@@ -175,8 +177,8 @@ def test_unique_keeps_first_places(values: list[Any]) -> None:
 
 
 def test_unique_remembers_many() -> None:
-    """States hold 16 bytes for each element, also past the size of a chunk, and share
-    what they hold.
+    """States hold 16 bytes for each element, also beyond the size of a chunk, and share
+    their content.
     """
     node = nodes.Unique(inputs=(nodes.Repeat(inputs=(count(600),), count=2),))
     iterator = make_iterator(node, Context())
@@ -191,8 +193,8 @@ def test_unique_remembers_many() -> None:
 
 
 def test_unique_tells_kinds_apart() -> None:
-    """Numbers, texts, bytes and arrays differ where they are not equal, and equal
-    numbers of all types are one.
+    """Unequal numbers, texts, bytes and arrays differ, and equal numbers of all types
+    are the same.
     """
     alike = [1, np.int8(1), np.array(1), True, np.bool_(True)]
     assert len({identity(element) for element in alike}) == 1
@@ -203,7 +205,7 @@ def test_unique_tells_kinds_apart() -> None:
 
 @pytest.mark.parametrize("element", [1.5, np.array([1.0]), (1, 2), {"a": 1}, None])
 def test_unique_refuses_what_has_no_identity(element: Any) -> None:
-    """Floats and nestings are failures that name a way out."""
+    """Floats and nested elements are failures that name a remedy."""
     with pytest.raises(TypeError, match=r"map\(\)"):
         identity(element)
     node = nodes.Unique(inputs=(nodes.Map(inputs=(count(2),), function=lambda x: element),))
@@ -211,7 +213,7 @@ def test_unique_refuses_what_has_no_identity(element: Any) -> None:
 
 
 def test_ignore_errors_leaves_out_failures(caplog: pytest.LogCaptureFixture) -> None:
-    """Failing elements are passed over, and told to the log if asked for."""
+    """Failing elements are skipped, and logged on request."""
     node = nodes.IgnoreErrors(inputs=(picky(),))
     assert ints(check_restore(node)) == [0, 2, 3, 5]
     assert not caplog.records
@@ -224,9 +226,7 @@ def test_ignore_errors_leaves_out_failures(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_ignore_errors_lets_other_errors_out() -> None:
-    """An error that concerns all elements is raised: passing over it might never
-    end.
-    """
+    """An error that concerns all elements is raised, as skipping it might never end."""
     iterator = make_iterator(nodes.IgnoreErrors(inputs=(count(3),)), Context())
 
     class Broken:
@@ -239,7 +239,7 @@ def test_ignore_errors_lets_other_errors_out() -> None:
 
 
 def test_the_asserted_number_passes() -> None:
-    """With the right number, nothing changes."""
+    """An input with the asserted number passes unchanged."""
     node = nodes.AssertCardinality(inputs=(count(3),), expected=3)
     assert ints(check_restore(node)) == [0, 1, 2]
     assert node.cardinality == 3
@@ -258,7 +258,7 @@ def test_the_asserted_number_passes() -> None:
     ],
 )
 def test_another_number_is_an_error(expected: int, text: str) -> None:
-    """The error says both numbers; then the dataset has ended."""
+    """The error names both numbers, and the dataset then ends."""
     read = check_restore(nodes.AssertCardinality(inputs=(count(3),), expected=expected))
     assert read[-1][:2] == ("raised", "FailedPreconditionError")
     assert text in read[-1][2]
@@ -266,6 +266,6 @@ def test_another_number_is_an_error(expected: int, text: str) -> None:
 
 
 def test_options_change_no_elements() -> None:
-    """The node that sets options runs as its input does."""
+    """The node that sets options yields the elements of its input."""
     node = nodes.WithOptions(inputs=(count(3),), settings=(("deterministic", False),))
     assert ints(check_restore(node)) == [0, 1, 2]

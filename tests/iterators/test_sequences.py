@@ -31,7 +31,7 @@ class Foreign:
 
 
 class Squares:
-    """A map-style dataset that fails at one place."""
+    """A map-style dataset that fails at a single place."""
 
     def __len__(self) -> int:
         return 5
@@ -47,8 +47,8 @@ def values(node: nodes.Node, context: Context, count: int = 20) -> list[int]:
 
 
 def test_random_numbers_follow_from_the_seed() -> None:
-    """Numbers are int64 below 2**32, the same for the same seed, and restoring
-    continues them across groups.
+    """Numbers are int64 below 2**32, the same for the same seed, and can be restored
+    across groups.
     """
     node = nodes.Random(seed=3)
     check_restore(node, limit=40)
@@ -70,8 +70,8 @@ def test_random_numbers_follow_from_the_seed() -> None:
     ],
 )
 def test_what_random_numbers_depend_on(seed: int | None, anew: bool, changes: set[str]) -> None:
-    """A seed fixes the numbers, rerandomize_each_iteration gives each repetition its
-    own.
+    """A seed fixes the numbers, and rerandomize_each_iteration gives each repetition
+    its own.
     """
     node = nodes.Random(seed=seed, rerandomize_each_iteration=anew)
     first = values(node, Context())
@@ -80,7 +80,9 @@ def test_what_random_numbers_depend_on(seed: int | None, anew: bool, changes: se
 
 
 def test_random_numbers_are_split_by_their_number() -> None:
-    """Two workers with different numbers of one stream draw what one reader draws."""
+    """Two workers with different numbers of the same stream draw the numbers of a
+    single reader.
+    """
     node = nodes.Random(seed=3)
     whole = run(node, limit=6)
     first, second = (run(node, provided([ranges])()) for ranges in ([(0, 2), (5, 6)], [(2, 5)]))
@@ -90,8 +92,8 @@ def test_random_numbers_are_split_by_their_number() -> None:
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_sequences_are_read_by_index(shuffle: bool) -> None:
-    """Each element comes once; one that fails is a failure of its own; restoring works
-    at each step.
+    """Each element comes once, and a failing element is a single failure. Restoring
+    works at each step.
     """
     outcomes = check_restore(nodes.FromSource(sequence=Squares(), shuffle=shuffle))
     assert (
@@ -105,8 +107,8 @@ def test_sequences_are_read_by_index(shuffle: bool) -> None:
 
 
 def test_a_permutation_is_split_by_places() -> None:
-    """Workers that read different ranges of places read disjoint parts of one order,
-    whatever the tasks' seeds.
+    """Workers that read different ranges of places read disjoint parts of the same
+    order, whatever their tasks' seeds.
     """
     node = nodes.FromSource(sequence=range(10), shuffle=True)
     parts = [run(node, task(seed, [[ranges]])()) for seed, ranges in enumerate([(0, 4), (4, 10)])]
@@ -115,13 +117,13 @@ def test_a_permutation_is_split_by_places() -> None:
 
 
 def task(seed: int, *ranges: Any) -> Callable[[], Context]:
-    """A context of one of several tasks."""
+    """Return a maker of contexts for a task among several."""
     return lambda: replace(provided(*ranges)(), seed=seed, fixed_seed=seed, shared_seed=4)
 
 
 def test_a_permutation_is_that_of_the_splits_repetition() -> None:
-    """Where zip cut a pass short on one worker, parts of the same repetition are parts
-    of one order all the same.
+    """Parts of the same repetition are parts of the same order, even if zip ends a pass
+    early on a worker.
     """
     node = nodes.FromSource(sequence=range(10), shuffle=True)
     late, early = task(0, [[], [(0, 4)]])(), replace(task(1, [[], [(4, 10)]])(), repetition=5)
@@ -131,8 +133,8 @@ def test_a_permutation_is_that_of_the_splits_repetition() -> None:
 
 
 def test_iterations_have_orders_of_their_own() -> None:
-    """What the tasks of an iteration share differs from one iteration to the next, and
-    is not the task's.
+    """The order depends on the shared seed, which differs between iterations, and not
+    on the seed of the task.
     """
     node = nodes.FromSource(sequence=range(20), shuffle=True)
     first = task(0, [[(0, 20)]])()
@@ -143,8 +145,8 @@ def test_iterations_have_orders_of_their_own() -> None:
 
 
 def test_orders_change_with_the_repetition_unless_told_otherwise() -> None:
-    """Each repetition and iteration has an order of its own;
-    reshuffle_each_iteration=False keeps one.
+    """Each repetition and iteration has its own order; reshuffle_each_iteration=False
+    keeps the order.
     """
     repeated = nodes.Repeat(
         inputs=(nodes.FromSource(sequence=range(20), shuffle=True, seed=1),), count=2
@@ -157,7 +159,7 @@ def test_orders_change_with_the_repetition_unless_told_otherwise() -> None:
 
 
 def test_arrays_are_copied_out_of_a_sequence() -> None:
-    """Who changes an element changes neither a list's nor a memory map's."""
+    """Changing an element changes neither the list nor the memory map."""
     for sequence in (
         [np.zeros(2)],
         np.zeros((1, 2)),
@@ -173,8 +175,8 @@ def test_arrays_are_copied_out_of_a_sequence() -> None:
 
 
 def test_tensors_of_other_libraries_become_arrays() -> None:
-    """What can be made an array is one, memory maps are plain arrays, other objects
-    stay.
+    """Convertible values become arrays, memory maps become plain arrays, and other
+    objects stay.
     """
     assert owned({"x": Foreign()})["x"].tolist() == [1, 2]
     assert type(owned((np.arange(3).view(np.recarray),))[0]) is np.ndarray
@@ -185,7 +187,7 @@ def test_tensors_of_other_libraries_become_arrays() -> None:
 
 
 def test_ragged_tensors_are_copied_out_of_sequences_and_iterables() -> None:
-    """A ragged tensor comes as one, alone and in structures, and shares nothing with
+    """A ragged tensor stays ragged, alone and in structures, and shares no memory with
     that of the user.
     """
     ragged = RaggedTensor.from_rows([[1], [2, 3]])
@@ -203,7 +205,7 @@ def test_ragged_tensors_are_copied_out_of_sequences_and_iterables() -> None:
 
 
 def test_iterables_begin_anew() -> None:
-    """An iterable is one split, fails like a generator, and hands out copies."""
+    """An iterable is a single split, fails like a generator, and yields copies."""
     kept = [np.zeros(2), 7]
     node = nodes.FromIterable(generator=nodes.Reiterated(kept))
     assert len(check_restore(node)) == 2
@@ -227,9 +229,7 @@ def test_every_place_has_its_own_number(count: int, seed: int) -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_all_orders_are_about_as_likely(count: int) -> None:
-    """Over many seeds each order of a few elements comes up about as often as any
-    other.
-    """
+    """Over many seeds every order of a few elements occurs about equally often."""
     draws = 1500
     orders = Counter(
         tuple(Permutation(count, seed)[place] for place in range(count)) for seed in range(draws)

@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.iterators.sharding``: what each worker of a static policy
+"""Tests of ``zmqdata.iterators.sharding``: the part that each worker of a static policy
 reads.
 """
 
@@ -60,7 +60,9 @@ def plain(element: Any) -> Any:
 
 
 def part_of(dataset: Any, policy: str, count: int, index: int, seed: int | None = 3) -> list[Any]:
-    """What worker ``index`` of ``count`` hands out; its task has a seed of its own."""
+    """Read the elements of worker ``index`` of ``count``, whose task has its own
+    seed.
+    """
     node = shard_statically(dataset.node, policy, count, index, seed)
     iterator = make_iterator(node, Context(seed=mixed_seed(99, index) if seed is not None else 7))
     try:
@@ -74,7 +76,9 @@ def parts_of(dataset: Any, policy: str, count: int) -> list[list[Any]]:
 
 
 def assert_whole(dataset: Any, policy: str, count: int) -> None:
-    """The parts are disjoint and together are what one worker alone would hand out."""
+    """Check that the parts are disjoint and together are the elements of a single
+    worker.
+    """
     parts = Counter(
         element for part in parts_of(dataset, policy, count) for element in map(repr, part)
     )
@@ -90,7 +94,7 @@ def test_data_takes_every_nth_element() -> None:
 
 
 def test_data_shards_whole_batches() -> None:
-    """The shard comes at the very end: batches stay as they were."""
+    """The shard comes last, so that batches stay whole."""
     assert part_of(Dataset.range(20).batch(3), "DATA", 5, 1) == [[3, 4, 5], [18, 19]]
 
 
@@ -112,13 +116,13 @@ def test_data_goes_before_what_only_prefetches() -> None:
 
 
 def test_data_may_leave_a_worker_without_elements() -> None:
-    """Fewer elements than workers are no error."""
+    """Fewer elements than workers are not an error."""
     assert parts_of(Dataset.range(2), "DATA", 3) == [[0], [1], []]
 
 
 @given(st.integers(0, 40), st.integers(1, 6), st.integers(1, 7))
 def test_data_shares_out_everything_once(size: int, batch: int, count: int) -> None:
-    """Whatever the numbers: the parts are disjoint and complete."""
+    """The parts are disjoint and complete, for any numbers."""
     assert_whole(Dataset.range(size).batch(batch).shuffle(5, seed=1), "DATA", count)
 
 
@@ -139,8 +143,8 @@ def test_data_shares_out_everything_once(size: int, batch: int, count: int) -> N
     ids=["shuffle", "map", "random_map", "sample", "interleave"],
 )
 def test_workers_agree_on_what_is_counted(dataset: Any) -> None:
-    """Random and unordered operations under the shard run alike on all workers, so
-    nothing is lost or doubled.
+    """Random and unordered operations below the shard run alike on all workers, so that
+    no element is lost or doubled.
     """
     parts = parts_of(dataset, "DATA", 3)
     whole = part_of(dataset, "DATA", 1, 0)
@@ -149,7 +153,7 @@ def test_workers_agree_on_what_is_counted(dataset: Any) -> None:
 
 
 def test_without_a_seed_that_of_the_task_holds() -> None:
-    """Tasks of equal seed agree as well."""
+    """Tasks with equal seeds also agree."""
     parts = [part_of(TEN.shuffle(10), "DATA", 2, index, seed=None) for index in range(2)]
     assert sorted(parts[0] + parts[1]) == list(range(10))
 
@@ -193,8 +197,8 @@ def readers(names: list[str]) -> dict[str, Any]:
 @pytest.mark.parametrize("policy", ["FILE", "FILE_OR_DATA"])
 @pytest.mark.parametrize("kind", readers([__file__]))
 def test_files_are_shared_out(names: list[str], kind: str, policy: str) -> None:
-    """However files are read: worker 3 of 5 gets files 3 and 8 whole, and all get
-    everything once.
+    """Worker 3 of 5 gets files 3 and 8 whole, and all files are read once, whatever
+    reads them.
     """
     dataset = readers(names)[kind]
     assert_whole(dataset, policy, 5)
@@ -224,7 +228,7 @@ def test_interleaved_files_are_interleaved(names: list[str]) -> None:
 
 
 def test_all_inputs_of_zip_and_concatenate_are_shared_out(names: list[str]) -> None:
-    """Each input is divided by itself, also where both are one dataset."""
+    """Each input is divided separately, even if both are the same dataset."""
     lines = Dataset.list_files(names, shuffle=False).flat_map(TextLineDataset)
     zipped = Dataset.zip(lines, TextLineDataset(names))
     assert part_of(zipped, "FILE", 5, 3) == [(line, line) for line in expected([3, 8])]
@@ -234,8 +238,8 @@ def test_all_inputs_of_zip_and_concatenate_are_shared_out(names: list[str]) -> N
 
 
 def test_names_are_shuffled_after_they_are_shared_out(names: list[str]) -> None:
-    """Shuffles of the names move behind the shard, with the parameters of the first;
-    the others go.
+    """The first shuffle of the names moves after the shard with its parameters, and the
+    others are removed.
     """
     listed = Dataset.list_files(names, seed=4).map(str).shuffle(7, seed=5)
     node = shard_statically(listed.flat_map(TextLineDataset).node, "FILE", 2, 1)
@@ -252,7 +256,7 @@ def test_names_are_shuffled_after_they_are_shared_out(names: list[str]) -> None:
 
 
 def test_shuffled_names_come_in_another_order(names: list[str]) -> None:
-    """The shuffle still shuffles, the files of this worker only."""
+    """The shuffle remains, and shuffles only the files of this worker."""
     dataset = Dataset.list_files(names, seed=4).flat_map(TextLineDataset)
     part = part_of(dataset, "FILE", 2, 0)
     assert sorted(part) == expected(range(0, 10, 2))
@@ -263,8 +267,8 @@ def test_shuffled_names_come_in_another_order(names: list[str]) -> None:
 def test_shuffling_endless_names_has_an_end(
     names: list[str], endless: bool, size: int | None
 ) -> None:
-    """A shuffle of all names that moves behind an endless repeat holds as many as there
-    are names.
+    """A shuffle of names that moves after an endless repeat has a buffer for all
+    names.
     """
     repeated = Dataset.list_files(names).repeat(-1 if endless else 2)
     shuffle = shard_statically(repeated.flat_map(TextLineDataset).node, "FILE", 2, 0).inputs[0]
@@ -275,7 +279,7 @@ def test_shuffling_endless_names_has_an_end(
 
 
 def test_shuffling_endless_names_of_unknown_number_has_an_end(names: list[str]) -> None:
-    """The buffer is a large number then."""
+    """The buffer has a large size then."""
     kept = nodes.Shuffle(
         inputs=(Dataset.list_files(names, shuffle=False).filter(bool).node,), buffer_size=None
     )
@@ -288,7 +292,7 @@ def test_shuffling_endless_names_of_unknown_number_has_an_end(names: list[str]) 
 
 
 def test_all_readers_of_files_are_known(tmp_path: Path) -> None:
-    """Records of fixed length and TFRecords are shared out as lines are."""
+    """Fixed-length records and TFRecords are sharded as lines are."""
     paths = [tmp_path / str(number) for number in range(3)]
     for number, path in enumerate(paths):
         path.write_bytes(bytes([number]) * 2)
@@ -304,8 +308,8 @@ def test_all_readers_of_files_are_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize("index", range(5))
 @pytest.mark.parametrize("listed", [True, False])
 def test_each_worker_needs_a_file(names: list[str], policy: str, index: int, listed: bool) -> None:
-    """With fewer files than workers each of these fails, and says which operation has
-    how many; once.
+    """With fewer files than workers, each worker fails once and names the operation and
+    its number of files.
     """
     few = (
         Dataset.list_files(names[:4]).flat_map(TextLineDataset)
@@ -325,7 +329,7 @@ def test_each_worker_needs_a_file(names: list[str], policy: str, index: int, lis
 
 
 def test_no_file_is_enough_for_nobody() -> None:
-    """Of an empty list of names every worker gets nothing, as in tf.data."""
+    """An empty list of names yields nothing on every worker, as in tf.data."""
     assert parts_of(TextLineDataset([]), "FILE", 3) == [[], [], []]
     empty = Dataset.from_tensor_slices(np.array([], np.str_)).flat_map(TextLineDataset)
     assert parts_of(empty, "FILE", 3) == [[], [], []]
@@ -360,7 +364,7 @@ class Words:
     ids=lambda dataset: dataset.node.operation,
 )
 def test_other_sources_cannot_be_shared_out_by_file(dataset: Any) -> None:
-    """FILE names the operation and the policies that work; FILE_OR_DATA divides the
+    """FILE names the operation and the policies that work, and FILE_OR_DATA divides the
     elements.
     """
     with pytest.raises(
@@ -376,8 +380,8 @@ def test_other_sources_cannot_be_shared_out_by_file(dataset: Any) -> None:
 
 
 def test_an_operation_over_all_elements_is_not_looked_through(names: list[str]) -> None:
-    """``unique`` and the like would have other elements than the whole; FILE_OR_DATA
-    takes DATA.
+    """``unique`` and the like would yield other elements than the whole, so
+    FILE_OR_DATA takes DATA.
     """
     dataset = TextLineDataset(names).map(lambda line: line[-1]).unique()
     with pytest.raises(
@@ -397,14 +401,16 @@ def test_one_source_without_files_is_enough_for_data(names: list[str]) -> None:
 
 
 def test_one_worker_takes_all() -> None:
-    """Alone nobody has to share: FILE leaves any pipeline as it is, as in tf.data."""
+    """A single worker has nothing to share: FILE leaves any pipeline unchanged, as in
+    tf.data.
+    """
     assert shard_statically(TEN.node, "FILE", 1, 0) is TEN.node
     assert part_of(TEN, "FILE_OR_DATA", 1, 0) == list(range(10))
 
 
 def test_a_function_that_fails_is_an_error(names: list[str]) -> None:
-    """Nobody falls back to DATA alone: what fails for the first name is raised, with
-    the place of the operation.
+    """A failure for the first name is raised with the place of the operation, and does
+    not select DATA instead.
     """
 
     def failing(name: str) -> Any:
@@ -416,8 +422,8 @@ def test_a_function_that_fails_is_an_error(names: list[str]) -> None:
 
 
 def test_a_function_is_called_once_more_than_for_reading(names: list[str]) -> None:
-    """To see what a function opens it is called with the first name, and with no
-    other.
+    """The function is called with the first name, and with no other, to see what it
+    opens.
     """
     called: list[str] = []
 
@@ -431,8 +437,8 @@ def test_a_function_is_called_once_more_than_for_reading(names: list[str]) -> No
 
 
 def test_names_that_fail_count(names: list[str]) -> None:
-    """A name that fails has its place in one shard, it is no file less; who goes past
-    one later raises it, too.
+    """A failing name keeps its place in a shard and counts as a file. Workers that
+    later pass it raise it, too.
     """
 
     def checked(name: str) -> str:
@@ -468,8 +474,8 @@ def _outcomes(node: nodes.Node) -> list[Any]:
 
 
 def test_hints_are_filled_in(names: list[str]) -> None:
-    """Before the reader whole files are shared out, behind it every nth line; a real
-    shard stays.
+    """A hint before the reader shares out whole files, and after it every nth line. A
+    real shard stays.
     """
     listed = Dataset.list_files(names, shuffle=False)
     assert part_of(Dataset.range(20).shard(SHARD_HINT, SHARD_HINT), "HINT", 5, 1) == [1, 6, 11, 16]
@@ -481,14 +487,14 @@ def test_hints_are_filled_in(names: list[str]) -> None:
 
 
 def test_without_a_hint_all_workers_read_all() -> None:
-    """The pipeline stays the very same."""
+    """The pipeline stays the same object."""
     node = Dataset.range(20).shard(1, 0).node
     assert shard_statically(node, "HINT", 5, 1) is node
 
 
 @pytest.mark.parametrize("shuffled", [True, False])
 def test_hints_share_out_shuffled_names_once(names: list[str], shuffled: bool) -> None:
-    """An order drawn under the hint is the same for all workers."""
+    """An order drawn below the hint is the same for all workers."""
     hinted = (
         Dataset.list_files(names, shuffle=shuffled)
         .shard(SHARD_HINT, SHARD_HINT)
@@ -498,7 +504,9 @@ def test_hints_share_out_shuffled_names_once(names: list[str], shuffled: bool) -
 
 
 def test_a_hint_for_files_needs_a_file_for_each_worker(names: list[str]) -> None:
-    """As FILE does; a hint for elements needs nothing."""
+    """A hint for files needs a file for each worker, as FILE does. A hint for elements
+    has no such need.
+    """
     listed = Dataset.list_files(names[:4], shuffle=False).shard(SHARD_HINT, SHARD_HINT)
     with pytest.raises(
         InvalidArgumentError, match="4 files, not enough for the required 5 shards/workers"
@@ -509,7 +517,9 @@ def test_a_hint_for_files_needs_a_file_for_each_worker(names: list[str]) -> None
 
 
 def test_hints_are_found_everywhere_in_the_tree() -> None:
-    """Under zip, where one dataset is used twice, and in the dataset of choices."""
+    """Hints are filled in below a zip that uses a dataset twice, and in the dataset of
+    choices.
+    """
     hinted = Dataset.range(6).shard(SHARD_HINT, SHARD_HINT)
     assert part_of(Dataset.zip(hinted, hinted), "HINT", 2, 1) == [(1, 1), (3, 3), (5, 5)]
     choices = Dataset.from_tensor_slices([0, 1, 0, 1]).shard(SHARD_HINT, SHARD_HINT)
@@ -518,8 +528,8 @@ def test_hints_are_found_everywhere_in_the_tree() -> None:
 
 
 def test_parts_are_kept_in_places_of_their_own(tmp_path: Path) -> None:
-    """What is kept in files behind a shard is a part: workers on one disk do not read
-    each other's.
+    """Files that are written after a shard hold a part, so that workers on the same
+    disk do not read each other's.
     """
     hinted = Dataset.range(6).shard(SHARD_HINT, SHARD_HINT)
     for dataset in (
@@ -543,7 +553,9 @@ def test_parts_are_kept_in_places_of_their_own(tmp_path: Path) -> None:
     ],
 )
 def test_hints_are_for_their_policy_only(dataset: Any, policy: str) -> None:
-    """Under another one the error names the operation and the policy that it needs."""
+    """Under another policy the error names the operation and the policy that it
+    needs.
+    """
     with pytest.raises(
         FailedPreconditionError, match=r"test_sharding.*ShardingPolicy\.HINT processing mode"
     ):
@@ -552,7 +564,7 @@ def test_hints_are_for_their_policy_only(dataset: Any, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["OFF", "DYNAMIC"])
 def test_other_policies_change_nothing(policy: str) -> None:
-    """They know of no shards: the numbers do not matter."""
+    """Other policies have no shards, so that the numbers do not matter."""
     assert shard_statically(TEN.node, policy, 0, 0) is TEN.node
 
 
@@ -572,13 +584,13 @@ def test_other_policies_change_nothing(policy: str) -> None:
     ],
 )
 def test_arguments_are_checked(policy: str, count: int, index: int, text: str) -> None:
-    """The error says what came and what was expected."""
+    """The error names what came and what was expected."""
     with pytest.raises(InvalidArgumentError, match=text):
         shard_statically(TEN.node, policy, count, index)
 
 
 def test_a_tree_with_very_many_paths_is_rewritten_at_once() -> None:
-    """A node that is reached on many paths is looked at once."""
+    """A node that many paths reach is visited once."""
     dataset: Any = TEN.shard(SHARD_HINT, SHARD_HINT)
     for _ in range(40):
         dataset = Dataset.zip(dataset, dataset)
@@ -609,7 +621,7 @@ STEPS: list[Callable[[Any], Any]] = [
 def test_chains_are_shared_out_once(
     names: list[str], steps: list[Any], count: int, policy: str
 ) -> None:
-    """Whatever stands behind the reader: no line is lost, none is doubled."""
+    """No line is lost or doubled, whatever follows the reader."""
     dataset: Any = Dataset.list_files(names[:5]).flat_map(TextLineDataset)
     for step in steps:
         dataset = step(dataset)
@@ -617,7 +629,7 @@ def test_chains_are_shared_out_once(
 
 
 def test_rewriting_leaves_the_pipeline_as_it_was(names: list[str]) -> None:
-    """The tree that was given is not changed."""
+    """The given tree is not changed."""
     node = TextLineDataset(names).node
     before = replace(node)
     shard_statically(node, "FILE", 2, 1)

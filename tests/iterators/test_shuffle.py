@@ -37,7 +37,7 @@ def order(node: Node, context: Context | None = None) -> list[int]:
 
 @given(st.integers(0, 60), st.none() | st.integers(1, 70))
 def test_every_element_comes_once(stop: int, size: int | None) -> None:
-    """Whatever the buffer, the elements are those of the input, and every step can be
+    """The elements are those of the input, whatever the buffer, and every step can be
     restored.
     """
     read = check_restore(shuffled(count(stop), size), limit=100)
@@ -52,28 +52,26 @@ def test_the_buffer_bounds_how_early_an_element_comes(size: int) -> None:
 
 @pytest.mark.parametrize("size", [2, 7, 50])
 def test_no_element_becomes_very_old(size: int) -> None:
-    """An element is handed out before much more than five buffers went past it."""
+    """An element is yielded before much more than five buffers of elements pass it."""
     early = order(shuffled(count(3000), size))
     assert max(place - x for place, x in enumerate(early)) <= 5 * size + 1
     assert sorted(early) == list(range(3000))
 
 
 def test_a_buffer_of_one_keeps_the_order() -> None:
-    """With a single place there is nothing to draw from."""
+    """A buffer of one place leaves nothing to draw from."""
     assert order(shuffled(count(9), 1)) == list(range(9))
 
 
 def test_all_positions_are_equally_likely() -> None:
-    """With a buffer that holds everything, each element is first about equally
-    often.
-    """
+    """With a buffer for everything, each element is first about equally often."""
     firsts = [order(shuffled(count(4), None), Context(seed=seed))[0] for seed in range(400)]
     assert np.bincount(firsts, minlength=4).min() > 60
 
 
 def test_the_order_depends_on_seed_place_and_repetition() -> None:
-    """Without a seed of its own a shuffle takes the context's, its place in the tree,
-    and the repetition.
+    """Without a seed of its own a shuffle uses the context's seed, its place in the
+    tree, and the repetition.
     """
     node = shuffled(count(20), 20)
     contexts = [
@@ -89,7 +87,7 @@ def test_the_order_depends_on_seed_place_and_repetition() -> None:
 
 
 def test_a_fixed_seed_decides_alone() -> None:
-    """With a seed of its own the order is the same under any context, and another for
+    """With a seed of its own the order is the same under any context, and differs for
     each repetition.
     """
     node = shuffled(count(20), 20, seed=5)
@@ -101,7 +99,7 @@ def test_a_fixed_seed_decides_alone() -> None:
 @pytest.mark.parametrize("seed", [None, 5])
 def test_without_reshuffling_the_order_stays(seed: int | None) -> None:
     """With reshuffle_each_iteration=False, repetitions, iterations and iterators have
-    one order.
+    the same order.
     """
     node = shuffled(count(20), 20, seed=seed, reshuffle_each_iteration=False)
     contexts = [Context(seed=1), Context(seed=2, repetition=1), Context(seed=3, iteration=4)]
@@ -110,16 +108,14 @@ def test_without_reshuffling_the_order_stays(seed: int | None) -> None:
 
 
 def test_the_order_is_the_same_for_ever() -> None:
-    """A change of this order would break the resuming of runs that were begun with an
-    older version.
-    """
+    """A change of this order would break resuming runs that an older version began."""
     assert order(shuffled(count(10), 4, seed=1)) == [1, 3, 4, 0, 6, 7, 5, 9, 2, 8]
 
 
 @pytest.mark.parametrize("size", [3, 7])
 def test_failures_keep_their_place(size: int) -> None:
-    """A failing element is raised while the buffer is filled and does not take a place
-    in it.
+    """A failing element is raised while the buffer is filled and takes no place in
+    it.
     """
     failing = nodes.Map(inputs=(count(9),), function=lambda x: 1 // (int(x) - 4) and int(x))
     read = check_restore(shuffled(failing, size))
@@ -147,7 +143,7 @@ def test_states_hold_no_elements() -> None:
 
 @pytest.mark.parametrize("size", [2, 7, 300])
 def test_small_and_large_buffers_draw_alike(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which of the two ways of planning is taken changes nothing in the order."""
+    """Both ways of planning give the same order."""
     orders = []
     for few in (0, 10**6):
         monkeypatch.setattr(shuffle, "_FEW", few)
@@ -157,8 +153,8 @@ def test_small_and_large_buffers_draw_alike(size: int, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("size", [5, 300])
 def test_numbers_may_pass_four_bytes(size: int) -> None:
-    """Numbers are kept modulo 2**32; what comes around that number is the same as
-    anywhere.
+    """Numbers are kept modulo 2**32, and the order around that number is the same as
+    elsewhere.
     """
     node, shift = shuffled(count(3000), size), 2**32 - 1000
     iterator = make_iterator(node, Context())
@@ -178,8 +174,8 @@ def kilobyte(x: Any) -> Any:
 
 
 def growth(build: Callable[[int], Any], size: int) -> int:
-    """The bytes that something takes at most beyond half of its size: without what does
-    not depend on the size.
+    """Return the peak memory beyond that of half the size, which leaves out any
+    constant part.
     """
 
     def peak(size: int) -> int:
@@ -193,7 +189,7 @@ def growth(build: Callable[[int], Any], size: int) -> int:
 
 
 def growths(make: Callable[[Any], Any], size: int) -> tuple[int, int]:
-    """That of a shuffle under way, and that of a list."""
+    """Return the growth of a shuffle in progress, and that of a list."""
 
     def shuffle_on(size: int) -> Any:
         iterator = make_iterator(
@@ -202,15 +198,15 @@ def growths(make: Callable[[Any], Any], size: int) -> tuple[int, int]:
         deque(islice(iterator, 3 * size), maxlen=0)
         return iterator
 
-    shuffle_on(100)  # what is made once, when something is run for the first time, does not count
+    shuffle_on(100)  # objects made once in the first run do not count
     return growth(shuffle_on, size), growth(lambda size: [make(x) for x in range(size)], size)
 
 
 def test_the_buffer_takes_little_more_than_its_elements() -> None:
-    """Within 1.2 of a list of the elements, whether they are large or small, at any
-    time.
+    """The buffer takes at most 1.2 times a list of the elements, for large and small
+    elements, at any time.
     """
-    # In a process of its own: what other threads take meanwhile would be traced, too.
+    # In a process of its own, as the memory of other threads would be traced, too.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         for shuffle, elements in pool.map(growths, [kilobyte, float], [500, 5000]):
             assert elements < shuffle <= 1.2 * elements
@@ -218,8 +214,8 @@ def test_the_buffer_takes_little_more_than_its_elements() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_states_follow_each_other(seed: int) -> None:
-    """An iterator that was restored can be saved at once, and the next one restored
-    from that.
+    """A restored iterator can be saved at once, and another restored from that
+    state.
     """
     dataset = Dataset.range(500).shuffle(100, seed=seed, reshuffle_each_iteration=False)
     expected, found = [int(x) for x in dataset], []

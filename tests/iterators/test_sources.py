@@ -24,7 +24,7 @@ def values(node: nodes.Node, context: Context | None = None) -> list[Any]:
 
 
 def test_range_counts_like_python() -> None:
-    """Start, stop and step mean what they mean for Python's range; elements are numpy
+    """Start, stop and step have the meaning of Python's range, and elements are numpy
     scalars of the dtype.
     """
     assert values(nodes.Range(start=5, stop=-4, step=-3)) == [5, 2, -1]
@@ -35,7 +35,7 @@ def test_range_counts_like_python() -> None:
 @pytest.mark.parametrize("step", [1, 3, -2])
 @pytest.mark.parametrize("dtype", ["int64", "uint8"])
 def test_range_stacks_what_it_would_yield(step: int, dtype: str) -> None:
-    """Rows taken together are equal to rows taken one by one, in number and dtype."""
+    """Rows taken together equal rows taken singly, in number and dtype."""
     node = nodes.Range(start=1, stop=20 * step, step=step, dtype=dtype)
     single = values(node)
     iterator = make_iterator(node, Context())
@@ -80,22 +80,24 @@ def test_sources_read_the_splits_that_they_are_given(node: nodes.Node) -> None:
     "node", [nodes.Tensors(tensors=1), nodes.FromGenerator(generator=range, args=(3,))]
 )
 def test_indivisible_sources_need_their_one_split(node: nodes.Node) -> None:
-    """A source of one split yields everything to whoever got the split, and nothing to
-    others.
+    """A source of a single split yields everything to the receiver of the split, and
+    nothing to others.
     """
     assert check_restore(node, provided([[(0, 1)]])) == run(node)
     assert check_restore(node, provided([[]])) == []
 
 
 def test_the_number_of_providers_must_fit() -> None:
-    """A source that gets no provider, or two, says so before anything is read."""
+    """A source without a provider, or with two, raises an error before anything is
+    read.
+    """
     with pytest.raises(FailedPreconditionError, match="got 2"):
         make_iterator(nodes.Range(start=0, stop=1), provided([[]], [[]])())
 
 
 def test_slices_keep_the_structure() -> None:
-    """Rows have the nesting of the arrays: dicts, tuples, namedtuples; texts and
-    structured rows included.
+    """Rows have the nesting of the arrays: dicts, tuples and namedtuples, with texts
+    and structured rows.
     """
     records = np.array([(1, 2.0), (3, 4.0)], dtype="i4,f8")
     tensors = {"p": Point(np.arange(2), np.array(["a", "b"])), "t": (records, np.zeros((2, 1)))}
@@ -124,8 +126,8 @@ def failing(count: int) -> Iterator[int]:
 
 
 def test_a_generator_that_raised_is_ended() -> None:
-    """Its exception comes at its place, with the node's name and the original as cause;
-    then it is over.
+    """Its exception is raised at its place, with the node's name and the original as
+    cause, and the end follows.
     """
     iterator = make_iterator(
         nodes.FromGenerator(generator=failing, args=(1,), site="a.py:3"), Context()
@@ -141,9 +143,7 @@ def test_a_generator_that_raised_is_ended() -> None:
 
 
 def test_a_generator_that_cannot_be_called_is_ended() -> None:
-    """A failure of the call itself is one failure, not one for each element asked
-    for.
-    """
+    """A failing call is a single failure, not a failure for each requested element."""
     iterator = make_iterator(nodes.FromGenerator(generator=range, args=("x",)), Context())
     with pytest.raises(PipelineError, match="TypeError"):
         next(iterator)
@@ -152,9 +152,7 @@ def test_a_generator_that_cannot_be_called_is_ended() -> None:
 
 @pytest.mark.parametrize("signature", [None, {"x": TensorSpec((2,), "float64")}])
 def test_a_generator_may_fill_its_arrays_again(signature: Any) -> None:
-    """What it has yielded stays as it was, as in tf.data, however many are held at a
-    time.
-    """
+    """Yielded elements stay unchanged, as in tf.data, however many a consumer holds."""
 
     def fill() -> Iterator[Any]:
         buffer = np.zeros(2)
@@ -190,7 +188,7 @@ def yields(value: Any, signature: Any) -> Any:
 
 
 def test_a_signature_converts_python_values() -> None:
-    """Lists and Python numbers become what the signature says; texts and objects
+    """Lists and Python numbers are converted to the signature, while texts and objects
     stay.
     """
     signature = {
@@ -203,14 +201,14 @@ def test_a_signature_converts_python_values() -> None:
 
 
 def test_without_a_signature_lists_become_arrays() -> None:
-    """What a generator yields is an element like any other."""
+    """An element of a generator is treated like any other element."""
     assert plain(yields([1, 2], None)) == plain(np.array([1, 2]))
 
 
 @pytest.mark.parametrize("value", [[1, 2, 3], np.zeros(2, "float64"), {"x": 1}, [[1], [2]], "text"])
 def test_what_breaks_the_signature_is_refused(value: Any) -> None:
-    """Another shape, dtype or nesting is an error that quotes the signature; the
-    generator goes on.
+    """Another shape, dtype or nesting is an error that quotes the signature, and the
+    generator continues.
     """
     node = nodes.FromGenerator(
         generator=lambda: [value, [1, 2]], output_signature=TensorSpec((2,), "float32")
@@ -225,7 +223,7 @@ def test_what_breaks_the_signature_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize("made", [5, None])
 def test_a_generator_returns_what_can_be_iterated_over(made: Any) -> None:
-    """A function that returns something else is told what came, and to yield."""
+    """The error shows what a function returned, and asks it to yield."""
     node = nodes.FromGenerator(generator=lambda: made)
     with pytest.raises(
         PipelineError,
@@ -235,7 +233,9 @@ def test_a_generator_returns_what_can_be_iterated_over(made: Any) -> None:
 
 
 def test_a_state_is_restored_where_ranges_come_in_other_pieces() -> None:
-    """What was read of one range may be spread over several the next time."""
+    """The elements read from a single range may be spread over several ranges the next
+    time.
+    """
     node = nodes.Range(start=0, stop=6)
     before = make_iterator(node, provided([[(0, 6)]])())
     assert [int(next(before)) for _ in range(3)] == [0, 1, 2]
@@ -245,7 +245,7 @@ def test_a_state_is_restored_where_ranges_come_in_other_pieces() -> None:
 
 
 def test_rows_of_ragged_tensors_are_slices() -> None:
-    """A row is an array of the receiver's own."""
+    """A row is an array that belongs to the receiver."""
     ragged = RaggedTensor(np.arange(3), [0, 1, 3])
     rows = values(nodes.TensorSlices(tensors={"r": ragged}))
     assert [row["r"].tolist() for row in rows] == [[0], [1, 2]]
@@ -277,8 +277,8 @@ def test_a_signature_may_be_ragged() -> None:
     ids=str,
 )
 def test_rows_taken_together_are_those_taken_one_by_one(tensors: Any) -> None:
-    """Types, nesting and values are the same, from wherever, and in however many
-    pieces, they are taken.
+    """Types, nesting and values are the same, from any place and in any number of
+    pieces.
     """
     node = nodes.TensorSlices(tensors=tensors)
     single, iterator, together = values(node), make_iterator(node, Context()), []
@@ -304,7 +304,7 @@ def kinds(element: Any) -> Any:
 
 
 def test_rows_taken_together_belong_to_the_receiver() -> None:
-    """Who writes to one of them changes neither the others nor the source."""
+    """Writing to a row changes neither the other rows nor the source."""
     array = np.zeros((4, 2))
     iterator = make_iterator(nodes.TensorSlices(tensors=array), Context())
     assert isinstance(iterator, Stackable)
@@ -316,8 +316,8 @@ def test_rows_taken_together_belong_to_the_receiver() -> None:
 
 @pytest.mark.parametrize("state", [[47, -1], -1, None, "1", 1.0])
 def test_what_is_no_place_is_refused_at_once(state: object) -> None:
-    """And not by each element, as whoever passes over elements that fail would go on
-    for ever.
+    """restore() refuses an invalid place, as a consumer that skips failing elements
+    would otherwise never end.
     """
     with pytest.raises((TypeError, ValueError)):
         make_iterator(nodes.Range(start=0, stop=10), Context()).restore(state)

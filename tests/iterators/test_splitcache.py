@@ -34,7 +34,9 @@ def numbers(node: nodes.Node, context: Context) -> list[Any]:
 
 
 def test_tasks_play_what_they_saw(tmp_path: Path) -> None:
-    """With the same file name, each repeats its own splits, and asks for no others."""
+    """Each task repeats its own splits, even with the same file name, and asks for no
+    others.
+    """
     node = repeated(cached(tmp_path))
     one, other = (make_iterator(node, provided([splits])()) for splits in (LEDGER, [(0, 2)]))
     found = [(int(next(one)), int(next(other))) for _ in range(2)]
@@ -44,7 +46,9 @@ def test_tasks_play_what_they_saw(tmp_path: Path) -> None:
 
 
 def test_no_task_reads_what_others_left(tmp_path: Path) -> None:
-    """Neither files of a task before it, nor those of a pipeline that is not split."""
+    """A task reads neither files of an earlier task nor those of an unsplit
+    pipeline.
+    """
     node = cached(tmp_path)
     assert numbers(node, Context()) == list(range(10))
     assert numbers(repeated(node, 2), provided([LEDGER])()) == [2, 3, 7, 8] * 2
@@ -53,8 +57,8 @@ def test_no_task_reads_what_others_left(tmp_path: Path) -> None:
 
 
 def test_restoring_at_every_step(tmp_path: Path) -> None:
-    """Another worker, which has no files, pulls the splits of the first repetition
-    again, also in later ones.
+    """Another worker, without the files, pulls the splits of the first repetition
+    again, also in later repetitions.
     """
     shuffled = nodes.Shuffle(inputs=(counted(),), buffer_size=3)
     for source in (counted(), shuffled):
@@ -69,7 +73,7 @@ def test_restoring_at_every_step(tmp_path: Path) -> None:
 
 
 def test_two_caches_of_one_task_have_folders_of_their_own(tmp_path: Path) -> None:
-    """Also where they have one file name."""
+    """The caches have separate folders, even with the same file name."""
     inner = cached(tmp_path)
     outer = cached(tmp_path, nodes.Map(inputs=(inner,), function=lambda x: -x))
     assert numbers(repeated(outer, 2), provided([[(1, 3)]])()) == [-1, -2, -1, -2]
@@ -77,8 +81,8 @@ def test_two_caches_of_one_task_have_folders_of_their_own(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("filename", ["", "cache"])
 def test_nothing_is_kept_for_nobody(tmp_path: Path, filename: str) -> None:
-    """Without a repeat above it a task never replays: a cache keeps nothing then,
-    neither in memory nor in files.
+    """A task without a repeat above the cache never replays, so the cache keeps nothing
+    in memory or in files.
     """
     node = nodes.Cache(inputs=(counted(),), filename=filename and str(tmp_path / filename))
     tapes = len(cache._tapes)
@@ -94,7 +98,7 @@ def folders(tmp_path: Path) -> list[Path]:
 
 
 def test_folders_go_with_their_task(tmp_path: Path) -> None:
-    """While it runs it has one, however often it repeats."""
+    """A running task has a single folder, however often it repeats."""
     iterator = make_iterator(repeated(cached(tmp_path), -1), provided([LEDGER])())
     for _ in range(20):
         next(iterator)
@@ -106,7 +110,7 @@ def test_folders_go_with_their_task(tmp_path: Path) -> None:
 
 
 def test_folders_of_killed_tasks_go_with_the_next_one(tmp_path: Path) -> None:
-    """What nobody holds is removed; what a living task has stays."""
+    """An abandoned folder is removed, and the folder of a living task stays."""
     living = make_iterator(repeated(cached(tmp_path)), provided([LEDGER])())
     next(living)
     (kept,) = folders(tmp_path)
@@ -118,8 +122,8 @@ def test_folders_of_killed_tasks_go_with_the_next_one(tmp_path: Path) -> None:
 
 
 def test_nested_caches_are_not_of_the_task(tmp_path: Path) -> None:
-    """What a function makes is not split: there is one file for all, and who comes
-    second is refused.
+    """A dataset that a function makes is not split, so its cache has a single file, and
+    a second writer is refused.
     """
     whole = cached(tmp_path)
     node = nodes.FlatMap(inputs=(counted(2),), function=lambda x: _Made(whole))

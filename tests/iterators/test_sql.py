@@ -36,8 +36,8 @@ def sql_node(
 
 
 def test_rows_have_the_types_that_were_asked_for(tmp_path: Path) -> None:
-    """Values become those of the dtypes, NULL an empty one; restoring runs the query
-    again up to its place.
+    """Values are converted to the dtypes, and NULL to an empty value. Restoring runs
+    the query again up to its place.
     """
     node = sql_node(
         tmp_path, [("x", 1, 1.5, b"y", 1), (None, None, None, None, None), ("z", -128, 2, "y", 0)]
@@ -66,8 +66,8 @@ def test_a_row_of_other_types_fails_alone(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_query_is_one_failure(tmp_path: Path, query: str, text: str) -> None:
-    """A query that fails, changes something or gives other columns is one failure, then
-    the end.
+    """A query that fails, modifies data or returns other columns is a single failure,
+    then the end.
     """
     iterator = make_iterator(sql_node(tmp_path, [("x", 1, 1, b"", 1)], query), Context())
     with pytest.raises(PipelineError, match=text):
@@ -77,7 +77,7 @@ def test_a_bad_query_is_one_failure(tmp_path: Path, query: str, text: str) -> No
 
 
 def test_a_missing_data_base_is_a_failure(tmp_path: Path) -> None:
-    """A file that is not there is not made."""
+    """A missing file is not created."""
     node = nodes.Sql(
         driver_name="sqlite",
         data_source_name=str(tmp_path / "no.db"),
@@ -89,7 +89,7 @@ def test_a_missing_data_base_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_restoring_on_another_data_base_is_refused(tmp_path: Path) -> None:
-    """A query that gives fewer rows now than the state has counted cannot be
+    """A query that returns fewer rows than the state has counted cannot be
     continued.
     """
     node = sql_node(tmp_path, [("x", 1, 1, b"", 1)])
@@ -105,7 +105,7 @@ def test_restoring_on_another_data_base_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_data_base_is_named() -> None:
-    """The error has the path."""
+    """The error names the path."""
     types = (np.dtype(int),)
     node = nodes.Sql(
         driver_name="sqlite", data_source_name="/nowhere/x", query="SELECT 1", output_types=types

@@ -57,8 +57,8 @@ def saved(folder: Path, source: nodes.Node | None = None, run_name: str = "one")
 
 
 def test_load_reads_what_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elements come back in order from several chunks, restoring works at each of them,
-    and the spec was widened.
+    """Elements come back in order from several chunks, each can be restored, and the
+    spec was widened.
     """
     monkeypatch.setattr("zmqdata.iterators.stored.CHUNK_BYTES", 100)
     rows = [(np.arange(number), "text") for number in range(1, 8)]
@@ -69,7 +69,7 @@ def test_load_reads_what_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_saving_again_replaces_what_was_saved(tmp_path: Path) -> None:
-    """Old chunks are gone, and a dataset that was loaded before says that it must be
+    """Old chunks are removed, and a dataset loaded before reports that it must be
     loaded again.
     """
     old, new = saved(tmp_path), saved(tmp_path, nodes.Range(start=5, stop=7), "two")
@@ -79,7 +79,7 @@ def test_saving_again_replaces_what_was_saved(tmp_path: Path) -> None:
 
 
 def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
-    """A pipeline that fails while it is saved leaves no new chunks, and the old ones
+    """A pipeline that fails while it is saved leaves no new chunks, and the old chunks
     stay.
     """
     node = saved(tmp_path)
@@ -98,7 +98,7 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 def test_only_one_saves_at_a_time(tmp_path: Path) -> None:
-    """While the folder is held by somebody, saving is refused."""
+    """Saving is refused while another process holds the folder."""
     lock = lock_folder(str(tmp_path))
     assert lock is not None
     with lock, pytest.raises(AlreadyExistsError, match="Another writer is saving"):
@@ -110,8 +110,8 @@ def test_only_one_saves_at_a_time(tmp_path: Path) -> None:
 def test_files_are_read_once_they_are_complete(
     tmp_path: Path, make: Callable[..., nodes.Node]
 ) -> None:
-    """The input runs once; later iterators and repetitions read, also those of another
-    program.
+    """The input runs once. Later iterators and repetitions read the files, also those
+    of another program.
     """
     seen: list[int] = []
 
@@ -130,8 +130,8 @@ def test_files_are_read_once_they_are_complete(
 def test_restoring_at_every_step(
     tmp_path: Path, make: Callable[..., nodes.Node], lost: str
 ) -> None:
-    """With the file as it was after a crash, without it, and with it complete, the same
-    elements follow.
+    """The same elements follow with the file of a crash, without the file, and with the
+    complete file.
     """
     mapped = nodes.Map(inputs=(nodes.Shuffle(inputs=(nine(),), buffer_size=4),), function=failing)
     node = nodes.Repeat(inputs=(make(tmp_path, mapped),), count=2)
@@ -164,7 +164,7 @@ def test_restoring_at_every_step(
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
-    """While one iterator writes a cache, another is an error that says so; when it was
+    """While an iterator writes a cache, a second writer is refused. After the first is
     closed, another may write.
     """
     node = cached(tmp_path)
@@ -180,8 +180,8 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_second_snapshot_writer_passes_elements_on(tmp_path: Path) -> None:
-    """While one iterator writes a snapshot, others hand on what their input yields, and
-    can be restored.
+    """While an iterator writes a snapshot, others pass on the elements of their input,
+    and can be restored.
     """
     node = snapshot(tmp_path)
     writer = make_iterator(node, Context())
@@ -198,8 +198,8 @@ def test_a_second_snapshot_writer_passes_elements_on(tmp_path: Path) -> None:
 
 
 def test_files_of_another_run_are_left_alone(tmp_path: Path) -> None:
-    """A state of a run whose files were replaced by those of another run continues its
-    own, without writing.
+    """A state whose files another run has replaced continues its own run without
+    writing.
     """
     shuffled = nodes.Shuffle(inputs=(nine(),), buffer_size=9)
     node = cached(tmp_path, shuffled)
@@ -223,8 +223,8 @@ def test_files_of_another_run_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_stored_is_a_failure(tmp_path: Path) -> None:
-    """An object that does not fit into files is the failure of its element, in each
-    run: the rest is not kept.
+    """An object that cannot be written is the failure of its element in each run, and
+    the rest is not kept.
     """
     node = cached(tmp_path, nodes.FromList(sequence=(1, object(), 2), elements_spec=None))
     for _ in range(2):
@@ -233,7 +233,7 @@ def test_what_cannot_be_stored_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_data_loss(tmp_path: Path) -> None:
-    """A truncated chunk is an error that says to remove the folder."""
+    """A truncated chunk is an error that advises to remove the folder."""
     node = cached(tmp_path)
     run(node)
     (chunk,) = Path(node.filename).glob("*.chunk")
@@ -243,7 +243,7 @@ def test_damaged_files_are_data_loss(tmp_path: Path) -> None:
 
 
 def test_restoring_on_a_shorter_input_is_refused(tmp_path: Path) -> None:
-    """An input that has fewer elements now than were written cannot be continued."""
+    """An input with fewer elements than were written cannot be continued."""
     counts = iter([5, 2])
     node = cached(tmp_path, nodes.FromGenerator(generator=lambda: range(next(counts))))
     iterator = make_iterator(node, Context())
@@ -256,8 +256,8 @@ def test_restoring_on_a_shorter_input_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_a_folder_holds_is_found_by_its_number(tmp_path: Path) -> None:
-    """An element of a complete cache is read at its place; before, and behind the end,
-    there is none.
+    """A complete cache reads an element at its place. An incomplete cache, and a place
+    after the end, have no element.
     """
     node = cached(tmp_path, nodes.Range(start=5, stop=9))
     assert kept_element(node, 0) is None

@@ -1,5 +1,5 @@
-"""Tests of ``zmqdata.iterators.traced``: map and filter of a watched pipeline, beside
-what all call sites share.
+"""Tests of ``zmqdata.iterators.traced``: map and filter of a watched pipeline, in
+addition to the tests of all call sites.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def opened(node: nodes.Node, watch: RecordingWatch, **more: Any) -> ElementItera
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_plain_ones_run_where_nobody_watches(kind: str) -> None:
-    """It depends on the context alone which of the two runs a node."""
+    """Only the context decides which of the two iterators runs a node."""
     node = KINDS[kind](COUNT, always)
     assert type(make_iterator(node, Context())) in (MapIterator, FilterIterator)
     assert type(opened(node, RecordingWatch())) in (WatchedMapIterator, WatchedFilterIterator)
@@ -47,8 +47,8 @@ def test_the_plain_ones_run_where_nobody_watches(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_number_is_noted_during_the_call(kind: str) -> None:
-    """While the function runs, its slot has the number of the element; before and
-    after, that of none.
+    """The slot has the number of the element while the function runs, and is idle
+    before and after.
     """
     watch, seen = RecordingWatch(), []
 
@@ -69,7 +69,7 @@ def test_the_number_is_noted_during_the_call(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tuple_becomes_arguments(kind: str) -> None:
-    """As without a watch, a plain tuple is passed as its parts."""
+    """A plain tuple is passed as its parts, as without a watch."""
     seen: list[tuple[int, int]] = []
 
     def take(index: Any, x: Any) -> bool:
@@ -82,7 +82,7 @@ def test_a_tuple_becomes_arguments(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_failure_names_the_node_and_ends_the_note(kind: str) -> None:
-    """What the function raises is one failure, behind which the iterator goes on with
+    """An exception of the function is a single failure, and the iterator continues with
     the next number.
     """
     watch = RecordingWatch()
@@ -103,8 +103,8 @@ def test_a_failure_names_the_node_and_ends_the_note(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_poison_is_left_out_and_suspects_are_alone(kind: str) -> None:
-    """A poisoned element is in the quarantine and never called for; a suspect is called
-    for under the watch's lock.
+    """A poisoned element is in the quarantine and never passed to the function. The
+    function runs on a suspect under the watch's lock.
     """
     watch = RecordingWatch(poisoned={"/": {1, 5}}, suspects={"/": {3}})
     quarantine: list[Any] = []
@@ -122,8 +122,8 @@ def test_poison_is_left_out_and_suspects_are_alone(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_they_restore_at_every_step(kind: str) -> None:
-    """The state has the number of the next element, so that notes and poison go on
-    where they were.
+    """The state holds the number of the next element, so that notes and poison continue
+    at the same place.
     """
     node = KINDS[kind](COUNT, lambda x: x != 2)
     assert check_restore(node, lambda: Context(watch=RecordingWatch())) == check_restore(node)
@@ -137,7 +137,9 @@ def test_they_restore_at_every_step(kind: str) -> None:
 
 
 def test_lists_become_arrays() -> None:
-    """What a watched map's function returns is made an element as without a watch."""
+    """The result of a watched map's function is converted to an element as without a
+    watch.
+    """
     node = nodes.Map(inputs=(COUNT,), function=lambda x: {"x": [x, x]})
     assert next(opened(node, RecordingWatch()))["x"].tolist() == [0, 0]
 
@@ -146,11 +148,11 @@ def test_lists_become_arrays() -> None:
     ("answer", "kept"), [(True, 6), (False, 0), (np.True_, 6), (np.zeros((), bool), 0)]
 )
 def test_a_predicate_answers_with_one_truth_value(answer: Any, kept: int) -> None:
-    """Python's and numpy's truth values count alike."""
+    """Truth values of Python and numpy are equivalent."""
     assert len(list(opened(KINDS["filter"](COUNT, lambda x: answer), RecordingWatch()))) == kept
 
 
 def test_a_predicate_that_answers_with_something_else_is_a_failure() -> None:
-    """What is no truth value is refused, as without a watch."""
+    """A result that is not a truth value is refused, as without a watch."""
     with pytest.raises(PipelineError, match="failed: "):
         next(opened(KINDS["filter"](COUNT, lambda x: "yes"), RecordingWatch()))

@@ -1,5 +1,5 @@
-"""Tests of ``zmqdata.iterators.trail``: which states are noted, and what restoring
-pulls again.
+"""Tests of ``zmqdata.iterators.trail``: which states are noted, and which elements
+restoring pulls again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from zmqdata.iterators.trail import _MOST_MARKS, Trail
 
 
 class Letters(ElementIterator):
-    """Yields ``"e0"``, ``"e1"``, ...; some of them fail. Counts how often it was asked
-    where it is.
+    """Yield ``"e0"``, ``"e1"``, ..., some of which fail, and count the calls of
+    state().
     """
 
     def __init__(self, stop: int = 1000, failing: frozenset[int] = frozenset()) -> None:
@@ -47,7 +47,7 @@ class Letters(ElementIterator):
 
 
 class Owner:
-    """Holds a trail that asks a method of its own."""
+    """An owner whose trail calls a method of the owner."""
 
     def __init__(self) -> None:
         self.trail = Trail(Letters(), 2, self.oldest)
@@ -57,9 +57,7 @@ class Owner:
 
 
 class Held:
-    """A trail over letters with the number of the oldest element that somebody
-    holds.
-    """
+    """A trail over letters with the number of the oldest element that is held."""
 
     def __init__(self, every: int = 4, **source: Any) -> None:
         self.oldest = 0
@@ -81,15 +79,17 @@ def pulled_to(number: int, **arguments: Any) -> Held:
 
 
 def test_elements_are_numbered_as_they_come() -> None:
-    """The trail passes on what its input yields, and knows the number of the next."""
+    """The trail passes on the elements of its input, and knows the number of the
+    next.
+    """
     held = Held()
     assert held.pull(3) == ["e0", "e1", "e2"]
     assert held.trail.pulled == 3
 
 
 def test_a_failing_element_has_a_number_too() -> None:
-    """A failure passes through and counts; the element behind it has the number it
-    would have had.
+    """A failure passes through and counts, so that the next element keeps its
+    number.
     """
     held = Held(failing=frozenset({1}))
     held.pull(1)
@@ -100,7 +100,7 @@ def test_a_failing_element_has_a_number_too() -> None:
 
 
 def test_the_end_has_no_number() -> None:
-    """However often an ended input is asked, the count stays."""
+    """The count stays, however often an ended input is asked."""
     held = Held(stop=2)
     held.pull(2)
     for _ in range(3):
@@ -110,7 +110,7 @@ def test_the_end_has_no_number() -> None:
 
 
 def test_states_are_noted_every_so_many_pulls() -> None:
-    """The input is asked where it is before the first element and then every few, not
+    """The input is asked for its state before the first element and then every few, not
     at each pull.
     """
     held = Held(every=4)
@@ -119,7 +119,7 @@ def test_states_are_noted_every_so_many_pulls() -> None:
 
 
 def test_where_nothing_is_held_the_state_is_that_of_the_input() -> None:
-    """Nothing has to be pulled again then."""
+    """No element has to be pulled again then."""
     held = Held()
     assert held.trail.state() == [0, 0, 0]
     held.pull(6)
@@ -129,7 +129,7 @@ def test_where_nothing_is_held_the_state_is_that_of_the_input() -> None:
 
 @pytest.mark.parametrize(("oldest", "first"), [(0, 0), (3, 0), (4, 4), (7, 4), (8, 8), (9, 8)])
 def test_what_is_held_is_pulled_from_the_last_state_before_it(oldest: int, first: int) -> None:
-    """A state begins at the newest noted place from which everything held comes
+    """A state begins at the newest noted place from which all held elements come
     again.
     """
     held = Held(every=4)
@@ -139,8 +139,8 @@ def test_what_is_held_is_pulled_from_the_last_state_before_it(oldest: int, first
 
 
 def test_what_is_wanted_comes_again() -> None:
-    """Restoring gives the elements with the wanted numbers, and leaves the trail where
-    it was.
+    """Restoring returns the elements with the wanted numbers, and puts the trail at the
+    same place.
     """
     held = Held(every=4)
     held.pull(10)
@@ -152,8 +152,8 @@ def test_what_is_wanted_comes_again() -> None:
 
 
 def test_a_restored_trail_can_tell_its_state_again() -> None:
-    """States are noted anew on the way, so that the next one needs no more than the
-    first.
+    """States are noted anew while restoring, so that the next state needs no more than
+    the first.
     """
     held = Held(every=4)
     held.pull(10)
@@ -165,7 +165,7 @@ def test_a_restored_trail_can_tell_its_state_again() -> None:
 
 
 def test_failures_do_not_come_again() -> None:
-    """What failed was reported before the state was taken: restoring passes over it."""
+    """Failures were reported before the state was taken, so restoring skips them."""
     held = pulled_to(6, failing=frozenset({0, 3, 5}))
     again = Held(failing=frozenset({0, 3, 5}))
     assert again.trail.restore(held.trail.state(), {2, 3, 4}) == {2: "e2", 4: "e4"}
@@ -173,8 +173,8 @@ def test_failures_do_not_come_again() -> None:
 
 
 def test_a_shorter_input_is_told_from_the_one_of_the_state() -> None:
-    """An input that ends before the place of the state is another one: both numbers are
-    named.
+    """An input that ends before the place of the state is another input, and the error
+    names both numbers.
     """
     held = Held()
     held.pull(6)
@@ -183,7 +183,7 @@ def test_a_shorter_input_is_told_from_the_one_of_the_state() -> None:
 
 
 def test_an_element_held_for_long_does_not_pile_up_states() -> None:
-    """The number of noted states is limited; their distance grows, and the first is
+    """The number of noted states is limited. Their distance grows, and the first is
     kept as long as it is needed.
     """
     held = Held(every=1, stop=10_000)
@@ -198,7 +198,7 @@ def test_an_element_held_for_long_does_not_pile_up_states() -> None:
 
 
 def test_what_is_no_longer_held_is_forgotten() -> None:
-    """States from before the oldest element are dropped as pulling goes on."""
+    """States before the oldest held element are dropped as pulling continues."""
     held = Held(every=1)
     for number in range(500):
         held.oldest = max(0, number - 3)
@@ -215,8 +215,8 @@ def test_what_is_no_longer_held_is_forgotten() -> None:
 def test_any_state_restores_all_that_is_held(
     every: int, window: int, pulls: int, failing: frozenset[int]
 ) -> None:
-    """Whatever is held, failed or noted, a new trail finds all of it again, and goes on
-    with the same element.
+    """A new trail finds all held elements, whatever is held, failed or noted, and
+    continues with the same element.
     """
     held = pulled_to(pulls, every=every, failing=failing)
     held.oldest = max(0, pulls - window)
@@ -233,15 +233,15 @@ def test_any_state_restores_all_that_is_held(
 
 
 class Stateless(Letters):
-    """Cannot say where it is, as an iterator over a distributed dataset."""
+    """An input without a state, like an iterator over a distributed dataset."""
 
     def state(self) -> Any:
         return NO_STATE
 
 
 def test_without_states_a_trail_still_pulls() -> None:
-    """An input that cannot say where it is can be read; its state says that there is
-    none.
+    """An input without a state can be read, and the trail's state is the missing
+    state.
     """
     trail = Trail(Stateless(), 4, lambda: 0)
     assert [trail.pull() for _ in range(9)] == [f"e{number}" for number in range(9)]
@@ -249,8 +249,8 @@ def test_without_states_a_trail_still_pulls() -> None:
 
 
 def test_whoever_holds_a_trail_goes_with_his_last_user() -> None:
-    """No cycle of references waits for the garbage collector, with files and locks in
-    it.
+    """No cycle of references, with files and locks in it, waits for the garbage
+    collector.
     """
     owner = Owner()
     assert [owner.trail.pull() for _ in range(3)] == ["e0", "e1", "e2"]
@@ -261,8 +261,8 @@ def test_whoever_holds_a_trail_goes_with_his_last_user() -> None:
 
 
 def test_a_state_can_be_taken_right_behind_a_restored_one() -> None:
-    """While what is held is pulled again its owner does not know of it yet, and no mark
-    before it may go.
+    """No mark before a held element may be dropped while it is pulled again, as its
+    owner does not know of it yet.
     """
     held = Held(every=2)
     for _ in range(20):
@@ -270,7 +270,7 @@ def test_a_state_can_be_taken_right_behind_a_restored_one() -> None:
     held.oldest = 5
     saved = held.trail.state()
     again = Held(every=2)
-    again.oldest = 1000  # as an owner says that holds nothing
+    again.oldest = 1000  # like an owner that holds nothing
     again.trail.restore(saved, {5, 17})
     again.oldest = 5
     assert again.trail.state()[0] <= 5
@@ -278,8 +278,8 @@ def test_a_state_can_be_taken_right_behind_a_restored_one() -> None:
 
 
 def test_an_element_that_fails_now_is_told() -> None:
-    """Whoever needs one that could be made before gets its error; what failed before
-    may fail again.
+    """Access to an element that succeeded before and fails now raises its error. An
+    earlier failure may fail again.
     """
     held = Held(failing=frozenset({1}))
     for _ in range(3):

@@ -1,5 +1,5 @@
-"""Tests of ``zmqdata.iterators.transforms``; what all iterators share is in
-``test_base``.
+"""Tests of ``zmqdata.iterators.transforms``; ``test_base`` covers what all iterators
+share.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def picky(x: Any) -> Any:
 
 
 def test_functions_get_plain_tuples_unpacked() -> None:
-    """A plain tuple becomes the arguments; a dict, a namedtuple and an array are one
+    """A plain tuple becomes the arguments; a dict, a namedtuple or an array is a single
     argument.
     """
     rows = np.arange(2)
@@ -65,8 +65,8 @@ def test_functions_get_plain_tuples_unpacked() -> None:
 
 
 def test_results_keep_their_type_except_lists() -> None:
-    """A Python int stays one; a list becomes an array at any depth, also in namedtuples
-    and other dicts.
+    """A Python int keeps its type. A list becomes an array at any depth, also in
+    namedtuples and other dicts.
     """
     results: list[Any] = [
         1,
@@ -95,8 +95,8 @@ def test_results_keep_their_type_except_lists() -> None:
 
 
 def test_a_failing_function_fails_one_element() -> None:
-    """The failure names the node and has the original as its cause; the next element
-    follows.
+    """The failure names the node and has the original as its cause, and the next
+    element follows.
     """
     iterator = make_iterator(mapped(picky), Context())
     assert next(iterator) == 0
@@ -110,7 +110,7 @@ def test_a_failing_function_fails_one_element() -> None:
 
 
 def test_stop_iteration_in_a_function_ends_nothing() -> None:
-    """A StopIteration that leaks out of a user's function is a failure, not a quiet
+    """A StopIteration that escapes from a user's function is a failure, not a quiet
     end.
     """
     assert [outcome[0] for outcome in run(mapped(lambda x: next(iter([]))))] == ["raised"] * 5
@@ -119,7 +119,7 @@ def test_stop_iteration_in_a_function_ends_nothing() -> None:
 
 
 def test_the_innermost_node_names_itself() -> None:
-    """Outer nodes let a failure pass as it is."""
+    """Outer nodes pass a failure on unchanged."""
     outer = nodes.Map(inputs=(mapped(picky),), function=lambda x: x)
     with pytest.raises(PipelineError, match=r"^map\(picky\)"):
         values(outer)
@@ -127,7 +127,7 @@ def test_the_innermost_node_names_itself() -> None:
 
 @pytest.mark.parametrize("kind", [bool, np.bool_, np.array])
 def test_predicates_return_one_bool(kind: Any) -> None:
-    """Python's bool, numpy's, and an array of it without axes all count."""
+    """Bools of Python and numpy, and bool arrays without axes, are valid."""
     node = nodes.Filter(inputs=(count(5),), predicate=lambda x: kind(bool(x % 2)))
     assert values(node) == [1, 3]
     check_restore(node)
@@ -145,7 +145,9 @@ def test_other_predicates_are_refused(result: Any) -> None:
     ("number", "expected"), [(0, []), (2, [0, 1]), (9, [0, 1, 2, 3, 4]), (-1, [0, 1, 2, 3, 4])]
 )
 def test_take(number: int, expected: list[int]) -> None:
-    """Take yields at most so many, -1 all, and restores at every step."""
+    """Take yields at most the given number, or all for -1, and restores at every
+    step.
+    """
     node = nodes.Take(inputs=(count(5),), count=number)
     assert check_restore(node) == [plain(np.int64(x)) for x in expected]
 
@@ -154,13 +156,13 @@ def test_take(number: int, expected: list[int]) -> None:
     ("number", "expected"), [(0, [0, 1, 2, 3, 4]), (2, [2, 3, 4]), (9, []), (-1, [])]
 )
 def test_skip(number: int, expected: list[int]) -> None:
-    """Skip leaves out so many, -1 all, and restores at every step."""
+    """Skip drops the given number, or all for -1, and restores at every step."""
     node = nodes.Skip(inputs=(count(5),), count=number)
     assert check_restore(node) == [plain(np.int64(x)) for x in expected]
 
 
 def test_take_asks_for_no_more_than_it_yields() -> None:
-    """The input is not run beyond the last element."""
+    """The input does not run beyond the last element."""
     asked: list[int] = []
     assert len(values(nodes.Take(inputs=(mapped(lambda x: asked.append(x)),), count=2))) == 2
     assert asked == [0, 1]
@@ -183,17 +185,15 @@ def test_failures_are_not_counted() -> None:
 
 
 def test_enumerate_counts_what_it_yields() -> None:
-    """Numbers are np.int64, begin at start, and have no gaps where an element
-    failed.
-    """
+    """Numbers are np.int64, begin at start, and have no gaps at failed elements."""
     node = nodes.Enumerate(inputs=(mapped(picky),), start=7)
     numbers = [outcome[1] for outcome in check_restore(node) if outcome[0] == "tuple"]
     assert numbers == [plain(np.int64(7)), plain(np.int64(8))]
 
 
 def test_enumerate_counts_per_worker() -> None:
-    """With a provider the numbers count what this iterator got, whatever the splits
-    were.
+    """With a provider the numbers count the elements of this iterator, whatever the
+    splits are.
     """
     node = nodes.Enumerate(inputs=(count(9),))
     read = check_restore(node, provided([[(5, 7)]]))
@@ -201,7 +201,7 @@ def test_enumerate_counts_per_worker() -> None:
 
 
 def test_closing_reaches_the_source() -> None:
-    """close() goes down to whatever holds something."""
+    """close() reaches every input that holds resources."""
     closed = []
 
     def generate() -> Any:
@@ -224,7 +224,7 @@ def test_closing_reaches_the_source() -> None:
 
 
 def test_skipping_all_reads_nothing() -> None:
-    """skip(-1) is empty at once, of an endless input as well, and after errors of its
+    """skip(-1) is empty at once, also for an endless input, and after errors of its
     input.
     """
     assert values(nodes.Skip(inputs=(nodes.Repeat(inputs=(count(3),), count=-1),), count=-1)) == []

@@ -13,7 +13,7 @@ from zmqdata.iterators.tuning import BufferSize, TunedSize, Tuner, byte_size
 
 
 def drive(tuner: Tuner, rate: Callable[[int], float], seconds: float, now: float = 0.0) -> float:
-    """Hand out elements at the rate that so many threads reach, for some time."""
+    """Yield elements for some time, at the rate that the number of threads reaches."""
     stop = now + seconds
     while now < stop:
         now += 1 / rate(tuner.size)
@@ -23,7 +23,9 @@ def drive(tuner: Tuner, rate: Callable[[int], float], seconds: float, now: float
 
 @pytest.mark.parametrize("best", [1, 2, 3, 5, 8])
 def test_it_settles_where_more_threads_bring_nothing(best: int) -> None:
-    """With a rate that grows up to so many threads, it ends at about that many."""
+    """If the rate grows up to a number of threads, tuning settles at about that
+    number.
+    """
     tuner = Tuner(8)
     drive(tuner, lambda size: 1000.0 * min(size, best), 10)
     assert tuner.settled
@@ -31,7 +33,7 @@ def test_it_settles_where_more_threads_bring_nothing(best: int) -> None:
 
 
 def test_it_stays_within_its_bound() -> None:
-    """However much a further thread would bring, the bound is kept."""
+    """Tuning keeps its bound, however much a further thread would gain."""
     tuner = Tuner(3)
     drive(tuner, lambda size: 500.0 * size, 10)
     assert (tuner.size, tuner.settled) == (3, True)
@@ -39,7 +41,9 @@ def test_it_stays_within_its_bound() -> None:
 
 
 def test_it_begins_again_when_the_load_changes() -> None:
-    """A function that became slower gets more threads, one that became faster fewer."""
+    """A function that becomes slower gets more threads, and a function that becomes
+    faster gets fewer.
+    """
     tuner = Tuner(8)
     now = drive(tuner, lambda size: 1000.0 * min(size, 2), 10)
     few = tuner.size
@@ -51,14 +55,16 @@ def test_it_begins_again_when_the_load_changes() -> None:
 
 
 def test_slow_elements_are_measured_over_more_time() -> None:
-    """A period has some elements in it, however slow they are."""
+    """A period contains several elements, however slow they are."""
     tuner = Tuner(8)
     assert not any(tuner.note(float(second)) for second in range(15))
     assert tuner.note(16.0)
 
 
 def test_a_buffer_grows_when_it_was_full_and_is_empty() -> None:
-    """Each time that both happened the size doubles, up to a bound."""
+    """The size doubles each time that the buffer was full and then is empty, up to a
+    bound.
+    """
     size = TunedSize(2**40)
     sizes = []
     for _ in range(14):
@@ -71,8 +77,8 @@ def test_a_buffer_grows_when_it_was_full_and_is_empty() -> None:
 
 @pytest.mark.parametrize("found", ["found_full", "found_empty"])
 def test_a_buffer_on_one_side_only_stays(found: str) -> None:
-    """Always full: larger would be of no use. Never full: what is missing is speed, not
-    room.
+    """If the buffer is always full, a larger size is of no use. If it is never full, it
+    lacks speed, not room.
     """
     size = TunedSize(2**40)
     for _ in range(100):
@@ -82,7 +88,9 @@ def test_a_buffer_on_one_side_only_stays(found: str) -> None:
 
 @given(st.integers(1, 5000), st.lists(st.integers(0, 3000), min_size=1))
 def test_a_buffer_keeps_to_its_bytes(budget: int, lengths: list[int]) -> None:
-    """As many elements as fit, by the first of every 16; one at least."""
+    """The buffer holds as many elements as fit, measured by the first of every 16, and
+    at least one.
+    """
     size = TunedSize(budget)
     for number, length in enumerate(lengths):
         size.note(b"x" * length)
@@ -93,7 +101,7 @@ def test_a_buffer_keeps_to_its_bytes(budget: int, lengths: list[int]) -> None:
 
 
 def test_a_given_size_stays() -> None:
-    """What the user said is not changed by what is found."""
+    """Tuning does not change a size that the user gave."""
     size = BufferSize(5)
     size.found_full()
     size.found_empty()
@@ -102,5 +110,7 @@ def test_a_given_size_stays() -> None:
 
 
 def test_sizes_are_those_of_the_leaves() -> None:
-    """Arrays count their bytes, texts their letters, other objects a little."""
+    """Arrays count their bytes, texts their letters, and other objects a small
+    constant.
+    """
     assert byte_size(({"x": np.zeros(3)}, b"ab", 5)) == 24 + 2 + 32

@@ -30,7 +30,7 @@ def count(stop: int) -> Range:
 
 
 def batches(sizes: list[int], make: Any = lambda rows: rows) -> Node:
-    """A batch of each size, of numbers that count on over all of them."""
+    """Make a batch of each size, with consecutive numbers."""
     stops = np.cumsum(sizes, dtype=np.int64)
     source = nodes.TensorSlices(tensors=(stops - np.array(sizes, np.int64), stops))
     return nodes.Map(inputs=(source,), function=lambda start, stop: make(np.arange(start, stop)))
@@ -61,7 +61,7 @@ def nested(numbers: Any) -> Any:
 
 
 def row_of(n: int, row: Any) -> bool:
-    """Whether this is the row of number n of what ``nested`` makes."""
+    """True if this is the row of number n of the result of ``nested``."""
     assert type(row["p"]) is Point
     return bool(
         row["n"] == n
@@ -74,14 +74,12 @@ def row_of(n: int, row: Any) -> bool:
 
 @given(SIZES)
 def test_unbatch_gives_the_rows_in_order(sizes: list[int]) -> None:
-    """Rows of batches of any size come one by one, and continue exactly from any
-    step.
-    """
+    """Rows of batches of any size come singly, and continue exactly from any step."""
     assert check_restore(unbatch(batches(sizes))) == [plain(np.int64(n)) for n in range(sum(sizes))]
 
 
 def test_rows_keep_the_nesting() -> None:
-    """Dicts, tuples, namedtuples, texts and ragged leaves come apart together."""
+    """Dicts, tuples, namedtuples, texts and ragged leaves are taken apart together."""
     node = unbatch(batches([2, 3], nested))
     for n, row in enumerate(make_iterator(node, Context())):
         assert row_of(n, row)
@@ -97,7 +95,7 @@ def test_unbatch_undoes_batch_in_splits() -> None:
 
 
 def test_rows_belong_to_their_receiver() -> None:
-    """Small rows have memory of their own, large ones share none with other rows."""
+    """Small rows own their memory, and large rows share none with other rows."""
     small, large = np.zeros((2, 3)), np.zeros((2, COPY_BELOW))
     for row in (
         *rows(small),
@@ -126,7 +124,7 @@ def test_rows_belong_to_their_receiver() -> None:
     ],
 )
 def test_what_has_no_rows_is_an_error_that_teaches(batch: Any, text: str) -> None:
-    """The text says where, what came, and what to do in a map."""
+    """The error names the place, what came, and what to do in a map."""
     with pytest.raises(InvalidArgumentError, match=rf"(?s){text}.*map\(\)"):
         row_count(batch)
 
@@ -158,8 +156,8 @@ def test_failures_come_at_their_place(make: Any) -> None:
 
 @given(SIZES, st.lists(st.integers(0, 4), min_size=1, max_size=3).filter(any), st.booleans())
 def test_rebatch_equals_a_loop(given_sizes: list[int], sizes: list[int], drop: bool) -> None:
-    """Batches of sizes in turn, empty ones too, hold all rows in order, and continue
-    exactly from any step.
+    """Batches of the given sizes in turn, including empty batches, hold all rows in
+    order, and continue exactly from any step.
     """
     left, wanted = list(range(sum(given_sizes))), []
     for size in cycle(sizes):
@@ -182,7 +180,7 @@ def test_rebatch_equals_a_loop(given_sizes: list[int], sizes: list[int], drop: b
 def test_rebatch_has_as_many_batches_as_it_says(
     stop: int, size: int, sizes: list[int], drop: bool
 ) -> None:
-    """Where the number of rows is known, so is that of batches."""
+    """If the number of rows is known, so is the number of batches."""
     node = rebatch(
         nodes.Batch(inputs=(count(stop * size),), batch_size=size, drop_remainder=True),
         *sizes,
@@ -200,8 +198,8 @@ def test_rebatch_keeps_the_nesting() -> None:
 
 
 def test_rebatch_gives_up_the_batch_that_fails() -> None:
-    """When the input fails, what was collected is given up, as in batch, and the next
-    size has its turn.
+    """If the input fails, the collected rows are discarded, as in batch, and the next
+    size follows.
     """
     read = check_restore(rebatch(batches([2, 1, 2, 2], failing), 3, 2))
     assert [outcome[0] for outcome in read] == ["raised", "ndarray", "ndarray"]
@@ -220,15 +218,15 @@ def test_batches_that_do_not_join_are_an_error_that_teaches() -> None:
 
 @given(st.integers(0, 12), st.integers(1, 5), st.booleans())
 def test_map_batches_equals_map(stop: int, size: int, drop: bool) -> None:
-    """A vectorised function gives what it would one by one, and continues exactly from
-    any step.
+    """A vectorised function gives the results of single calls, and continues exactly
+    from any step.
     """
     node = map_batches(count(stop), lambda x: x * x, size, drop)
     assert check_restore(node) == [plain(np.int64(n * n)) for n in range(node.cardinality)]
 
 
 def test_map_batches_calls_once_per_batch() -> None:
-    """The function gets stacked elements, a tuple as its arguments, and may return
+    """The function gets stacked elements, with a tuple as its arguments, and may return
     lists.
     """
     calls = []
@@ -257,8 +255,8 @@ def test_map_batches_calls_once_per_batch() -> None:
     ],
 )
 def test_a_failing_batch_is_given_up(function: Any, text: str) -> None:
-    """The batch that the function fails on fails once, with the node's name, and the
-    next one follows.
+    """A batch on which the function fails is a single failure with the node's name, and
+    the next batch follows.
     """
     read = check_restore(map_batches(count(9), function))
     assert [outcome[0] for outcome in read] == ["int64"] * 3 + ["raised"] + ["int64"] * 3
@@ -267,7 +265,7 @@ def test_a_failing_batch_is_given_up(function: Any, text: str) -> None:
 
 
 def test_states_stay_small() -> None:
-    """States hold numbers, not the rows of the batch in hand."""
+    """States hold numbers, not the rows of the current batch."""
     wide = nodes.Map(inputs=(count(3),), function=lambda n: np.zeros((4, 9999)))
     for node in (
         unbatch(wide),

@@ -1,4 +1,4 @@
-"""A watch for tests, which remembers every note."""
+"""A watch for tests, which records every note."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zmqdata.iterators.watching import IDLE, WatchSlot
 
 
 class Cells(list[int]):
-    """One cell, and everything that was written to it."""
+    """A single cell, and every value written to it."""
 
     def __init__(self, notes: list[int]) -> None:
         super().__init__([IDLE])
@@ -24,8 +24,8 @@ class Cells(list[int]):
 
 
 class RecordingWatch:
-    """Notes by place of the node; ``slots`` are those in use, ``failures`` what was
-    raised and the numbers then.
+    """Notes by place of the node. ``slots`` are those in use, and ``failures`` hold
+    exceptions with the numbers noted then.
     """
 
     def __init__(
