@@ -1,4 +1,4 @@
-"""Tests of this package may set the seed of the program: none of them leaves it
+"""Fixtures of these tests, which may set the seed of the program but leave no seed
 behind.
 """
 

@@ -1,4 +1,4 @@
-"""What the tests of this package share: reading a dataset of numbers."""
+"""A shared helper of these tests, which reads a dataset of numbers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests of ``zmqdata.dataset.arguments``: what is taken, what is refused, and in which
-words.
+"""Tests of ``zmqdata.dataset.arguments``: which arguments are accepted or refused, and
+with which errors.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ INT = TensorSpec((), "int64")
 def test_refusals_say_what_came_and_what_was_expected(
     check: Callable[[], object], error: type[Exception], text: str
 ) -> None:
-    """Each text names the argument, the value that came with its type, and what would
-    do.
+    """Each error names the argument, the refused value with its type, and the accepted
+    values.
     """
     with pytest.raises(error, match=text):
         check()
@@ -175,16 +175,16 @@ def test_refusals_say_what_came_and_what_was_expected(
 
 @pytest.mark.parametrize("value", [0, 7, 2**70, np.int64(-3), np.uint8(200), np.array(5)], ids=repr)
 def test_numpys_ints_are_ints(value: Any) -> None:
-    """Sizes, counts and seeds may come out of numpy, and are Python's ints from then
-    on.
-    """
+    """Sizes, counts and seeds may be numpy integers, and become Python ints."""
     for found in (integer("size", value), at_least("size", value, -3), optional_seed(value)):
         assert type(found) is int
         assert found == value
 
 
 def test_numbers_may_be_of_any_kind() -> None:
-    """Numpy's numbers and lists of them are taken, and so is any way to say a dtype."""
+    """Numbers of numpy and lists of them are accepted, as is any notation of a
+    dtype.
+    """
     assert [number("seconds", value) for value in (0, 1.5, np.float32(2), np.int8(3))] == [
         0.0,
         1.5,
@@ -198,7 +198,7 @@ def test_numbers_may_be_of_any_kind() -> None:
 
 
 def test_specs_are_nested_as_elements_are() -> None:
-    """Dicts and tuples of specs of any kind are taken, and None, which is no spec."""
+    """Dicts and tuples of specs of any kind are accepted, as is None for no spec."""
     for spec in (
         None,
         INT,
@@ -212,25 +212,25 @@ def test_specs_are_nested_as_elements_are() -> None:
 
 
 def test_a_size_may_be_the_least() -> None:
-    """The bound itself is allowed."""
+    """A size may equal its lower bound."""
     assert at_least("size", 1, 1) == 1
     assert at_least("count", -1, -1) == -1
 
 
 def test_no_seed_is_a_seed_to_be_drawn() -> None:
-    """None passes as it is; 0 is a seed."""
+    """None stays None, and 0 is a seed."""
     assert optional_seed(None) is None
     assert optional_seed(0) == 0
 
 
 @pytest.mark.parametrize("value", [True, np.True_, False, np.False_])
 def test_flags_are_bools_of_either_kind(value: Any) -> None:
-    """Python's bool and numpy's come out as Python's."""
+    """Bools of Python and numpy become bools of Python."""
     assert flag("anew", value) is bool(value)
 
 
 def test_anything_callable_is_a_function() -> None:
-    """Classes and bound methods serve as well as functions do, and pass as they are."""
+    """Classes and bound methods are accepted like functions, and stay unchanged."""
     for value in (len, int, "".join, lambda: 0):
         assert function("map_func", value) is value
 
@@ -238,14 +238,16 @@ def test_anything_callable_is_a_function() -> None:
 def test_paths_start_from_the_present_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Relative names become absolute, absolute ones stay, pathlib's are taken."""
+    """Relative names become absolute, absolute names stay, and paths of pathlib are
+    accepted.
+    """
     monkeypatch.chdir(tmp_path)
     assert absolute_path("a/*.txt") == absolute_path(Path("a") / "*.txt") == f"{tmp_path}/a/*.txt"
     assert absolute_path("/a/b") == "/a/b"
 
 
 def test_arrays_are_sliced_where_they_lie() -> None:
-    """An array is not copied; a list becomes one."""
+    """An array is not copied, and a list becomes an array."""
     array = np.zeros((3, 2))
     assert sliceable(array) is array
     assert sliceable([[1, 2], [3, 4]]).shape == (2, 2)
@@ -253,14 +255,14 @@ def test_arrays_are_sliced_where_they_lie() -> None:
 
 
 def test_a_dataset_gives_its_node() -> None:
-    """Datasets of any class are inputs."""
+    """A dataset of any class is an input."""
     for dataset in (Dataset.range(3), TextLineDataset("x")):
         assert input_node("zip()", dataset) is dataset.node
 
 
 def test_the_site_is_the_users_line() -> None:
-    """Called through the package, through a callback or directly, the innermost line
-    outside of it is named.
+    """The site is the innermost line outside of the package, for a call through it,
+    through a callback or directly.
     """
     assert Dataset.range(3).node.site.startswith("test_arguments.py:")
     assert (
@@ -273,8 +275,8 @@ def test_the_site_is_the_users_line() -> None:
 
 
 def test_without_a_users_line_there_is_no_site() -> None:
-    """When only the package itself is on the stack, as in a thread of its own, the site
-    is empty.
+    """The site is empty if only the package is on the stack, as in a thread of its
+    own.
     """
     found: list[str] = []
     done = threading.Event()
@@ -283,13 +285,15 @@ def test_without_a_users_line_there_is_no_site() -> None:
     exec(compile(inside, zmqdata.dataset.arguments.__file__, "exec"), names)
     _thread.start_new_thread(
         names["run"], ()
-    )  # threading's own lines would be on the stack of a Thread
+    )  # a Thread would have lines of threading on its stack
     assert done.wait(30)
     assert found == [""]
 
 
 def test_file_names_and_how_they_are_read(tmp_path: Path) -> None:
-    """One name or several become absolute; compressions and sizes are checked."""
+    """A single file name or several become absolute, and compressions and sizes are
+    checked.
+    """
     assert file_names(tmp_path / "a") == file_names([str(tmp_path / "a")]) == (str(tmp_path / "a"),)
     assert [compression(value) for value in (None, "", "GZIP", "ZLIB")] == ["", "", "GZIP", "ZLIB"]
     assert (optional_size("size", None), optional_size("size", 0)) == (None, 0)
@@ -300,13 +304,13 @@ def test_file_names_and_how_they_are_read(tmp_path: Path) -> None:
 
 
 def test_a_ragged_tensor_is_sliced_where_it_lies() -> None:
-    """A ragged tensor has rows already and passes as it is."""
+    """A ragged tensor has rows already and stays unchanged."""
     ragged = RaggedTensor([1, 2, 3], [0, 1, 3])
     assert sliceable(ragged) is ragged
 
 
 def test_parallel_calls_are_parameters_of_nodes_with_threads() -> None:
-    """A number of calls or AUTOTUNE gives both parameters, None gives none."""
+    """A number of calls or AUTOTUNE sets both parameters, and None sets neither."""
     assert parallel_calls(None, None) == {}
     assert parallel_calls(AUTOTUNE, None) == {"num_parallel_calls": AUTOTUNE, "deterministic": None}
     assert parallel_calls(np.int64(3), np.False_) == {
@@ -317,8 +321,8 @@ def test_parallel_calls_are_parameters_of_nodes_with_threads() -> None:
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_an_order_without_parallel_calls_is_warned_of(deterministic: bool) -> None:
-    """Either value of deterministic has no effect without num_parallel_calls, and a
-    warning says so.
+    """A warning says that either value of deterministic has no effect without
+    num_parallel_calls.
     """
     with pytest.warns(UserWarning, match="deterministic has no effect without num_parallel_calls"):
         assert parallel_calls(None, deterministic) == {}
@@ -337,15 +341,15 @@ def test_an_order_without_parallel_calls_is_warned_of(deterministic: bool) -> No
 def test_a_policy_has_its_own_number_of_retries(
     given: tuple[Any, Any, Any], parameters: dict[str, Any]
 ) -> None:
-    """Raising needs no parameters; "retry" tries thrice again and "skip" never, unless
-    told otherwise.
+    """The policy "raise" needs no parameters. By default "retry" retries three times
+    and "skip" never does.
     """
     assert error_policy(*given) == parameters
 
 
 def test_the_older_arguments_of_a_generator_make_a_spec() -> None:
-    """Dtypes, with shapes or without, become the spec; shapes alone, both kinds, and
-    other nestings are refused.
+    """Dtypes, with or without shapes, become the spec. Shapes alone, both notations,
+    and other nestings are refused.
     """
     assert generator_spec(np.int32, None, None) == TensorSpec(None, np.int32)
     made = generator_spec({"x": np.int8, "y": (str,)}, {"x": (2, None), "y": ((),)}, None)

@@ -1,4 +1,4 @@
-"""Every method of ``Dataset`` with arguments of every wrong kind."""
+"""Tests of every method of ``Dataset`` with arguments of every wrong kind."""
 
 from __future__ import annotations
 
@@ -166,8 +166,8 @@ def first(key: Any, group: Any) -> Any:
 def test_a_bad_argument_is_answered_in_our_words(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is refused is a TypeError, ValueError or one of ours, in other words than
-    Python's and numpy's.
+    """A refusal is a TypeError, a ValueError or an error of the package, without the
+    words of Python or numpy.
     """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x").mkdir()
@@ -200,7 +200,7 @@ def test_a_bad_argument_is_answered_in_our_words(
     ],
 )
 def test_names_of_files_are_names(use: Any, bad: str) -> None:
-    """A name that is empty would be the present folder, and one with a NUL is none."""
+    """An empty name would be the current folder, and a name with a NUL is invalid."""
     with pytest.raises(ValueError, match="a file name must not be empty, nor contain a NUL"):
         use(bad)
 
@@ -209,6 +209,6 @@ def test_names_of_files_are_names(use: Any, bad: str) -> None:
     ("query", "types"), [("", ("int64",)), (" ", ("int64",)), ("select 1", ()), ("select 1", [])]
 )
 def test_a_query_has_a_text_and_columns(query: str, types: Any) -> None:
-    """What could never give a row is refused at the call."""
+    """A query that could never return a row is refused at the call."""
     with pytest.raises(ValueError, match="must not be empty"):
         zmqdata.SqlDataset("sqlite", "x.db", query, types)

@@ -19,7 +19,7 @@ from zmqdata.errors import InvalidArgumentError
 
 
 def varying(*shape: int | None) -> Dataset:
-    """Arrays whose shape is known to be this."""
+    """Make arrays whose known shape is the given shape."""
     return Dataset.range(4).map(
         lambda n: np.zeros([n if one is None else one for one in shape]),
         output_spec=TensorSpec(shape, "f8"),
@@ -178,13 +178,13 @@ def rags() -> Dataset:
 def test_bad_arguments_are_refused_at_the_call(
     make: Callable[[], Any], error: type[Exception], text: str
 ) -> None:
-    """The text says what came and what was expected."""
+    """The error names what came and what was expected."""
     with pytest.raises(error, match=f"(?s){text}"):
         make()
 
 
 def test_each_method_makes_its_node() -> None:
-    """Arguments arrive in the node, and the node knows the user's line."""
+    """The node has the arguments of the method and the user's line."""
     made = {
         nodes.PaddedBatch: varying(None).padded_batch(2, [5], -1.0, True),
         nodes.RaggedBatch: varying(None).ragged_batch(2, True, np.int32),
@@ -209,7 +209,9 @@ def test_each_method_makes_its_node() -> None:
 
 
 def test_specs_found_by_running_agree_with_the_elements() -> None:
-    """Behind functions the spec says no lengths that were found by chance."""
+    """The spec after a function includes no lengths that a trial run found by
+    chance.
+    """
     dataset = Dataset.range(1, 5).map(np.arange)
     assert dataset.padded_batch(2).element_spec == TensorSpec((None, None), np.int64)
     assert dataset.ragged_batch(2).element_spec == RaggedTensorSpec((None, None), np.int64)
@@ -221,7 +223,7 @@ def test_specs_found_by_running_agree_with_the_elements() -> None:
 
 
 def test_ragged_elements_pass_through_everything() -> None:
-    """Ragged rows come out of sources, are batched, cut and taken apart again."""
+    """Ragged rows can be read from sources, batched, cut and taken apart again."""
     ragged = RaggedTensor.from_rows([np.arange(n) for n in range(6)])
     dataset = Dataset.from_tensor_slices({"r": RaggedTensor(ragged, [0, 1, 3, 6])})
     whole = [row["r"].to_list() for row in dataset]

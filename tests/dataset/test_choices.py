@@ -28,7 +28,7 @@ def ints(dataset: Dataset) -> list[int]:
 
 
 def test_samples_follow_a_seed() -> None:
-    """A seed fixes the draws in each iteration and repetition, unless they shall
+    """A seed fixes the draws in each iteration and repetition, unless they are to
     vary.
     """
     fixed = Dataset.sample_from_datasets(ENDLESS, seed=3).take(40)
@@ -47,8 +47,8 @@ def test_samples_follow_a_seed() -> None:
 
 
 def test_weights_decide() -> None:
-    """A dataset of weight 0 is left out, without a provider; the others are drawn by
-    their weights.
+    """A dataset of weight 0 is left out, without a provider, and the others are drawn
+    by their weights.
     """
     only = Dataset.sample_from_datasets([ONE, TWO], [0.0, 2])
     assert ints(only) == [10, 11, 12, 13]
@@ -59,13 +59,15 @@ def test_weights_decide() -> None:
 
 
 def test_weights_may_be_a_dataset() -> None:
-    """Its elements are the weights for one draw each, and it ends the sample."""
+    """The elements of the dataset are the weights of a single draw each, and its end is
+    the end of the sample.
+    """
     weights = Dataset.from_tensor_slices([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     assert ints(Dataset.sample_from_datasets(ENDLESS, weights)) == [0, 10, 11]
 
 
 def test_samples_may_stop_early() -> None:
-    """With stop_on_empty_dataset, the first dataset that has ended ends all."""
+    """With stop_on_empty_dataset, the end of any dataset ends the sample."""
     short = Dataset.sample_from_datasets([ONE, ENDLESS[1]], seed=2, stop_on_empty_dataset=True)
     assert sum(x < 10 for x in ints(short)) == 4
     assert short.cardinality() < 0
@@ -73,7 +75,7 @@ def test_samples_may_stop_early() -> None:
 
 
 def test_choices_stop_or_pass_over() -> None:
-    """By default the first dataset that has ended ends all."""
+    """The end of any dataset ends the choice by default."""
     choices = Dataset.range(2).repeat(6)
     assert ints(Dataset.choose_from_datasets([ONE.take(1), TWO], choices)) == [0, 10]
     assert ints(Dataset.choose_from_datasets([ONE.take(1), TWO], choices, False)) == [
@@ -86,7 +88,7 @@ def test_choices_stop_or_pass_over() -> None:
 
 
 def test_counters_are_endless() -> None:
-    """They take numbers of numpy, and their dtype is their spec."""
+    """A counter accepts numbers of numpy, and its dtype is its spec."""
     assert Dataset.counter().cardinality() == INFINITE_CARDINALITY
     assert ints(Dataset.counter(np.int8(3), np.int64(-1)).take(3)) == [3, 2, 1]
     assert Dataset.counter(0.5, 1, np.float32).element_spec == TensorSpec((), np.float32)
@@ -143,6 +145,6 @@ def test_counters_are_endless() -> None:
     ],
 )
 def test_arguments_are_checked_at_the_call(make: Any, error: type[Exception], text: str) -> None:
-    """The error says what came and what was expected."""
+    """The error names what came and what was expected."""
     with pytest.raises(error, match=text):
         make()

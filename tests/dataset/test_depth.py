@@ -21,7 +21,9 @@ QUESTIONS: dict[str, Callable[[Dataset], Any]] = {
 
 @pytest.fixture(scope="module")
 def deep() -> Dataset:
-    """Each step looks at all that is below it, so that one of these is enough."""
+    """Make a pipeline so deep that any question about it exceeds the stack, as each
+    step asks all steps below.
+    """
     dataset = Dataset.range(3)
     for _ in range(700):
         dataset = dataset.batch(2).unbatch()
@@ -30,7 +32,7 @@ def deep() -> Dataset:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_whatever_is_asked_the_error_names_the_remedy(question: str, deep: Dataset) -> None:
-    """No RecursionError comes out of a pipeline that was made in a loop."""
+    """A pipeline that was made in a loop never raises a RecursionError."""
     with pytest.raises(
         InvalidArgumentError, match=r"pipeline of 1401 operations is too deep .* flat_map"
     ):
@@ -38,7 +40,7 @@ def test_whatever_is_asked_the_error_names_the_remedy(question: str, deep: Datas
 
 
 def test_a_spec_behind_many_functions_is_asked_for_in_vain() -> None:
-    """Where an element must be run to find it, it is the same error."""
+    """A spec that requires a trial run raises the same error."""
     dataset = Dataset.range(3)
     for _ in range(700):
         dataset = dataset.map(lambda x: x)
@@ -47,6 +49,6 @@ def test_a_spec_behind_many_functions_is_asked_for_in_vain() -> None:
 
 
 def test_other_errors_pass() -> None:
-    """Only the end of the stack is spoken of."""
+    """Only the end of the stack gets an error of its own."""
     with pytest.raises(KeyError), within_stack(Dataset.range(3).node):
         raise KeyError("x")

@@ -20,7 +20,9 @@ from zmqdata.nodes import Node, every_node
 
 
 def test_the_drawing_runs_nothing() -> None:
-    """repr has a line for each operation, with what is known of its elements."""
+    """repr has a line for each operation, with the known facts about its elements, and
+    runs nothing.
+    """
     ran: list[int] = []
     dataset = Dataset.range(3).map(lambda x: ran.append(int(x))).enumerate()
     lines = repr(dataset).splitlines()
@@ -39,7 +41,7 @@ def test_the_drawing_runs_nothing() -> None:
 
 
 def test_specs_that_do_not_fit_are_drawn() -> None:
-    """A pipeline that will fail can be looked at."""
+    """A pipeline that will fail can be displayed."""
     floats = TensorSpec((), "float64")
     odd = (
         Dataset.range(3)
@@ -61,18 +63,20 @@ def test_specs_that_do_not_fit_are_drawn() -> None:
     ],
 )
 def test_specs_are_brief(spec: Any, text: str) -> None:
-    """A leaf is its dtype and its shape; ? is a length that varies."""
+    """A leaf is shown as its dtype and its shape, with ? for a length that varies."""
     assert brief_spec(spec) == text
 
 
 def told(dataset: Dataset) -> dict[str, str]:
-    """The facts at the end of a description."""
+    """Return the facts at the end of a description."""
     lines = dataset.describe().splitlines()
     return dict(line.split(": ", 1) for line in lines[lines.index("") + 1 :])
 
 
 def test_a_description_has_the_facts(tmp_path: Path) -> None:
-    """Number, splits, order and state size, and what restoring costs."""
+    """A description names number, splits, order, size of the state, and the cost of
+    restoring.
+    """
     rows = Dataset.from_tensor_slices(np.zeros((8, 2)))
     facts = told(rows.shuffle(1000).batch(2))
     assert facts["elements"] == "4 elements"
@@ -97,7 +101,7 @@ def test_a_description_has_the_facts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", sorted(kinds(), key=lambda kind: kind.__name__))
 def test_every_kind_of_node_says_what_restoring_costs(kind: type[Node]) -> None:
-    """A kind states it itself, or takes it over from one that is not general."""
+    """A kind of node states the cost itself, or inherits it from a specific kind."""
     stated = [base for base in kind.__mro__ if base.__dict__.get("restoring")]
     assert stated, (
         f"{kind.__name__} needs `restoring: ClassVar[str]`: what an iterator does when it is "
@@ -117,8 +121,8 @@ FACTS = (
 
 @pytest.mark.parametrize("index", range(len(sample_pipelines())))
 def test_every_operation_is_described_in_full(index: int) -> None:
-    """Each has its number of elements, splits, order, the size of its state, and what
-    restoring costs.
+    """Each operation has its number of elements, splits, order, the size of its state,
+    and the cost of restoring.
     """
     for line in sample_pipelines()[index].describe().splitlines():
         if not line:
@@ -137,8 +141,8 @@ STEADY = [
 
 @pytest.mark.parametrize("node", STEADY, ids=[node.operation for node in STEADY])
 def test_states_are_not_larger_than_described(node: Node) -> None:
-    """Encoded states stay within the bytes that are stated, where none is said to
-    grow.
+    """Encoded states stay within the stated bytes, unless a state is described as
+    growing.
     """
     every = every_node(node)
     iterator = make_iterator(node, Context(seed=2**62, fixed_seed=2**61))
@@ -152,8 +156,8 @@ def test_states_are_not_larger_than_described(node: Node) -> None:
 
 
 def test_what_a_state_grows_with_is_said() -> None:
-    """Where no number of bytes can be told beforehand, the total says what adds how
-    much, and who.
+    """If the size is not known beforehand, the total names the growth, its cause and
+    the operation.
     """
     facts = told(Dataset.range(9).unique())
     assert facts["state"].startswith(
@@ -162,7 +166,9 @@ def test_what_a_state_grows_with_is_said() -> None:
 
 
 def test_the_order_follows_the_options() -> None:
-    """Operations on threads that were not told follow the options of the pipeline."""
+    """Operations on threads without a setting of their own follow the options of the
+    pipeline.
+    """
     options = Options()
     options.deterministic = False
     threaded = Dataset.range(3).map(str, num_parallel_calls=2)
@@ -173,8 +179,8 @@ def test_the_order_follows_the_options() -> None:
 
 
 def test_splits_are_those_that_a_service_would_hand_out(tmp_path: Path) -> None:
-    """A snapshot hides the sources below it, a choice dataset is run in full, a source
-    that feeds two is told once.
+    """A snapshot hides its sources, a choice dataset is run in full, and a source with
+    two consumers is listed once.
     """
     rows = Dataset.range(5)
     assert told(rows.snapshot(tmp_path).batch(2))["splits"].startswith(
@@ -190,5 +196,7 @@ def test_splits_are_those_that_a_service_would_hand_out(tmp_path: Path) -> None:
 
 
 def test_what_an_operation_does_not_say_is_not_made_up() -> None:
-    """A node from elsewhere that states no costs of restoring is shown as such."""
+    """The description shows that a foreign node does not state the cost of
+    restoring.
+    """
     assert "restoring is not described" in Dataset(Node()).describe()

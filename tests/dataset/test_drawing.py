@@ -21,12 +21,14 @@ def labels(dataset: Dataset) -> list[str]:
 
 
 def test_a_chain_is_a_column() -> None:
-    """Operations with one input stand one below the other, the last on top."""
+    """Operations with a single input are drawn below each other, with the last on
+    top.
+    """
     assert labels(Dataset.range(3).take(2).skip(1)) == ["skip", "└─ take", "└─ range"]
 
 
 def test_branches_are_indented() -> None:
-    """Several inputs hang below their node, left to right."""
+    """Several inputs are drawn below their node, left to right."""
     one, two = Dataset.range(3).take(2), Dataset.range(4).skip(1)
     assert labels(Dataset.zip(one, two).enumerate()) == [
         "enumerate",
@@ -51,7 +53,7 @@ def test_what_is_used_twice_is_drawn_once() -> None:
 
 
 def test_long_pipelines_need_no_recursion() -> None:
-    """Thousands of operations are drawn."""
+    """Thousands of operations can be drawn."""
     dataset = Dataset.range(3)
     for _ in range(3000):
         dataset = dataset.take(2)
@@ -75,12 +77,14 @@ def test_parameters_are_short(value: Any, shown: str) -> None:
 
 
 def test_long_parameters_are_cut() -> None:
-    """No parameter makes a line endless."""
+    """A long parameter is cut, so that every line stays short."""
     assert len(parameter_line(Dataset.from_tensors("x" * 500).node)) < 120
 
 
 def test_a_difference_keeps_what_is_equal() -> None:
-    """Lines of both are marked by where they stand."""
+    """A mark on each line of a difference shows to which of the pipelines it
+    belongs.
+    """
     one, two = Dataset.range(3).take(2), Dataset.range(3).skip(2)
     text = difference(parameter_lines(one.node), parameter_lines(two.node))
     assert "- take(count=2)" in text

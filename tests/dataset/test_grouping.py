@@ -24,7 +24,9 @@ def lists(dataset: Dataset) -> list[Any]:
 
 
 def test_windows_shift_by_their_size() -> None:
-    """Without a shift, windows do not overlap; their spec is a public DatasetSpec."""
+    """Without a shift, windows do not overlap, and their spec is a public
+    DatasetSpec.
+    """
     dataset = TEN.window(4)
     assert [[int(x) for x in window] for window in dataset] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert dataset.element_spec == DatasetSpec(TensorSpec((), np.int64))
@@ -44,7 +46,7 @@ def test_windows_of_tuples_are_tuples_of_datasets() -> None:
 
 
 def test_groups_by_a_size_or_a_function() -> None:
-    """Either says when a group is full."""
+    """A size or a function decides when a group is full."""
     assert lists(TEN.group_by_window(lambda x: x % 2, batched, window_size=4)) == [
         [0, 2, 4, 6],
         [1, 3, 5, 7],
@@ -62,12 +64,14 @@ def test_groups_by_a_size_or_a_function() -> None:
 
 
 def test_reducers_fold_by_key() -> None:
-    """One result for each key."""
+    """A reducer yields a single result for each key."""
     assert list(TEN.group_by_reducer(lambda x: x % 3, COUNT)) == [4, 3, 3]
 
 
 def test_groups_can_be_shipped() -> None:
-    """Pipelines with windows and groups pack, open, and have a stable fingerprint."""
+    """Pipelines with windows and groups can be packed and opened, and have a stable
+    fingerprint.
+    """
     dataset = TEN.window(3).flat_map(lambda w: w.batch(3)).map(len).group_by_window(int, batched, 2)
     opened = Dataset(open_pipeline(pack_pipeline(dataset.node)))
     assert lists(opened) == lists(dataset)
@@ -100,6 +104,6 @@ def test_groups_can_be_shipped() -> None:
     ],
 )
 def test_arguments_are_checked_at_the_call(make: Any, error: type[Exception], text: str) -> None:
-    """The error says what came and what was expected."""
+    """The error names what came and what was expected."""
     with pytest.raises(error, match=text):
         make()

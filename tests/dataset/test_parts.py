@@ -12,7 +12,7 @@ from zmqdata.dataset.transforms import Transformations
 
 
 class Labels(Sources[str], Transformations[str]):
-    """A surface of its own, whose datasets are texts."""
+    """A surface whose datasets are texts."""
 
     _node = Dataset.range(3).node
 
@@ -22,16 +22,14 @@ class Labels(Sources[str], Transformations[str]):
 
 
 def test_another_surface_says_what_it_makes() -> None:
-    """A class that takes methods over is asked to wrap the node, which has the user's
-    line.
-    """
+    """A class that inherits the methods wraps each node, which has the user's line."""
     assert Labels.range(2, 9) == "range(2, 9, 1)"
     assert Labels().batch(2) == "batch(2)"
     assert "test_parts.py:" in Dataset.range(3).batch(2).node.site
 
 
 def test_a_part_alone_makes_nothing() -> None:
-    """What wraps nodes and iterates belongs to the whole; a part says so."""
+    """A mixin can neither wrap nodes nor iterate, and its error says so."""
     with pytest.raises(
         NotImplementedError, match=r"Sources is a mixin of a dataset, .* range\(3\)"
     ):

@@ -68,8 +68,8 @@ def slowly(x: Any) -> Any:
 def test_the_slow_operation_is_found(
     dataset: Dataset, bottleneck: str, advice: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also behind threads, the operation that takes most is named, with what can be
-    done, printed and returned.
+    """The profile names the slowest operation, even on threads, with a remedy. It is
+    printed and returned.
     """
     found = dataset.profile()
     assert found.bottleneck.label.startswith(bottleneck)
@@ -81,15 +81,15 @@ def test_the_slow_operation_is_found(
 
 
 def test_it_ends_in_time() -> None:
-    """An endless pipeline is run for the time that was given."""
+    """An endless pipeline is run for the given time."""
     found = Dataset.range(3).repeat().profile(0.05)
     assert 0.05 <= found.seconds < 10
     assert found.elements > 0
 
 
 def test_each_operation_is_counted() -> None:
-    """Elements and time of each operation, the last one first; rows taken together
-    count as rows.
+    """The profile lists elements and time of each operation, the last first. Rows taken
+    together count as rows.
     """
     found = Dataset.from_tensor_slices(np.zeros(100)).batch(10).map(slowly).profile()
     assert [(one.label.split("(")[0], one.elements) for one in found.operations] == [
@@ -103,9 +103,7 @@ def test_each_operation_is_counted() -> None:
 
 
 def test_nested_datasets_are_counted_on_their_own(capsys: pytest.CaptureFixture[str]) -> None:
-    """What the datasets of a function took is told for each of their operations, all
-    datasets together.
-    """
+    """The profile lists each operation of nested datasets, summed over all of them."""
 
     def rows(n: Any) -> Dataset:
         return Dataset.range(int(n)).map(slowly).flat_map(lambda x: Dataset.range(2))
@@ -135,13 +133,15 @@ def test_nested_datasets_are_counted_on_their_own(capsys: pytest.CaptureFixture[
 
 
 def test_a_function_that_makes_no_dataset_is_told() -> None:
-    """The error is that of a run without clocks."""
+    """The profile raises the same error as a run without clocks."""
     with pytest.raises(PipelineError, match="must return a Dataset, it returned a int64"):
         Dataset.range(3).flat_map(lambda x: x).profile()
 
 
 def test_even_loads_have_no_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When no operation takes a third, by the clock, the advice is about the whole."""
+    """If no operation takes a third of the time, the advice concerns the whole
+    pipeline.
+    """
     clock = Clock()
     monkeypatch.setattr(profiling, "time", SimpleNamespace(perf_counter=lambda: clock.now))
 
@@ -156,7 +156,7 @@ def test_even_loads_have_no_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_clocks_change_nothing() -> None:
-    """The pipeline with clocks yields the same and can be restored."""
+    """The pipeline with clocks yields the same elements and can be restored."""
     from zmqdata.dataset.profiling import _clocked
 
     dataset = Dataset.range(9).map(int).batch(2)

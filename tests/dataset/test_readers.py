@@ -37,8 +37,8 @@ def test_files_are_named_by_a_dataset_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("named", [list, lambda names: Dataset.from_tensor_slices(names)])
 def test_files_are_read_in_parallel(tmp_path: Path, named: Callable[[list[str]], Any]) -> None:
-    """With num_parallel_reads so many files have a record each in turn, whoever names
-    them; each stays a split.
+    """With num_parallel_reads, that number of files is read in turn, by any source of
+    names. Each file stays a split.
     """
     names = [str(tmp_path / str(place)) for place in range(3)]
     for place, name in enumerate(names):
@@ -67,8 +67,8 @@ def test_files_are_read_in_parallel(tmp_path: Path, named: Callable[[list[str]],
 
 
 def test_what_can_be_split_and_what_not() -> None:
-    """Record files are split by file; CSV and SQL say by name that they cannot be
-    split.
+    """Record files are split by file. CSV and SQL name themselves in the error that
+    they cannot be split.
     """
     for made in (TFRecordDataset(["a", "b"]), FixedLengthRecordDataset(["a", "b"], 3)):
         assert split_sources(made.node) == [IndexSplits(2)]
@@ -86,7 +86,7 @@ def test_what_can_be_split_and_what_not() -> None:
 
 
 def test_specs_of_columns(tmp_path: Path) -> None:
-    """Columns have the dtypes of their defaults or the dtypes given."""
+    """Columns have the dtypes of their defaults or the given dtypes."""
     spec = CsvDataset("a", [np.float32, 0, 0.5, "x", [b"y"], np.int8(3), str]).element_spec
     assert [leaf.dtype.name for leaf in spec] == [
         "float32",
@@ -102,8 +102,8 @@ def test_specs_of_columns(tmp_path: Path) -> None:
 
 
 def test_columns_are_left_out(tmp_path: Path) -> None:
-    """Excluded and unselected columns are not in the elements, and missing values come
-    from the defaults.
+    """Excluded and unselected columns are not in the elements, and missing values are
+    replaced by the defaults.
     """
     (tmp_path / "a.csv").write_text("n,a,b,c\n1,2,,4\n")
     given = {"filenames": tmp_path / "a.csv", "header": True, "buffer_size": 100}
@@ -176,6 +176,6 @@ def test_columns_are_left_out(tmp_path: Path) -> None:
 def test_bad_arguments_are_refused_at_the_call(
     make: Callable[[], Any], error: type[Exception], text: str
 ) -> None:
-    """Each wrong argument says what came and what was expected."""
+    """Each error names what came and what was expected."""
     with pytest.raises(error, match=text):
         make()

@@ -33,8 +33,8 @@ def rest(iterator: DatasetIterator) -> list[Any]:
 
 
 def test_a_state_continues_in_another_iterator() -> None:
-    """Whatever step it was taken at, and through json or msgpack, what follows is the
-    same, seeds included.
+    """A state of any step yields the same elements, including seeds, and may pass
+    through json or msgpack.
     """
     first = iter(pipeline())
     states = [first.state_dict()]
@@ -52,8 +52,8 @@ def test_a_state_continues_in_another_iterator() -> None:
 
 
 def test_loading_forgets_what_was_before() -> None:
-    """An iterator that is under way, also in a loop, goes where the state says, and
-    threads of before end.
+    """A running iterator, even within a loop, moves to the place of the state, and its
+    previous threads end.
     """
     dataset = Dataset.range(6).prefetch(2)
     iterator = iter(dataset)
@@ -76,8 +76,8 @@ def test_loading_forgets_what_was_before() -> None:
     ],
 )
 def test_a_closed_iterator_has_ended_and_keeps_its_state(dataset: Dataset) -> None:
-    """close() loses nothing: the state taken after it is that from before, and what it
-    holds is given back.
+    """close() releases all resources but keeps the state: a state taken afterwards
+    equals the state before.
     """
     iterator = iter(dataset)
     next(iterator)
@@ -96,8 +96,8 @@ def test_a_closed_iterator_has_ended_and_keeps_its_state(dataset: Dataset) -> No
 
 
 def test_a_file_keeps_the_state(tmp_path: Path) -> None:
-    """save replaces the file as a whole and leaves nothing else behind; restore goes
-    on.
+    """save replaces the file atomically and leaves nothing else behind, and restore
+    continues from it.
     """
     path = tmp_path / "state"
     first = iter(pipeline())
@@ -113,7 +113,7 @@ def test_a_file_keeps_the_state(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When writing fails, the state of before stays and no partial file does."""
+    """A failed write keeps the previous state and leaves no partial file."""
     path = tmp_path / "state"
     iterator = iter(Dataset.range(3))
     iterator.save(path)
@@ -150,7 +150,7 @@ def test_damaged_files_are_refused(
     tmp_path: Path, damage: Callable[[bytes], bytes], error: type[Exception]
 ) -> None:
     """A file that is short, altered, of another kind or too new is an error, and the
-    iterator goes on as it was.
+    iterator continues unchanged.
     """
     path = tmp_path / "state"
     iterator = iter(Dataset.range(3))
@@ -163,7 +163,9 @@ def test_damaged_files_are_refused(
 
 
 def test_a_state_of_another_form_is_refused() -> None:
-    """Whatever the operations stumble over in it; the iterator goes on as it was."""
+    """The iterator continues unchanged, whatever fault the operations find in the
+    state.
+    """
     iterator = iter(Dataset.range(9).bucket_by_sequence_length(int, [2], [2, 2]))
     for position in (None, 7, [7, 7], [[0, 0, 0], 7, [7], 7], {"a": 1}):
         with pytest.raises(
@@ -174,13 +176,15 @@ def test_a_state_of_another_form_is_refused() -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """Restoring from nowhere names the path."""
+    """Restoring from a missing file is an error that names the path."""
     with pytest.raises(NotFoundError, match="nowhere"):
         iter(Dataset.range(1)).restore(tmp_path / "nowhere")
 
 
 def test_another_pipeline_is_refused_with_the_difference() -> None:
-    """The error shows which operations differ; strict=False loads all the same."""
+    """The error shows which operations differ. With strict=False the state is loaded
+    nevertheless.
+    """
     iterator = iter(pipeline())
     next(iterator)
     state = iterator.state_dict()
@@ -194,14 +198,16 @@ def test_another_pipeline_is_refused_with_the_difference() -> None:
 
 
 def test_other_arrays_are_another_pipeline() -> None:
-    """Where the operations look alike and the content differs, the error says so."""
+    """If the operations look alike but the content differs, the error says so."""
     state = iter(Dataset.from_tensor_slices(np.arange(3))).state_dict()
     with pytest.raises(FailedPreconditionError, match="content of arrays"):
         iter(Dataset.from_tensor_slices(np.arange(1, 4))).load_state_dict(state)
 
 
 def test_changed_code_is_warned_about() -> None:
-    """A function with other code gives a warning at the caller's line and loads."""
+    """A function with changed code gives a warning at the caller's line, and the state
+    is loaded.
+    """
     state = iter(Dataset.range(3).map(lambda x: x + 1)).state_dict()
     iterator = iter(Dataset.range(3).map(lambda x: x + 2))
     with pytest.warns(UserWarning, match="code of a function") as caught:
@@ -215,7 +221,7 @@ def test_changed_code_is_warned_about() -> None:
 
 @pytest.mark.parametrize("state", [None, {}, {"version": 1}, 3])
 def test_what_is_no_state_is_refused(state: Any) -> None:
-    """Anything that state_dict did not make is an error that says what came."""
+    """A value that state_dict did not make is an error that shows it."""
     with pytest.raises(InvalidArgumentError, match=f"got a {type(state).__name__}"):
         iter(Dataset.range(1)).load_state_dict(state)
     newer = {**iter(Dataset.range(1)).state_dict(), "version": 99}
@@ -224,8 +230,8 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
 
 
 def test_a_position_that_does_not_fit_leaves_the_iterator_as_it_was() -> None:
-    """With strict=False, a state of another form is an error, and the iterator goes
-    on.
+    """With strict=False, a state of another form is an error, and the iterator
+    continues unchanged.
     """
     state = iter(Dataset.range(3)).state_dict()
     iterator = iter(Dataset.range(5).batch(2).repeat(2))
@@ -244,8 +250,8 @@ def test_states_are_small() -> None:
 
 
 def test_an_iterator_offers_what_its_executor_does() -> None:
-    """get_next, close and what the executor has besides are there; its own state is
-    not.
+    """An iterator offers get_next, close and the further methods of its executor, but
+    not its state.
     """
     iterator = iter(Dataset.range(3).prefetch(1))
     assert iterator.get_next() == 0
@@ -258,7 +264,7 @@ def test_an_iterator_offers_what_its_executor_does() -> None:
 
 
 def test_a_dropped_iterator_is_collected() -> None:
-    """Nothing keeps an iterator alive, the fingerprint's cache included."""
+    """No reference keeps a dropped iterator alive, not even the fingerprint's cache."""
     iterator = iter(Dataset.range(3).prefetch(1))
     next(iterator)
     iterator.state_dict()
@@ -269,7 +275,7 @@ def test_a_dropped_iterator_is_collected() -> None:
 
 
 def test_reading_a_dataset_does_not_change_the_pipelines_that_use_it() -> None:
-    """The fingerprint of a function does not tell how often a dataset in it was
+    """The fingerprint of a function does not depend on how often a dataset in it was
     read.
     """
     inner = Dataset.range(2)
@@ -281,8 +287,8 @@ def test_reading_a_dataset_does_not_change_the_pipelines_that_use_it() -> None:
 
 
 def test_a_folder_is_no_state(tmp_path: Path) -> None:
-    """Restoring from a folder tells what reads folders; a name that is none is
-    refused.
+    """Restoring from a folder is an error that points to Dataset.load. An invalid name
+    is refused.
     """
     with pytest.raises(InvalidArgumentError, match=r"is a folder, .* Dataset\.load"):
         iter(Dataset.range(3)).restore(tmp_path)
@@ -292,8 +298,8 @@ def test_a_folder_is_no_state(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_that_is_too_deep_is_told_what_to_do() -> None:
-    """Very many operations do not fit on Python's stack; the error names the last, and
-    a way without them.
+    """If the operations exceed Python's stack, the error names the last operation and a
+    way without them.
     """
     dataset = Dataset.range(1)
     for _ in range(500):
@@ -305,8 +311,8 @@ def test_a_pipeline_that_is_too_deep_is_told_what_to_do() -> None:
 
 
 def test_what_was_left_out_is_in_the_state() -> None:
-    """An iterator that goes on elsewhere knows what was left out before; an old state
-    has nothing of it.
+    """An iterator that continues elsewhere knows the skipped elements. An old state has
+    no record of them.
     """
     dataset = Dataset.range(6).map(lambda x: 6 // int(x % 3), on_error="skip")
     iterator = iter(dataset)
@@ -323,7 +329,9 @@ def test_what_was_left_out_is_in_the_state() -> None:
 
 
 def test_a_state_has_the_newest_that_were_left_out() -> None:
-    """However many there are, a state stays small."""
+    """A state holds only the newest of many skipped elements, so that it stays
+    small.
+    """
     iterator = iter(Dataset.range(300).map(lambda x: 1 // 0 if x < 299 else 7, on_error="skip"))
     assert next(iterator) == 7
     state = iterator.state_dict()

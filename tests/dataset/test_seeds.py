@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.dataset.seeds``: what local iterators draw, and what fixes it."""
+"""Tests of ``zmqdata.dataset.seeds``: the draws of local iterators, and what fixes
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,7 @@ from zmqdata.dataset.seeds import _Seeds, _seeds, fixed_seed, next_seed
 
 
 def test_set_random_seed_fixes_what_is_drawn() -> None:
-    """After the same seed, iterators that are made in the same order have the same
-    orders.
-    """
+    """After the same seed, iterators made in the same sequence have the same orders."""
 
     def draw(seed: int) -> list[Any]:
         set_random_seed(seed)
@@ -33,8 +33,8 @@ def test_set_random_seed_fixes_what_is_drawn() -> None:
 
 
 def test_without_a_seed_each_iterator_draws_its_own() -> None:
-    """Seeds come from the operating system: no two are the same, in one program or in
-    two.
+    """Seeds come from the operating system, and all of them differ, within a program
+    and between programs.
     """
     one, other = _Seeds(), _Seeds()
     drawn = [one.next() for _ in range(20)] + [other.next() for _ in range(20)]
@@ -42,8 +42,8 @@ def test_without_a_seed_each_iterator_draws_its_own() -> None:
 
 
 def test_seeds_count_from_the_call() -> None:
-    """Setting the same seed again begins the same row of seeds again, all of them
-    different and of 63 bits.
+    """Setting the same seed again restarts the same sequence of seeds, which are
+    distinct and have 63 bits.
     """
     set_random_seed(7)
     first = [next_seed() for _ in range(20)]
@@ -54,8 +54,8 @@ def test_seeds_count_from_the_call() -> None:
 
 
 def test_the_fixed_seed_stays_between_iterators() -> None:
-    """What must be the same in all iterators of the program does not change as they are
-    made.
+    """The seed that all iterators of a program share does not change when an iterator
+    is made.
     """
     for seed in (None, 7):
         if seed is not None:
@@ -66,8 +66,8 @@ def test_the_fixed_seed_stays_between_iterators() -> None:
 
 
 def test_the_seed_is_an_int_of_any_size() -> None:
-    """Huge and numpy's ints are seeds; anything else, below zero too, is refused and
-    changes nothing.
+    """Huge ints and numpy's ints are seeds. Other values, including negative ints, are
+    refused and change nothing.
     """
     seeds: list[Any] = [0, 2**200, np.int8(3)]
     for seed in seeds:

@@ -47,13 +47,13 @@ def test_a_hint_is_kept(index: int) -> None:
 
 
 def test_scan_turns_lists_into_arrays() -> None:
-    """A list as the first state is an array to the function."""
+    """The function gets a list as the first state in the form of an array."""
     assert ints(TEN.take(2).scan([1, 2], lambda state, x: (state * 2, state.sum()))) == [3, 6]
 
 
 def test_padding_has_the_structure_of_elements() -> None:
-    """Zeros of each leaf's shape and dtype, marked as not valid; the spec follows by
-    rule.
+    """Padding has zeros of each leaf's shape and dtype, marked as not valid, and the
+    spec follows by rule.
     """
     rows = Dataset.from_tensor_slices(
         {"x": np.ones((1, 2), np.float32), "y": ["a"]}
@@ -69,8 +69,8 @@ def test_padding_has_the_structure_of_elements() -> None:
 
 
 def test_options_hold_for_the_whole_pipeline() -> None:
-    """They are found from anywhere in it; later ones win with a warning; what comes
-    back is a copy.
+    """Any dataset of a pipeline returns a copy of its options. Later options win with a
+    warning.
     """
     options = Options()
     options.deterministic = False
@@ -87,11 +87,11 @@ def test_options_hold_for_the_whole_pipeline() -> None:
 
 
 def test_iterators_run_with_the_options() -> None:
-    """Whoever runs a node finds the options of all of the pipeline in the context."""
+    """The context of an iterator holds the options of the whole pipeline."""
     seen: list[Any] = []
 
     class Probe(nodes.Range):
-        """A source that notes its context."""
+        """A source that records its context."""
 
     @make_iterator.register(Probe)
     def _(node: Any, context: Any) -> Any:
@@ -105,7 +105,7 @@ def test_iterators_run_with_the_options() -> None:
 
 
 def test_a_single_element() -> None:
-    """Exactly one is returned; none and several are errors."""
+    """A single element is returned, while none and several are errors."""
     assert TEN.take(1).get_single_element() == 0
     with pytest.raises(InvalidArgumentError, match="Dataset was empty"):
         TEN.take(0).get_single_element()
@@ -117,14 +117,14 @@ def test_a_single_element() -> None:
     ("dataset", "index"), [(TEN, 10), (TEN, -1), (TEN.take(0), 0), (TEN.repeat(), -1)]
 )
 def test_numbers_that_no_element_has(dataset: Dataset, index: int) -> None:
-    """The error says which there are."""
+    """The error lists the valid numbers."""
     with pytest.raises(IndexError, match=r"numbers (0 to 9|none|0 upwards)"):
         dataset.at(index)
     assert TEN.at(np.int64(9)) == 9
 
 
 def test_resampling_is_the_same_with_a_seed() -> None:
-    """A seed fixes which elements come."""
+    """A seed fixes which elements are yielded."""
     dataset = TEN.repeat(9).rejection_resample(lambda x: int(x) % 2, [0.8, 0.2], seed=4)
     assert [int(x) for _, x in dataset] == [int(x) for _, x in dataset]
 
@@ -206,6 +206,6 @@ def test_resampling_is_the_same_with_a_seed() -> None:
     ],
 )
 def test_arguments_are_checked_at_the_call(make: Any, error: type[Exception], text: str) -> None:
-    """The error says what came and what was expected."""
+    """The error names what came and what was expected."""
     with pytest.raises(error, match=text):
         make()

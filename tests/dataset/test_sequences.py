@@ -29,7 +29,7 @@ def test_random_is_endless() -> None:
 
 
 def test_lists_know_their_spec() -> None:
-    """The spec of a list admits all of its elements; each element is a split."""
+    """The spec of a list admits all of its elements, and each element is a split."""
     dataset = Dataset.from_list([{"x": [1, 2]}, {"x": [3]}])
     assert dataset.element_spec == {"x": TensorSpec((None,), np.int64)}
     assert len(dataset) == 2
@@ -38,8 +38,8 @@ def test_lists_know_their_spec() -> None:
 
 
 def test_sources_and_iterables_describe_themselves() -> None:
-    """Sequences and sized iterables have a cardinality; an iterable is one split, a
-    sequence one for each index.
+    """Sequences and sized iterables have a cardinality. An iterable is a single split,
+    and each index of a sequence is a split.
     """
     source = Dataset.from_source(range(5), shuffle=True)
     assert (len(source), split_sources(source.node)) == (5, [IndexSplits(5)])
@@ -72,12 +72,14 @@ def test_sources_and_iterables_describe_themselves() -> None:
 def test_bad_arguments_are_refused_at_the_call(
     make: Callable[[], Any], error: type[Exception], text: str
 ) -> None:
-    """Each wrong argument says what came and what was expected."""
+    """Each error names what came and what was expected."""
     with pytest.raises(error, match=text):
         make()
 
 
 def test_the_odd_element_of_a_list_is_named() -> None:
-    """The first element that differs from those before it is told by its place."""
+    """The error names the place of the first element that differs from its
+    predecessors.
+    """
     with pytest.raises(TypeError, match=r"elements\[2\] differs: .*dtype int64 and dtype str"):
         Dataset.from_list([1, 2, "a", 3])

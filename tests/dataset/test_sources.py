@@ -63,25 +63,25 @@ from zmqdata.errors import NotFoundError
 def test_wrong_arguments_are_refused_at_the_call(
     make: Callable[[], object], error: type[Exception], text: str
 ) -> None:
-    """The text says what came and what was expected, before anything runs."""
+    """The error names what came and what was expected, before anything runs."""
     with pytest.raises(error, match=text):
         make()
 
 
 @pytest.mark.parametrize("numbers", [(4,), (2, 9), (2, 9, 3), (9, 2, -3), (5, 5), (3, 0)])
 def test_ranges_are_pythons(numbers: tuple[int, ...]) -> None:
-    """One, two or three numbers mean what they mean to Python's range."""
+    """A range takes the one, two or three numbers of Python's range."""
     assert ints(Dataset.range(*numbers)) == list(range(*numbers))
 
 
 def test_ranges_have_a_dtype() -> None:
-    """Numbers are np.int64 unless another dtype of numbers was given."""
+    """Numbers are np.int64 unless another dtype of numbers is given."""
     assert [x.dtype for x in Dataset.range(1)] == [np.int64]
     assert [x.dtype for x in Dataset.range(1, output_type="float32")] == [np.float32]
 
 
 def test_from_tensors_is_one_element() -> None:
-    """The whole structure comes once, lists in it as arrays."""
+    """The whole structure is a single element, with its lists as arrays."""
     (element,) = Dataset.from_tensors(([1, 2], "a"))
     assert element[0].tolist() == [1, 2]
     assert element[1] == "a"
@@ -95,7 +95,7 @@ def test_slices_may_be_of_no_rows() -> None:
 
 
 def test_generators_may_have_arguments_and_a_signature() -> None:
-    """Arguments are handed over as they are, the signature is the spec."""
+    """Arguments are passed unchanged, and the signature is the spec."""
     dataset = Dataset.from_generator(
         lambda n: iter([[n, n]]), args=[3], output_signature=TensorSpec((2,), "int8")
     )
@@ -104,8 +104,8 @@ def test_generators_may_have_arguments_and_a_signature() -> None:
 
 
 def test_files_come_sorted_or_shuffled(tmp_path: Path) -> None:
-    """Shuffled unless told otherwise, with a seed in an order of its own for each
-    iteration; never one missing.
+    """Files are shuffled by default. With a seed each iteration has its own order, and
+    no file is missing.
     """
     names = [tmp_path / f"{number:02}.txt" for number in range(20)]
     for name in names:
@@ -120,8 +120,8 @@ def test_files_come_sorted_or_shuffled(tmp_path: Path) -> None:
 
 
 def test_zip_takes_datasets_or_a_nesting() -> None:
-    """Several arguments make tuples; one nesting, also by the older keyword, gives its
-    own form.
+    """Several arguments make tuples. A single nesting, also with the older keyword,
+    keeps its form.
     """
     one, two = Dataset.range(2), Dataset.range(5, 9)
     assert [(int(a), int(b)) for a, b in Dataset.zip(one, two)] == [(0, 5), (1, 6)]
@@ -132,5 +132,5 @@ def test_zip_takes_datasets_or_a_nesting() -> None:
 
 
 def test_constructors_of_a_subclass_make_plain_datasets() -> None:
-    """TextLineDataset inherits them, and they are Dataset's all the same."""
+    """TextLineDataset inherits the constructors, but they make plain datasets."""
     assert type(TextLineDataset.range(3)) is Dataset

@@ -32,7 +32,7 @@ RUNNING = SaveDescription("run", "lz4", spec_text(TensorSpec((), np.int64)), 3)
 
 
 def test_caches_keep_spec_cardinality_and_splits(tmp_path: Path) -> None:
-    """A cache looks like its input, and asking for its spec writes nothing."""
+    """A cache has the properties of its input, and reading its spec writes nothing."""
     for name in ("", tmp_path / "cache"):
         dataset = Dataset.range(3).map(lambda x: x * 0.5).cache(name)
         assert dataset.element_spec == TensorSpec((), np.float64)
@@ -44,8 +44,8 @@ def test_caches_keep_spec_cardinality_and_splits(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_is_that_of_its_pipeline(tmp_path: Path) -> None:
-    """Pipelines that differ have snapshots of their own under one path; equal ones
-    share one.
+    """Different pipelines have separate snapshots below the same path, and equal
+    pipelines share a snapshot.
     """
     three, four = (
         Dataset.range(3).snapshot(tmp_path),
@@ -60,8 +60,8 @@ def test_a_snapshot_is_that_of_its_pipeline(tmp_path: Path) -> None:
 
 
 def test_snapshots_and_saved_datasets_cannot_be_split(tmp_path: Path) -> None:
-    """Both must be read as a whole, and say so by the name that tf.data has for
-    them.
+    """Snapshots and saved datasets must be read as a whole, and the error uses the name
+    in tf.data.
     """
     Dataset.range(3).save(tmp_path)
     with pytest.raises(
@@ -76,7 +76,7 @@ def test_snapshots_and_saved_datasets_cannot_be_split(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compression", [None, "AUTO", "zstd"])
 def test_what_was_saved_is_loaded(tmp_path: Path, compression: str | None) -> None:
-    """Elements, spec and cardinality of a saved dataset come back."""
+    """A loaded dataset has the elements, spec and cardinality of the saved dataset."""
     dataset = Dataset.range(10).map(lambda x: {"x": [x] * 3, "name": str(x)}).batch(4)
     dataset.save(tmp_path / "deep" / "folder", compression)
     loaded = Dataset.load(tmp_path / "deep" / "folder")
@@ -93,8 +93,8 @@ def test_what_was_saved_is_loaded(tmp_path: Path, compression: str | None) -> No
 
 
 def test_loading_what_is_not_there_or_differs(tmp_path: Path) -> None:
-    """A missing folder, another spec and another compression are errors that name
-    both.
+    """A missing folder, another spec and another compression are errors that name both
+    values.
     """
     with pytest.raises(NotFoundError, match="holds no saved dataset"):
         Dataset.load(tmp_path)
@@ -111,7 +111,7 @@ def test_loading_what_is_not_there_or_differs(tmp_path: Path) -> None:
 
 
 def test_bad_arguments_are_refused_at_the_call(tmp_path: Path) -> None:
-    """Endless datasets, unknown codecs and paths that are none are refused."""
+    """Endless datasets, unknown codecs and invalid paths are refused."""
     with pytest.raises(InvalidArgumentError, match="Saving an infinite dataset is not allowed"):
         Dataset.range(3).repeat().save(tmp_path)
     for call in (Dataset.range(3).save, Dataset.range(3).snapshot):
@@ -124,15 +124,15 @@ def test_bad_arguments_are_refused_at_the_call(tmp_path: Path) -> None:
 
 
 def test_a_distributed_save_is_in_the_way(tmp_path: Path) -> None:
-    """Where workers save, or have saved, nothing else is saved."""
+    """A folder to which workers save, or have saved, accepts no other save."""
     begin_save(str(tmp_path), RUNNING)
     with pytest.raises(AlreadyExistsError, match=str(tmp_path)):
         Dataset.range(3).save(tmp_path)
 
 
 def test_what_is_being_saved_is_loaded_by_who_waits(tmp_path: Path) -> None:
-    """Without waiting it is not there yet; with it, spec and compression are those that
-    the save began with.
+    """Loading an unfinished save is an error without wait=True. With it, spec and
+    compression are known from the start of the save.
     """
     begin_save(str(tmp_path), RUNNING)
     with pytest.raises(NotFoundError, match=r"not saved to its end yet. load\(path, wait=True\)"):
@@ -147,8 +147,8 @@ def test_what_is_being_saved_is_loaded_by_who_waits(tmp_path: Path) -> None:
 
 
 def test_a_save_that_failed_says_why(tmp_path: Path) -> None:
-    """The error of the pipeline, and what to do, come at the call; who waits hears of
-    it while iterating.
+    """A load at once raises the error of the pipeline with the remedy. A load that
+    waits raises it during iteration.
     """
     begin_save(str(tmp_path), RUNNING)
     fail_save(str(tmp_path), SaveError("ValueError", "a bad row"))
@@ -161,7 +161,7 @@ def test_a_save_that_failed_says_why(tmp_path: Path) -> None:
 
 
 def test_who_waits_finds_what_another_thread_begins(tmp_path: Path) -> None:
-    """``wait=True`` comes back as soon as there is something in the folder."""
+    """``wait=True`` returns as soon as a save has begun in the folder."""
     found: list[Dataset] = []
     waiting = threading.Thread(
         target=lambda: found.append(Dataset.load(tmp_path / "later", wait=True)), daemon=True
@@ -175,7 +175,7 @@ def test_who_waits_finds_what_another_thread_begins(tmp_path: Path) -> None:
 
 
 def test_a_distributed_save_that_has_ended_is_loaded(tmp_path: Path) -> None:
-    """Its manifest tells the number, its description the spec."""
+    """The manifest holds the number of elements, and the description holds the spec."""
     begin_save(str(tmp_path), RUNNING)
     finish_save(str(tmp_path), Manifest("run", "lz4", None, ()))
     loaded = Dataset.load(tmp_path)

@@ -40,20 +40,20 @@ from zmqdata.errors import PipelineError
 def test_wrong_arguments_are_refused_at_the_call(
     make: Callable[[], object], error: type[Exception], text: str
 ) -> None:
-    """The text says what came and what was expected, before anything runs."""
+    """The error names what came and what was expected, before anything runs."""
     with pytest.raises(error, match=text):
         make()
 
 
 def test_a_pipeline_reads_as_it_is_written() -> None:
-    """Iterating runs a pipeline from its beginning, as often as one likes."""
+    """Each iteration runs the pipeline from its beginning, any number of times."""
     dataset = Dataset.range(10).filter(lambda x: x % 2 == 0).batch(2)
     assert [batch.tolist() for batch in dataset] == [[0, 2], [4, 6], [8]]
     assert [batch.tolist() for batch in dataset] == [[0, 2], [4, 6], [8]]
 
 
 def test_nested_elements_keep_their_nesting() -> None:
-    """Dicts in tuples in dicts go through batch and come out the same way."""
+    """Dicts in tuples in dicts keep their nesting in batches."""
     dataset = Dataset.from_tensor_slices({"a": ([1, 2], ["x", "y"])}).batch(2)
     (batch,) = dataset
     assert batch["a"][0].tolist() == [1, 2]
@@ -72,7 +72,7 @@ def test_line_and_function_are_in_labels() -> None:
 
 
 def test_len_is_the_cardinality_where_it_is_known() -> None:
-    """An endless or unknown length is a TypeError with the remedy; a dataset is true
+    """An endless or unknown length is a TypeError with the remedy. A dataset is true
     even when empty.
     """
     assert len(Dataset.range(7).batch(2)) == 4
@@ -86,8 +86,8 @@ def test_len_is_the_cardinality_where_it_is_known() -> None:
 
 
 def test_the_spec_is_found_once() -> None:
-    """A function is run for the spec a single time, at the first access, and not at all
-    when the spec was given.
+    """A function runs for the spec once, at the first access, and never if the spec is
+    given.
     """
     calls: list[int] = []
     dataset = Dataset.range(3).map(lambda x: calls.append(1))
@@ -110,7 +110,9 @@ def test_repr_shows_the_last_operation_and_what_is_known() -> None:
 def test_relative_names_become_absolute_at_the_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files are those of the folder in which the dataset was made, wherever it runs."""
+    """A relative name refers to the folder in which the dataset was made, wherever it
+    runs.
+    """
     (tmp_path / "a.txt").write_text("x\n")
     monkeypatch.chdir(tmp_path)
     listed, lines = Dataset.list_files("*.txt"), TextLineDataset(Path("a.txt"))
@@ -121,8 +123,8 @@ def test_relative_names_become_absolute_at_the_call(
 
 
 def test_text_lines_of_several_files_and_of_a_dataset_of_names(tmp_path: Path) -> None:
-    """Names may be a list in any order, or come out of another dataset; compression
-    applies to all.
+    """Names may be a list in any order, or the elements of another dataset, and the
+    compression applies to all.
     """
     for name in ("a", "b"):
         (tmp_path / name).write_bytes(gzip.compress(f"{name}1\n{name}2".encode()))
@@ -135,13 +137,15 @@ def test_text_lines_of_several_files_and_of_a_dataset_of_names(tmp_path: Path) -
 
 
 def test_reduce_folds_structures() -> None:
-    """The state may be any structure; an empty dataset gives the initial one."""
+    """The state may be any structure, and an empty dataset returns the initial
+    state.
+    """
     assert Dataset.range(4).reduce((0, 0), lambda s, x: (s[0] + 1, s[1] + int(x))) == (4, 6)
     assert Dataset.range(0).reduce("nothing", lambda s, x: s) == "nothing"
 
 
 def test_reduce_closes_its_iterator_when_the_function_raises() -> None:
-    """The error passes as it is, and nothing stays open."""
+    """The error is raised unchanged, and no iterator stays open."""
     closed = []
 
     def generate() -> Any:
@@ -169,7 +173,7 @@ def test_a_source_from_elsewhere_fits_in() -> None:
 
 
 def test_datasets_can_be_pickled() -> None:
-    """A function that travels may refer to datasets, used ones included."""
+    """A pickled function may refer to datasets, including datasets that were read."""
     dataset = Dataset.range(3).batch(2)
     assert ints(dataset.map(len)) == [2, 1]
     assert dataset.element_spec == TensorSpec((None,), np.int64)
@@ -179,8 +183,8 @@ def test_datasets_can_be_pickled() -> None:
 
 
 def test_a_fingerprint_tells_pipelines_apart_and_is_found_once() -> None:
-    """Equal pipelines have equal fingerprints, others have others, and a dataset gives
-    the same object again.
+    """Equal pipelines have equal fingerprints, different pipelines have different ones,
+    and a dataset returns the same object again.
     """
     dataset = Dataset.range(3).batch(2)
     found = dataset.fingerprint()
@@ -190,7 +194,7 @@ def test_a_fingerprint_tells_pipelines_apart_and_is_found_once() -> None:
 
 
 def test_a_description_runs_nothing_and_tells_more_than_repr() -> None:
-    """describe() has a line for each operation and one for the state, and calls no
+    """describe() has a line for each operation and a line for the state, and calls no
     function.
     """
     calls: list[int] = []
@@ -202,8 +206,8 @@ def test_a_description_runs_nothing_and_tells_more_than_repr() -> None:
 
 
 def test_a_profile_is_printed_and_returned(capsys: pytest.CaptureFixture[str]) -> None:
-    """profile() runs to the end of a short pipeline, prints what it found and returns
-    it.
+    """profile() runs a short pipeline to its end, then prints and returns its
+    result.
     """
     seen: list[int] = []
     found = Dataset.range(20).map(lambda x: seen.append(int(x))).profile(30)
@@ -215,8 +219,8 @@ def test_a_profile_is_printed_and_returned(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_text_files_may_be_read_side_by_side(tmp_path: Path) -> None:
-    """``num_parallel_reads`` takes lines of so many files in turn, ``AUTOTUNE`` of as
-    many as it likes.
+    """``num_parallel_reads`` reads lines of that number of files in turn, and
+    ``AUTOTUNE`` chooses the number.
     """
     names = [str(tmp_path / name) for name in "ab"]
     for name in names:

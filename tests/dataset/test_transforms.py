@@ -62,13 +62,13 @@ from zmqdata.errors import PipelineError, UnimplementedError
 def test_wrong_arguments_are_refused_at_the_call(
     make: Callable[[], object], error: type[Exception], text: str
 ) -> None:
-    """The text says what came and what was expected, before anything runs."""
+    """The error names what came and what was expected, before anything runs."""
     with pytest.raises(error, match=text):
         make()
 
 
 def test_methods_chain_and_change_nothing() -> None:
-    """Each method returns a new dataset; the one it was called on stays as it was."""
+    """Each method returns a new dataset and leaves its own dataset unchanged."""
     base = Dataset.range(10)
     dataset = base.filter(lambda x: x % 2 == 0).map(lambda x: x * x).skip(1).take(3).batch(2)
     assert [batch.tolist() for batch in dataset] == [[4, 16], [36]]
@@ -76,8 +76,8 @@ def test_methods_chain_and_change_nothing() -> None:
 
 
 def test_functions_make_datasets_of_elements() -> None:
-    """flat_map joins what a function makes one after the other, interleave in turn and
-    in blocks.
+    """flat_map joins the datasets of a function one after the other, interleave in turn
+    and in blocks.
     """
     starts = Dataset.range(0, 20, 10)
     assert ints(starts.flat_map(lambda n: Dataset.range(n, n + 3))) == [0, 1, 2, 10, 11, 12]
@@ -86,18 +86,18 @@ def test_functions_make_datasets_of_elements() -> None:
 
 
 def test_enumerate_may_start_anywhere() -> None:
-    """Numbers count on from the start, which may be negative."""
+    """Numbers continue from the start, which may be negative."""
     pairs = [(int(number), int(x)) for number, x in Dataset.range(5, 7).enumerate(start=-1)]
     assert pairs == [(-1, 5), (0, 6)]
 
 
 def test_numpys_ints_are_sizes() -> None:
-    """Sizes and flags may come out of numpy."""
+    """Sizes and flags may be values of numpy."""
     assert len(Dataset.range(np.int64(6)).batch(np.int32(4), drop_remainder=np.bool_(True))) == 1
 
 
 def test_autotune_and_unknown_are_taken_where_tf_takes_them() -> None:
-    """AUTOTUNE and None choose a size; UNKNOWN_CARDINALITY shuffles everything."""
+    """AUTOTUNE and None choose a size, and UNKNOWN_CARDINALITY shuffles everything."""
     assert ints(Dataset.range(9).prefetch(AUTOTUNE)) == list(range(9))
     assert ints(Dataset.range(2).interleave(lambda x: Dataset.range(2), AUTOTUNE)) == [0, 0, 1, 1]
     everything = Dataset.range(9).shuffle(UNKNOWN_CARDINALITY, reshuffle_each_iteration=None)
@@ -114,8 +114,8 @@ def test_the_chosen_cycle_length_is_a_constant() -> None:
 
 
 def test_iterators_reshuffle_unless_told_otherwise() -> None:
-    """Two iterators over one dataset have two orders; with
-    reshuffle_each_iteration=False they have one.
+    """Two iterators over the same dataset have different orders, or the same with
+    reshuffle_each_iteration=False.
     """
     for arguments in ({}, {"seed": 3}):
         anew = Dataset.range(50).shuffle(50, **arguments)
@@ -126,7 +126,7 @@ def test_iterators_reshuffle_unless_told_otherwise() -> None:
 
 def test_a_fixed_seed_is_the_same_in_each_run() -> None:
     """Datasets made alike with a seed have the same first order, and the same second
-    one.
+    order.
     """
     orders = [
         [ints(dataset), ints(dataset)]
@@ -136,7 +136,7 @@ def test_a_fixed_seed_is_the_same_in_each_run() -> None:
 
 
 def test_concatenate_joins_what_may_fit() -> None:
-    """Specs that are not known without running are not run for a check."""
+    """Specs that require a trial run are not checked."""
     calls: list[int] = []
     joined = Dataset.range(2).concatenate(Dataset.range(2).map(lambda x: calls.append(1) or int(x)))
     assert calls == []
@@ -157,7 +157,7 @@ def test_concatenate_joins_what_may_fit() -> None:
     ],
 )
 def test_arguments_of_map_are_checked(arguments: Any, error: type[Exception], text: str) -> None:
-    """What cannot work is an error at the call that says what came and what was
+    """An invalid argument is an error at the call that names what came and what was
     expected.
     """
     with pytest.raises(error, match=text):
@@ -165,8 +165,8 @@ def test_arguments_of_map_are_checked(arguments: Any, error: type[Exception], te
 
 
 def test_an_argument_without_effect_is_warned_about() -> None:
-    """deterministic without threads changes nothing, and the user's line is told so, as
-    in tf.data.
+    """deterministic without threads has no effect, and a warning at the user's line
+    says so, as in tf.data.
     """
     with pytest.warns(UserWarning, match="no effect") as caught:
         assert ints(Dataset.range(3).map(int, deterministic=False)) == [0, 1, 2]
@@ -174,7 +174,9 @@ def test_an_argument_without_effect_is_warned_about() -> None:
 
 
 def test_maps_with_threads_and_draws() -> None:
-    """map on threads keeps order and spec; random_map repeats with its seed."""
+    """map on threads keeps order and spec, and random_map repeats its draws with its
+    seed.
+    """
     dataset = Dataset.range(20).map(lambda x: x * 2, num_parallel_calls=AUTOTUNE).batch(5)
     assert [batch.tolist() for batch in dataset] == [
         [n * 10 + m for m in (0, 2, 4, 6, 8)] for n in range(4)
@@ -201,7 +203,7 @@ def test_maps_with_threads_and_draws() -> None:
 
 
 def test_batch_takes_the_arguments_of_a_parallel_one() -> None:
-    """They are checked, and change nothing."""
+    """The arguments for parallel batches are checked, and change nothing."""
     parallel = Dataset.range(5).batch(2, False, AUTOTUNE, False)
     assert [batch.tolist() for batch in parallel] == [[0, 1], [2, 3], [4]]
     with pytest.raises(ValueError, match="num_parallel_calls must be at least 1"):
@@ -229,8 +231,8 @@ def test_batch_takes_the_arguments_of_a_parallel_one() -> None:
     ],
 )
 def test_numbers_beyond_64_bits_are_refused_at_the_call(make: Any, text: str) -> None:
-    """What no element could hold, and more open datasets than a machine has, are a
-    ValueError before anything runs.
+    """Numbers that no element can hold, and too many open datasets, are a ValueError
+    before anything runs.
     """
     with pytest.raises(ValueError, match=text):
         make(Dataset.range(3))
@@ -238,8 +240,8 @@ def test_numbers_beyond_64_bits_are_refused_at_the_call(make: Any, text: str) ->
 
 @pytest.mark.parametrize("threads", [None, 2])
 def test_a_random_map_may_leave_elements_out(threads: int | None) -> None:
-    """The policies of map are those of random_map, and the draws of the other elements
-    stay as they are.
+    """random_map has the policies of map, and the draws of the other elements stay
+    unchanged.
     """
 
     def draw(x: Any, rng: np.random.Generator) -> Any:
@@ -262,9 +264,7 @@ def test_a_random_map_may_leave_elements_out(threads: int | None) -> None:
 
 @pytest.mark.parametrize("threads", [None, 2])
 def test_a_retried_random_map_draws_the_same(threads: int | None) -> None:
-    """Whether a call had to be made again shows in no draw, nor does asking for one
-    element by its number.
-    """
+    """Neither a retry nor access by number changes the draws of an element."""
     failed: set[int] = set()
 
     def draw(x: Any, rng: np.random.Generator) -> int:
@@ -290,5 +290,5 @@ def test_a_retried_random_map_draws_the_same(threads: int | None) -> None:
 
 
 def test_a_batch_may_be_larger_than_any() -> None:
-    """A size that no machine word holds makes one batch of all."""
+    """A size beyond any machine word makes a single batch of all elements."""
     assert [batch.tolist() for batch in Dataset.range(3).map(abs).batch(2**70)] == [[0, 1, 2]]

@@ -1,4 +1,4 @@
-"""Nodes that the tests of this package build on, and the spec of a node without running
+"""Nodes that the tests of this package share, and the spec of a node without running
 anything.
 """
 

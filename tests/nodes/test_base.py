@@ -24,8 +24,8 @@ class Foreign(Node):
 
 
 def test_a_node_promises_nothing_of_itself() -> None:
-    """A kind of node that says nothing is called by its class, and has an unknown
-    number of unknown elements.
+    """A kind of node without further properties is named after its class, and has an
+    unknown number of unknown elements.
     """
     assert Foreign().label == "Foreign()"
     assert Foreign().cardinality == UNKNOWN_CARDINALITY
@@ -33,7 +33,7 @@ def test_a_node_promises_nothing_of_itself() -> None:
 
 
 def test_a_label_ends_with_the_users_line() -> None:
-    """Where the place in the user's code is known, the label names it."""
+    """The label names the place in the user's code, if it is known."""
     assert Foreign(site="train.py:12").label == "Foreign() at train.py:12"
     assert (
         nodes.Map(inputs=(ten(),), function=parse, site="train.py:12").label
@@ -54,8 +54,8 @@ def test_a_function_without_name_is_called_by_its_class() -> None:
 
 
 def test_sources_describe_their_splits_from_left_to_right() -> None:
-    """A provider for each source: indices, files, or one split for the whole; the order
-    is that of the inputs.
+    """Each source has a provider: of indices, of files, or of a single split for the
+    whole. They have the order of the inputs.
     """
     files = nodes.ListFiles(patterns=("/a/*",), shuffle=False, seed=3)
     lines = nodes.TextLines(filenames=("/a", "/b"))
@@ -75,7 +75,7 @@ def test_sources_describe_their_splits_from_left_to_right() -> None:
 
 
 def test_a_source_read_twice_has_two_providers() -> None:
-    """The same node in two places is two sources."""
+    """A node in two places counts as two sources."""
     source = ten()
     assert split_sources(nodes.Concatenate(inputs=(source, source))) == [
         IndexSplits(10),
@@ -95,8 +95,8 @@ def test_a_source_without_splits_says_so_by_name() -> None:
 
 
 def test_nodes_are_equal_by_what_they_are() -> None:
-    """The line of code that made a node has no part in equality, its arguments and
-    inputs have.
+    """Equality depends on the arguments and inputs of a node, not on the line of code
+    that made it.
     """
     assert dataclasses.replace(ten(), site="a.py:1") == ten()
     assert ten() != Range(start=0, stop=11)
@@ -104,13 +104,13 @@ def test_nodes_are_equal_by_what_they_are() -> None:
 
 
 def test_nodes_do_not_change() -> None:
-    """A node can be shared by many datasets, as nobody can alter it."""
+    """Many datasets can share a node, as it cannot be changed."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         ten().stop = 11  # type: ignore[misc]
 
 
 def test_a_spec_is_known_where_no_function_decides() -> None:
-    """The spec follows by the rules of the nodes, or it is None when one of them has to
+    """The spec follows by the rules of the nodes, and is None if a function has to
     run.
     """
     assert known_spec(nodes.Batch(inputs=(ten(),), batch_size=3)) == TensorSpec((None,), "int64")
@@ -121,7 +121,9 @@ def test_a_spec_is_known_where_no_function_decides() -> None:
 
 
 def test_specs_of_long_pipelines_need_no_recursion() -> None:
-    """The spec of thousands of operations follows, and so does that it is not known."""
+    """The spec of thousands of operations follows without recursion, whether or not it
+    is known.
+    """
     for source, spec in (
         (ten(), TensorSpec((), "int64")),
         (nodes.Map(inputs=(ten(),), function=parse), None),

@@ -28,7 +28,7 @@ def batches(drop: bool = True, source: Node | None = None) -> Node:
 
 
 def said(spec: Any) -> Node:
-    """A node whose spec follows by rule."""
+    """Make a node whose spec follows by rule."""
     return nodes.Map(inputs=(ten(),), function=len, output_spec=spec)
 
 
@@ -37,7 +37,7 @@ def unsaid() -> Node:
 
 
 def infer(node: Node) -> Any:
-    """As the real one, with what an element is found to be in place of running it."""
+    """Infer a spec with a fixed spec in place of a trial run."""
     spec = node.spec(infer)
     return TensorSpec((3, 2), INT) if spec is None else spec
 
@@ -97,8 +97,8 @@ def mapped(node: Node, drop: bool = False, spec: Any = None) -> Node:
     ],
 )
 def test_labels_and_cardinalities(node: Node, label: str, cardinality: int) -> None:
-    """The label names the argument; the cardinality follows where the number of rows
-    does.
+    """The label names the argument, and the cardinality follows if the number of rows
+    is known.
     """
     assert (node.label, node.cardinality) == (label, cardinality)
     assert split_sources(node) in ([IndexSplits(10)], [IndexSplits(0)])
@@ -170,12 +170,14 @@ VARYING = said(
     ],
 )
 def test_specs_follow_from_the_input(node: Node, spec: Any) -> None:
-    """Lengths that are known stay known; behind a function without a spec none is."""
+    """Known lengths stay known. After a function without a spec no length is known."""
     assert infer(node) == spec
 
 
 def test_the_plan_has_a_padding_for_each_leaf() -> None:
-    """Shapes and values go to their leaves; one value goes to all; -1 is None."""
+    """Shapes and values are assigned to their leaves, a single value to all, and -1
+    becomes None.
+    """
     element = {"x": np.zeros(2), "y": (np.zeros((1, 2)), 5)}
     plan = padding_plan(element, {"x": 4, "y": ([-1, np.int64(3)], [])}, {"x": None, "y": (1, 2)})
     assert plan == {"x": Padding((4,), None), "y": (Padding((None, 3), 1), Padding((), 2))}
@@ -197,13 +199,15 @@ def test_the_plan_has_a_padding_for_each_leaf() -> None:
     ],
 )
 def test_another_nesting_is_refused(shapes: Any, values: Any, text: str) -> None:
-    """The text shows the nesting of the elements and what came."""
+    """The error shows the nesting of the elements and the refused nesting."""
     with pytest.raises(InvalidArgumentError, match=text):
         padding_plan({"x": 1, "y": 2}, shapes, values)
 
 
 def test_the_last_axis_that_varies_is_the_last_ragged_one() -> None:
-    """Fixed axes before a varying one become ragged too; those behind it do not."""
+    """Fixed axes before a varying axis become ragged too, while the axes after it do
+    not.
+    """
     assert ragged_axes(TensorSpec((3, None, 2)), True) == 2
     assert ragged_axes(TensorSpec((3, 2)), False) == 2
     assert ragged_axes(TensorSpec(()), False) == 0

@@ -48,12 +48,14 @@ def choose(*inputs: Node, choices: Node = DRAWS, stop: bool = False) -> nodes.Ch
     ],
 )
 def test_cardinalities(node: Node, cardinality: int) -> None:
-    """A choice never ends when neither the choices nor what they can fall on do."""
+    """A choice is endless if the choices and every input that they can select are
+    endless.
+    """
     assert node.cardinality == cardinality
 
 
 def test_labels() -> None:
-    """What errors call the nodes."""
+    """Errors name the nodes by these labels."""
     assert choose(TEN, TEN).label == "choose_from_datasets(2 datasets) at t.py:1"
     assert (
         nodes.Choose(inputs=(TEN,), choices=DRAWS, stop_on_empty=True, name="x").label
@@ -63,8 +65,8 @@ def test_labels() -> None:
 
 
 def test_inputs_are_split_and_choices_are_not() -> None:
-    """There is a provider for each input, left to right, and none for the choices;
-    counters have splits without end.
+    """Each input has a provider, left to right, and the choices have none. Counters
+    have endless splits.
     """
     assert split_sources(choose(TEN, nodes.Counter(), choices=TEN)) == [
         IndexSplits(10),
@@ -73,7 +75,9 @@ def test_inputs_are_split_and_choices_are_not() -> None:
 
 
 def test_specs() -> None:
-    """The spec of a choice admits the elements of all inputs; choices are integers."""
+    """The spec of a choice admits the elements of all inputs, and choices are
+    integers.
+    """
     rows = [nodes.Tensors(tensors=np.zeros(length)) for length in (1, 2)]
     assert infer(choose(*rows)) == TensorSpec((None,), np.float64)
     whole = TensorSpec((), np.int64)
@@ -86,8 +90,8 @@ def test_specs() -> None:
 
 
 def test_the_only_input_that_is_drawn_tells_the_cardinality() -> None:
-    """Draws among one input are all of its elements; choices by number may end before
-    it, or pass over it.
+    """Draws from a single input yield all of its elements. Choices by number may end
+    before it, or skip it.
     """
     assert choose(TEN, choices=nodes.RandomChoices(weights=(1.0,))).cardinality == 10
     assert choose(TEN, choices=TEN).cardinality == UNKNOWN

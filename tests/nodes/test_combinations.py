@@ -1,5 +1,5 @@
-"""Tests of ``zmqdata.nodes.combinations``: label, cardinality and spec of what has
-several inputs.
+"""Tests of ``zmqdata.nodes.combinations``: label, cardinality and spec of operations
+with several inputs.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def test_labels_name_the_operation_alone() -> None:
     ],
 )
 def test_cardinalities_follow_from_the_inputs(node: Node, cardinality: int) -> None:
-    """A zip has as many as its shortest input, a concatenation all of both; what is not
-    known stays so.
+    """A zip has the length of its shortest input, and a concatenation the sum of both.
+    Unknown lengths stay unknown.
     """
     assert node.cardinality == cardinality
 
@@ -73,13 +73,13 @@ def test_cardinalities_follow_from_the_inputs(node: Node, cardinality: int) -> N
     ],
 )
 def test_specs_follow_from_the_inputs(node: Node, spec: Any) -> None:
-    """A zip nests those of its inputs as its template says; a concatenation keeps what
-    they agree on.
+    """A zip nests the specs of its inputs as its template does. A concatenation keeps
+    their common spec.
     """
     assert node.spec(infer) == spec
 
 
 def test_what_does_not_fit_cannot_be_concatenated() -> None:
-    """Numbers and texts have no spec in common."""
+    """Numbers and texts have no common spec."""
     with pytest.raises(TypeError, match="specs do not fit"):
         joined(ten(), nodes.TextLines(filenames=())).spec(infer)

@@ -58,14 +58,18 @@ def window(
     ],
 )
 def test_labels_and_cardinalities(node: Node, label: str, cardinality: int) -> None:
-    """What errors call the node, and how many elements it has; its input is split."""
+    """Errors use the label of the node, its cardinality is as listed, and its input is
+    split.
+    """
     assert node.label == label
     assert node.cardinality == cardinality
     assert split_sources(node) == [IndexSplits(10)]
 
 
 def test_specs() -> None:
-    """Windows are datasets of what their input has; functions have to be run."""
+    """Windows are datasets with the spec of their input, and functions require a trial
+    run.
+    """
     assert infer(window(TEN, 3, 3)) == DatasetSpec(TensorSpec((), np.int64))
     assert (
         infer(
@@ -79,7 +83,9 @@ def test_specs() -> None:
 
 
 def test_held_elements_are_a_source_that_is_not_split() -> None:
-    """Their number and spec are known; to split them is an error that names them."""
+    """The number and spec of held elements are known. Splitting them is an error that
+    names them.
+    """
     node = nodes.Elements(elements=(np.zeros(1), np.zeros(2)))
     assert (node.cardinality, node.label) == (2, "elements(2)")
     assert infer(node) == TensorSpec((None,), np.float64)
@@ -91,9 +97,7 @@ def test_held_elements_are_a_source_that_is_not_split() -> None:
 
 
 def test_nodes_that_hold_arrays_are_equal_to_themselves_only() -> None:
-    """Two nodes with elements, or with a first state, are never taken for each
-    other.
-    """
+    """Two nodes with elements, or with a first state, are never equal."""
     pairs = [nodes.Elements(elements=(np.zeros(2),)) for _ in range(2)]
     scans = [nodes.Scan(inputs=(TEN,), initial_state=np.zeros(2), function=parse) for _ in range(2)]
     for one, other in (pairs, scans):
@@ -104,6 +108,6 @@ def test_nodes_that_hold_arrays_are_equal_to_themselves_only() -> None:
 
 @pytest.mark.parametrize("functions", [(1, max, int), (int, 1, int), (int, max, None)])
 def test_a_reducer_needs_three_functions(functions: Any) -> None:
-    """Anything else says which one is missing."""
+    """The error names the missing function."""
     with pytest.raises(TypeError, match=r"_func must be callable, got"):
         Reducer(*functions)

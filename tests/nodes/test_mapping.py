@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.nodes.mapping``: what the kinds of map say of themselves."""
+"""Tests of ``zmqdata.nodes.mapping``: the properties of all kinds of map."""
 
 from __future__ import annotations
 
@@ -48,26 +48,26 @@ def guarded(**arguments: Any) -> Node:
     ],
 )
 def test_labels_are_those_of_the_method(node: Node, label: str) -> None:
-    """A label is the method of Dataset and the function, whether or not threads or
-    guards are behind it.
+    """A label is the method of Dataset and the function, with or without threads or
+    guards.
     """
     assert node.label == label
 
 
 @pytest.mark.parametrize("make", [random, guarded, parallel, drawing])
 def test_specs_are_those_that_were_told(make: Any) -> None:
-    """A map has the spec that the user gave, and none without."""
+    """A map has the spec that the user gave, and no spec otherwise."""
     assert make(output_spec=STR).spec(infer) == STR
     assert make().spec(infer) is None
 
 
 def test_an_interleave_has_no_spec() -> None:
-    """What datasets the function makes is not known beforehand."""
+    """The spec of the datasets that the function makes is not known beforehand."""
     assert interleaved().spec(infer) is None
 
 
 def test_cardinalities_are_those_of_the_plain_kinds() -> None:
-    """A map keeps the number of elements of its input, an interleave does not know
+    """A map keeps the number of elements of its input, and an interleave does not know
     it.
     """
     assert [node.cardinality for node in (random(), guarded(), parallel(), interleaved())] == [
@@ -84,7 +84,7 @@ def test_cardinalities_are_those_of_the_plain_kinds() -> None:
 def test_only_an_explicit_no_gives_up_the_order(
     make: Any, told: bool | None, deterministic: bool
 ) -> None:
-    """Operations on threads are deterministic unless deterministic=False was said."""
+    """Operations on threads are deterministic unless deterministic=False is given."""
     assert make(deterministic=told).is_deterministic is deterministic
 
 
@@ -95,15 +95,15 @@ def test_one_thread_is_deterministic() -> None:
 
 
 def test_the_state_of_an_interleave_grows_with_its_cycle() -> None:
-    """Each dataset of the cycle adds 16 bytes to the state; threads need the numbers of
-    what is under way.
+    """Each dataset of the cycle adds 16 bytes to the state. Threads add the numbers of
+    the elements in flight.
     """
     assert [node.state_bytes for node in (interleaved(), parallel(), random())] == [48, 32, 8]
 
 
 def test_operations_on_threads_tell_what_restoring_repeats() -> None:
-    """describe() can say that restoring pulls again; maps in the consumer's thread
-    repeat nothing.
+    """describe() reports that restoring pulls elements again. Maps in the consumer's
+    thread repeat nothing.
     """
     assert "32 elements" in parallel().restoring
     assert "32 datasets" in interleaved().restoring
@@ -111,8 +111,8 @@ def test_operations_on_threads_tell_what_restoring_repeats() -> None:
 
 
 def test_what_may_be_left_out_is_of_no_known_number() -> None:
-    """A map that skips failures promises no number of elements, except for none and for
-    no end.
+    """A map that skips failures promises no number of elements, unless its input is
+    empty or endless.
     """
     assert guarded(on_error="skip").cardinality == parallel(on_error="skip").cardinality == UNKNOWN
     assert guarded(on_error="retry").cardinality == 10
@@ -124,8 +124,8 @@ def test_what_may_be_left_out_is_of_no_known_number() -> None:
 
 
 def test_guards_are_off_unless_asked_for() -> None:
-    """By default a failure is raised, nothing is called again, and no number of
-    elements left out is too many.
+    """Guards raise a failure, never retry, and allow any number of skipped elements by
+    default.
     """
     node: Any = guarded()
     assert (node.on_error, node.retries, node.max_errors) == ("raise", 0, None)

@@ -25,7 +25,9 @@ def setting(**values: Any) -> Options:
 
 
 def test_options_are_attributes() -> None:
-    """What is set is read back, in groups and without; None is not set, and unsets."""
+    """A set option can be read, in groups and without. None means not set, and unsets
+    an option.
+    """
     options = Options()
     options.deterministic = False
     options.autotune.ram_budget = 2**30
@@ -57,15 +59,15 @@ def test_options_are_attributes() -> None:
     ],
 )
 def test_unknown_options_are_errors(name: str) -> None:
-    """An option without an effect here, and a group as a whole, cannot be set; the
-    error lists those that can.
+    """An option without an effect, or a whole group, cannot be set, and the error lists
+    the valid options.
     """
     with pytest.raises(AttributeError, match=rf"no option {name}\. .*autotune\.enabled"):
         setattr(Options(), name, True)
 
 
 def test_unknown_options_cannot_be_read() -> None:
-    """Reading an option that is not there is an error, too, in groups as well."""
+    """Reading an unknown option is an error, also in groups."""
     with pytest.raises(AttributeError, match=r"no option autotune\.nonsense"):
         _ = Options().autotune.nonsense
     with pytest.raises(AttributeError):
@@ -81,7 +83,7 @@ def test_unknown_options_cannot_be_read() -> None:
     ],
 )
 def test_values_are_checked(name: str, value: Any, text: str) -> None:
-    """A value of another type says what came and what was expected."""
+    """The error names a value of the wrong type and the expected type."""
     with pytest.raises(TypeError, match=text):
         setattr(Options(), name, value)
 
@@ -101,8 +103,8 @@ def test_budgets_are_counts(value: Any) -> None:
 
 
 def test_later_options_win_with_a_warning() -> None:
-    """A conflict is a warning that names both values; equal values and new ones are
-    none.
+    """A conflict is a warning that names both values. Equal and new values give no
+    warning.
     """
     with pytest.warns(UserWarning, match="option deterministic from True to False"):
         merged = setting(deterministic=True, dataset_name="a").merge(setting(deterministic=False))
@@ -113,7 +115,7 @@ def test_later_options_win_with_a_warning() -> None:
 
 
 def test_options_are_values() -> None:
-    """They compare, hash, copy and pickle by what is set."""
+    """Options compare, hash, copy and pickle by the options that are set."""
     options = Options([("autotune.enabled", True)])
     for other in (pickle.loads(pickle.dumps(options)), copy.deepcopy(options), copy.copy(options)):
         assert other == options
@@ -127,8 +129,8 @@ def test_options_are_values() -> None:
 
 
 def test_a_pipeline_has_the_options_of_all_its_parts() -> None:
-    """Inputs come before what is made of them, left to right, each part once, and
-    nothing is warned of again.
+    """Inputs precede their outputs, left to right, and each part counts once. No
+    warning is repeated.
     """
     source = Range(start=0, stop=3)
 

@@ -19,7 +19,7 @@ def infer(node: Node) -> object:
 
 
 def test_record_files_are_split_by_file() -> None:
-    """Records are bytes, their number is not known, and a split is a file."""
+    """Records are bytes, their number is not known, and each file is a split."""
     records, pieces = (
         nodes.TFRecords(filenames=TWO),
         nodes.FixedLengthRecords(filenames=TWO[:1], record_bytes=3),
@@ -34,8 +34,8 @@ def test_record_files_are_split_by_file() -> None:
 
 
 def test_tables_are_read_as_a_whole() -> None:
-    """Rows of CSV and SQL are tuples; neither can be split, which is said by the name
-    that tf.data has for them.
+    """Rows of CSV and SQL are tuples. Neither can be split, and the error uses the name
+    in tf.data.
     """
     column = CsvColumn(number=0, dtype=np.dtype("int8"), default=1)
     csv = nodes.Csv(filenames=TWO, columns=(column,), width=1)

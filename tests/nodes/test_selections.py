@@ -59,7 +59,7 @@ def resample(source: Node) -> Node:
     ],
 )
 def test_labels_and_cardinalities(node: Node, label: str, cardinality: int) -> None:
-    """What errors call the node, and how many elements it has."""
+    """Errors use the label of the node, and its cardinality is as listed."""
     assert node.label == label
     assert node.cardinality == cardinality
     assert split_sources(node)[0] == IndexSplits(
@@ -68,7 +68,7 @@ def test_labels_and_cardinalities(node: Node, label: str, cardinality: int) -> N
 
 
 def test_specs() -> None:
-    """Selections keep the spec; a function's results have to be run."""
+    """Selections keep the spec, while the results of a function require a trial run."""
 
     def infer(node: Node) -> Any:
         return node.spec(infer)

@@ -17,8 +17,8 @@ def infer(node: Node) -> object:
 
 
 def test_random_numbers_have_no_end() -> None:
-    """A random source is endless, of int64 scalars, and its splits are places without
-    end.
+    """A random source is endless, yields int64 scalars, and has an endless number of
+    places as splits.
     """
     node = nodes.Random(seed=4)
     assert (node.label, nodes.Random().label) == ("random(seed=4)", "random()")
@@ -31,8 +31,8 @@ def test_random_numbers_have_no_end() -> None:
 
 
 def test_sequences_are_split_by_index() -> None:
-    """A sequence has its length and as many splits; only a list tells what its elements
-    look like.
+    """A sequence has its length and as many splits. Only a list reveals the spec of its
+    elements.
     """
     node = nodes.FromSource(sequence=range(3), shuffle=True)
     assert (node.label, node.cardinality, node.split_source) == (
@@ -46,9 +46,7 @@ def test_sequences_are_split_by_index() -> None:
 
 
 def test_iterables_are_one_split() -> None:
-    """What can be iterated over again has a cardinality where it has a length; it
-    begins anew each time.
-    """
+    """An iterable has a cardinality if it has a length, and begins anew each time."""
     node = nodes.FromIterable(generator=nodes.Reiterated([1, 2]))
     assert (node.label, node.cardinality, node.split_source) == (
         "from_iterable(list)",
@@ -60,7 +58,7 @@ def test_iterables_are_one_split() -> None:
 
 
 def test_nodes_of_objects_are_equal_to_themselves_only() -> None:
-    """Two sequences that hold the same are two sequences, as what they hold may not be
+    """Two sequences with the same content differ, as their elements may not be
     comparable.
     """
     first, second = (nodes.FromSource(sequence=np.zeros(2)) for _ in range(2))

@@ -35,8 +35,8 @@ from zmqdata.splits import FileSplits, IndexSplits, SplitSource
     ],
 )
 def test_labels_say_where_elements_come_from(node: Node, label: str) -> None:
-    """A label is the method of Dataset and its telling argument; of many files the
-    first is enough.
+    """A label is the method of Dataset and its main argument, or the first of many
+    files.
     """
     assert node.label == label
 
@@ -56,7 +56,9 @@ def test_labels_say_where_elements_come_from(node: Node, label: str) -> None:
     ],
 )
 def test_cardinalities_are_known_where_nothing_has_to_be_read(node: Node, cardinality: int) -> None:
-    """Numbers and arrays can be counted, what a generator or a file yields cannot."""
+    """Numbers and arrays can be counted, while elements of a generator or a file
+    cannot.
+    """
     assert node.cardinality == cardinality
 
 
@@ -90,20 +92,22 @@ def test_specs_follow_from_the_arguments(node: Node, spec: Any) -> None:
     ],
 )
 def test_what_is_indivisible_is_one_split(node: Node, splits: SplitSource) -> None:
-    """Rows and numbers are split by index, lines by file; a tensor or a generator is
-    read by a single worker.
+    """Rows and numbers are split by index, and lines by file. A single worker reads a
+    tensor or a generator.
     """
     assert node.split_source == splits
 
 
 def test_arrays_are_not_printed() -> None:
-    """The representation of a source stays short, however large what it holds."""
+    """The representation of a source stays short, however large its content is."""
     assert repr(nodes.Tensors(tensors=np.arange(3))) == "Tensors(inputs=())"
     assert repr(slices(100)) == "TensorSlices(inputs=())"
 
 
 def test_files_are_counted_anew_each_time(tmp_path: Path) -> None:
-    """The number of files is that of now: a file that appears later counts."""
+    """The number of files is the current number, so that a file that appears later
+    counts.
+    """
     node = nodes.ListFiles(patterns=(f"{tmp_path}/*.txt",), shuffle=True)
     assert node.cardinality == 0
     (tmp_path / "a.txt").touch()
@@ -112,9 +116,7 @@ def test_files_are_counted_anew_each_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [nodes.Tensors, nodes.TensorSlices])
 def test_nodes_with_arrays_are_equal_to_themselves_only(kind: type[nodes.Node]) -> None:
-    """Two nodes over arrays are never taken for the same, and can be members of a
-    set.
-    """
+    """Two nodes over arrays are never equal, and can be members of a set."""
     one, other = kind(tensors=np.zeros(2)), kind(tensors=np.ones(2))  # type: ignore[call-arg]
     assert one == one
     assert one != other

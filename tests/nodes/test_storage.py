@@ -19,15 +19,15 @@ def infer(node: Node) -> object:
 
 
 def test_a_cache_is_as_its_input() -> None:
-    """Spec, cardinality and splits of a cache are its input's."""
+    """The spec, the cardinality and the splits of a cache are those of its input."""
     memory, files = nodes.Cache(inputs=(THREE,)), nodes.Cache(inputs=(THREE,), filename="/a")
     assert (memory.label, files.label, files.folder) == ("cache()", "cache('/a')", "/a")
     assert (memory.cardinality, infer(memory), split_sources(memory)) == (3, INT, [IndexSplits(3)])
 
 
 def test_a_snapshot_hides_its_sources_from_splitting() -> None:
-    """A snapshot counts as one source, which cannot be split; its folder is that of its
-    pipeline.
+    """A snapshot counts as a single source, which cannot be split. Its folder depends
+    on its pipeline.
     """
     node = nodes.Snapshot(
         inputs=(Zip(inputs=(THREE, THREE), template=(0, 1)),), path="/a", pipeline="b"
@@ -41,7 +41,7 @@ def test_a_snapshot_hides_its_sources_from_splitting() -> None:
 
 
 def test_what_was_saved_describes_itself() -> None:
-    """Count and spec of a saved dataset are known without reading it; it cannot be
+    """Count and spec of a saved dataset are known without reading it, and it cannot be
     split.
     """
     node = nodes.Load(path="/a", run="r", count=5, elements_spec=INT)
@@ -53,8 +53,8 @@ def test_what_was_saved_describes_itself() -> None:
 
 
 def test_what_was_saved_in_chunks_is_split_by_chunk() -> None:
-    """Tasks share the chunks of a finished save; those of one that grows nobody can
-    count.
+    """Tasks share the chunks of a finished save, while the chunks of a growing save
+    cannot be counted.
     """
     node = nodes.Load(path="/a", run="r", count=5, elements_spec=INT, chunks=3)
     assert node.split_source == IndexSplits(3)

@@ -1,5 +1,5 @@
 """Tests of ``zmqdata.nodes.transforms``: label, cardinality and spec of each operation
-with one input.
+with a single input.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from zmqdata.nodes import Node
     ],
 )
 def test_labels_say_operation_and_argument(node: Node, label: str) -> None:
-    """A label is the method of Dataset and its telling argument."""
+    """A label is the method of Dataset and its main argument."""
     assert node.label == label
 
 
@@ -75,7 +75,7 @@ def test_labels_say_operation_and_argument(node: Node, label: str) -> None:
     ],
 )
 def test_cardinalities_follow_from_the_input(node: Node, cardinality: int) -> None:
-    """The number of elements is that of tf.data for the same operations."""
+    """The number of elements equals that of tf.data for the same operations."""
     assert node.cardinality == cardinality
 
 
@@ -105,7 +105,7 @@ def test_cardinalities_follow_from_the_input(node: Node, cardinality: int) -> No
     ],
 )
 def test_specs_follow_from_the_input(node: Node, spec: Any) -> None:
-    """A spec is that of the input, batched or numbered where the operation does so;
-    None where a function decides.
+    """A spec is that of the input, batched or numbered if the operation does so, and
+    None if a function decides.
     """
     assert node.spec(infer) == spec
