@@ -47,7 +47,7 @@ def test_a_hint_is_kept(index: int) -> None:
 
 
 def test_scan_turns_lists_into_arrays() -> None:
-    """The function gets a list as the first state in the form of an array."""
+    """The function receives a list given as the first state as an array."""
     assert ints(TEN.take(2).scan([1, 2], lambda state, x: (state * 2, state.sum()))) == [3, 6]
 
 

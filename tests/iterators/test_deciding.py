@@ -723,7 +723,7 @@ def test_what_is_told_again_stays_small() -> None:
 
 
 def test_very_many_datasets_may_be_decided_between_two_blocks() -> None:
-    """The decisions of all datasets are told in a single pass."""
+    """The decisions of all datasets are reported in a single pass."""
     deciding = deciding_on()
     for number in range(30_000):
         Decider("map(f)", f"/0[{number}]/", deciding).keep(0)
@@ -734,8 +734,8 @@ def test_very_many_datasets_may_be_decided_between_two_blocks() -> None:
 
 
 def test_an_operation_that_is_gone_has_said_all() -> None:
-    """The last decisions of an operation are told even after its iterator is gone, and
-    then dropped.
+    """The last decisions of an operation are reported even after its iterator is gone,
+    and then dropped.
     """
     deciding = deciding_on()
     one = Decider("map(f)", "/0[7]/", deciding)

@@ -20,7 +20,7 @@ class Owner:
 
 
 def test_owners_are_told_in_the_child() -> None:
-    """Each existing owner is told of the fork once, in the child only."""
+    """Each existing owner is notified of the fork once, in the child only."""
     owner, other = Owner(), Owner()
     forks.lost_in_forks(owner)
     pid = os.fork()

@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_an_error_that_teaches(
 
 
 def test_a_failing_batch_names_its_node() -> None:
-    """A batch that does not fit fails, and the next one follows."""
+    """A batch that does not fit fails, and the next batch follows."""
     node = padded(arrays([1, 9, 2, 2]), 2, shapes=[3])
     assert [outcome[0] for outcome in check_restore(node)] == ["raised", "ndarray"]
     with pytest.raises(

@@ -113,7 +113,7 @@ def test_pieces_between_header_and_footer(
 
 
 def test_splits_of_pieces_are_files(tmp_path: Path) -> None:
-    """A provider hands out whole files of fixed-length records, too."""
+    """A provider assigns whole files of fixed-length records, too."""
     node = nodes.FixedLengthRecords(filenames=written(tmp_path, [b"aabb", b"cc"]), record_bytes=2)
     assert check_restore(node, provided([[(1, 2), (0, 1)]])) == [
         plain(piece) for piece in (b"cc", b"aa", b"bb")

@@ -126,7 +126,7 @@ def failing(count: int) -> Iterator[int]:
 
 
 def test_a_generator_that_raised_is_ended() -> None:
-    """Its exception is raised at its place, with the node's name and the original as
+    """The exception is raised at its place, with the node's name and the original as
     cause, and the end follows.
     """
     iterator = make_iterator(

@@ -1,4 +1,4 @@
-"""Facts about the sockets that a worker binds for its clients."""
+"""Tests of the sockets that a worker binds for its clients."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def read(dispatcher: DispatchServer, count: int = 1_000, **options: Any) -> list
 
 
 def link_addresses(worker: WorkerServer) -> list[str]:
-    """Return the addresses of a worker's data sockets, as its clients are told."""
+    """Return the addresses of a worker's data sockets that its clients receive."""
     shell = worker._own_shell()
     assert shell is not None
     return [link.address for link in shell.core.links.by_client.values()]
@@ -133,8 +133,8 @@ def test_a_worker_offers_the_transport_that_it_was_told(
 
 
 def test_a_client_of_another_transport_is_refused(dispatcher: DispatchServer) -> None:
-    """A client that accepts elements over tcp only is told that the worker sends them
-    over paths only.
+    """A client that accepts only tcp gets an error that the worker sends elements over
+    paths only.
     """
     config = WorkerConfig(dispatcher.target, data_transfer_protocol="ipc")
     text = r"Protocol 'tcp' is not available.*over ipc only.* over tcp only"
@@ -143,7 +143,7 @@ def test_a_client_of_another_transport_is_refused(dispatcher: DispatchServer) ->
 
 
 def test_data_connections_use_the_port_that_was_told(dispatcher: DispatchServer) -> None:
-    """The data socket uses data_transfer_port, and clients are told
+    """The data socket uses data_transfer_port, and clients receive
     data_transfer_address.
     """
     port = free_port()

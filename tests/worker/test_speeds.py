@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.worker.speeds``: what runners are told of the links to their
+"""Tests of ``zmqdata.worker.speeds``: what runners learn of the links to their
 clients.
 """
 
@@ -24,7 +24,7 @@ Key = tuple[int, int]
 
 @dataclass
 class FakeCompression:
-    """The settings that a runner is told, and the text that it shows."""
+    """The settings that a runner receives, and the text that it shows."""
 
     speed: float = -1.0
     links: int = -1
@@ -216,7 +216,7 @@ def test_several_readers_count_as_the_job_wants_it(changes: dict[str, Any], spee
 
 @pytest.mark.parametrize(("said", "counts"), [(5, 5), (0, 1), (-3, 1)])
 def test_the_clients_thread_is_shared(said: int, counts: int) -> None:
-    """The runner is told how many links a client reads. Impossible numbers count as a
+    """The runner learns how many links a client reads. Impossible numbers count as a
     single link.
     """
     place = Place(1)
@@ -226,7 +226,7 @@ def test_the_clients_thread_is_shared(said: int, counts: int) -> None:
 
 
 def test_files_have_no_link() -> None:
-    """A task that is saved is told no speed."""
+    """A task that is saved receives no speed."""
     place = Place(1, save_path="/folder")
     place.pass_by()
     assert place.told(1) == -1.0

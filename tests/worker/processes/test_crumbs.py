@@ -124,8 +124,8 @@ def test_slots_are_used_again() -> None:
 
 
 def test_a_new_process_begins_with_what_is_told() -> None:
-    """A new process drops the notes and limits of its predecessor. It passes deaths on,
-    and keeps the latest of many.
+    """The memory of a new process holds no notes or limits of its predecessor. It keeps
+    the reported deaths, and the latest of many.
     """
     crumbs = CrumbFile()
     crumbs.introduce("name")

@@ -320,7 +320,9 @@ crumbs.cells[call + NUMBER] = 7
 
 
 def told_after(deaths: int, last_act: str, signals: StopSignals, before: str = "") -> list[Any]:
-    """Return the deaths that the child after so many deaths is told."""
+    """Return the deaths that the supervisor reports to the child after that many
+    deaths.
+    """
     said: list[str] = []
 
     def say(line: str) -> None:
@@ -352,8 +354,8 @@ def told_after(deaths: int, last_act: str, signals: StopSignals, before: str = "
 def test_the_next_child_is_told_of_deaths(
     signals: StopSignals, last_act: str, how: str, killed: bool
 ) -> None:
-    """Deaths are told until a child is ready. A child with work to do was ready before,
-    whatever its exit code.
+    """Deaths are reported until a child is ready. A child with work to do was ready
+    before, whatever its exit code.
     """
     first, second = told_after(2, last_act, signals)
     assert first["worker"] != second["worker"]
@@ -366,7 +368,9 @@ def test_the_next_child_is_told_of_deaths(
 @pytest.mark.realprocess
 @pytest.mark.usefixtures("hasty")
 def test_who_ends_in_good_order_leaves_nothing_to_tell(signals: StopSignals) -> None:
-    """A child that announces its end leaves no death to tell, whatever it was doing."""
+    """A child that announces its end leaves no death to report, whatever it was
+    doing.
+    """
     mark = "import pathlib, tempfile; mark = pathlib.Path(tempfile.gettempdir(), f'zmqdata-{os.getppid()}')"
     last_act = (
         "(mark.unlink(), None) if mark.exists() else (mark.touch(), crumbs.end(), os._exit(3))"
@@ -377,8 +381,8 @@ def test_who_ends_in_good_order_leaves_nothing_to_tell(signals: StopSignals) -> 
 @pytest.mark.realprocess
 @pytest.mark.usefixtures("hasty")
 def test_who_has_no_memory_left_is_no_ordinary_death(signals: StopSignals) -> None:
-    """The next child is told that its predecessor reached the memory limit. Like a kill
-    by the system, the death counts at its element only.
+    """The supervisor reports to the next child that its predecessor reached the memory
+    limit. Like a kill by the system, the death counts at its element only.
     """
     [death] = told_after(1, "crumbs.limit_memory(3 << 30); crumbs.starve()", signals)
     assert death["how"] == "needed more memory than its limit of 3 GiB"
@@ -408,16 +412,14 @@ def test_who_has_had_its_tasks_is_replaced_at_once(
 def test_who_dies_on_its_way_out_has_died(
     signals: StopSignals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A child that exits with a code other than 0 while it stops is told as a death."""
+    """A child that exits with a code other than 0 while it stops counts as a death."""
     with caplog.at_level(logging.WARNING):
         assert Supervisor(children(f"{RETIRING}4)"), stop_after(2, []), signals).run() == 0
     assert "ended with exit code 4" in caplog.messages[0]
 
 
 def test_a_child_is_told_its_limits() -> None:
-    """The limits of a child come with its configuration. Without limits a child is not
-    told any.
-    """
+    """The configuration of a child holds its limits, if it has any."""
     limits = Limits(1 << 30, 5, True)
     told = [
         json.loads(child_command(WorkerConfig(HERE), "info", *given)[-1])["limits"]

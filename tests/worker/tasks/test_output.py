@@ -330,7 +330,9 @@ def test_fresh_elements_are_handed_over_to_who_waits() -> None:
 
 
 def test_who_waits_gets_the_next_element_of_a_run() -> None:
-    """The pipeline is told to look up, and hands over its elements when it settles."""
+    """The output asks the pipeline to look up, and hands over its elements when it
+    settles.
+    """
     press = Press()
     press.output.flush()
     assert press.output.hungry
