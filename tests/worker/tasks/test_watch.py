@@ -88,7 +88,7 @@ def test_calls_have_slots_of_their_own() -> None:
 
 
 def test_places_are_found_by_node() -> None:
-    """Each node gets the places that the definition names for it."""
+    """The poisoned and suspect elements of the definition are found by their node."""
     watch = TaskWatch(
         CrumbFile(), definition(poisoned=(("/0", 3), ("/0", 4)), suspects=(("/", 7),))
     )
