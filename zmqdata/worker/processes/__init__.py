@@ -1,3 +1,3 @@
-"""The worker as processes: the supervisor, the limits of its children and what survives
-a crash.
+"""The processes of a worker: the supervisor, the limits of its children, and the
+records that survive a crash.
 """

@@ -1,10 +1,10 @@
-"""Another user's rights for the processes that run pipelines: who that is, and whether
-they could work as that user.
+"""The account that runs a worker's pipelines, and the check that it suffices.
 
-A supervisor that is root gives its own rights away between fork and exec, before Python
-runs in a child. So all that the child makes (sockets, caches, files) belongs to that
-user; what it shares with its supervisor it has inherited open. Standard library only,
-but for ``probe``, which runs in a process of its own.
+A supervisor that runs as root gives up its rights between fork and exec, before Python
+runs in the child. Everything that the child makes (sockets, caches, files) therefore
+belongs to that account. The child inherits open descriptors of everything that it
+shares with its supervisor. This module imports only the standard library, except in
+``probe``, which runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -33,40 +33,42 @@ OF_ROOT = frozenset(
         "MAIL",
     }
 )
-"""Variables that name folders of whoever started us; libraries go by the home without
-them.
+"""Variables that name folders of the supervisor's user. Without them libraries derive
+these folders from the home.
 """
 PROBE = "import sys, zmqdata.worker.child; from zmqdata.worker.processes.accounts import probe; probe(sys.argv[1])"
-"""Imports all that a child does, and looks. As a text: the command line itself opens no
-pipelines, nor what does.
+"""Import everything that a child imports, and run ``probe``. This is text and not a
+module, because the command line itself imports nothing that opens pipelines.
 """
 ALTERNATIVE = "or start the worker as that user, without --user"
 
 
 @dataclass(frozen=True)
 class Account:
-    """A user of this machine.
-
-    ``groups``: all of them, ``group`` included; ``home``: its folder.
-    """
+    """A user of this machine."""
 
     name: str
+    """name of the user, or its number as text if it has no name."""
     user: int
+    """number of the user."""
     group: int
+    """number of the user's primary group."""
     groups: tuple[int, ...]
+    """numbers of all its groups, ``group`` included."""
     home: str
+    """home folder of the user."""
 
 
 def account_of(text: str) -> Account:
-    """The user of this name, or of this number; a number needs no entry among the users
-    of the machine.
+    """Return the user with this name or number. A number needs no entry among the
+    machine's users.
 
     Args:
         text: the value of ``--user``.
 
     Raises:
-        ValueError: there is no such user, or it is root, whose rights are no
-            protection.
+        ValueError: the machine has no such user, or the user is root, whose rights
+            protect nothing.
 
     Example:
         >>> account_of("54321")
@@ -77,9 +79,9 @@ def account_of(text: str) -> Account:
     except (KeyError, OverflowError):
         if not (text.isascii() and text.isdigit()) or int(text) >= 2**32 - 1:
             raise ValueError(
-                f"`user`: there is no user {text!r} on this machine; make one (useradd --system "
-                f"{text}), or give the "
-                "number of a user, which needs no name"
+                f"`user`: there is no user {text!r} on this machine; make one "
+                f"(useradd --system {text}), or give the number of a user, which "
+                "needs no name"
             ) from None
         return Account(text, int(text), int(text), (int(text),), HOMELESS)
     if entry.pw_uid == 0:
@@ -91,38 +93,38 @@ def account_of(text: str) -> Account:
 
 
 def is_ours(account: Account) -> bool:
-    """Whether this process has these rights already, so that there is nothing to give
-    away.
+    """Return whether this process already has the rights of the account, so that it
+    need not give up any.
     """
     return (os.getuid(), os.geteuid()) == (account.user, account.user)
 
 
 def check_root(account: Account) -> None:
-    """Refuses an account that this process cannot take on.
+    """Refuse an account whose rights this process cannot take.
 
     Raises:
-        PermissionError: we are neither root nor that user.
+        PermissionError: this process runs neither as root nor as that user.
     """
     if os.geteuid() != 0 and not is_ours(account):
         raise PermissionError(
-            f"`user`: only root can run pipelines as {account.name!r}, and this is user "
-            f"{os.geteuid()}; start the "
-            f"worker as root, {ALTERNATIVE}"
+            f"`user`: only root can run pipelines as {account.name!r}, and this is "
+            f"user {os.geteuid()}; start the worker as root, {ALTERNATIVE}"
         )
 
 
 def rights_of(account: Account | None) -> dict[str, Any]:
-    """What ``subprocess.Popen`` is told so that a process has the rights of an account;
-    None: our own.
+    """Return the arguments of ``subprocess.Popen`` that give a process the rights of an
+    account; None keeps the rights of this process.
 
-    Nobody else may write what it makes, whatever the umask that we were started with.
+    The umask lets no other user write the files of that process, whatever umask the
+    supervisor started with.
     """
     if account is None or is_ours(account):
         return {}
     mask = os.umask(OTHERS_WRITE)
     os.umask(mask)
-    # A list with the own group in it is never empty: some versions of Python take an
-    # empty one for "leave them".
+    # The list includes the primary group and so is never empty. Some versions of Python
+    # read an empty list as "keep the groups".
     groups = list(account.groups)
     return {
         "user": account.user,
@@ -133,8 +135,8 @@ def rights_of(account: Account | None) -> dict[str, Any]:
 
 
 def environment_of(account: Account | None, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process with the rights of an account: its home, and none of
-    our own folders.
+    """Return the environment of a process with the rights of an account: it names the
+    account's home, and no folder of the supervisor's user.
 
     Example:
         >>> environment_of(account_of("54321"), {"HOME": "/root", "XDG_CACHE_HOME": "/root/.cache", "LANG": "C"})
@@ -151,16 +153,17 @@ def environment_of(account: Account | None, environment: Mapping[str, str]) -> d
 
 
 def check_account(account: Account, cache_folder: str | None) -> None:
-    """Starts a process with the rights of an account and lets it look whether it could
-    work.
+    """Run ``probe`` in a process with the rights of an account, to check that a child
+    can work.
 
     Args:
-        account: whose rights.
-        cache_folder: where parts of pipelines shall lie; None: the default.
+        account: the account whose rights the process takes.
+        cache_folder: folder for parts of pipelines; None means the default.
 
     Raises:
-        PermissionError: it cannot be started, or cannot be ended by us, or does not
-            find what it needs. The text says what, and what to do.
+        PermissionError: the process cannot be started, cannot be signalled by the
+            supervisor, or lacks access to something it needs. The message names the
+            cause and the remedy.
     """
     check_root(account)
     if is_ours(account):
@@ -175,34 +178,33 @@ def check_account(account: Account, cache_folder: str | None) -> None:
             **rights_of(account),
         )
         with started:
-            os.kill(started.pid, 0)  # one that cannot be signalled could not be ended
+            os.kill(started.pid, 0)  # else the supervisor could not end it
             said = started.communicate()[1].decode(errors="replace").strip()
     except OSError as error:
         raise PermissionError(
-            f"`user`: no process can be run here as {account.name!r} ({error.strerror}). "
-            f"{sys.executable} must be in "
-            "folders that everybody may enter, and root in a container needs the capabilities "
-            "SETUID, SETGID and KILL; "
-            f"give it these, {ALTERNATIVE}"
+            f"`user`: no process can be run here as {account.name!r} "
+            f"({error.strerror}). {sys.executable} must be in folders that every user "
+            "may enter, and root in a container needs the capabilities SETUID, "
+            f"SETGID and KILL; give it these, {ALTERNATIVE}"
         ) from None
     if started.returncode:
         raise PermissionError(
             f"`user`: a process of {account.name!r} cannot work here: "
-            f"{said.splitlines()[-1] if said else 'it died'}. "
-            "What it needs (Python, zmqdata, the temporary folder, the cache of pipelines) must "
-            "be open to that user"
+            f"{said.splitlines()[-1] if said else 'it died'}. That user needs access "
+            "to Python, zmqdata, the temporary folder and the cache of pipelines; "
+            "grant it"
         )
 
 
 def probe(cache_folder: str) -> None:
-    """Looks whether a child could work with the rights of this process: temporary
-    folder, cache.
+    """Check that a child with the rights of this process can use the temporary folder
+    and the cache.
 
     Args:
-        cache_folder: where parts of pipelines shall lie; ``""``: the default.
+        cache_folder: folder for parts of pipelines; ``""`` means the default.
 
     Raises:
-        OSError: a folder cannot be made, or not be written to.
+        OSError: a folder cannot be made or written to.
     """
     from zmqdata.transport.folders import make_private, user_folder
 

@@ -1,13 +1,13 @@
-"""Where a worker's process notes what it is at: memory that its supervisor shares, and
-reads when the process has died.
+"""Shared memory in which a worker's process records its current work. Its supervisor
+reads the records after the process has died.
 
-Standard library only, as the supervisor starts fast. What is noted when belongs to
-``worker.tasks.watch`` and the iterators; for how long something has not moved, to
-``worker.processes.stillness``.
+This module imports only the standard library, so that the supervisor starts fast.
+``worker.tasks.watch`` and the iterators decide what to record and when.
+``worker.processes.stillness`` measures for how long a record has not changed.
 
-The memory has a header, room for what the supervisor has to tell the next process, and
-slots of equal size. Everything that changes is one word of eight bytes, which is
-written at once or not at all.
+The memory consists of a header, an area for messages from the supervisor to the next
+process, and slots of equal size. Every value that changes is one word of eight bytes,
+so each write is atomic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 IDLE = -1
 OPENING = -2
 STARVED_CODE = 4
-"""Exit code of a process that has no memory left."""
+"""Exit code of a process that has run out of memory."""
 
 WORD = 8
 SLOT_WORDS = 64
@@ -36,16 +36,18 @@ SLOTS_AT = 1 << 16
 SIZE = SLOTS_AT + SLOTS * SLOT_WORDS * WORD
 
 ENDING, LIMIT, TOLD, NAME, MEMORY, STARVED = range(6)
-"""Words of the header: whether the process ends as it was asked to, the shortest
-``task_timeout`` so far in ms, the bytes that are told and that the worker's name has,
-the bytes of memory that it may have, and whether it ends for want of more.
+"""Words of the header, in this order. 1 if the process ends on request. The shortest
+``task_timeout`` so far in ms. The size in bytes of the message of the supervisor, and
+of the name of the worker. The memory limit in bytes. 1 if the process ends because it
+has reached that limit.
 """
 NAME_AT = 64
 
 SERIAL, NUMBER, TASK, ATTEMPT, SKIPPABLE, TIMEOUT, FIRST, STOP, WAITING, TEXT = range(10)
-"""Words of a slot: what it is used for now (0: nothing), the element that is worked on,
-whose it is, the task's time-out in ms, the last split that was begun, how many sources
-wait for splits, and the bytes of the text.
+"""Words of a slot, in this order: the serial number of its present use (0: unused); the
+element in progress; the task and the attempt that it belongs to; 1 if the element may
+be skipped; the task's timeout in ms; the first and the stop of the last split that
+began; the number of sources that wait for splits; the size of the text in bytes.
 """
 TEXT_AT = TEXT + 1
 MOST_TEXT = (SLOT_WORDS - TEXT_AT) * WORD
@@ -53,20 +55,32 @@ MOST_TEXT = (SLOT_WORDS - TEXT_AT) * WORD
 
 @dataclass(frozen=True)
 class CrumbNote:
-    """A slot as it was read. Without a ``place`` it is that of a task as a whole, which
-    alone knows split and waits.
+    """A snapshot of a slot. A slot without a ``place`` describes the task as a whole,
+    and only such a slot knows the split and the wait.
     """
 
     serial: int
+    """serial number of the slot's present use."""
     number: int
+    """number of the element in progress, or ``IDLE`` or ``OPENING``."""
     task: int
+    """task that uses the slot."""
     attempt: int
+    """attempt of the task."""
     skippable: bool
+    """whether the element may be skipped."""
     timeout: float
+    """timeout of the task in seconds; 0 if it has none."""
     split: tuple[int, int] | None
+    """first and stop of the last split that the task began; None before the first
+    split.
+    """
     waiting: bool
+    """whether the task waits for splits."""
     place: str
+    """place of the node in the pipeline; empty for the task as a whole."""
     label: str
+    """text that names the node to the user."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -74,15 +88,16 @@ class CrumbNote:
 
     @property
     def is_active(self) -> bool:
-        """Whether code of the pipeline is running here."""
+        """Return whether code of the pipeline runs for this slot."""
         return self.number != IDLE and not self.waiting
 
 
 class CrumbFile:
-    """The memory, from either side.
+    """The shared memory, as the supervisor and the process both use it.
 
     Args:
-        descriptor: of the file behind it; None makes memory that nobody shares.
+        descriptor: descriptor of the file that backs the memory; None makes private
+            memory.
 
     Example:
         >>> crumbs = CrumbFile()
@@ -99,13 +114,13 @@ class CrumbFile:
         self._free = list(range(SLOTS - 1, -1, -1))
         self._spare = memoryview(bytearray(SLOT_WORDS * WORD)).cast("q")
 
-    # --- in the process that is watched
+    # --- in the watched process
 
     def open(
         self, key: tuple[int, int], place: str = "", label: str = "", *, skippable: bool = False
     ) -> int:
-        """Takes a slot; returns the index of its first word, or -1: none is free, and
-        what is noted is lost.
+        """Take a free slot. Return the index of its first word, or -1 if no slot is
+        free. Records for the index -1 are discarded.
         """
         try:
             index = self._free.pop()
@@ -130,47 +145,49 @@ class CrumbFile:
         return base
 
     def close(self, base: int) -> None:
-        """Gives a slot back."""
+        """Free a slot."""
         if base >= 0:
             self.cells[base + SERIAL] = 0
             self._free.append((base - SLOTS_AT // WORD) // SLOT_WORDS)
 
     def cell(self, base: int) -> tuple[memoryview, int]:
-        """Where to write the number of the element that is worked on."""
+        """Return the memory and the index at which to write the number of the element
+        in progress.
+        """
         return (self.cells, base + NUMBER) if base >= 0 else (self._spare, NUMBER)
 
     def limit(self, base: int, milliseconds: int) -> None:
-        """Notes the time-out of the task that has a slot."""
+        """Record the timeout of the task that has this slot."""
         if base >= 0:
             self.cells[base + TIMEOUT] = milliseconds
             self.cells[LIMIT] = min(self.cells[LIMIT] or milliseconds, milliseconds)
 
     def introduce(self, name: str) -> None:
-        """Notes which worker this process is."""
+        """Record the name of the worker that this process runs."""
         encoded = name.encode()[: TOLD_AT - NAME_AT]
         self._memory[NAME_AT : NAME_AT + len(encoded)] = encoded
         self.cells[NAME] = len(encoded)
 
     def end(self) -> None:
-        """From now on the process ends because it was asked to, or cannot go on: no
-        element is to blame.
+        """Record that the process ends on request or cannot continue, so that its end
+        is not attributed to an element.
         """
         self.cells[ENDING] = 1
 
     def limit_memory(self, size: int) -> None:
-        """Notes that the process may have ``size`` bytes of memory, and no more."""
+        """Record that the process may have at most ``size`` bytes of memory."""
         self.cells[MEMORY] = size
 
     def starve(self) -> None:
-        """Ends the process where its memory is limited, with the notes as they are: it
-        has come to the limit.
+        """End the process if its memory is limited, and leave its records in place,
+        because it has reached the limit.
         """
         if self.cells[MEMORY] and not self.cells[ENDING]:
             self.cells[STARVED] = 1
             os._exit(STARVED_CODE)
 
     def told(self) -> list[Any]:
-        """What the supervisor told of the processes before."""
+        """Return the supervisor's message about the deaths of previous processes."""
         size = self.cells[TOLD]
         found: list[Any] = json.loads(self._memory[TOLD_AT : TOLD_AT + size]) if size else []
         return found
@@ -178,8 +195,8 @@ class CrumbFile:
     # --- in the supervisor
 
     def begin(self, deaths: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Wipes everything, for a new process, and tells it of deaths, of the last ones
-        where they are many.
+        """Reset the memory for a new process, and leave it a message about deaths. The
+        message omits the oldest deaths if not all of them fit.
         """
         self._memory[:SLOTS_AT] = bytes(SLOTS_AT)
         for base in range(SLOTS_AT // WORD, SIZE // WORD, SLOT_WORDS):
@@ -192,18 +209,20 @@ class CrumbFile:
 
     @property
     def starved(self) -> int:
-        """The limit of memory that the process has come to; 0: it has not."""
+        """Return the memory limit that the process has reached; 0 if it has not reached
+        one.
+        """
         return self.cells[MEMORY] if self.cells[STARVED] else 0
 
     @property
     def shortest_limit(self) -> float:
-        """Seconds after which it would be time to look for what does not move; 0:
-        never.
+        """Return the shortest timeout of a task in seconds, after which the supervisor
+        must look for stuck tasks; 0 if no task has one.
         """
         return float(self.cells[LIMIT]) / 1000
 
     def notes(self) -> list[CrumbNote]:
-        """Every slot that is used."""
+        """Return a snapshot of every slot in use."""
         bases = range(SLOTS_AT // WORD, SIZE // WORD, SLOT_WORDS)
         return [self._note(base) for base in bases if self.cells[base + SERIAL]]
 
@@ -228,10 +247,14 @@ class CrumbFile:
     def death(
         self, how: str, killed: bool, stuck: Sequence[CrumbNote] = ()
     ) -> dict[str, Any] | None:
-        """What the process that has ended was at, as ``messages.Death``; None where it
-        ended as it was asked to.
+        """Return, as ``messages.Death``, what the process was working on when it ended;
+        None if it ended on request.
 
-        ``stuck``: it was ended because of these, and nothing else is to blame.
+        Args:
+            how: words that tell how the process ended.
+            killed: whether it was killed, or reached its memory limit.
+            stuck: the notes because of which the supervisor killed it; only these are
+                then to blame.
         """
         if self.cells[ENDING] or not self.cells[NAME]:
             return None
@@ -247,15 +270,15 @@ class CrumbFile:
 
 
 def active(notes: Sequence[CrumbNote]) -> list[CrumbNote]:
-    """The calls that are running, and the tasks that are at an element without being in
-    such a call.
+    """Return the running calls, and the tasks that work on an element outside such a
+    call.
     """
     calling = {note.key for note in notes if note.place and note.is_active}
     return [note for note in notes if note.is_active and (note.place or note.key not in calling)]
 
 
 def crumb_of(note: CrumbNote, notes: Sequence[CrumbNote]) -> dict[str, Any]:
-    """A note as ``messages.Crumb``, with the split of its task."""
+    """Return a note as ``messages.Crumb``, with the split of its task."""
     split = next((one.split for one in notes if not one.place and one.key == note.key), None)
     return {
         "task": note.task,
@@ -269,13 +292,15 @@ def crumb_of(note: CrumbNote, notes: Sequence[CrumbNote]) -> dict[str, Any]:
 
 
 def make_file() -> int:
-    """A file without a name for a ``CrumbFile`` to be shared; its descriptor."""
+    """Make an unnamed file to back a shared ``CrumbFile``, and return its
+    descriptor.
+    """
     if hasattr(os, "memfd_create"):
         with contextlib.suppress(OSError):
             descriptor = os.memfd_create("zmqdata-crumbs", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.truncate(descriptor, SIZE)
-            # A process with fewer rights than its supervisor cannot take the memory
-            # away from under it.
+            # The seals keep a process with fewer rights from truncating the memory that
+            # its supervisor reads.
             fcntl.fcntl(
                 descriptor,
                 fcntl.F_ADD_SEALS,

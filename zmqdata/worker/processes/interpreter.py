@@ -1,5 +1,5 @@
-"""How Python is started for processes of ours, and where those look for modules.
-Standard library only.
+"""Command line and module search path of the Python processes that a worker starts.
+This module imports only the standard library.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import sys
 from collections.abc import Sequence
 
 PYTHON = (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ()))
-"""Begins a command line. Without -P modules that lie in the working folder would be
-taken for those that we import, and that folder may be one in which anybody may write.
+"""First words of the command line. Without ``-P`` Python would import modules of the
+working folder in place of installed ones, and any user may be able to write to that
+folder.
 """
 
 
 def working_folder() -> str:
-    """The folder in which this process works; "" when that is gone, or not to be
+    """Return the working folder of this process; "" if it was removed or cannot be
     entered.
     """
     try:
@@ -27,17 +28,18 @@ def working_folder() -> str:
 def folder_on_path(
     path: Sequence[str], folder: str, safe: bool = bool(getattr(sys.flags, "safe_path", False))
 ) -> str:
-    """Where a child shall look for modules in the working folder: ``first``, ``last``
-    or ``nowhere``.
+    """Return the position of the working folder in a child's module search path:
+    ``first``, ``last`` or ``nowhere``.
 
-    First if we do (``python -m``), nowhere if Python was told so (``-P``,
-    ``PYTHONSAFEPATH``). Else last: pipelines find what lies there, and nothing in it is
-    taken for a module of ours or of an installed package.
+    The position is ``nowhere`` if Python was started with ``-P`` or ``PYTHONSAFEPATH``.
+    It is ``first`` if it is first in this process, as with ``python -m``. It is
+    ``last`` otherwise: pipelines then find modules in the folder, and no module there
+    hides a module of zmqdata or of an installed package.
 
     Args:
-        path: our ``sys.path``.
-        folder: the working folder; "": it is gone.
-        safe: whether Python was told to leave out the folder that it would put first.
+        path: ``sys.path`` of this process.
+        folder: the working folder; "" if it was removed.
+        safe: whether Python was told to omit the folder that it would put first.
 
     Example:
         >>> [folder_on_path(path, "/tmp", safe=False) for path in (["/usr/bin", "/lib"], ["/tmp", "/lib"])]
@@ -49,12 +51,12 @@ def folder_on_path(
 
 
 def add_folder(place: str, path: list[str]) -> None:
-    """Has modules of pipelines found in the working folder, as the supervisor would
-    find them.
+    """Add the working folder to a child's module search path, so that pipelines find
+    the modules that the supervisor would find.
 
     Args:
-        place: where among others: ``first``, ``last`` or ``nowhere``.
-        path: ``sys.path``, which has it already where Python knows no ``-P``.
+        place: position in the path: ``first``, ``last`` or ``nowhere``.
+        path: ``sys.path``, which already has the folder if Python has no ``-P``.
 
     Example:
         >>> path = ["/lib"]
@@ -64,7 +66,7 @@ def add_folder(place: str, path: list[str]) -> None:
     """
     folder = working_folder()
     if not folder:
-        return  # it was removed since
+        return  # the folder was removed meanwhile
     if place == "first" and path[0] not in ("", folder):
         path.insert(0, folder)
     elif place == "last" and not {"", folder} & set(path):

@@ -1,5 +1,5 @@
-"""The key file for processes that have another user's rights: a copy that only these
-can read, in memory.
+"""A copy of the key file, in memory, for processes that run as another user. Only these
+processes can read the copy.
 """
 
 from __future__ import annotations
@@ -13,38 +13,39 @@ from zmqdata.worker.processes.accounts import Account, is_ours
 
 
 def lend_key(config: WorkerConfig, account: Account | None) -> tuple[WorkerConfig, tuple[int, ...]]:
-    """A configuration for processes of another user, who could not read the key file of
-    ours, nor would find it.
+    """Return a configuration for processes of another user, which can neither find nor
+    read the key file of this user.
 
-    What is lent is the file as it is now: that a line was deleted is seen when the
-    worker is started again.
+    The copy has the present content of the file. A worker notices a line deleted from
+    the file only when it is restarted.
 
     Args:
-        config: of the worker.
-        account: whose rights its processes have; None: our own.
+        config: configuration of the worker.
+        account: account whose rights its processes have; None if they keep the rights
+            of this process.
 
     Returns:
-        The configuration, and the descriptors that these processes have to inherit.
+        The configuration, and the descriptors that these processes must inherit.
 
     Raises:
-        NotFoundError, FailedPreconditionError, DataLossError: there is no key file, it
-            is not private, or damaged.
-        OSError: it can be neither read nor made.
+        NotFoundError, FailedPreconditionError, DataLossError: the key file is missing,
+            not private, or damaged.
+        OSError: the file cannot be read, or the copy cannot be made.
     """
     if account is None or is_ours(account) or config.insecure:
         return config, ()
-    # Not above: a supervisor does without sockets.
+    # These imports load the sockets, which a supervisor otherwise does without.
     from zmqdata.transport.addresses import is_loopback
     from zmqdata.transport.keychoice import key_for
     from zmqdata.transport.keys import render
 
     key = key_for(config, not is_loopback(config.host))
-    assert key is not None, "none was asked for"
+    assert key is not None, "the configuration asks for no key"
     lent = os.memfd_create("zmqdata-key", os.MFD_ALLOW_SEALING)
     with open(os.dup(lent), "w", encoding="utf-8") as file:
         file.write(render(key))
-    # Whoever inherits it may write to it, whatever its mode says, and pipelines do: one
-    # could let its own keys in.
+    # A process that inherits the descriptor may write to it whatever the file's mode
+    # says. Without the seals a pipeline could add a key of its own.
     seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
     fcntl.fcntl(lent, fcntl.F_ADD_SEALS, seals)
     os.fchmod(lent, 0o400)

@@ -1,8 +1,8 @@
-"""When a process of ours ends: signals, the death of its parent, and deadlines on the
-way out.
+"""The end of a process: signals, the death of its parent, and deadlines for the
+shutdown.
 
-The dispatcher's command, the supervisor and its children share this. Standard library
-only: the supervisor starts fast.
+The dispatcher's command, the supervisor and its children use this module. It imports
+only the standard library, so that the supervisor starts fast.
 """
 
 from __future__ import annotations
@@ -18,23 +18,28 @@ from collections.abc import Mapping
 from types import FrameType
 
 SIGNALLED = 128
-"""Added to a signal's number, as shells do, for the exit code of a process that a
-second signal ended at once.
+"""Added to a signal's number, as shells do, to form the exit code of a process that a
+second signal ends at once.
 """
 PARENT_DIED = 3
 PR_SET_PDEATHSIG = 1
 
 
 class StopSignals:
-    """Counts SIGTERM and SIGINT. The first asks to stop; the second ends the process at
-    once, wherever it is stuck.
+    """Counts SIGTERM and SIGINT. The first signal requests a stop. The second signal
+    ends the process at once, even if it is stuck.
 
-    ``hurried``: it was SIGINT, from somebody who sits there and waits.
+    Create it in the main thread, as early as possible.
 
-    Made in the main thread, as early as possible. Other signals given as ``waking``
-    only end a wait. ``owned``: whoever started us ends us when it will not wait. What
-    comes twice then is one wish: a manager of services signals all of a service's
-    processes, and our owner passes on what it got.
+    Args:
+        waking: other signals, which only end a wait.
+        owned: whether an owner started this process and will kill it if the stop takes
+            too long. A second signal is then ignored: a service manager signals every
+            process of a service, and the owner forwards the signal that it received.
+
+    Attributes:
+        received: how many SIGTERM and SIGINT have arrived.
+        hurried: whether the last signal was SIGINT, which a user at the terminal sends.
 
     Example:
         >>> before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
@@ -67,37 +72,41 @@ class StopSignals:
         if self._owned:
             signal.signal(
                 number, signal.SIG_IGN
-            )  # to the very end: Python puts the default back there
+            )  # ignored until the end, when Python restores the default
             return
         if self.received > 1:
             os._exit(SIGNALLED + number)
-        # From here on, a thread hears of signals too: one that comes just before the
-        # main thread begins to wait for a lock wakes nobody, and this handler runs in
-        # the main thread only. Not by ``threading``, whose locks the main thread may
-        # have just now.
+        # From now on a thread listens for signals too. A signal that comes just before
+        # the main thread waits for a lock does not end that wait, and this handler runs
+        # only in the main thread. The thread is not started by ``threading``, whose
+        # locks the main thread may hold now.
         signal.set_wakeup_fd(self._second_write, warn_on_full_buffer=False)
         _thread.start_new_thread(_end_at_signal, (self._second,))
 
     def fileno(self) -> int:
-        """Readable after any signal, for a selector; ``drain`` makes it quiet again."""
+        """Return a descriptor for a selector. It is readable after any signal, until
+        ``drain`` is called.
+        """
         return self._read
 
     def drain(self) -> None:
-        """Forgets the wake-ups so far, not the count."""
+        """Discard the wake-ups so far, but keep the count."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self._read, 4096):
                 pass
 
     def wait(self, timeout: float | None) -> bool:
-        """Waits for a signal or ``timeout`` seconds; True when asked to stop."""
+        """Wait for a signal or ``timeout`` seconds. Return True if a stop is
+        requested.
+        """
         if not self.received:
             select.select([self._read], [], [], timeout)
             self.drain()
         return self.received > 0
 
     def close(self) -> None:
-        """Puts back what was there before; needed where the process goes on, as in
-        tests.
+        """Restore the previous signal handlers. Only a process that goes on needs this,
+        for example a test.
         """
         signal.set_wakeup_fd(self._woken_before)
         for kind, handler in self._before.items():
@@ -109,8 +118,8 @@ class StopSignals:
 
 
 def _end_at_signal(descriptor: int) -> None:
-    """Ends the process as soon as SIGTERM or SIGINT is written to the pipe; returns
-    when it is closed.
+    """End the process as soon as SIGTERM or SIGINT is written to the pipe. Return when
+    the pipe is closed.
     """
     while numbers := os.read(descriptor, 64):
         for number in numbers:
@@ -120,8 +129,8 @@ def _end_at_signal(descriptor: int) -> None:
 
 
 def watch_lifeline(descriptor: int) -> None:
-    """Ends this process as soon as the other end of the pipe ``descriptor`` is closed,
-    which its owner's death does.
+    """End this process as soon as the other end of the pipe ``descriptor`` is closed.
+    The death of the pipe's owner closes it.
     """
 
     def wait() -> None:
@@ -134,13 +143,13 @@ def watch_lifeline(descriptor: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when the thread that started it ends, even while
-    user code holds the GIL.
+    """Have the kernel kill this process when the thread that started it ends, even
+    while user code holds the GIL.
 
-    Linux only; elsewhere the lifeline is all there is.
+    Only Linux can do this; elsewhere the process depends on its lifeline.
 
     Args:
-        parent: process id of the parent; it may be dead already.
+        parent: process id of the parent, which may already be dead.
     """
     if sys.platform == "linux":
         import ctypes
@@ -152,18 +161,18 @@ def die_with_parent(parent: int) -> None:
 
 
 def exit_within(seconds: float, code: int) -> None:
-    """Ends the process with ``code`` in so many seconds, whatever hangs until then."""
+    """End the process with ``code`` after so many seconds, even if it hangs."""
     timer = threading.Timer(seconds, os._exit, [code])
     timer.daemon = True
     timer.start()
 
 
 def describe_exit(returncode: int) -> str:
-    """How a process ended, in words, from ``Popen.returncode``.
+    """Describe in words how a process ended, from ``Popen.returncode``.
 
     Example:
         >>> describe_exit(-9)
-        'was killed by SIGKILL (nobody asked for it here: out of memory, or somebody else)'
+        'was killed by SIGKILL (for want of memory, or by another process)'
         >>> describe_exit(1)
         'ended with exit code 1'
     """
@@ -174,8 +183,8 @@ def describe_exit(returncode: int) -> str:
     except ValueError:
         name = f"signal {-returncode}"
     causes: Mapping[str, str] = {
-        "SIGKILL": " (nobody asked for it here: out of memory, or somebody else)",
+        "SIGKILL": " (for want of memory, or by another process)",
         "SIGSEGV": " (a fault in native code of a pipeline or a library)",
-        "SIGABRT": " (native code gave up, see its last words above)",
+        "SIGABRT": " (native code aborted, see its last lines above)",
     }
     return f"was killed by {name}{causes.get(name, '')}"

@@ -1,8 +1,8 @@
-"""What a child process of a worker is held to: how much memory, how many tasks, no more
-rights than it has.
+"""Limits of a worker's child process: its memory, its number of tasks, and its rights.
 
-The supervisor says it on the child's command line, and the child binds itself before
-any pipeline is opened. Standard library only, as the supervisor starts fast.
+The supervisor passes the limits on the child's command line, and the child applies them
+before it opens a pipeline. This module imports only the standard library, so that the
+supervisor starts fast.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 LEAST_MEMORY = 256 << 20
-"""A child with its libraries and threads has 120 to 140 MiB before its first pipeline.
+"""A child with its libraries and threads needs 120 to 140 MiB before its first
+pipeline.
 """
 PR_SET_NO_NEW_PRIVS = 38
 DEEPEST_CAUSE = 10
@@ -22,22 +23,23 @@ DEEPEST_CAUSE = 10
 
 @dataclass(frozen=True)
 class Limits:
-    """What one child is held to.
-
-    ``memory``: most bytes of its own, shared memory and files not counted; 0: no limit.
-    ``tasks``: how many it has before it is replaced; 0: any number. ``confined``:
-    whether it may not gain rights, as by sudo.
-    """
+    """Limits of one child."""
 
     memory: int = 0
+    """maximum private memory in bytes, without shared memory and files; 0 means no
+    limit.
+    """
     tasks: int = 0
+    """number of tasks after which the child is replaced; 0 means never."""
     confined: bool = False
+    """whether the child is kept from gaining rights, for example by sudo."""
 
     def bind(self) -> None:
-        """Holds this process, and those that it starts, to the memory and the rights.
+        """Apply the limits of memory and rights to this process and to the processes
+        that it starts.
 
         Raises:
-            OSError: the system does not know how.
+            OSError: the system does not support such a limit.
         """
         if self.memory:
             import resource
@@ -58,11 +60,11 @@ NO_LIMITS = Limits()
 
 
 def bytes_of(text: str) -> int:
-    """The value of ``--memory-limit``.
+    """Return the number of bytes that a value of ``--memory-limit`` denotes.
 
     Raises:
-        ValueError: it is no number of bytes, too few to run in, or this system knows no
-            such limit.
+        ValueError: the text is not a number of bytes, the number is too small for a
+            process, or this system does not enforce such a limit.
 
     Example:
         >>> bytes_of("2GiB"), bytes_of("512 MiB"), bytes_of("1_000_000_000")
@@ -77,20 +79,19 @@ def bytes_of(text: str) -> int:
     found = int(match[1].replace("_", "")) * UNITS[match[2] or ""]
     if not LEAST_MEMORY <= found < 1 << 60:
         raise ValueError(
-            f"`memory_limit`: a process needs {shown_bytes(LEAST_MEMORY)} at least, with its "
-            "libraries and threads, "
-            f"got {text!r}"
+            f"`memory_limit`: a process needs {shown_bytes(LEAST_MEMORY)} at least, "
+            f"with its libraries and threads, got {text!r}"
         )
     if sys.platform != "linux":
         raise ValueError(
-            f"`memory_limit`: only Linux holds a process to it, and this is {sys.platform}; leave "
-            "it out"
+            "`memory_limit`: only Linux holds a process to it, and this is "
+            f"{sys.platform}; leave it out"
         )
     return found
 
 
 def shown_bytes(count: int) -> str:
-    """A number of bytes for people.
+    """Format a number of bytes for a reader.
 
     Example:
         >>> shown_bytes(2 << 30), shown_bytes(1_500 << 20)
@@ -101,11 +102,11 @@ def shown_bytes(count: int) -> str:
 
 
 def tasks_of(most: int, index: int, processes: int) -> int:
-    """How many tasks one of several children has before it is replaced: half of
-    ``most`` to all of it.
+    """Return the number of tasks after which a child is replaced, between half of
+    ``most`` and ``most``.
 
-    All children of a worker have tasks of the same jobs, and would else be replaced at
-    the same moment.
+    All children of a worker run tasks of the same jobs. The different numbers keep them
+    from being replaced at the same moment.
 
     Example:
         >>> [tasks_of(100, index, 4) for index in range(4)], tasks_of(1, 3, 4), tasks_of(0, 3, 4)
@@ -115,8 +116,8 @@ def tasks_of(most: int, index: int, processes: int) -> int:
 
 
 def is_starvation(error: BaseException) -> bool:
-    """Whether an exception, or what it was raised from, says that there is no memory,
-    for a thread's stack either.
+    """Return whether an exception or one of its causes says that memory ran out, also
+    for the stack of a thread.
 
     Example:
         >>> is_starvation(MemoryError()), is_starvation(ValueError())

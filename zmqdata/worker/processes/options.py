@@ -1,5 +1,5 @@
-"""What the worker's command is told of its child processes, beside the configuration of
-each.
+"""Settings of the worker's command for its child processes, beside the configuration of
+each child.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ MOST_TASKS = MOST_MILLISECONDS
 
 @dataclass(frozen=True)
 class ProcessSettings:
-    """How many processes a worker has, and what they are held to; each is a worker of
-    its own to the dispatcher.
+    """The number of a worker's processes, and their limits. Each process is a separate
+    worker to the dispatcher.
 
     Raises:
         TypeError: a field has another type.
-        ValueError: a field is out of its range, or there is no such user.
+        ValueError: a field is out of its range, or the machine has no such user.
 
     Example:
         >>> ProcessSettings(processes="2", memory_limit="2GiB", max_tasks=10).limits(1)
@@ -36,24 +36,23 @@ class ProcessSettings:
     )
     user: str | None = setting(
         None,
-        "user by name or number whose rights the processes that run pipelines have, for a worker "
-        "that is started as "
-        "root; without one those of whoever started it",
+        "user, by name or number, whose rights the processes that run pipelines "
+        "have; only a worker started as root can set it; none: the user that started "
+        "the worker",
         metavar="NAME|UID",
     )
     memory_limit: str | None = setting(
         None,
-        "most memory of each of these processes, shared memory not counted, as a number with or "
-        "without MiB or GiB; "
-        "one that needs more dies, and the element that it died at counts as its cause; none: what "
-        "the system has",
+        "most memory of each of these processes, without shared memory, as a number "
+        "with or without MiB or GiB; a process that needs more dies, and the element "
+        "in progress counts as the cause; none: no limit",
         metavar="BYTES|2GiB",
     )
     max_tasks: int = setting(
         0,
-        "after how many tasks a process hands over what it has and is started again, half of it to "
-        "all of it where "
-        "there are several, so that they take turns; 0: never",
+        "number of tasks after which a process hands over its tasks and is "
+        "restarted; several processes use different numbers, from half of it to all "
+        "of it, so that they restart in turn; 0: never",
         least=0,
         most=MOST_TASKS,
     )
@@ -65,15 +64,17 @@ class ProcessSettings:
         self.account()
 
     def count(self) -> int:
-        """How many processes there are."""
+        """Return the number of processes."""
         return count_of_processes(self.processes)
 
     def account(self) -> Account | None:
-        """The user whose rights they have; None: our own."""
+        """Return the user whose rights the processes have; None if they keep the rights
+        of this process.
+        """
         return None if self.user is None else account_of(self.user)
 
     def limits(self, index: int) -> Limits:
-        """What one of them is held to."""
+        """Return the limits of the process with this index."""
         memory = 0 if self.memory_limit is None else bytes_of(self.memory_limit)
         return Limits(
             memory, tasks_of(self.max_tasks, index, self.count()), confined=self.user is not None
@@ -81,7 +82,7 @@ class ProcessSettings:
 
 
 def count_of_processes(text: str) -> int:
-    """The value of ``--processes``."""
+    """Return the number of processes that a value of ``--processes`` denotes."""
     if text == "auto":
         return min(available_cores(), MOST_PROCESSES)
     if not text.isascii() or not text.isdigit() or int(text) < 1:

@@ -1,8 +1,8 @@
-"""For how long a pipeline has been at the same thing: what to look at now and then to
-find what is stuck.
+"""The time for which a pipeline has made no progress, measured from repeated snapshots
+of its notes.
 
-A task that waits, for splits, for credit or for a reader, is at nothing. Whether it
-must end is decided elsewhere.
+A task that waits for splits, for credit or for a reader is not stuck. This module only
+measures; the supervisor decides whether to kill the process.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from zmqdata.worker.processes.crumbs import IDLE, CrumbNote
 
 
 class Stillness:
-    """Remembers since when each note has been what it is.
+    """Remembers since when each note has not changed.
 
-    A call is still while its number is the same. A task as a whole is, while it makes
-    the same element, waits for no splits, and none of its calls begins or ends.
+    A call is still while its number does not change. A task as a whole is still while
+    it makes the same element, waits for no splits, and none of its calls begins or
+    ends.
 
     Example:
         >>> from zmqdata.worker.processes.crumbs import NUMBER, CrumbFile
@@ -30,7 +31,9 @@ class Stillness:
         self._since: dict[int, tuple[object, float]] = {}
 
     def look(self, now: float, notes: Sequence[CrumbNote]) -> list[tuple[CrumbNote, float]]:
-        """What is active, and for how many seconds it has been seen like this."""
+        """Return the active notes, each with the seconds for which it has not
+        changed.
+        """
         calls: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for note in notes:
             if note.place:
@@ -52,6 +55,8 @@ class Stillness:
 def overdue(
     still: Sequence[tuple[CrumbNote, float]], notes: Sequence[CrumbNote]
 ) -> list[CrumbNote]:
-    """What has not moved for longer than the time-out of its task."""
+    """Return the notes that have not changed for longer than the timeout of their
+    task.
+    """
     limits = {note.key: note.timeout for note in notes if not note.place}
     return [note for note, seconds in still if 0 < limits.get(note.key, 0.0) <= seconds]

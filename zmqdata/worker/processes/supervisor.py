@@ -1,13 +1,14 @@
-"""The parent process of a worker: starts children, restarts the dead, ends with them.
-It never runs a pipeline.
+"""The parent process of a worker. It starts the children, restarts them when they die,
+and ends them when it stops. It never runs a pipeline.
 
-What a child was at when it died is in memory that both share; the next one is told, who
-tells the dispatcher.
+A child records its current work in memory that it shares with the supervisor. After its
+death the supervisor passes the records to the next child, which reports them to the
+dispatcher.
 
-It survives a pipeline that holds the interpreter, crashes or runs out of memory,
-because it is another process. It imports next to nothing, so that it starts fast and
-stays small. What a child says on its standard output (one ``ready`` or ``error`` line)
-is for the supervisor; what pipelines print goes to standard error.
+The supervisor survives a pipeline that holds the interpreter, crashes or runs out of
+memory, because it is a process of its own. It imports almost nothing, so that it starts
+fast and stays small. A child writes lines for the supervisor, such as ``ready`` or
+``error``, to its standard output. The output of pipelines goes to standard error.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from zmqdata.worker.processes.stillness import Stillness, overdue
 log = logging.getLogger(__name__)
 
 CONFIGURATION_ERROR = 2
-"""Exit code of a child that can never start; its supervisor ends with the same."""
+"""Exit code of a child that can never start. The supervisor exits with the same
+code.
+"""
 MOST_PROCESSES = 1000
 GRACE = 5.0
 DRAIN_GRACE = 10.0
@@ -47,35 +50,47 @@ HEALTHY_AFTER = 30.0
 MOST_FAILED_STARTS = 5
 MOST_UNTOLD = 20
 LOOK_EVERY = 1.0
-"""Seconds between two looks at what a child is at, where that may not take for ever."""
+"""Seconds between two checks for stuck tasks, if a task has a timeout."""
 
 
 @dataclass
 class Child:
-    """A place for one child process and what is known of whoever is in it.
-
-    ``untold``: deaths that no child has told yet. ``stuck``: what the present one is
-    killed for. ``leaves``: it was told to, and nobody takes its place. ``retires``: it
-    has had its tasks, and somebody does. ``outdated``: as all that would take its
-    place, it does not speak the dispatcher's version of the protocol.
-    """
+    """A position for one child process, and the state of the process that fills it."""
 
     index: int
+    """number of the position."""
     command: Sequence[str]
+    """command line that starts the child."""
     process: subprocess.Popen[bytes] | None = None
+    """the present process; None between two processes."""
     heard: bytes = b""
+    """output of the process that does not yet form a line."""
     error: str = ""
+    """error that the process reported; empty if it reported none."""
     started: float = 0.0
+    """time at which the process started."""
     was_ready: bool = False
+    """whether a process in this position has ever been ready."""
     leaves: bool = False
+    """whether the process was told to leave; it is then not replaced."""
     retires: bool = False
+    """whether the process has had its maximum number of tasks; it is then replaced."""
     outdated: bool = False
+    """whether the process, and any replacement, lacks the dispatcher's version of the
+    protocol.
+    """
     deaths: int = 0
+    """number of deaths in a row."""
     restart_at: float = field(default=0.0)
+    """time from which the next process may start."""
     untold: list[dict[str, Any]] = field(default_factory=list)
+    """deaths that no child has reported to the dispatcher yet."""
     stillness: Stillness = field(default_factory=Stillness)
+    """since when each note of the process has not changed."""
     stuck: list[CrumbNote] = field(default_factory=list)
+    """notes because of which the supervisor kills the process."""
     stuck_for: float = 0.0
+    """seconds for which these notes have not changed."""
 
     def __post_init__(self) -> None:
         self.descriptor = make_file()
@@ -88,10 +103,10 @@ class Child:
 
 
 def check_processes(processes: int) -> None:
-    """Refuses a number of processes that no worker can have.
+    """Refuse a number of processes that no worker can have.
 
     Raises:
-        ValueError: it is below 1, or beyond what a machine can run.
+        ValueError: the number is below 1, or above ``MOST_PROCESSES``.
 
     Example:
         >>> check_processes(MOST_PROCESSES)
@@ -100,19 +115,19 @@ def check_processes(processes: int) -> None:
         raise ValueError(f"a worker needs at least 1 process, got {processes}")
     if processes > MOST_PROCESSES:
         raise ValueError(
-            f"a worker has at most {MOST_PROCESSES} processes, got {processes}: more than a "
-            "machine has cores gain "
-            "nothing. Say auto for one for each core, or start workers on other machines"
+            f"a worker has at most {MOST_PROCESSES} processes, got {processes}: more "
+            "processes than cores bring no speed. Say auto for one process for each "
+            "core, or start workers on other machines"
         )
 
 
 def child_configs(config: WorkerConfig, processes: int) -> list[WorkerConfig]:
-    """One configuration for each child; with a fixed port they take it and the ones
-    that follow, data ports too.
+    """Return a configuration for each child. A fixed port, also for data, is the first
+    of consecutive ports.
 
     Raises:
-        ValueError: there are none or too many, the ports do not suffice, or all
-            children would announce one address.
+        ValueError: the number of processes is out of range, the ports do not suffice,
+            or all children would announce the same address.
 
     Example:
         >>> [child.port for child in child_configs(WorkerConfig("127.0.0.1:5050", port=7000), 3)]
@@ -132,8 +147,8 @@ def child_configs(config: WorkerConfig, processes: int) -> list[WorkerConfig]:
     ):
         first, last = config.data_ports
         raise ValueError(
-            f"data ports {first}-{last} do not suffice for {processes} processes: each needs one "
-            "at least"
+            f"data ports {first}-{last} do not suffice for {processes} processes: "
+            "each needs at least one"
         )
     for address, port, mark in (
         (config.worker_address, config.announced_port, PORT_MARK),
@@ -157,7 +172,7 @@ def _moved(config: WorkerConfig, index: int) -> WorkerConfig:
 
 
 def child_command(config: WorkerConfig, log_level: str, limits: Limits = NO_LIMITS) -> list[str]:
-    """The command line that starts a child."""
+    """Return the command line that starts a child."""
     assignment = {
         "config": asdict(config),
         "log_level": log_level,
@@ -169,10 +184,12 @@ def child_command(config: WorkerConfig, log_level: str, limits: Limits = NO_LIMI
 
 
 def child_environment(account: Account | None = None) -> dict[str, str]:
-    """One thread for each numeric library, as there is a process for each core, and
-    sets in the same order anywhere.
+    """Return the environment of a child. Numeric libraries get one thread each, because
+    each core has its own process. Sets have the same order in every process.
 
-    ``account``: the user whose rights the child has, if they are not ours.
+    Args:
+        account: user whose rights the child has; None if it keeps the rights of this
+            process.
     """
     threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return {
@@ -183,7 +200,7 @@ def child_environment(account: Account | None = None) -> dict[str, str]:
 
 
 def restart_pause(deaths: int) -> float:
-    """Seconds before the next start after so many deaths in a row.
+    """Return the seconds to wait before the next start after so many deaths in a row.
 
     Example:
         >>> [restart_pause(deaths) for deaths in (1, 2, 3, 20)]
@@ -193,16 +210,17 @@ def restart_pause(deaths: int) -> float:
 
 
 class Supervisor:
-    """Keeps the children of one worker running until it is told to stop.
+    """Keeps the children of one worker running until a signal requests a stop.
 
     Args:
-        commands: the command line of each child.
-        say: takes the line for each child that has become ready.
-        signals: what tells to stop; it must wake on SIGCHLD too.
-        quiet_period: seconds that children may take to send what they have made, before
-            the usual grace.
-        account: the user whose rights children have; None: ours.
-        inherited: descriptors that children have, too.
+        commands: command line of each child.
+        say: called with the line of each child that becomes ready.
+        signals: signals that request a stop; they must wake on SIGCHLD too.
+        quiet_period: seconds in which children may send finished elements, before the
+            usual grace begins.
+        account: user whose rights children have; None if they keep the rights of this
+            process.
+        inherited: further descriptors that children inherit.
     """
 
     def __init__(
@@ -225,8 +243,8 @@ class Supervisor:
         self.error = ""
 
     def run(self) -> int:
-        """Returns the exit code: 0 when told to stop, 2 for a configuration that cannot
-        work, 1 when giving up.
+        """Run until the worker ends. Return the exit code: 0 after a request to stop, 2
+        for a configuration that cannot work, 1 after too many failed starts.
         """
         try:
             for child in self.children:
@@ -267,11 +285,12 @@ class Supervisor:
         ]
         limits = [child.crumbs.shortest_limit for child in self.children]
         due += [min(LOOK_EVERY, limit / 4) for limit in limits if limit]
-        # Who notes the first time-out does not say so.
+        # A child does not announce its first timeout, so the supervisor looks
+        # regularly.
         return max(0.0, min(due, default=LOOK_EVERY))
 
     def _look_at(self, child: Child) -> None:
-        """Kills a child that is stuck in a pipeline for longer than the job allows."""
+        """Kill a child that is stuck in a pipeline for longer than the job allows."""
         if child.process is None or not child.crumbs.shortest_limit or child.stuck:
             return
         notes = child.crumbs.notes()
@@ -280,7 +299,7 @@ class Supervisor:
         if child.stuck:
             child.stuck_for = max(seconds for note, seconds in still if note in child.stuck)
             log.warning(
-                "%s is stuck in %s; it is killed",
+                "%s is stuck in %s for longer than the job's `task_timeout`; it is killed",
                 child.title,
                 child.stuck[0].label or "its pipeline",
             )
@@ -295,8 +314,8 @@ class Supervisor:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=child_environment(self._account),
-            # Ctrl-C in a terminal reaches the supervisor only, which then asks its
-            # children.
+            # In a session of its own the child does not receive Ctrl-C from the
+            # terminal. The supervisor receives it, and signals its children.
             start_new_session=True,
             **rights_of(self._account),
         )
@@ -332,7 +351,9 @@ class Supervisor:
             child.error, child.outdated = text, kind == "outdated"
 
     def _mourn(self, child: Child, returncode: int) -> int | None:
-        """Takes note of a death; returns an exit code when the worker cannot go on."""
+        """Record the death of a child. Return an exit code if the worker cannot
+        continue.
+        """
         self._listen(child)
         title, how = child.title, describe_exit(returncode)
         if child.stuck:
@@ -341,14 +362,16 @@ class Supervisor:
             how = f"needed more memory than its limit of {shown_bytes(child.crumbs.starved)}"
         self._remember(child, returncode, how)
         if returncode == CONFIGURATION_ERROR and (child.outdated or not child.was_ready):
-            self.error = child.error or "a child could not start; see the lines above"
+            self.error = child.error or "a child process could not start; the lines above say why"
             return CONFIGURATION_ERROR
         if child.leaves:
             log.info("%s was told to leave and %s", title, how)
             self._discard(child)
             return None
         if child.retires and returncode == 0:
-            log.info("%s has had its tasks (max_tasks); another one takes its place", title)
+            log.info(
+                "%s has had its maximum of tasks (max_tasks); another process replaces it", title
+            )
             child.deaths, child.restart_at = 0, 0.0
             self._discard(child)
             return None
@@ -357,7 +380,7 @@ class Supervisor:
         self._discard(child)
         if not child.was_ready and child.deaths >= MOST_FAILED_STARTS:
             self.error = (
-                f"{title} {how}, {child.deaths} times without ever having been ready; giving up"
+                f"{title} {how}, {child.deaths} times, and was never ready; the worker gives up"
             )
             return 1
         pause = restart_pause(child.deaths)
@@ -369,14 +392,15 @@ class Supervisor:
         return None
 
     def _remember(self, child: Child, returncode: int, how: str) -> None:
-        """Takes down what a child was at."""
-        # As with a system that is out of memory, who has least of it left need not be
-        # who has taken it.
+        """Record what a child was working on when it died."""
+        # At the memory limit, as on a system without free memory, the process or call
+        # that fails is not necessarily the cause.
         killed = (returncode == -signal.SIGKILL and not child.stuck) or bool(child.crumbs.starved)
         death = child.crumbs.death(how, killed, child.stuck)
         if death is None or not death["tasks"]:
             return
-        # It had work, so it had come to be ready, whether or not it could say so.
+        # A child that had tasks must have been ready, even if it died before it could
+        # say so.
         child.was_ready = True
         child.untold = [*child.untold, death][-MOST_UNTOLD:]
 
@@ -390,8 +414,8 @@ class Supervisor:
         process.stdin.close()
 
     def _deafen(self, output: IO[bytes]) -> None:
-        # Its end is heard once from the selector and perhaps once more when the child
-        # is found dead.
+        # The selector reports the end of the output once. The supervisor may find it
+        # again when it reads the rest after the child's death.
         with contextlib.suppress(KeyError):
             self._selector.unregister(output)
 
@@ -399,8 +423,8 @@ class Supervisor:
         living = [child for child in self.children if child.process is not None]
         for child in living:
             assert child.process is not None
-            # An interpreter that is only starting would tell at length that it was
-            # interrupted.
+            # At SIGINT an interpreter that is still starting would print a long
+            # traceback.
             hurried = self._signals.hurried and child.was_ready
             child.process.send_signal(signal.SIGINT if hurried else signal.SIGTERM)
         grace = (GRACE if self._signals.hurried else DRAIN_GRACE) + self._quiet_period
@@ -411,7 +435,7 @@ class Supervisor:
                 child.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 log.warning(
-                    "%s does not end within %.0f s, its pipeline may be stuck; it is killed",
+                    "%s did not end within %.0f s, and its pipeline may be stuck; it is killed",
                     child.title,
                     grace,
                 )
