@@ -173,7 +173,7 @@ def test_variables_that_are_misspelt_are_found() -> None:
         ),
         (
             ["worker", "--dispatcher", HERE, "--processes", "1000000"],
-            "at most 1000 processes, got 1000000: more than",
+            "at most 1000 processes, got 1000000: more processes than",
         ),
         (["worker", "--dispatcher", HERE, "--processes", "many"], "got 'many'"),
         (
