@@ -1,8 +1,7 @@
-"""Iterators that read from a simulated service: the real ones, over a simulated
-network.
+"""Real client iterators that read from a simulated service over a simulated network.
 
-``next`` lets simulated time pass until there is an element. Blocks are encoded and
-decoded as on a socket.
+``next`` advances simulated time until an element arrives. The readers encode and decode
+blocks as on a socket.
 """
 
 from __future__ import annotations
@@ -41,14 +40,21 @@ from zmqdata.transport.loop import Loop
 
 TICK = 0.2
 LONGEST_WAIT = 3600.0
-"""Simulated seconds without an element that are a mistake of the test."""
+"""Simulated seconds without an element after which a reader reports a mistake of the
+test.
+"""
 AnswerT = TypeVar("AnswerT", bound=m.Message)
 _names = itertools.count(1)
 
 
 class ReadWorld(Protocol):
-    """What readers need of the world that they live in. ``loops``: those of all
-    readers.
+    """The parts of a simulated world that its readers use.
+
+    Attributes:
+        clock: the simulated time.
+        network: the simulated network.
+        loops: the loops of all readers.
+        lock: held by the thread that advances the clock.
     """
 
     clock: Clock
@@ -57,10 +63,12 @@ class ReadWorld(Protocol):
     lock: threading.RLock
 
     def run_until(self, condition: Callable[[], object], seconds: float) -> bool:
-        """Let time pass until the condition holds."""
+        """Advance time until the condition holds or so many seconds have passed. Return
+        whether it holds.
+        """
 
     def new_request(self) -> str:
-        """Return a name for an ask."""
+        """Return a name for a new request."""
 
     def ask(
         self,
@@ -68,14 +76,14 @@ class ReadWorld(Protocol):
         answer: type[AnswerT],
         reply: Callable[[object], Sequence[m.Message]] = ...,
     ) -> AnswerT:
-        """Ask the dispatcher, and let time pass until it answers."""
+        """Send a request to the dispatcher, and advance time until it answers."""
 
     def audit(self, job: str) -> list[dict[str, Any]]:
-        """Return what became of the splits and elements of a job."""
+        """Return the record of a job's splits and elements."""
 
 
 class ClockThread(Background):
-    """Stands for the thread of a loop whose calls are made by the clock."""
+    """Replaces the thread of a loop whose calls the clock makes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,9 +98,9 @@ class ClockLoop(Loop):
     """A loop without a thread: the clock makes its calls.
 
     Args:
-        service: the world in which it lives.
-        tick: called again and again, until the loop is stopped.
-        ended: called at the end.
+        service: the world of the loop.
+        tick: called repeatedly until the loop is stopped.
+        ended: called when the loop is stopped.
     """
 
     thread: ClockThread
@@ -114,8 +122,8 @@ class ClockLoop(Loop):
             self._service.clock.after(TICK, self._go_on)
 
     def post(self, call: Callable[[], None]) -> None:
-        """Have ``call`` made at this moment of the clock. Dropped when the loop has
-        ended.
+        """Have the clock make ``call`` at the present time. The call is dropped if the
+        loop has ended.
         """
         self._service.clock.after(0.0, lambda: call() if self.thread.is_running else None)
 
@@ -126,15 +134,15 @@ class ClockLoop(Loop):
             self._at_end()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Let time pass until the loop has ended; False when it has not after so many
-        simulated seconds.
+        """Advance time until the loop has ended. Return False if it has not ended after
+        so many simulated seconds.
         """
         self._service.run_until(lambda: not self.thread.is_running, timeout or 60.0)
         return not self.thread.is_running
 
 
 class ClockedQueue(DeliveryQueue):
-    """A delivery queue whose reader waits by letting simulated time pass."""
+    """A delivery queue whose reader waits by advancing simulated time."""
 
     def __init__(self, service: ReadWorld, holds: Callable[[], bool]) -> None:
         super().__init__(holds)
@@ -143,7 +151,7 @@ class ClockedQueue(DeliveryQueue):
         self._waited = 0.0
 
     def wait(self, seconds: float) -> None:
-        """Let time pass until there is something to hand out."""
+        """Advance time until the queue has an element to deliver."""
         self._is_woken = False
         if self._service.run_until(lambda: self._is_woken or self.first() is not None, seconds):
             self._waited = 0.0
@@ -151,8 +159,9 @@ class ClockedQueue(DeliveryQueue):
         self._waited += seconds
         if self._waited > LONGEST_WAIT:
             raise TimeoutError(
-                f"A reader of a simulated service has got nothing for {self._waited:g} simulated "
-                "seconds. A reader that waits for others must be read in turn with them."
+                "A reader of a simulated service has got nothing for "
+                f"{self._waited:g} simulated seconds. Readers that wait for each "
+                "other must be read in turn: call `next` on each of them."
             )
 
     def wake(self) -> None:
@@ -165,8 +174,8 @@ class SimulatedShell(ReaderShell):
 
     Args:
         service: the world in which it reads.
-        profile: who reads what.
-        quarantine: takes the elements that workers leave out.
+        profile: the client and the job that it reads.
+        quarantine: receives the elements that workers skip.
     """
 
     def __init__(
@@ -190,23 +199,25 @@ class SimulatedShell(ReaderShell):
         return self._service.clock.now
 
     def wait_for_answer(self, seconds: float) -> None:
-        """Let time pass, but no longer, for a word of the dispatcher."""
+        """Advance time until the dispatcher answers, for at most so many seconds."""
         self._service.run_until(lambda: self._is_answered, seconds)
 
     def _checkpoint(self, place: int, name: str) -> bytes:
-        """Put the checkpoint of a place together."""
+        """Assemble the checkpoint of a place. Retry while a worker has yet to report
+        something.
+        """
         check_has_places(self.core.profile.job)
         deadline = self._now() + LACKING
         while True:
             try:
                 with self._service.lock:
                     return self._encoded(place, name)
-            except UnavailableError:  # something is to be told yet
+            except UnavailableError:  # a report is still missing
                 if not self.loop.thread.is_alive() or self._now() >= deadline:
                     raise
             self._service.run_until(lambda: False, 0.02)
 
-    # --- by the clock
+    # --- called by the clock
 
     def _tick(self) -> None:
         self.strides.end()
@@ -259,19 +270,24 @@ class SimulatedIterator(ServiceIterator):
         return SimulatedShell(self._service, profile, self._quarantine)
 
     def audit(self) -> dict[str, Any]:
-        """Return what became of the splits and elements of this repetition."""
+        """Return the record of this repetition's splits and elements."""
         found = self._service.audit(self._profile.job.name)
         return [one for one in found if one["repetition"] == self._profile.repetition][-1]
 
 
 @dataclass
 class SimulatedRegistration(Registration):
-    """A dataset on its way to a simulated dispatcher, or known there by its id."""
+    """A dataset to register with a simulated dispatcher, or registered there under an
+    id.
+    """
 
     world: ReadWorld | None = None
+    """the simulated service."""
 
     def register(self, dataset_id: str | None, keep: bool = False) -> str:
-        """Register it under this id, or one that the dispatcher chooses."""
+        """Register the dataset under this id, or under an id that the dispatcher
+        chooses.
+        """
         assert self.packed is not None
         assert self.world is not None
         encoded, contents = self.packed.encoded, self.packed.contents
@@ -302,12 +318,13 @@ class SimulatedDataset(DataServiceDataset):
     """A source that reads a job of a simulated service."""
 
     world: ReadWorld
+    """the simulated service."""
 
     def __getstate__(self) -> dict[str, Any]:
         raise UnimplementedError(
-            "A pipeline that reads from a simulated service cannot be distributed or sent to "
-            "another process: its worker would let time pass in the midst of a turn. Use a "
-            "`LocalCluster` for a pipeline of several stages."
+            "A pipeline that reads from a simulated service cannot be distributed or "
+            "sent to another process: its worker would advance the clock during a "
+            "turn. Use a `LocalCluster` for a pipeline of several stages."
         )
 
 

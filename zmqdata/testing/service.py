@@ -1,8 +1,9 @@
-"""A service in one process and on one simulated clock that runs real pipelines: no
-socket, no wall clock, the same by seed.
+"""A service that runs real pipelines in one process on one simulated clock, without
+sockets and without waits in real time. The seed decides every run.
 
 The cores, the task runners, the encoding of elements and the iterators are the real
-ones. Here are the shells of dispatcher and workers, and the world that joins them.
+ones. This module adds the shells of dispatcher and workers, and the world that connects
+them.
 """
 
 from __future__ import annotations
@@ -60,18 +61,18 @@ AnswerT = TypeVar("AnswerT", bound=m.Message)
 
 DISPATCHER = "dispatcher"
 TARGET = "tcp://127.0.0.1:9"
-"""Stands for the dispatcher's address: port 9 discards whatever comes."""
+"""Replaces the dispatcher's address. Port 9 discards everything that it receives."""
 FIRST_PORT = 40_000
 MOST_COUNTED = 10_000
-"""Splits of one assignment, above which they are not checked one by one."""
+"""Maximum number of splits in an assignment for the laws to check each split."""
 PATIENCE = 60.0
 """Simulated seconds to wait for an answer of the dispatcher."""
 AGAIN = 1.0
-"""Simulated seconds after which an ask is repeated."""
+"""Simulated seconds after which a request is repeated."""
 
 
 class ServiceLaws(Laws):
-    """The laws, without a check of each split in assignments of endless sources."""
+    """The laws, without the check of each split for assignments of endless sources."""
 
     def _check_assigned(self, update: AssignSplitsUpdate) -> None:
         if update.split.size <= MOST_COUNTED:
@@ -85,7 +86,9 @@ class ServiceLaws(Laws):
 
 
 class PlainDispatcher(SimulatedDispatcher):
-    """A dispatcher that keeps real pipelines, lists real files and writes real saves."""
+    """A dispatcher that keeps real pipelines, lists real files and writes real
+    saves.
+    """
 
     world: SimulatedService
 
@@ -145,9 +148,10 @@ class PlainWorker(SimulatedNode):
     """A worker that runs real pipelines.
 
     Args:
-        world: where it lives.
-        profile: who it is.
-        pace: simulated seconds that an element takes, from the next turn of a task on.
+        world: the simulated service.
+        profile: name, address and settings of the worker.
+        pace: simulated seconds that an element takes; a change applies from the next
+            turn of a task.
     """
 
     core: WorkerCore
@@ -178,13 +182,13 @@ class PlainWorker(SimulatedNode):
         }
 
     def num_tasks(self) -> int:
-        """Return how many tasks it hosts."""
+        """Return the number of tasks that the worker hosts."""
         return len(self.core.tasks) if self.alive else 0
 
-    # --- what tests do to it
+    # --- called by tests
 
     def stop(self) -> None:
-        """Hand over what was made, say goodbye, and end."""
+        """Hand over finished elements, say goodbye to the dispatcher, and end."""
         with self.world.lock:
             for key, runner in self.runners.items():
                 runner.hand_over()
@@ -198,11 +202,11 @@ class PlainWorker(SimulatedNode):
         self.die()
 
     def kill(self) -> None:
-        """End at once and lose everything, as by SIGKILL."""
+        """End at once and lose everything, as at SIGKILL."""
         self.die()
 
     def drain(self, timeout: float = 60.0) -> None:
-        """Hand the tasks over to other workers; return when that is done."""
+        """Hand the tasks over to other workers, and return when that is done."""
         self.feed(e.DrainRequested(timeout))
         self.world.run_until(lambda: self.core.draining.done, timeout)
 
@@ -268,24 +272,25 @@ class PlainWorker(SimulatedNode):
 class SimulatedService:
     """A dispatcher with workers that run real pipelines in simulated time.
 
-    What a test reads are real elements, encoded and decoded as on a socket, in the
-    order in which a training loop gets them. ``next`` lets time pass until there is an
-    element, and no longer: a training loop takes no time. An element takes ``pace``
-    simulated seconds of its worker. All workers begin at the same moment, so each has a
-    part of what there is to read.
+    A test reads real elements, encoded and decoded as on a socket, in the order in
+    which a training loop receives them. ``next`` advances time until an element
+    arrives, and no further, because a simulated training loop takes no time. Each
+    element takes its worker ``pace`` simulated seconds. All workers start at the same
+    moment, so each gets a share of the elements.
 
-    Threads that a pipeline starts (prefetch, parallel map) work; what they do takes no
-    simulated time. Not there: workers in the training process
+    Threads that a pipeline starts (prefetch, parallel map) work, but their work takes
+    no simulated time. The service does not simulate workers in the training process
     (``target_workers="LOCAL"``), shared memory, pipelines that read from the service
-    themselves, and functions in which tasks wait for each other: these raise an error.
+    themselves, or functions in which tasks wait for each other. A test that uses one of
+    these raises an error.
 
     Args:
-        workers: how many there are at the beginning.
-        seed: decides everything.
+        workers: number of workers at the start.
+        seed: seed of everything that is random.
         pace: simulated seconds that an element takes.
-        turn_seconds: real seconds in which functions of a pipeline must return.
-        faults: how badly the network behaves.
-        journalled: whether the dispatcher has a journal, from which it goes on after
+        turn_seconds: real seconds within which functions of a pipeline must return.
+        faults: faults of the network.
+        journalled: whether the dispatcher has a journal from which it recovers after
             its death.
         worker_options: further fields of ``WorkerConfig``.
         options: fields of ``DispatcherConfig``.
@@ -326,7 +331,8 @@ class SimulatedService:
         self.crumbs = CrumbFile()
         self.loops: list[ClockLoop] = []
         self.workers: list[PlainWorker] = []
-        # Readers may be in threads, as behind a prefetch: one at a time moves the clock.
+        # Readers may run in threads, for example behind a prefetch. Only one thread at
+        # a time advances the clock.
         self.lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._options = worker_options or {}
@@ -347,7 +353,7 @@ class SimulatedService:
         )
         return PlainDispatcher(self, DISPATCHER, core)
 
-    # --- what tests do
+    # --- called by tests
 
     def __enter__(self) -> SimulatedService:
         return self
@@ -368,7 +374,7 @@ class SimulatedService:
             worker.die()
 
     def add_worker(self, **options: Any) -> PlainWorker:
-        """Have a worker join, and wait until the dispatcher knows it."""
+        """Add a worker, and wait until the dispatcher has registered it."""
         worker = self._make_worker(**(self._options | options))
         self._await_workers()
         return worker
@@ -398,8 +404,8 @@ class SimulatedService:
         self.run_until(lambda: all(one.core.registered for one in self.workers if one.alive), 30.0)
 
     def restart_dispatcher(self, seconds: float = 0.0) -> None:
-        """Kill the dispatcher, and start the next one so many simulated seconds later:
-        it knows what the journal says, or nothing.
+        """Kill the dispatcher, and start the next one so many simulated seconds later.
+        The new dispatcher recovers from the journal, or starts with an empty state.
         """
         self.dispatcher.die()
         if self.disk is None:
@@ -411,12 +417,12 @@ class SimulatedService:
         self.clock.after(seconds, begin)
 
     def at(self, seconds: float, call: Callable[[], object]) -> None:
-        """Have something happen so many simulated seconds from now."""
+        """Call a function so many simulated seconds from now."""
         self.clock.after(seconds, call)
 
     def run_until(self, condition: Callable[[], object], seconds: float) -> bool:
-        """Let time pass until the condition holds; False when it does not within so
-        many simulated seconds.
+        """Advance time until the condition holds. Return False if it does not hold
+        within so many simulated seconds.
         """
         end = self.clock.now + seconds
         while not condition():
@@ -431,7 +437,7 @@ class SimulatedService:
     def read(
         self, dataset: Dataset, processing_mode: Any = "distributed_epoch", **options: Any
     ) -> Dataset:
-        """Return the dataset as this service runs it. The options are those of
+        """Return the dataset as this service runs it. The options are the options of
         ``distribute``.
         """
         return dataset.apply(self.distribute(processing_mode, **options))
@@ -449,7 +455,7 @@ class SimulatedService:
         on_poison: str = "fail",
     ) -> None:
         """Have the workers write a dataset to files, as ``zmqdata.distributed_save``
-        does; the dispatcher needs a journal.
+        does. The dispatcher needs a journal.
         """
         made = registration_of(dataset.node, TARGET, compression, PATIENCE, ())
         dataset_id = self._registration(made).resolve()
@@ -474,9 +480,10 @@ class SimulatedService:
         node: Any = dataset.node
         if node.options.is_local or node.placing is not None:
             raise ValueError(
-                "A simulated service has no workers in the process of the training loop, and "
-                "decides nothing about where a pipeline runs. Leave out `target_workers='LOCAL'` "
-                "and `placement='auto'`, or use a `LocalCluster`."
+                "A simulated service has no workers in the process of the training "
+                "loop, and does not decide where a pipeline runs. Leave out "
+                "`target_workers='LOCAL'` and `placement='auto'`, or use a "
+                "`LocalCluster`."
             )
         registration = self._registration(node.registration)
         return Dataset(
@@ -492,7 +499,7 @@ class SimulatedService:
     # --- asking
 
     def new_request(self) -> str:
-        """Return a name for an ask."""
+        """Return a name for a new request."""
         return f"request-{next(self._numbers)}"
 
     def ask(
@@ -502,11 +509,12 @@ class SimulatedService:
         reply: Callable[[object], Sequence[m.Message]] = lambda message: (),
         timeout: float = PATIENCE,
     ) -> AnswerT:
-        """Ask the dispatcher, and let time pass until it answers.
+        """Send a request to the dispatcher, and advance time until it answers.
 
         Raises:
-            UnavailableError: it does not.
-            DataServiceError: it refuses; the class is the one that it names.
+            UnavailableError: the dispatcher has not answered in time.
+            DataServiceError: the dispatcher refuses; the class is the one that the
+                refusal names.
         """
         name = m.request_of(ask)
         found: list[Any] = []
@@ -532,14 +540,14 @@ class SimulatedService:
         return told
 
     def status(self) -> dict[str, Any]:
-        """Return how things stand at the dispatcher, as ``zmqdata.status`` does."""
+        """Return the dispatcher's view of the service, as ``zmqdata.status`` does."""
         core, now = self.dispatcher.core, self.clock.now
         shown = msgspec.json.encode(status_of(core, now, TARGET, self.config, Counter()))
         found: dict[str, Any] = msgspec.json.decode(shown)
         return found
 
     def audit(self, job: str) -> list[dict[str, Any]]:
-        """Return what became of the splits and elements of a job, as ``zmqdata.audit``
+        """Return the record of a job's splits and elements, as ``zmqdata.audit``
         does.
         """
         shown = msgspec.json.encode(audits_of(self.dispatcher.core, job))

@@ -1,9 +1,9 @@
-"""Turns of real task runners on a simulated clock: user code runs while the clock
+"""Turns of real task runners on a simulated clock. User code runs while the clock
 stands still.
 
 A pipeline may wait for splits anywhere in its stack. Each task therefore has a thread
-of its own, and gives its turn back when it waits. Only one of the clock's thread and
-the threads of all tasks runs at a time, so a run is repeatable.
+of its own, and gives back its turn while it waits. The clock's thread and the threads
+of all tasks never run at the same time, so a run is repeatable.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ TURN_SECONDS = 60.0
 
 
 class StuckPipeline(RuntimeError):
-    """A pipeline waits for something that simulated time does not bring."""
+    """A pipeline waits for an event that simulated time does not bring."""
 
 
 class TaskTurns(Relay):
-    """Gives one real ``TaskRunner`` its turns, each of which takes simulated time.
+    """Gives a real ``TaskRunner`` its turns, each of which takes simulated time.
 
     Threads that a pipeline starts itself run in real time, during turns. When such a
-    thread waits for splits, the clock goes on until the splits are there, and then
-    stands still until the turn is over.
+    thread waits for splits, the clock advances until the splits arrive, and then stands
+    still until the turn ends.
 
     Args:
         clock: the simulated time.
-        pace: tells how many simulated seconds an element takes now.
-        hear: takes the events of the runner, in the clock's thread.
+        pace: returns the simulated seconds that an element takes now.
+        hear: receives the events of the runner, in the clock's thread.
         turn_seconds: real seconds that user code may take for one turn.
     """
 
@@ -66,10 +66,10 @@ class TaskTurns(Relay):
         self._first = 0
         self._rests_until = 0.0
 
-    # --- what the runner calls
+    # --- called by the runner
 
     def add(self, runner: Runner) -> None:
-        """Take the runner in, and have it begin."""
+        """Accept the runner, and start it."""
         assert isinstance(runner, TaskRunner)
         self._runner = runner
         name = f"zmqdata-task-{runner.key[0]}"
@@ -77,17 +77,17 @@ class TaskTurns(Relay):
         self._plan(0.0)
 
     def wake(self, runner: Runner) -> None:
-        """Plan a turn, unless it is in the midst of one."""
+        """Plan a turn, unless the task has its turn already."""
         if not self._has_turn:
             self._plan(0.0)
 
     def leave(self, runner: Runner) -> None:
-        """Do nothing: a turn ends in the thread that has it."""
+        """Do nothing, because a turn ends in the task's own thread."""
 
     @contextmanager
     def away(self, runner: Runner) -> Iterator[None]:
-        """While a source waits for splits: the clock goes on once it has asked for
-        them.
+        """Cover the time in which a source waits for splits. The clock advances once
+        the source has requested them.
         """
         self._is_away = True
         try:
@@ -99,11 +99,11 @@ class TaskTurns(Relay):
                 self._gate.acquire()
 
     def work(self) -> float:
-        """Return the simulated seconds of work that the elements so far have taken."""
+        """Return the simulated seconds of work that all elements so far have taken."""
         return 0.0 if self._runner is None else self._runner.number * self._pace()
 
     def post(self, event: e.WorkerEvent) -> None:
-        """Take an event of the runner, from any thread."""
+        """Receive an event of the runner, from any thread."""
         mine = threading.current_thread() is self._thread
         source = event.source if isinstance(event, e.SplitsWanted) and event.waiting else None
         with self._lock:
@@ -135,17 +135,17 @@ class TaskTurns(Relay):
     # --- in the thread of the clock
 
     def fed(self, source: int) -> None:
-        """Note that splits have come for a source."""
+        """Record that splits have arrived for a source."""
         self._awaited.discard(source)
         self._plan(0.0)
 
     def halt(self) -> None:
-        """Have the runner come to its end, once it was told to stop."""
+        """Let a runner that was told to stop come to its end."""
         self._is_halted = True
         self._plan(0.0)
 
     def finish(self) -> None:
-        """Halt at once: return when the thread of the task has ended."""
+        """Halt the runner, and return when the thread of the task has ended."""
         self._is_halted = True
         if self._thread is None or self._thread.ident is None:
             self.is_over = True
@@ -153,8 +153,8 @@ class TaskTurns(Relay):
             self._take_turn()
 
     def _plan(self, seconds: float) -> None:
-        """Have the next turn begin so many seconds from now, or when the last one has
-        taken its time.
+        """Schedule the next turn so many seconds from now, but not before the last turn
+        has taken its time.
         """
         if not self._is_planned and not self.is_over:
             self._is_planned = True
@@ -167,7 +167,7 @@ class TaskTurns(Relay):
             self._take_turn()
 
     def _take_turn(self) -> None:
-        """Go on with the task, unless one of its sources still waits for splits."""
+        """Continue the task, unless one of its sources still waits for splits."""
         runner = self._runner
         assert runner is not None
         with self._lock:
@@ -189,7 +189,7 @@ class TaskTurns(Relay):
         self._gate.release()
 
     def _await_turn(self) -> None:
-        """Hear what the task says until it ends its turn, or waits for splits."""
+        """Handle the task's events until it ends its turn or waits for splits."""
         while True:
             told = self._next_told()
             if isinstance(told, TurnEnded):
@@ -212,10 +212,11 @@ class TaskTurns(Relay):
         except queue.Empty:
             assert self._runner is not None
             raise StuckPipeline(
-                f"The pipeline of task {self._runner.key[0]} has not ended its turn within "
-                f"{self._turn_seconds:g} s. One of its functions waits for something that a simulated world "
-                "does not bring, such as another task: the clock stands still while a pipeline "
-                "runs. Use a `LocalCluster` for such a pipeline."
+                f"The pipeline of task {self._runner.key[0]} has not ended its turn "
+                f"within {self._turn_seconds:g} s. One of its functions waits for "
+                "something that a simulated world does not bring, such as another "
+                "task: the clock stands still while a pipeline runs. Use a "
+                "`LocalCluster` for such a pipeline."
             ) from None
 
     def _end_turn(self, told: TurnEnded) -> None:
@@ -234,15 +235,22 @@ class TaskTurns(Relay):
 
 
 class TurnEnded:
-    """Said by the thread of a task: its turn is over. ``is_last``: so is the task."""
+    """Message from the thread of a task: its turn has ended.
+
+    Args:
+        is_last: whether the task has ended too.
+    """
 
     def __init__(self, is_last: bool) -> None:
         self.is_last = is_last
 
 
 class SplitsAwaited:
-    """Said by a thread of a task: a source waits for splits. ``gave_back``: the thread
-    had the turn, and has given it back.
+    """Message from a thread of a task: a source waits for splits.
+
+    Args:
+        source: index of the source.
+        gave_back: whether the thread had the turn and has given it back.
     """
 
     def __init__(self, source: int, gave_back: bool) -> None:
@@ -251,12 +259,14 @@ class SplitsAwaited:
 
 
 class GivenTurns(Relays):
-    """Stands for the relays of a worker, for a runner whose turns are given."""
+    """Replaces the relays of a worker, for a runner that gets its turns from the
+    clock.
+    """
 
     def __init__(self, turns: TaskTurns) -> None:
         super().__init__()
         self._turns = turns
 
     def of(self, definition: TaskDefinition) -> Relay:
-        """Return the turns of the runner, whatever its task."""
+        """Return the turns of the runner, for any task."""
         return self._turns
