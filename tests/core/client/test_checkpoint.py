@@ -1,4 +1,4 @@
-"""Facts about where a client stands in its iteration."""
+"""Test the checkpoints of a client."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def lineage(task: int, index: int, entries: int) -> m.Lineage:
 
 
 def test_a_checkpoint_says_all_that_a_client_knows() -> None:
-    """Of the job, of the others, of splits that were used up before it came, of its
-    tasks.
+    """A checkpoint holds the job, the other readers, the splits used before the client
+    came, and the tasks.
     """
     reading = Reading(None, lambda command: None)
     one = standing(reading)
@@ -45,7 +45,9 @@ def test_a_checkpoint_says_all_that_a_client_knows() -> None:
 
 
 def test_before_anything_has_come_there_is_a_checkpoint() -> None:
-    """It knows what it was told when it was let in, or nothing."""
+    """A checkpoint before the first element holds what the dispatcher said at
+    admission, or nothing.
+    """
     one = standing(Reading(None, lambda command: None))
     assert (one.checkpoint(0).seed, one.checkpoint(0).tasks) == (0, ())
     one.begin(m.IterationOpened("k", 1, m.TaskList(1, (), False), seed=8, num_shards=2))
@@ -53,7 +55,9 @@ def test_before_anything_has_come_there_is_a_checkpoint() -> None:
 
 
 def test_an_order_that_cannot_come_again_is_refused() -> None:
-    """As where another client got what lies between; the error says what to do."""
+    """A checkpoint with elements of another client in between is refused, and the error
+    gives the remedy.
+    """
     reading = Reading(None, lambda command: None)
     one = standing(reading)
     one.take(lineage(7000, 0, 2))
@@ -65,7 +69,9 @@ def test_an_order_that_cannot_come_again_is_refused() -> None:
 
 
 def told(base: int, number: int) -> m.Lineage:
-    """What a stream begins with where all before a state was forgotten."""
+    """Return the first lineage of a stream whose entries before a state were
+    forgotten.
+    """
     states = (m.TaskState(number, b"", (base,)),)
     return m.Lineage(
         1, 7000, 2, (base,), ((Split(0, 90, 95),),), states, m.Origin(0, 9, None, 5, 0, number)
@@ -73,8 +79,8 @@ def told(base: int, number: int) -> m.Lineage:
 
 
 def test_what_was_delivered_before_a_stream_began_others_had() -> None:
-    """Before one joined, or while one had none of the task; but for what an operation
-    behind may go back to.
+    """Elements before the first lineage of a task count as delivered to other clients,
+    except elements that a later operation may replay.
     """
     reading = Reading(None, lambda command: None)
     one = standing(reading)
@@ -94,8 +100,8 @@ def test_what_was_delivered_before_a_stream_began_others_had() -> None:
 
 
 def test_a_numbered_consumer_says_its_step() -> None:
-    """And the views with the indices of tasks, which the plan tells; rounds are not
-    told besides.
+    """The checkpoint of a numbered consumer has its step, the views and the task
+    indices of the plan, but no rounds.
     """
     reading = Stepping(None, lambda command: None)
     one = standing(reading, m.Reader(0))
@@ -111,8 +117,8 @@ def test_a_numbered_consumer_says_its_step() -> None:
 
 
 def test_who_goes_on_knows_what_it_knew() -> None:
-    """Before any worker has told it, of the tasks that still owe something; it lacks
-    nothing then.
+    """A resumed client knows the unfinished tasks of its checkpoint before any worker
+    sends lineage, and lacks nothing.
     """
     reading = Reading(None, lambda command: None)
     before = standing(reading)
@@ -134,7 +140,7 @@ def test_who_goes_on_knows_what_it_knew() -> None:
 def opened_again(
     delivered: dict[int, m.Ranges], totals: dict[int, int] | None = None
 ) -> m.IterationOpened:
-    """What a client hears that asks again."""
+    """Return the dispatcher's answer to a client that asks again."""
     gone = m.SourcePart(0, ((0, 3),), 0)
     return m.IterationOpened(
         "k",
@@ -147,7 +153,7 @@ def opened_again(
 
 
 def with_another() -> tuple[Reading, Standing]:
-    """A client that reads two tasks with another one, which leaves now."""
+    """Return a client that reads two tasks with another client, which has just left."""
     reading = Reading(None, lambda command: None)
     one = standing(reading)
     places = tuple(m.TaskPlace(task, 1, "w", "w", task - 7000) for task in (7000, 7001))
@@ -162,8 +168,8 @@ def with_another() -> tuple[Reading, Standing]:
 
 
 def test_what_those_had_who_have_left_is_asked_for() -> None:
-    """The dispatcher says what was delivered, and each worker what that depends on;
-    before, something is lacking.
+    """The dispatcher tells what departed clients had and each worker the lineage of it;
+    the checkpoint is incomplete until then.
     """
     _, one = with_another()
     assert (one.asks, one.is_behind) == (1, True)
@@ -179,8 +185,8 @@ def test_what_those_had_who_have_left_is_asked_for() -> None:
 
 
 def test_a_task_that_is_settled_needs_no_word_of_a_worker() -> None:
-    """All of it was delivered, but for what may come again here; one that is settled
-    meanwhile is asked for anew.
+    """A settled task is delivered except for elements that this client may replay, and
+    a newly settled task makes the client ask again.
     """
     reading, one = with_another()
     reading.passed.add(7000, 5, 7)
@@ -198,8 +204,8 @@ def test_a_task_that_is_settled_needs_no_word_of_a_worker() -> None:
 
 
 def test_a_task_that_nobody_hosts_is_asked_for_until_it_is_settled() -> None:
-    """All of it was delivered, or is in somebody's hands: it is not listed any more,
-    and no worker tells of it.
+    """The client asks for an unlisted task without a host until it is settled, as no
+    worker sends its lineage.
     """
     reading, one = with_another()
     rest = m.TaskList(3, (m.TaskPlace(7000, 1, "w", "w", 0),), False, readers=("k",))
@@ -216,9 +222,7 @@ OVER = m.Origin(0, 77, 0, 8, 2, poisoned=(("/1", 4),))
 
 
 def static(totals: dict[int, int]) -> m.IterationOpened:
-    """What is told of a job whose tasks have static parts, and of those that are
-    settled.
-    """
+    """Return the answer for a job with static parts and the given settled tasks."""
     over = {
         task: msgspec.structs.replace(OVER, index=task - 7000, shard=task - 7000) for task in totals
     }
@@ -229,8 +233,8 @@ def static(totals: dict[int, int]) -> m.IterationOpened:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_static_part_that_was_over_before_anything_of_it_came_stays_over(late: bool) -> None:
-    """No source tells of its splits: the state says of the task that all was had, for
-    who joins and for who stays.
+    """The checkpoint marks a static part over that ended before any lineage came, for
+    clients that join and clients that stay.
     """
     reading = Reading(None, lambda command: None)
     one = standing(reading)
@@ -254,7 +258,9 @@ def test_a_static_part_that_was_over_before_anything_of_it_came_stays_over(late:
 
 
 def test_what_was_told_of_a_part_that_is_over_is_kept() -> None:
-    """Another reader's state may lack it."""
+    """The client keeps the lineage of a finished part, as another reader's state may
+    lack it.
+    """
     reading = Reading(None, lambda command: None)
     one = standing(reading)
     one.begin(static({}))
@@ -265,8 +271,8 @@ def test_what_was_told_of_a_part_that_is_over_is_kept() -> None:
 
 
 def test_splits_that_were_given_up_before_they_were_told_are_asked_for() -> None:
-    """A task begins anew behind entries that no state needs any more: only the
-    dispatcher knows what they were.
+    """The client asks the dispatcher for released splits when a host begins behind
+    entries that the client was never told.
     """
     reading = Reading(None, lambda command: None)
     one = standing(reading)
@@ -287,8 +293,8 @@ def test_splits_that_were_given_up_before_they_were_told_are_asked_for() -> None
 def test_an_entry_that_was_told_in_part_and_then_given_up_is_asked_for(
     entries: tuple[Split, ...],
 ) -> None:
-    """A host that begins right behind it does not say how far it was started at the
-    host before.
+    """The client asks the dispatcher for a partly told entry when the next host begins
+    right behind it, as that host does not tell its end.
     """
     one = standing(Reading(None, lambda command: None))
     one.begin(m.IterationOpened("k", 1, m.TaskList(1, (), False)))
@@ -306,8 +312,8 @@ def test_an_entry_that_was_told_in_part_and_then_given_up_is_asked_for(
 
 
 def test_who_joins_where_entries_were_given_up_asks_which() -> None:
-    """What the dispatcher said as it joined may be older; what its own state says is
-    not asked for.
+    """A client that joins asks for released entries, as the dispatcher's answer may be
+    outdated. It does not ask for entries of its own state.
     """
     reading = Reading(None, lambda command: None)
     one = standing(reading)

@@ -1,4 +1,4 @@
-"""Facts about how a numbered consumer reads in the order of its steps."""
+"""Test how a numbered consumer reads in the order of its steps."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ V = m.View
 
 
 def turns_of(command: e.Deliver | e.Weave) -> list[tuple[int, e.Deliver, int]]:
-    """In which order elements are delivered: each time how many before it, the part of
-    a block, and where it stops.
+    """Return the order of delivered elements as tuples of turn, part of a block and
+    stop.
     """
     if isinstance(command, e.Deliver):
         return [(0, command, command.stop)]
@@ -23,7 +23,7 @@ def turns_of(command: e.Deliver | e.Weave) -> list[tuple[int, e.Deliver, int]]:
 
 
 class Consumer:
-    """A consumer's reading with tasks at worker ``w``, and what it delivers."""
+    """The reading of a consumer with tasks at worker ``w``, and its deliveries."""
 
     def __init__(
         self, *views: V, horizon: int = 100, step: int = 0, tasks: tuple[int, ...] = (7, 8)
@@ -55,7 +55,7 @@ class Consumer:
 
     @property
     def elements(self) -> list[tuple[int, int, int]]:
-        """Task, first and stop of what was delivered since the last look."""
+        """Return task, first and stop of the deliveries since the last check."""
         found = [
             (one.header.task, one.header.first + one.skip + turn, one.header.first + stop + turn)
             for command in self.delivered
@@ -65,8 +65,8 @@ class Consumer:
         return found
 
     def take(self, task: int, first: int, count: int = 1, size: int = 0) -> list[tuple[int, int]]:
-        """Returns which tasks' worker is told at once, and how much was taken of
-        them.
+        """Return the tasks whose worker is told at once, each with its number of taken
+        elements.
         """
         grants = self.reading.hand_out(
             e.TakenElements(task, self.attempt, first, first + count, size)
@@ -75,7 +75,9 @@ class Consumer:
 
 
 def test_elements_come_in_the_order_of_steps() -> None:
-    """However blocks arrive, each element is delivered when its step has come."""
+    """The consumer delivers each element at its step, in whatever order blocks
+    arrive.
+    """
     consumer = Consumer(V(0, ((7, 0), (8, 0))))
     consumer.arrives(8, 0, 3)
     assert consumer.elements == []
@@ -87,8 +89,8 @@ def test_elements_come_in_the_order_of_steps() -> None:
 
 
 def test_nothing_is_delivered_at_the_horizon() -> None:
-    """What has come is kept until the horizon moves; the next view goes on where it
-    says.
+    """The consumer keeps elements beyond the horizon until it moves, and continues with
+    the next view's positions.
     """
     consumer = Consumer(V(0, ((7, 0),)), horizon=3)
     consumer.arrives(7, 0, 10)
@@ -99,8 +101,8 @@ def test_nothing_is_delivered_at_the_horizon() -> None:
 
 
 def test_steps_of_a_task_that_has_ended_are_passed() -> None:
-    """They have nothing; all consumers pass them alike, once the dispatcher has told
-    the total.
+    """All consumers skip the steps of an ended task alike, once the dispatcher has told
+    its total.
     """
     consumer = Consumer(V(0, ((7, 0), (8, 0))), horizon=8)
     consumer.arrives(7, 0)
@@ -112,7 +114,7 @@ def test_steps_of_a_task_that_has_ended_are_passed() -> None:
 
 
 def test_a_step_is_passed_when_it_was_handed_out() -> None:
-    """What is reported is the step of the first element that the training loop has not
+    """The consumer reports the step of the first element that the training loop has not
     taken.
     """
     consumer = Consumer(V(0, ((7, 0),)))
@@ -126,7 +128,7 @@ def test_a_step_is_passed_when_it_was_handed_out() -> None:
 
 
 def test_the_horizon_is_asked_for_half_way() -> None:
-    """In the second half of what is new the consumer says that it is near."""
+    """The consumer reports that it is near in the second half of the new steps."""
     consumer = Consumer(V(0, ((7, 0),)), horizon=8)
     consumer.arrives(7, 0, 8)
     consumer.take(7, 0, 3)
@@ -138,7 +140,7 @@ def test_the_horizon_is_asked_for_half_way() -> None:
 
 
 def test_a_successor_lacks_what_was_not_reported() -> None:
-    """It says to each worker with which round its stream begins."""
+    """A successor tells each worker the round with which its stream begins."""
     consumer = Consumer(V(0, ((7, 0), (8, 0))), step=5, tasks=(7, 8, 9))
     assert [(grant.task, grant.first) for grant in consumer.reading.grants("w")] == [
         (7, 3),
@@ -150,8 +152,8 @@ def test_a_successor_lacks_what_was_not_reported() -> None:
 
 
 def test_who_was_asked_before_it_began_lacks_no_more_than_others() -> None:
-    """Before it is told where it begins it cannot say with which round a stream
-    begins.
+    """A successor cannot name the round with which a stream begins before it is told
+    its step.
     """
     consumer = Consumer(step=5, tasks=())
     consumer.reading.move(consumer.reading.task(7), m.TaskPlace(7, 1, "", ""))
@@ -161,8 +163,8 @@ def test_who_was_asked_before_it_began_lacks_no_more_than_others() -> None:
 
 
 def test_a_new_host_is_told_what_is_here() -> None:
-    """A task that goes on elsewhere begins behind what has come, and that is delivered
-    in its turn.
+    """A new host begins behind the elements that have come, which the consumer delivers
+    in their turn.
     """
     consumer = Consumer(V(0, ((7, 0), (8, 0))))
     consumer.arrives(8, 0, 3)
@@ -178,8 +180,8 @@ def test_a_new_host_is_told_what_is_here() -> None:
 
 
 def test_it_is_over_at_the_end_that_the_dispatcher_tells() -> None:
-    """Not before all was taken, and not while there may be a task that no view has
-    had.
+    """The consumer ends after it has taken everything, and only when the dispatcher
+    says that no task is missing in the views.
     """
     consumer = Consumer(V(0, ((7, 0),)))
     consumer.arrives(7, 0, 2)
@@ -192,7 +194,7 @@ def test_it_is_over_at_the_end_that_the_dispatcher_tells() -> None:
 
 
 def test_a_list_without_a_plan_changes_no_steps() -> None:
-    """Before the consumers begin there is nothing to read."""
+    """The consumer reads nothing before the dispatcher sends the plan."""
     consumer = Consumer(V(0, ((7, 0),)), horizon=5)
     consumer.reading.list(m.TaskList(2, (m.TaskPlace(7, 1, "w", "w"),), False))
     consumer.arrives(7, 0)
@@ -200,8 +202,8 @@ def test_a_list_without_a_plan_changes_no_steps() -> None:
 
 
 def test_whole_cycles_are_woven() -> None:
-    """What the next blocks of all tasks have is delivered by one command, element by
-    element in turn.
+    """A single command delivers the next blocks of all tasks, element by element in
+    turn.
     """
     consumer = Consumer(V(0, ((7, 0), (8, 3))))
     consumer.arrives(8, 3, 3)
@@ -223,7 +225,9 @@ def test_whole_cycles_are_woven() -> None:
 
 
 def test_tasks_that_have_ended_are_left_out_of_a_weave() -> None:
-    """Their steps are passed with the others, to where the next view begins at most."""
+    """A weave skips the steps of ended tasks, at most up to the beginning of the next
+    view.
+    """
     consumer = Consumer(V(0, ((7, 0), (8, 0), (9, 0))), V(7, ((7, 3),)), horizon=8, tasks=(7, 8, 9))
     consumer.told(
         V(0, ((7, 0), (8, 0), (9, 0))), V(7, ((7, 3),)), horizon=8, version=2, totals={8: 0}
@@ -235,8 +239,8 @@ def test_tasks_that_have_ended_are_left_out_of_a_weave() -> None:
 
 
 def test_a_weave_is_reported_element_by_element() -> None:
-    """The steps behind it are those of what was taken, in whatever order its tasks are
-    told of.
+    """The step behind a weave counts the taken elements, in whatever order its tasks
+    report them.
     """
     consumer = Consumer(V(0, ((7, 0), (8, 0), (9, 0))), tasks=(7, 8, 9))
     consumer.told(V(0, ((7, 0), (8, 0), (9, 0))), horizon=100, version=2, totals={8: 0})
@@ -252,8 +256,8 @@ def test_a_weave_is_reported_element_by_element() -> None:
 
 
 def test_workers_are_told_together_when_nothing_is_left() -> None:
-    """While something can be taken, nobody waits for more of one task; then all windows
-    that are used up widen.
+    """The consumer widens all used windows together when nothing is left to take, and
+    does not wait for a single task.
     """
     consumer = Consumer(V(0, ((7, 0), (8, 0))))
     consumer.arrives(7, 0, 2)
@@ -269,8 +273,8 @@ def test_workers_are_told_together_when_nothing_is_left() -> None:
 
 
 def test_much_that_was_taken_is_told_at_once() -> None:
-    """A quarter of what may be on its way makes room for more, whatever else there is
-    to take.
+    """The consumer tells a worker at once when a quarter of the limit in flight was
+    taken, even if elements are left.
     """
     consumer = Consumer(V(0, ((7, 0), (8, 0))))
     consumer.arrives(7, 0, 2)
@@ -282,8 +286,8 @@ def test_much_that_was_taken_is_told_at_once() -> None:
 
 
 def test_a_place_is_a_step() -> None:
-    """Of each task the rounds before it were passed; behind it nobody goes back once it
-    is settled.
+    """A position is a step: the rounds of each task before it were passed, and a
+    settled task is never replayed behind it.
     """
     consumer = Consumer(V(0, ((7, 0), (8, 0))))
     for task in (7, 8):
@@ -303,7 +307,9 @@ def test_a_place_is_a_step() -> None:
 
 
 def test_a_total_counts_when_all_of_the_task_was_passed() -> None:
-    """What the plan says of it may be ahead of what has come of its lineage."""
+    """A total counts when all of its task was passed, as the plan may be ahead of the
+    task's lineage.
+    """
     consumer = Consumer(V(0, ((7, 0), (8, 0))))
     for task in (7, 8):
         consumer.arrives(task, 0, 2)

@@ -1,4 +1,4 @@
-"""Facts about the client's decider."""
+"""Test the client's decider."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def place(task: int = 1, attempt: int = 1, worker: str = "w") -> m.TaskPlace:
 
 
 class Reader(Transcript):
-    """A consumer core with a link to worker ``w``, as soon as there is a task."""
+    """A consumer core that opens a link to worker ``w`` as soon as it has a task."""
 
     core: ClientCore
 
@@ -60,7 +60,9 @@ class Reader(Transcript):
 
 
 def test_an_iteration_is_asked_for_until_it_is_opened() -> None:
-    """A client asks once a second, and then sends heartbeats instead."""
+    """The client asks to open its iteration once a second until the dispatcher answers,
+    and then sends heartbeats instead.
+    """
     reader = Reader(opened=False)
     reader.wait(2.5)
     assert reader.all_of(m.OpenIteration) == [m.OpenIteration("me", JOB, 0)] * 3
@@ -72,8 +74,8 @@ def test_an_iteration_is_asked_for_until_it_is_opened() -> None:
 
 
 def test_nothing_is_read_before_a_client_hears_that_it_was_let_in() -> None:
-    """It has no lease yet: it opens no link and takes nothing, but says that it holds
-    nothing when it is asked.
+    """A client without a lease opens no link and takes nothing, but reports that it
+    holds nothing when the dispatcher asks.
     """
     reader = Reader(opened=False)
     reader.feed(e.Tick())
@@ -94,8 +96,8 @@ def test_nothing_is_read_before_a_client_hears_that_it_was_let_in() -> None:
 def test_who_was_given_up_before_it_heard_that_it_was_let_in_joins_again(
     consumer: int | None,
 ) -> None:
-    """At once, as it holds nothing, and as part of the iteration that its state has
-    begun: that is not told again.
+    """A client given up before it was admitted joins again at once, as it holds
+    nothing. It belongs to the iteration that its state began, and does not warn again.
     """
     reader = Reader(opened=False, resume=b"state", reader=m.Reader(consumer))
     reader.feed(e.Tick())
@@ -117,7 +119,9 @@ def test_who_was_given_up_before_it_heard_that_it_was_let_in_joins_again(
 
 
 def test_who_is_given_up_again_and_again_keeps_its_step() -> None:
-    """A numbered consumer has what there is below it, whatever it heard since."""
+    """A numbered consumer that is given up repeatedly keeps the step below which it has
+    everything, whatever it heard since.
+    """
     reader = numbered(step=5)
     give_up(reader)
     reader.wait(SETTLE)
@@ -128,7 +132,9 @@ def test_who_is_given_up_again_and_again_keeps_its_step() -> None:
 
 
 def test_who_joins_again_in_vain_is_patient_for_no_longer_than_others() -> None:
-    """A dispatcher that is silent from then on is given up after the usual time-out."""
+    """A client that joins again gives a silent dispatcher up after the usual
+    time-out.
+    """
     reader = Reader(opened=False, dispatcher_timeout=30.0)
     reader.feed(e.Tick())
     give_up(reader)
@@ -139,7 +145,9 @@ def test_who_joins_again_in_vain_is_patient_for_no_longer_than_others() -> None:
 
 
 def joined(delivered: int, finished: bool, shared: bool) -> list[str]:
-    """What a client that opens an iteration in this condition says to its user."""
+    """Return the messages to the user of a client that opens an iteration in this
+    condition.
+    """
     reader = Reader(opened=False)
     reader.feed(e.Tick())
     opened = m.IterationOpened("me", 7, m.TaskList(1, (), False), delivered, finished, shared)
@@ -153,9 +161,7 @@ def joined(delivered: int, finished: bool, shared: bool) -> list[str]:
 
 
 def test_a_late_reader_is_told_what_is_gone() -> None:
-    """Who reads a job again that was read before gets a warning once, with the
-    remedy.
-    """
+    """The client warns its user once, with the remedy, when its job was read before."""
     (text,) = joined(5, True, True)
     assert (
         "job 'job', repetition 0: 5 elements were delivered before this client joined; no element "
@@ -168,21 +174,21 @@ def test_a_late_reader_is_told_what_is_gone() -> None:
 
 
 def test_readers_that_share_are_told_nothing() -> None:
-    """Neither the first client of an iteration nor one that joins others has lost
-    anything.
+    """The client warns neither when it is the first of an iteration nor when it joins
+    other clients, as no element is lost.
     """
     assert [joined(0, False, False), joined(0, True, False), joined(5, False, True)] == [[], [], []]
 
 
 def test_what_is_unknown_is_ignored() -> None:
-    """Messages that are not meant for a client change nothing."""
+    """The client ignores messages that are not meant for a client."""
     reader = Reader()
     reader.hear(D, m.DrainStarted("request", ()))
     assert reader.commands == []
 
 
 def test_a_probe_is_answered() -> None:
-    """A client that is asked for a sign gives one at once, unless it is leaving."""
+    """The client answers a probe at once, unless it is leaving."""
     reader = Reader()
     reader.hear(D, m.Probe())
     assert reader.sent(m.ClientHeartbeat).client == "me"
@@ -193,7 +199,9 @@ def test_a_probe_is_answered() -> None:
 
 @pytest.mark.parametrize("error", ["PermissionDeniedError", "VersionMismatchError"])
 def test_who_is_not_heard_ends_the_iteration(error: str) -> None:
-    """With the reason, at once, and without a goodbye."""
+    """A client that the dispatcher does not hear ends its iteration at once with the
+    reason, and sends no goodbye.
+    """
     reader = Reader()
     reader.feed(e.ShutOut(error, "another key or version"))
     assert reader.sent(e.Finish) == e.Finish(error, "another key or version")
@@ -204,8 +212,8 @@ def test_who_is_not_heard_ends_the_iteration(error: str) -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_who_is_shut_out_says_no_goodbye(when: str) -> None:
-    """Nobody would answer it, however much was not reported: closing is done at once,
-    before or after the refusal.
+    """A refused client closes at once, before or after the refusal and whatever it has
+    not reported, as the dispatcher would not answer a goodbye.
     """
     reader = Reader(place())
     reader.block(0)
@@ -224,8 +232,8 @@ def test_who_is_shut_out_says_no_goodbye(when: str) -> None:
 
 
 def at_the_end(alone: bool = False, free: bool = False, **profile: Any) -> Reader:
-    """A client that has handed out all that came, of a task of which others have
-    something.
+    """Return a client that has handed out all it received of a task that other clients
+    also read.
     """
     reader = Reader(opened=False, **profile)
     reader.feed(e.Tick())
@@ -239,7 +247,9 @@ def at_the_end(alone: bool = False, free: bool = False, **profile: Any) -> Reade
 
 
 def test_who_is_done_says_so_and_waits() -> None:
-    """It reports at once and four times a second, until nothing is owed to anybody."""
+    """A client at the end reports at once and four times a second until the dispatcher
+    says that nothing is owed.
+    """
     reader = at_the_end()
     beat = reader.sent(m.ClientHeartbeat)
     assert (beat.done, beat.delivered) == (True, {1: ((0, 2),)})
@@ -251,9 +261,7 @@ def test_who_is_done_says_so_and_waits() -> None:
 
 
 def test_who_is_done_goes_when_another_one_stays() -> None:
-    """An answer to what was said before it was done, or to somebody else, does not
-    count.
-    """
+    """A client at the end ignores answers to earlier reports and to other clients."""
     reader = at_the_end()
     beat = reader.sent(m.ClientHeartbeat).beat
     for answer in (m.MayEnd("me", beat - 1), m.MayEnd("somebody else", beat)):
@@ -264,8 +272,8 @@ def test_who_is_done_goes_when_another_one_stays() -> None:
 
 
 def test_what_comes_after_the_end_is_handed_out() -> None:
-    """What a dead reader held comes to who is done: it reads on, and an answer to its
-    first report is too old.
+    """A client at the end reads the elements of a dead client on, and ignores an
+    outdated answer to its first report.
     """
     reader = at_the_end()
     beat = reader.sent(m.ClientHeartbeat).beat
@@ -282,8 +290,8 @@ def test_what_comes_after_the_end_is_handed_out() -> None:
 
 
 def test_without_a_dispatcher_the_end_comes_with_the_lease() -> None:
-    """Nobody says whether a dead one held something: who is alone goes after a second,
-    others with a warning later.
+    """Without a dispatcher a lone client ends after a second. Other clients end later
+    with a warning, as a dead client may have held elements.
     """
     reader = at_the_end()
     reader.wait(13.0)
@@ -303,7 +311,9 @@ def test_without_a_dispatcher_the_end_comes_with_the_lease() -> None:
 
 
 def test_a_stop_at_the_end_is_no_silence_of_the_dispatcher() -> None:
-    """Awake again, a client asks before it goes."""
+    """A client that was suspended at the end asks the dispatcher again before it
+    ends.
+    """
     reader = at_the_end()
     reader.now += 60.0
     reader.wait(1.0)
@@ -311,12 +321,16 @@ def test_a_stop_at_the_end_is_no_silence_of_the_dispatcher() -> None:
 
 
 def test_where_nobody_is_given_what_another_holds_nobody_waits() -> None:
-    """Copies of the input, shared caches and anonymous jobs end by themselves."""
+    """Readers of copies, shared caches and anonymous jobs end without waiting, as they
+    never get the elements of others.
+    """
     assert at_the_end(free=True).core.finished
 
 
 def test_each_worker_gets_one_link() -> None:
-    """Tasks at the same address share a link; a task between two hosts needs none."""
+    """Tasks at the same address share a link, and a task between two hosts needs no
+    link.
+    """
     reader = Reader(place(1), place(2), place(3, worker=""), place(4, worker="x"))
     reader.wait(1.0)
     assert {command.peer for command in reader.commands if isinstance(command, e.Send)} == {
@@ -328,8 +342,8 @@ def test_each_worker_gets_one_link() -> None:
 
 
 def test_a_refusal_is_raised_at_the_users_call() -> None:
-    """A refused client finishes with the error; refusals of others are not its
-    affair.
+    """A refused client finishes with the error, and ignores refusals of other
+    clients.
     """
     reader = Reader(opened=False)
     reader.hear(D, m.RequestRefused("other", "NotFoundError", "text"))
@@ -339,7 +353,9 @@ def test_a_refusal_is_raised_at_the_users_call() -> None:
 
 
 def test_a_pipelines_failure_comes_with_the_refusal() -> None:
-    """All that a worker said of it reaches the training loop."""
+    """A refusal brings the worker's whole report of a pipeline's failure to the
+    training loop.
+    """
     reader = Reader()
     reader.hear(D, m.RequestRefused("me", "PipelineError", "text", b"all of it"))
     assert reader.sent(e.Finish) == e.Finish("PipelineError", "text", b"all of it")
@@ -349,8 +365,8 @@ def test_a_pipelines_failure_comes_with_the_refusal() -> None:
 
 
 def test_a_block_is_delivered_and_its_credit_comes_back() -> None:
-    """Elements taken are granted anew at once when nothing is left, and the window
-    opens.
+    """The client grants taken elements again at once when nothing is left, and widens
+    its window.
     """
     reader = Reader(place())
     reader.block(0)
@@ -362,7 +378,7 @@ def test_a_block_is_delivered_and_its_credit_comes_back() -> None:
 
 
 def test_a_block_that_came_before_is_dropped() -> None:
-    """What a new link brings again is not delivered again."""
+    """The client drops a block that a new link repeats."""
     reader = Reader(place())
     reader.block(0)
     reader.block(0)
@@ -372,7 +388,9 @@ def test_a_block_that_came_before_is_dropped() -> None:
 
 
 def test_blocks_of_other_attempts_and_tasks_are_dropped() -> None:
-    """Only the attempt in the task list counts, and only tasks in it."""
+    """The client accepts blocks only of tasks in its list, and only of the listed
+    attempt.
+    """
     reader = Reader(place(attempt=2))
     reader.block(0, attempt=1)
     reader.block(0, attempt=3)
@@ -381,7 +399,7 @@ def test_blocks_of_other_attempts_and_tasks_are_dropped() -> None:
 
 
 def test_a_message_out_of_order_is_not_looked_at() -> None:
-    """A gap on a link is for the link to mend."""
+    """The client ignores a message behind a gap, as the link repairs the gap."""
     reader = Reader(place())
     reader.number = 5
     reader.block(0)
@@ -389,8 +407,8 @@ def test_a_message_out_of_order_is_not_looked_at() -> None:
 
 
 def test_deliveries_are_reported_until_they_are_counted() -> None:
-    """Each heartbeat carries what was not acknowledged; grants say how far the
-    dispatcher has counted.
+    """Each heartbeat repeats unacknowledged deliveries, and grants say how far the
+    dispatcher has counted them.
     """
     reader = Reader(place())
     reader.block(0, 4)
@@ -412,7 +430,7 @@ def test_deliveries_are_reported_until_they_are_counted() -> None:
 
 
 def test_an_acknowledged_report_of_an_old_attempt_counts_nothing() -> None:
-    """The count of a stream belongs to its attempt."""
+    """An acknowledgement counts only for the attempt that it names."""
     reader = Reader(place())
     reader.block(0)
     reader.take(0, 2, size=20)
@@ -429,7 +447,7 @@ def test_an_acknowledged_report_of_an_old_attempt_counts_nothing() -> None:
 
 
 def reopen(reader: Reader, number: int) -> None:
-    """The link that replaces a broken one is asked for, and opened by the worker."""
+    """Let the worker open the requested link that replaces a broken link."""
     reader.wait(1.25)
     reader.link, reader.number = f"me-{number}", 0
     assert reader.all_of(m.OpenLink)[-1].link == reader.link
@@ -437,8 +455,8 @@ def reopen(reader: Reader, number: int) -> None:
 
 
 def test_a_block_beyond_the_grant_breaks_its_link() -> None:
-    """It is not delivered; once there is room again the worker may send it on the next
-    link.
+    """A block beyond the grant is not delivered and breaks its link. The worker may
+    resend it on the next link once it has room.
     """
     reader = Reader(place())
     reader.block(0, 8)
@@ -455,8 +473,8 @@ def test_a_block_beyond_the_grant_breaks_its_link() -> None:
 
 
 def test_a_single_block_may_be_larger_than_any_window() -> None:
-    """With nothing of its stream waiting a block comes whatever its size, also when it
-    comes again on a new link.
+    """The client accepts a block of any size while nothing of its stream waits, also
+    when a new link repeats it.
     """
     reader = Reader(place())
     reader.feed(e.LinkBroken("me-1", "reset"))
@@ -468,8 +486,8 @@ def test_a_single_block_may_be_larger_than_any_window() -> None:
 
 
 def test_the_window_of_a_new_host_is_its_own() -> None:
-    """What the host before has sent is not held against the next; before it has a grant
-    it may send nothing.
+    """A new host has its own window: blocks of the former host do not count against it,
+    and it sends nothing before its grant.
     """
     reader = Reader(place())
     reader.block(0, 1000)
@@ -479,8 +497,8 @@ def test_the_window_of_a_new_host_is_its_own() -> None:
 
 
 def test_a_worker_that_goes_on_sending_too_much_ends_the_iteration() -> None:
-    """After three such blocks in a row the training loop gets an error behind what it
-    was given.
+    """After three excessive blocks in a row the training loop gets its remaining
+    elements and then an error.
     """
     reader = Reader(place())
     reader.block(0, 8)
@@ -497,8 +515,8 @@ def test_a_worker_that_goes_on_sending_too_much_ends_the_iteration() -> None:
 
 
 def test_a_fenced_task_is_left_at_once() -> None:
-    """Asked what it holds, a client tells everything it received, and drops what its
-    old host still sends.
+    """A client that is asked what it holds of a task reports all it received, and drops
+    what the old host still sends.
     """
     reader = Reader(place())
     reader.block(0)
@@ -509,7 +527,7 @@ def test_a_fenced_task_is_left_at_once() -> None:
 
 
 def test_elements_of_an_old_attempt_are_handed_out_and_reported() -> None:
-    """What was received before the task moved still counts, without credit on its new
+    """Elements received before a task moved still count, but add no credit to its new
     stream.
     """
     reader = Reader(place())
@@ -534,8 +552,8 @@ def test_a_late_list_does_not_bring_an_old_attempt_back() -> None:
 
 
 def test_a_task_that_left_the_list_is_remembered() -> None:
-    """What a client holds of a task is known also after the task was thought done, so
-    nobody gets it twice.
+    """A client reports what it holds of a task even after the task left the list, so
+    that no element is delivered twice.
     """
     reader = Reader(place())
     reader.block(0)
@@ -547,7 +565,7 @@ def test_a_task_that_left_the_list_is_remembered() -> None:
 
 
 def test_an_older_list_is_ignored() -> None:
-    """Lists may overtake each other; the version decides."""
+    """The client ignores an older task list, as lists may overtake each other."""
     reader = Reader(place())
     reader.list(3, place(attempt=3))
     reader.list(2, place(attempt=9))
@@ -555,7 +573,7 @@ def test_an_older_list_is_ignored() -> None:
 
 
 def test_an_ended_task_goes_on_with_a_new_attempt() -> None:
-    """The end of an attempt is not the end of the task when its host was lost
+    """A task whose attempt had ended goes on with a new attempt if its host is lost
     afterwards.
     """
     reader = Reader(place(), closed=True)
@@ -573,7 +591,7 @@ def test_an_ended_task_goes_on_with_a_new_attempt() -> None:
 
 def test_the_end_comes_when_everything_was_taken() -> None:
     """With a closed list, all tasks ended and nothing waiting, the client finishes,
-    says so, and closes its links.
+    says goodbye and closes its links.
     """
     reader = Reader(place(), closed=True)
     reader.block(0)
@@ -586,7 +604,7 @@ def test_the_end_comes_when_everything_was_taken() -> None:
 
 
 def test_no_end_before_the_list_is_closed() -> None:
-    """An open list may bring another task."""
+    """The client waits while the list is open, as it may bring another task."""
     reader = Reader(place())
     reader.end(0)
     assert not reader.core.finished
@@ -595,8 +613,8 @@ def test_no_end_before_the_list_is_closed() -> None:
 
 
 def test_a_block_after_the_end_of_its_task_is_waited_for() -> None:
-    """When another client dies its elements may come after the end was told; then the
-    end is told again.
+    """The client waits for blocks of a dead client that come after the end of their
+    task, and for the repeated end.
     """
     reader = Reader(place(), place(2), closed=True)
     reader.end(2)
@@ -609,7 +627,7 @@ def test_a_block_after_the_end_of_its_task_is_waited_for() -> None:
 
 
 def test_a_finished_client_takes_no_more_tasks() -> None:
-    """After the end nothing is opened any more, whatever lists come."""
+    """A finished client opens no task, whatever lists it receives."""
     reader = Reader(closed=True)
     assert reader.core.finished
     reader.list(2, place())
@@ -617,7 +635,9 @@ def test_a_finished_client_takes_no_more_tasks() -> None:
 
 
 def test_the_goodbye_is_repeated_until_it_is_heard() -> None:
-    """A finished client repeats its last report; closing it then takes no time."""
+    """A finished client repeats its last report until it is acknowledged, and then
+    closes without delay.
+    """
     reader = Reader(closed=True)
     reader.wait(2.0)
     assert len(reader.all_of(m.CloseIteration)) >= 3
@@ -632,8 +652,8 @@ def test_the_goodbye_is_repeated_until_it_is_heard() -> None:
 
 
 def test_closing_early_says_goodbye_without_an_end() -> None:
-    """A closed iterator gives its elements back at once, and ends when the dispatcher
-    has heard.
+    """A closed iterator returns its elements at once, and ends when the dispatcher has
+    acknowledged its goodbye.
     """
     reader = Reader(place())
     reader.block(0, 4)
@@ -648,7 +668,7 @@ def test_closing_early_says_goodbye_without_an_end() -> None:
 
 
 def test_closing_does_not_wait_for_a_silent_dispatcher() -> None:
-    """After two seconds without an answer the goodbye is given up."""
+    """A closing client gives up its goodbye after two seconds without an answer."""
     reader = Reader(place())
     reader.feed(e.CloseRequested())
     reader.wait(1.5)
@@ -660,8 +680,8 @@ def test_closing_does_not_wait_for_a_silent_dispatcher() -> None:
 
 
 def test_a_last_report_is_told_for_as_long_as_it_takes() -> None:
-    """Readers of a job would get again what it does not tell of, so the client goes on
-    saying it in the background.
+    """The client repeats its last report in the background, as other readers would
+    otherwise get its elements again.
     """
     reader = Reader(place())
     reader.block(0, 3)
@@ -675,8 +695,8 @@ def test_a_last_report_is_told_for_as_long_as_it_takes() -> None:
 
 
 def test_closing_after_the_end_waits_for_the_goodbye() -> None:
-    """A client that finished by itself and is closed before the dispatcher heard of it
-    ends when that is so.
+    """A client that finished and is closed before its goodbye was acknowledged ends
+    with that acknowledgement.
     """
     reader = Reader(closed=True)
     reader.feed(e.CloseRequested())
@@ -686,7 +706,9 @@ def test_closing_after_the_end_waits_for_the_goodbye() -> None:
 
 
 def test_a_client_that_never_spoke_closes_at_once() -> None:
-    """Nobody knows it, so nobody needs to hear of its end."""
+    """A client that never sent a message closes at once, as the dispatcher does not
+    know it.
+    """
     reader = Reader(opened=False)
     reader.feed(e.CloseRequested())
     assert reader.commands == [e.Closed()]
@@ -696,8 +718,8 @@ def test_a_client_that_never_spoke_closes_at_once() -> None:
 
 
 def test_a_silent_dispatcher_is_told_of_and_then_given_up() -> None:
-    """After 5 s the log says so; after the time-out the user gets an error that says
-    what to look at.
+    """After 5 s of silence the client logs it, and after the time-out the user gets an
+    error that says what to check.
     """
     reader = Reader(opened=False, dispatcher_timeout=30.0)
     reader.wait(12.0)
@@ -707,7 +729,7 @@ def test_a_silent_dispatcher_is_told_of_and_then_given_up() -> None:
 
 
 def test_waiting_is_explained() -> None:
-    """A client that gets nothing for 10 s says what it waits for."""
+    """A client without elements for 10 s logs what it waits for."""
 
     def said(*places: m.TaskPlace, closed: bool = False) -> str:
         reader = Reader(*places, closed=closed)
@@ -724,7 +746,9 @@ def test_waiting_is_explained() -> None:
 
 
 def test_who_has_gone_on_from_a_state_waits_for_nobodys_state() -> None:
-    """Once the iteration is open, it waits for elements like everybody else."""
+    """A client that resumed from a state waits for elements like other clients once its
+    iteration is open.
+    """
     state = m.Checkpoint(
         m.CHECKPOINT_VERSION, JOB, "print", 0, 11, 0, m.Reader(1), "me", (), (), ()
     )
@@ -742,7 +766,9 @@ def test_who_has_gone_on_from_a_state_waits_for_nobodys_state() -> None:
 
 
 def test_an_open_list_of_ended_tasks_waits_for_the_end() -> None:
-    """When all tasks have ended and more may come, that is what a client waits for."""
+    """The client waits for the end when all listed tasks have ended and the list is
+    open.
+    """
     reader = Reader(place())
     reader.end(0)
     texts = []
@@ -754,8 +780,8 @@ def test_an_open_list_of_ended_tasks_waits_for_the_end() -> None:
 
 
 def test_a_worker_that_can_never_send_to_us_ends_the_job() -> None:
-    """A link that is refused for good is raised at the user's call; one that is not
-    ours or not ready is waited for.
+    """The client raises a final refusal of a link to its user, but waits after a
+    refusal that is temporary or not its own.
     """
     reader = Reader(place())
     reader.hear("w", m.LinkRefused("me-1", "ResourceExhaustedError", "no port"))
@@ -766,14 +792,16 @@ def test_a_worker_that_can_never_send_to_us_ends_the_job() -> None:
 
 
 def test_a_worker_that_does_not_let_us_in_any_more_ends_the_job() -> None:
-    """Its elements would not come, and nobody else would say why."""
+    """A client that a worker stops admitting raises an error, as its elements would
+    never come and no other message would say why.
+    """
     reader = Reader(place())
     reader.hear("w", m.LinkRefused("me-1", "PermissionDeniedError", "not let in any more"))
     assert reader.sent(e.Finish) == e.Finish("PermissionDeniedError", "not let in any more")
 
 
 def test_a_worker_without_a_port_is_not_waited_for_forever() -> None:
-    """Once nothing else comes either, the error says what the worker said, with its
+    """When no other elements come either, the error repeats the worker's reason and the
     remedy.
     """
     reader = Reader(place(), place(2, worker="x"))
@@ -797,8 +825,8 @@ def test_a_worker_without_a_port_is_not_waited_for_forever() -> None:
 
 
 def test_time_in_which_we_were_stopped_is_no_refusal() -> None:
-    """Who is refused a link, is stopped for longer than it waits and is refused again
-    goes on waiting.
+    """Time in which the client was suspended does not count as refusal, so it goes on
+    waiting for a link.
     """
     reader = Reader(place(), place(2, worker="x"))
 
@@ -816,7 +844,7 @@ def test_time_in_which_we_were_stopped_is_no_refusal() -> None:
 
 
 def test_a_broken_link_is_replaced() -> None:
-    """The core opens a new link from the last message on."""
+    """The client opens a new link that goes on after the last message."""
     reader = Reader(place())
     reader.block(0)
     reader.now = 5.0
@@ -828,7 +856,7 @@ def test_a_broken_link_is_replaced() -> None:
 
 
 def numbered(step: int = 0, horizon: int = 8) -> Reader:
-    """A consumer that reads task 1 alone, from a step on."""
+    """Return a consumer that reads only task 1, from a given step on."""
     reader = Reader(opened=False, reader=m.Reader(0))
     reader.feed(e.Tick())
     reader.feed(e.Wanted())
@@ -846,8 +874,8 @@ def numbered(step: int = 0, horizon: int = 8) -> Reader:
 
 
 def test_a_consumer_reports_its_step() -> None:
-    """Heartbeats carry the step below which everything was handed out, and no
-    ranges.
+    """Heartbeats of a numbered consumer carry the step below which it has handed out
+    everything, and no ranges.
     """
     reader = numbered(step=2)
     assert [stream.first for stream in reader.streams()] == [2]
@@ -859,8 +887,8 @@ def test_a_consumer_reports_its_step() -> None:
 
 
 def test_a_consumer_asks_on_before_it_is_at_the_horizon() -> None:
-    """It says at once that it is near, once, and again with each heartbeat until the
-    horizon has moved.
+    """A numbered consumer reports once, at once, that it is near the horizon, and
+    repeats it in each heartbeat until the horizon moves.
     """
     reader = numbered()
     reader.block(0, 8)
@@ -873,8 +901,8 @@ def test_a_consumer_asks_on_before_it_is_at_the_horizon() -> None:
 
 
 def test_a_consumer_that_takes_much_reports_sooner() -> None:
-    """After some megabytes it does not wait for a second to pass; others have no need
-    of that.
+    """A numbered consumer reports after some megabytes without waiting for a second to
+    pass, unlike other clients.
     """
     for reader, soon in ((numbered(horizon=100), 1), (Reader(place()), 0)):
         reader.now += 0.2
@@ -884,7 +912,7 @@ def test_a_consumer_that_takes_much_reports_sooner() -> None:
 
 
 def test_who_waits_for_another_consumer_is_told() -> None:
-    """The user reads which consumer is missing."""
+    """The client logs the number of the consumer that it waits for."""
     reader = numbered(horizon=0)
     plan = m.Plan((), 0, {}, (2, 3))
     reader.hear(D, m.TasksChanged("me", m.TaskList(2, (place(),), False, plan)))
@@ -900,7 +928,7 @@ def test_who_waits_for_another_consumer_is_told() -> None:
 
 
 def leased(alone: bool = False, **profile: Any) -> Reader:
-    """A client with a lease of nine seconds that holds elements 0 to 3, of which it has
+    """Return a client with a lease of nine seconds that holds elements 0 to 3 and has
     handed out the first.
     """
     reader = Reader(opened=False, **profile)
@@ -914,7 +942,7 @@ def leased(alone: bool = False, **profile: Any) -> Reader:
 
 
 def beat(reader: Reader, alone: bool = False) -> None:
-    """Has the next heartbeat answered."""
+    """Answer the next heartbeat."""
     reader.wait(1.0)
     [said] = reader.all_of(m.ClientHeartbeat)
     reader.hear(
@@ -930,8 +958,8 @@ def give_up(reader: Reader, client: str = "me") -> None:
 
 
 def test_a_lease_is_renewed_by_answers() -> None:
-    """It counts from the heartbeat that was answered; without an answer it ends, and is
-    asked for more often.
+    """An answer renews the lease from the time of its heartbeat; without answers the
+    client asks more often, and the lease ends.
     """
     reader = leased()
     beat(reader)
@@ -943,7 +971,9 @@ def test_a_lease_is_renewed_by_answers() -> None:
 
 
 def test_heartbeats_say_whether_a_client_believes_to_be_alone() -> None:
-    """The dispatcher need not count on an answer that was lost."""
+    """Each heartbeat says whether the client believes that it reads alone, so the
+    dispatcher need not rely on an answer that was lost.
+    """
     reader = leased(alone=True)
     beat(reader)
     reader.wait(1.0)
@@ -952,8 +982,8 @@ def test_heartbeats_say_whether_a_client_believes_to_be_alone() -> None:
 
 
 def test_a_client_that_was_given_up_joins_again() -> None:
-    """It drops what it holds, asks for the same iteration under another name, and
-    begins with nothing in hand.
+    """A client that was given up drops what it holds and joins the same iteration under
+    another name, holding nothing.
     """
     reader = leased()
     give_up(reader)
@@ -979,7 +1009,9 @@ def test_a_client_that_was_given_up_joins_again() -> None:
 
 
 def test_what_was_said_to_the_former_name_does_not_count() -> None:
-    """Answers, task lists, questions and goodbyes for the name before are old."""
+    """The client ignores answers, task lists, questions and goodbyes for its former
+    name.
+    """
     reader = leased()
     give_up(reader)
     for message in (
@@ -996,7 +1028,9 @@ def test_what_was_said_to_the_former_name_does_not_count() -> None:
 
 
 def test_a_client_that_finds_nothing_to_join_ends() -> None:
-    """Its job was collected meanwhile; it may not begin to read from the beginning."""
+    """A client whose job was collected ends, as it must not read from the beginning
+    again.
+    """
     reader = leased()
     give_up(reader)
     reader.hear(D, m.RequestRefused("me.1", "NotFoundError", "Unknown iteration client id me.1"))
@@ -1004,8 +1038,8 @@ def test_a_client_that_finds_nothing_to_join_ends() -> None:
 
 
 def test_a_consumer_that_was_given_up_asks_for_its_place() -> None:
-    """It hands out nothing more, waits until all is told of what it has, and asks to go
-    on behind that.
+    """A numbered consumer that was given up hands out nothing more, waits until all is
+    acknowledged, and asks to go on behind that.
     """
     consumer = Reader(reader=m.Reader(consumer_index=1))
     consumer.core.reading.begin(7)
@@ -1024,7 +1058,7 @@ def test_a_consumer_that_was_given_up_asks_for_its_place() -> None:
 
 
 def test_a_consumer_whose_place_was_taken_ends() -> None:
-    """Somebody else reads as it by now."""
+    """A numbered consumer ends when another client has taken its place."""
     consumer = Reader(reader=m.Reader(consumer_index=1))
     give_up(consumer)
     consumer.wait(SETTLE)
@@ -1036,8 +1070,8 @@ def test_a_consumer_whose_place_was_taken_ends() -> None:
 
 
 def test_what_is_here_before_an_error_is_handed_out() -> None:
-    """An iteration that has failed gives nothing to others, so no lease is needed for
-    the rest.
+    """The client hands out its remaining elements before an error without a lease, as a
+    failed iteration gives no elements to others.
     """
     reader = leased()
     reader.hear(D, m.RequestRefused("me", "UnavailableError", "failed"))
@@ -1046,8 +1080,8 @@ def test_what_is_here_before_an_error_is_handed_out() -> None:
 
 
 def test_without_a_lease_nothing_is_handed_out_before_giving_up() -> None:
-    """A client that holds elements and hears nothing ends with the error, not with
-    elements that others may have.
+    """A client that holds elements and hears nothing ends with the error, as other
+    clients may have got those elements.
     """
     reader = leased(dispatcher_timeout=20.0)
     reader.wait(30.0)
@@ -1060,8 +1094,8 @@ def test_without_a_lease_nothing_is_handed_out_before_giving_up() -> None:
 
 
 def test_time_in_which_we_were_stopped_is_not_silence() -> None:
-    """A laptop that was closed for the night does not find that the dispatcher has not
-    answered for hours.
+    """Time in which the client was suspended does not count as the dispatcher's
+    silence, for example while a laptop is closed overnight.
     """
     reader = leased(dispatcher_timeout=20.0)
     beat(reader)
@@ -1073,9 +1107,7 @@ def test_time_in_which_we_were_stopped_is_not_silence() -> None:
 
 
 def test_repeats_are_counted_and_told() -> None:
-    """A block that has come before, and one of an attempt that does not count, are
-    dropped and told of.
-    """
+    """The client drops and counts repeated blocks and blocks of an outdated attempt."""
     reader = Reader(place())
     reader.block(0, 3)
     reader.block(0, 3)

@@ -1,6 +1,4 @@
-"""Facts about what a client keeps of each task that it reads, in whatever order blocks
-come.
-"""
+"""Test the client's record of each task that it reads, with blocks in any order."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from zmqdata.core.ranges import RangeSet
 
 
 class Client:
-    """A reading, and what it delivers."""
+    """The reading of a client, and its deliveries."""
 
     def __init__(self, *tasks: int, max_outstanding: int | None = None) -> None:
         self.done: list[Any] = []
@@ -41,8 +39,8 @@ class Client:
 
 
 def test_blocks_are_delivered_as_they_come() -> None:
-    """Each is delivered at once, without what somebody else has had of it, and waits to
-    be taken.
+    """The client delivers each block at once, without elements that other clients had,
+    and keeps it until it is taken.
     """
     client = Client(1)
     assert client.arrives(1, 4, 3, skip=1) == ""
@@ -52,7 +50,7 @@ def test_blocks_are_delivered_as_they_come() -> None:
 
 
 def test_what_came_before_is_not_delivered_again() -> None:
-    """A block that a new link brings once more changes nothing."""
+    """The client delivers nothing when a new link repeats a block."""
     client = Client(1)
     client.arrives(1, 0, 2)
     assert client.arrives(1, 0, 2) == ""
@@ -60,7 +58,7 @@ def test_what_came_before_is_not_delivered_again() -> None:
 
 
 def test_more_than_was_granted_is_a_breach() -> None:
-    """A block beyond the credit is not taken; the text says what was sent and what was
+    """The client rejects a block beyond the credit, and the text says what was sent and
     granted.
     """
     client = Client(1)
@@ -72,8 +70,8 @@ def test_more_than_was_granted_is_a_breach() -> None:
 
 
 def test_only_listed_tasks_of_the_present_attempt_count() -> None:
-    """Messages of other attempts, of tasks that left the list, and of unknown ones are
-    not current.
+    """The client ignores messages of other attempts, of tasks that left the list, and
+    of unknown tasks.
     """
     client = Client(1, 2)
     assert client.arrives(1, 0, attempt=2) == client.arrives(3, 0) == "not current"
@@ -83,7 +81,9 @@ def test_only_listed_tasks_of_the_present_attempt_count() -> None:
 
 
 def test_a_task_that_moves_begins_with_new_credit() -> None:
-    """What has come stays; windows and ends belong to one attempt."""
+    """A task that moves keeps its received elements, but windows and ends belong to a
+    single attempt.
+    """
     client = Client(1)
     client.arrives(1, 0, 2)
     client.reading.end(client.reading.tasks[1], 2)
@@ -99,7 +99,7 @@ def test_a_task_that_moves_begins_with_new_credit() -> None:
 
 
 def test_an_older_place_is_ignored() -> None:
-    """A task does not go back to an older attempt."""
+    """The client ignores an older attempt of a task."""
     client = Client(1)
     client.places(m.TaskPlace(1, 2, "v", "v"))
     client.places(m.TaskPlace(1, 1, "w", "w"))
@@ -107,7 +107,9 @@ def test_an_older_place_is_ignored() -> None:
 
 
 def test_it_is_over_when_nothing_is_owed_and_nothing_waits() -> None:
-    """All tasks have ended, everything was taken, and there will be no further task."""
+    """The client finishes when all tasks have ended, everything was taken, and no
+    further task will come.
+    """
     client = Client(1)
     client.arrives(1, 0, 1)
     assert not client.reading.is_over(True)
@@ -120,8 +122,8 @@ def test_it_is_over_when_nothing_is_owed_and_nothing_waits() -> None:
 
 
 def test_a_worker_is_told_when_it_should_know_at_once() -> None:
-    """That is when nothing of its task waits any more, or a good part of the grant was
-    used.
+    """The client tells a worker at once when nothing of its task waits or a good part
+    of the grant was used.
     """
     client = Client(1)
     client.arrives(1, 0, FIRST_ELEMENTS)
@@ -135,14 +137,16 @@ def test_a_worker_is_told_when_it_should_know_at_once() -> None:
 
 
 def test_a_limit_bounds_what_is_on_its_way() -> None:
-    """``max_outstanding`` elements at most are granted beyond what was taken."""
+    """The client grants at most ``max_outstanding`` elements beyond the taken
+    elements.
+    """
     client = Client(1, max_outstanding=3)
     assert [grant.elements for grant in client.reading.grants("w")] == [3]
 
 
 def test_reports_are_repeated_until_they_are_acknowledged() -> None:
-    """What was handed out is reported by task, merged, and as counted to the worker
-    once the dispatcher has said so.
+    """The client reports merged ranges per task until they are acknowledged, and then
+    tells the worker that they are counted.
     """
     client = Client(1)
     client.arrives(1, 0, 6)
@@ -163,13 +167,13 @@ def test_reports_are_repeated_until_they_are_acknowledged() -> None:
 
 
 def test_whoever_is_no_consumer_has_no_steps() -> None:
-    """Steps and horizons are for numbered consumers."""
+    """Only numbered consumers have steps and horizons."""
     client = Client(1)
     assert (client.reading.steps, client.reading.near) == (0, 0)
 
 
 def test_a_task_without_a_host_has_no_address() -> None:
-    """Between two hosts a task needs no link."""
+    """A task between two hosts has no address and needs no link."""
     client = Client(1)
     client.places(m.TaskPlace(1, 2, "", ""))
     assert client.reading.addresses == []
@@ -179,8 +183,8 @@ def test_a_task_without_a_host_has_no_address() -> None:
 
 
 def test_elements_that_were_handed_out_once_come_in_that_order_again() -> None:
-    """What comes earlier waits, also for its reader; then everything is delivered as it
-    comes.
+    """The client repeats the order of its state by keeping early elements back, and
+    then delivers elements as they come.
     """
     client = Client(1, 2)
     client.reading.keep_order([(0, 0, 2), (1, 0, 1)], {1: 0, 2: 1})
@@ -195,7 +199,9 @@ def test_elements_that_were_handed_out_once_come_in_that_order_again() -> None:
 
 
 def test_a_task_that_has_ended_is_not_waited_for() -> None:
-    """Somebody else has what it does not send: the order goes on without."""
+    """The order goes on without the elements of an ended task, which another client
+    has.
+    """
     client = Client(1, 2)
     client.reading.keep_order([(0, 0, 2), (1, 0, 1)], {1: 0, 2: 1})
     client.arrives(2, 0)
@@ -204,7 +210,9 @@ def test_a_task_that_has_ended_is_not_waited_for() -> None:
 
 
 def test_a_place_says_what_was_handed_out_and_what_is_known_of_ends() -> None:
-    """What nobody goes back behind is settled."""
+    """The position settles a task that no reader replays, with its deliveries and its
+    total.
+    """
     client = Client(1)
     client.arrives(1, 0, 4)
     client.take(1, 0, 3)
@@ -219,7 +227,9 @@ def test_a_place_says_what_was_handed_out_and_what_is_known_of_ends() -> None:
 
 
 def test_elements_of_an_older_attempt_count_as_repeats() -> None:
-    """Somebody makes them again, or has already."""
+    """Elements of an older attempt count as repeats, as a host makes or has made them
+    again.
+    """
     client = Client(1)
     client.places(m.TaskPlace(1, 2, "v", "v"))
     assert client.arrives(1, 0, 3, skip=1) == "not current"

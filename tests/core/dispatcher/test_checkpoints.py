@@ -1,6 +1,4 @@
-"""Facts about checkpoints that clients bring: which can be believed, and what several
-say together.
-"""
+"""Test which checkpoints the dispatcher accepts, and how it merges them."""
 
 from __future__ import annotations
 
@@ -47,8 +45,8 @@ def asked(content: bytes, job: m.JobParameters = JOB, **changes: Any) -> m.OpenI
 
 
 def test_a_checkpoint_that_fits_is_read() -> None:
-    """Other code of functions is no reason to refuse it, nor another name of the
-    job.
+    """The dispatcher accepts a checkpoint with other code of functions or another job
+    name.
     """
     one = checkpoint()
     assert (
@@ -80,7 +78,7 @@ def test_a_checkpoint_that_fits_is_read() -> None:
 def test_what_does_not_fit_is_refused(
     changes: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """The text says what differs."""
+    """The dispatcher refuses a checkpoint of another job and names the difference."""
     with pytest.raises(error, match=text):
         read_checkpoint(asked(m.encode_checkpoint(checkpoint(**changes))), DATASET)
 
@@ -90,8 +88,8 @@ def with_checksum(content: bytes) -> bytes:
 
 
 def test_what_is_no_checkpoint_is_refused() -> None:
-    """Neither rubbish nor too much of it is taken, and a newer form is told by its
-    version alone.
+    """The dispatcher refuses invalid or oversized bytes, and recognizes a newer format
+    by its version alone.
     """
     for content in (b"rubbish", b"", msgspec.msgpack.encode({"version": 1})):
         with pytest.raises(DataLossError, match="damaged"):
@@ -108,8 +106,8 @@ def test_what_is_no_checkpoint_is_refused() -> None:
 
 @given(data=st.data(), seed=st.integers(0, (1 << 64) - 1))
 def test_a_flipped_bit_is_found(data: st.DataObject, seed: int) -> None:
-    """Whatever is changed in an encoded checkpoint, or missing at its end, it is
-    refused as damaged.
+    """The dispatcher refuses a checkpoint with any flipped bit or missing end as
+    damaged.
     """
     content = bytearray(m.encode_checkpoint(checkpoint(replace(TASK, seed=seed))))
     at = data.draw(st.integers(0, len(content) - 1))
@@ -143,32 +141,38 @@ def test_a_flipped_bit_is_found(data: st.DataObject, seed: int) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any]) -> None:
-    """A client may bring anything."""
+    """The dispatcher checks every field, as a client may send any checkpoint."""
     with pytest.raises(InvalidArgumentError, match="damaged"):
         joined((checkpoint(replace(TASK, **changes)),), SOURCES)
 
 
 def test_two_tasks_have_no_split_together() -> None:
-    """Then an element would come twice."""
+    """The dispatcher refuses a split in two tasks, as its elements would come twice."""
     with pytest.raises(InvalidArgumentError, match="two tasks"):
         joined((checkpoint(TASK, replace(TASK, index=1)),), SOURCES)
 
 
 def test_names_of_files_are_as_many_as_files() -> None:
-    """A ledger of files has the name of each."""
+    """The dispatcher refuses a ledger of files with another number of names than
+    files.
+    """
     bad = replace(TASK, ledger=((Split(0, 0, 2, ("a",)),),))
     with pytest.raises(InvalidArgumentError, match="damaged"):
         joined((checkpoint(bad),), (FileSplits(("*",), False, None),))
 
 
 def test_readers_of_different_iterations_do_not_go_on_together() -> None:
-    """Their seeds tell."""
+    """The dispatcher refuses readers of different iterations, which it recognizes by
+    their seeds.
+    """
     with pytest.raises(FailedPreconditionError, match="same iteration"):
         joined((checkpoint(), checkpoint(seed=12)), SOURCES)
 
 
 def test_what_two_readers_know_is_put_together() -> None:
-    """The longer ledger, all states, and all that either has delivered."""
+    """The dispatcher merges the longer ledger, all states and all deliveries of two
+    readers.
+    """
     early = replace(
         TASK, ledger=((Split(0, 0, 10), Split(0, 20, 22)),), states=(m.TaskState(3, b"3", (0,)),)
     )
@@ -186,7 +190,9 @@ def test_what_two_readers_know_is_put_together() -> None:
 
 
 def test_what_one_reader_has_forgotten_is_used_up() -> None:
-    """Who knows so little of the beginning knows that nobody needs it."""
+    """Splits that a reader has forgotten count as used, as that reader knows that no
+    client needs them.
+    """
     late = replace(TASK, bases=(5,), ledger=((Split(0, 40, 41),),))
     past = joined((checkpoint(), checkpoint(late)), SOURCES)
     assert past.tasks[0].bases == (5,)
@@ -194,7 +200,9 @@ def test_what_one_reader_has_forgotten_is_used_up() -> None:
 
 
 def test_a_task_needs_a_state_where_its_ledger_begins() -> None:
-    """Without one its next elements cannot be made again."""
+    """The dispatcher refuses a task without a state at the beginning of its ledger, as
+    its next elements cannot be made again.
+    """
     task = replace(TASK, bases=(2,), states=(m.TaskState(9, b"", (2,)),))
     with pytest.raises(DataLossError, match="task 0"):
         useful(task, RangeSet([(0, 7)]), "job")
@@ -211,7 +219,9 @@ def begun(*checkpoints: m.Checkpoint, dataset: m.DatasetDescription = DATASET) -
 
 
 def test_holes_are_handed_out_again() -> None:
-    """What is in no ledger and not gone comes next, in the present repetition."""
+    """Splits of the present repetition that are neither in a ledger nor used up are
+    handed out next.
+    """
     state = begun(checkpoint(sources=(m.SourcePart(0, ((12, 15),)),)))
     cursor = state.iterations[2000].cursors[0]
     assert (cursor.repetition, cursor.next) == (0, 25)
@@ -219,8 +229,8 @@ def test_holes_are_handed_out_again() -> None:
 
 
 def test_holes_of_a_repetition_before_are_handed_out_too() -> None:
-    """A task of which no reader had heard may have begun them when others were told
-    that it is over.
+    """The dispatcher hands out holes of an earlier repetition too, as an unknown task
+    may have begun them when other tasks had ended it.
     """
     ahead = replace(
         TASK, index=1, ledger=((Split(0, 30, 100), Split(0, 100, 100), Split(1, 0, 4)),)
@@ -243,15 +253,15 @@ def test_holes_of_a_repetition_before_are_handed_out_too() -> None:
 def test_somebody_can_take_what_is_left(
     ledger: tuple[Split, ...], total: int | None, count: int
 ) -> None:
-    """Where all known tasks were told that a repetition is over, of which splits are
-    left, there is one task more.
+    """The dispatcher adds a task when splits of a repetition are left that all known
+    tasks have ended.
     """
     state = begun(checkpoint(replace(TASK, ledger=(ledger,), total=total)))
     assert [task.index for task in state.iterations[2000].tasks.values()] == [*range(count)]
 
 
 def test_tasks_that_nobody_knows_begin() -> None:
-    """Where their number is fixed, all of them are there, each with its own next
+    """The dispatcher creates all tasks of a fixed number, each with its own next
     split.
     """
     job = replace(JOB, num_tasks=3, num_consumers=1, finite="drop")
@@ -273,7 +283,7 @@ def test_tasks_that_nobody_knows_begin() -> None:
 
 
 def test_consumers_that_do_not_say_what_they_read_are_refused() -> None:
-    """Behind step 0 there must be a view."""
+    """The dispatcher refuses consumers behind step 0 without a view."""
     job = replace(JOB, num_consumers=1, finite="drop")
     with pytest.raises(InvalidArgumentError, match="take turns"):
         begun(checkpoint(job=job, reader=m.Reader(0), parts=(), step=2))
@@ -296,8 +306,8 @@ VIEWS = st.lists(st.builds(m.View, PLACES, PAIRS), max_size=2).map(tuple)
 @settings(max_examples=400)
 @given(data=st.data())
 def test_whatever_is_brought_is_refused_or_taken(data: Any) -> None:
-    """Nothing that can be decoded does anything but fail with an error of ours, or make
-    a sound state.
+    """Any decodable checkpoint either fails with a documented error or makes a sound
+    state.
     """
     coordinated, static = (
         replace(JOB, num_consumers=1, finite="drop"),

@@ -1,4 +1,4 @@
-"""Facts about how the dispatcher leads numbered consumers."""
+"""Test the dispatcher's plan for numbered consumers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Desk(Transcript):
 
 
 def started(workers: int = 2, **job: Any) -> Desk:
-    """Both consumers are there and have begun."""
+    """Return a desk on which both consumers have begun."""
     desk = Desk(workers, **job)
     desk.open("k", 0)
     desk.open("l", 1)
@@ -76,8 +76,8 @@ def started(workers: int = 2, **job: Any) -> Desk:
 
 
 def test_consumers_begin_when_all_are_there() -> None:
-    """The first view has the tasks that there are; until then everybody is told who is
-    missing.
+    """The first view has all existing tasks, and until it comes the dispatcher tells
+    all consumers which are missing.
     """
     desk = Desk()
     desk.open("k", 0)
@@ -94,7 +94,7 @@ def test_consumers_begin_when_all_are_there() -> None:
 
 
 def test_consumers_begin_with_the_first_worker() -> None:
-    """Without any worker there is nothing to begin with."""
+    """Consumers begin with the first worker, as they have no task without it."""
     desk = started(workers=0)
     assert desk.plan.views == ()
     desk.add_worker("w")
@@ -103,7 +103,9 @@ def test_consumers_begin_with_the_first_worker() -> None:
 
 
 def test_the_horizon_moves_when_somebody_is_near() -> None:
-    """By twice as much each time while steps are fast; a repeated ask moves nothing."""
+    """The horizon moves twice as far each time while steps are fast, and a repeated
+    request does not move it.
+    """
     desk = started()
     horizons = [desk.plan.horizon]
     for _ in range(3):
@@ -115,8 +117,8 @@ def test_the_horizon_moves_when_somebody_is_near() -> None:
 
 
 def test_a_new_task_takes_its_turn_at_the_horizon() -> None:
-    """A worker that joins gets a task, which is read from the step on that nobody may
-    have reached.
+    """A worker that joins gets a task, which takes turns from the first step that no
+    consumer may have reached.
     """
     desk = started(workers=1)
     desk.add_worker("late")
@@ -127,8 +129,8 @@ def test_a_new_task_takes_its_turn_at_the_horizon() -> None:
 
 
 def test_a_task_that_has_ended_leaves_at_the_horizon() -> None:
-    """Consumers are told its total at once, pass its steps until then, and read the
-    others behind.
+    """Consumers are told the total of an ended task at once, skip its steps until the
+    horizon, and read only the other tasks behind it.
     """
     desk = started(finite="drop")
     first, second = desk.tasks
@@ -147,7 +149,7 @@ def test_a_task_that_has_ended_leaves_at_the_horizon() -> None:
 
 
 def test_nothing_moves_at_the_end() -> None:
-    """When all tasks have ended before the horizon, nobody gets more steps."""
+    """No consumer gets more steps when all tasks have ended before the horizon."""
     desk = started(finite="drop")
     for worker, task in zip(("w0", "w1"), desk.tasks, strict=True):
         desk.ends(worker, task, 1)
@@ -160,8 +162,8 @@ def test_nothing_moves_at_the_end() -> None:
 
 
 def test_who_comes_for_a_lost_worker_begins_no_other_copy() -> None:
-    """Copies that end are read once for each worker that there was, however often
-    workers come and go.
+    """The replacement of a lost worker begins no other copy, so that copies are read
+    once for each original worker.
     """
     desk = started(finite="drop")
     first, second = desk.tasks
@@ -174,8 +176,8 @@ def test_who_comes_for_a_lost_worker_begins_no_other_copy() -> None:
 
 
 def test_a_lost_task_goes_on_elsewhere_at_once() -> None:
-    """Nobody is asked what it holds: consumers tell the new host; it makes what
-    somebody has not reported.
+    """A lost task moves without asking consumers: they tell the new host their
+    position, and it makes what some consumer has not reported.
     """
     desk = started()
     desk.beat("k", steps=4)
@@ -188,7 +190,7 @@ def test_a_lost_task_goes_on_elsewhere_at_once() -> None:
 
 
 def test_what_nobody_may_have_read_is_not_believed() -> None:
-    """Steps beyond the horizon do not count, nor do reports of ranges."""
+    """The dispatcher ignores steps beyond the horizon and reports of ranges."""
     desk = started()
     desk.beat("k", steps=5)
     assert desk.iteration.rounds is not None
@@ -197,12 +199,12 @@ def test_what_nobody_may_have_read_is_not_believed() -> None:
     assert not desk.iteration.tasks[desk.tasks[0]].delivered
 
 
-# --- whose place it is
+# --- the holder of a place
 
 
 def test_a_living_consumer_keeps_its_place() -> None:
-    """Who wants it is refused as soon as the other one has spoken, and told how far
-    that one has come.
+    """The dispatcher refuses another client as soon as the holder of the place has
+    answered, and names the holder's step.
     """
     desk = started()
     desk.beat("l", steps=3)
@@ -219,8 +221,8 @@ def test_a_living_consumer_keeps_its_place() -> None:
 
 
 def test_forgiven_silence_is_no_sign_of_a_consumer() -> None:
-    """Who wants a place is not refused because nobody was heard for a while: its holder
-    itself has to speak.
+    """Forgiven silence does not refuse the new client of a place, as only a message of
+    the holder does.
     """
     desk = started()
     desk.beat("l", steps=3)
@@ -233,7 +235,9 @@ def test_forgiven_silence_is_no_sign_of_a_consumer() -> None:
 
 
 def test_a_consumer_without_a_connection_gives_way() -> None:
-    """Its successor begins behind what was reported, and the workers forget it."""
+    """The successor of a consumer without a connection begins behind the reported
+    steps, and the workers forget the consumer.
+    """
     desk = started()
     desk.beat("l", steps=3)
     desk.open("m", 1)
@@ -250,7 +254,9 @@ def test_a_consumer_without_a_connection_gives_way() -> None:
 
 
 def test_a_consumer_that_was_silent_for_too_long_gives_way() -> None:
-    """The only client of a job is not given up before somebody wants its place."""
+    """The only client of a job keeps its place through silence until another client
+    wants it.
+    """
     desk = Desk(num_consumers=1)
     desk.open("k", 0)
     for _ in range(20):
@@ -261,8 +267,8 @@ def test_a_consumer_that_was_silent_for_too_long_gives_way() -> None:
 
 
 def test_an_only_consumer_that_workers_hear_keeps_its_place() -> None:
-    """It reads on though the dispatcher cannot hear it; once workers hear it no more
-    either its successor may come.
+    """A consumer that workers hear keeps its place although the dispatcher does not
+    hear it. Its successor is admitted once the workers do not hear it.
     """
     desk = Desk(num_consumers=1)
     desk.open("k", 0)
@@ -283,7 +289,7 @@ def test_an_only_consumer_that_workers_hear_keeps_its_place() -> None:
 
 
 def test_a_place_that_was_left_is_free() -> None:
-    """Who says goodbye leaves its place with its last report."""
+    """A consumer that says goodbye leaves its place with its last report."""
     desk = started()
     desk.hear("l", m.CloseIteration("l", 0, {}, 2))
     assert desk.plan.missing == (1,)
@@ -298,8 +304,8 @@ def test_a_place_that_was_left_is_free() -> None:
 
 
 def test_those_who_wait_are_not_kept_waiting_for_ever() -> None:
-    """After ``consumer_timeout`` all get the same error, whoever comes later too; it
-    says how many came.
+    """After ``consumer_timeout`` all consumers, also later ones, get the same error
+    with the number of consumers that came.
     """
     desk = Desk()
     desk.open("k", 0)
@@ -319,8 +325,8 @@ def test_those_who_wait_are_not_kept_waiting_for_ever() -> None:
 
 
 def test_silence_between_two_heartbeats_is_waiting_too() -> None:
-    """A ``client_timeout`` shorter than a heartbeat does not begin the wait anew with
-    each of them.
+    """A ``client_timeout`` shorter than a heartbeat does not restart the consumers'
+    wait with each heartbeat.
     """
     desk = Desk(times=DispatcherTimes(client_timeout=0.3), consumer_timeout=10.0)
     desk.open("k", 0)
@@ -332,9 +338,7 @@ def test_silence_between_two_heartbeats_is_waiting_too() -> None:
 
 
 def test_the_dead_wait_for_nobody() -> None:
-    """An iteration whose consumers say nothing any more does not fail: it may be gone
-    on with.
-    """
+    """An iteration of silent consumers does not fail, as it may be resumed."""
     desk = Desk()
     desk.open("k", 0)
     desk.wait(200.0)
@@ -342,7 +346,7 @@ def test_the_dead_wait_for_nobody() -> None:
 
 
 def test_who_can_read_to_the_end_waits_for_nobody() -> None:
-    """The goodbye of a consumer may be lost: that ends nothing for others who have yet
+    """A lost goodbye of a consumer does not end the iteration for others that have yet
     to take their last steps.
     """
     desk = started(workers=1, finite="drop")
@@ -357,8 +361,8 @@ def test_who_can_read_to_the_end_waits_for_nobody() -> None:
 
 
 def test_workers_are_told_what_nobody_waits_for() -> None:
-    """Where a consumer has no client: what is behind each of them, and once others can
-    read to the end, all of it.
+    """A worker learns how much a consumer without a client has passed, and that all is
+    unwanted once the others can read to the end.
     """
     desk = started(workers=1, finite="drop")
     task = desk.tasks[0]
@@ -377,14 +381,14 @@ def test_workers_are_told_what_nobody_waits_for() -> None:
 
 
 def unwanted(desk: Desk) -> dict[int, tuple[int, ...]]:
-    """What the worker is told with its next heartbeat."""
+    """Return what the answer to the worker's next heartbeat calls unwanted."""
     reports = (m.TaskReport(desk.tasks[0], 1, 0, None),)
     desk.hear("w0", m.WorkerHeartbeat("w0", reports, ()))
     return desk.sent(m.WorkerHeartbeatAnswered).unwanted
 
 
 def test_time_counts_only_while_somebody_waits() -> None:
-    """A job whose consumers were all closed may be started again later."""
+    """A job whose consumers all closed may be started again later."""
     desk = started()
     for client in ("k", "l"):
         desk.hear(client, m.CloseIteration(client, 0, {}, 0))
@@ -397,7 +401,7 @@ def test_time_counts_only_while_somebody_waits() -> None:
 
 
 def test_nothing_is_remembered_of_jobs_that_are_gone() -> None:
-    """What is known of an iteration leaves with it."""
+    """The dispatcher forgets the plan of an iteration with its job."""
     desk = started()
     for client in ("k", "l"):
         desk.hear(client, m.CloseIteration(client, 0, {}, 0))
@@ -434,7 +438,9 @@ def test_nothing_is_remembered_of_jobs_that_are_gone() -> None:
 def test_what_is_no_consumer_is_refused(
     changes: Any, consumer: int | None, error: str, text: str
 ) -> None:
-    """The dispatcher checks what a client asks for, whoever wrote that client."""
+    """The dispatcher checks the requests of any client for consumers that do not
+    exist.
+    """
     desk = Desk(**changes)
     desk.hear("k", m.OpenIteration("k", desk.job, 0, m.Reader(consumer)))
     refusal = desk.sent(m.RequestRefused)
@@ -443,7 +449,7 @@ def test_what_is_no_consumer_is_refused(
 
 
 def test_finite_input_is_refused_without_a_rule() -> None:
-    """A known cardinality other than infinite needs ``finite``."""
+    """A dataset of known finite cardinality needs ``finite``."""
     desk = Desk()
     finite = structs.replace(DESCRIPTION, cardinality=100)
     desk.hear("somebody", m.RegisterDataset("request", "finite", finite, b"pipeline"))
@@ -461,8 +467,8 @@ def test_finite_input_is_refused_without_a_rule() -> None:
 
 
 def given_up() -> Desk:
-    """Consumer 1 had reported three steps when it was silent for too long; consumer 0
-    reads on.
+    """Return a desk on which silent consumer 1 was given up with three reported steps,
+    while consumer 0 reads on.
     """
     desk = Desk(times=DispatcherTimes(client_timeout=10.0))
     desk.open("k", 0)
@@ -482,8 +488,8 @@ def come_back(desk: Desk) -> None:
 
 
 def test_who_had_a_seat_is_kept_in_snapshots() -> None:
-    """A dispatcher that begins anew knows, too, who was the last to read as a consumer
-    that nobody is.
+    """A snapshot keeps the last client of each consumer, also of a consumer without a
+    client.
     """
     desk, state = given_up(), DispatcherState()
     for update in snapshot(desk.core.state):
@@ -494,7 +500,7 @@ def test_who_had_a_seat_is_kept_in_snapshots() -> None:
 
 
 def test_a_consumer_that_comes_back_gets_its_seat() -> None:
-    """Nobody has read in its place, so it goes on."""
+    """A consumer that returns to a place without a new reader goes on."""
     desk = given_up()
     come_back(desk)
     assert desk.sent(m.IterationOpened).step == 3
@@ -503,7 +509,9 @@ def test_a_consumer_that_comes_back_gets_its_seat() -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_consumer_that_was_replaced_is_told_so(there: bool) -> None:
-    """Another client has read in its place, even if that one is gone as well."""
+    """A consumer that another client has replaced is told so, even if that client has
+    gone as well.
+    """
     desk = given_up()
     desk.open("n", 1)
     desk.beat("n", steps=4)

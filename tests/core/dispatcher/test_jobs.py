@@ -1,4 +1,4 @@
-"""Facts about jobs and the clients that read them."""
+"""Test jobs and the clients that read them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Delivered = dict[int, m.Ranges]
 
 
 class Desk:
-    """Jobs of a dispatcher with a registered dataset, and what was decided since last
-    asked.
+    """Jobs of a dispatcher with a registered dataset, and its decisions since the last
+    check.
     """
 
     def __init__(self, gc_timeout: float = GC, collects_dynamic: bool = True) -> None:
@@ -61,7 +61,7 @@ class Desk:
         self.jobs.heartbeat(client, m.ClientHeartbeat(client, version, 1, delivered or {}), now)
 
     def go_on(self, client: str, since: float, until: float) -> None:
-        """A client is there all the time, and says so now and then."""
+        """Let time pass while a client sends heartbeats."""
         for seconds in range(int(since), int(until) + 1):
             self.beat(client, now=float(seconds))
 
@@ -79,8 +79,8 @@ class Desk:
 
 
 def test_who_comes_late_is_told_which_splits_were_used_up() -> None:
-    """Those of tasks that are over, and those that were forgotten; not those of which
-    something may be made again.
+    """The dispatcher tells a late client the splits of finished tasks and the forgotten
+    splits, but no splits that may be replayed.
     """
     desk = Desk()
     desk.open("k")
@@ -101,8 +101,8 @@ def test_who_comes_late_is_told_which_splits_were_used_up() -> None:
 
 
 def test_clients_of_a_job_share_its_iterations() -> None:
-    """The first client begins a repetition, later ones join it, a repeated ask joins
-    nothing twice.
+    """The first client begins a repetition, later clients join it, and a repeated
+    request joins nothing twice.
     """
     desk = Desk()
     for client, repetition in (("k", 0), ("l", 0), ("l", 0), ("n", 1)):
@@ -113,7 +113,7 @@ def test_clients_of_a_job_share_its_iterations() -> None:
 
 
 def test_an_opened_client_gets_the_task_list() -> None:
-    """The answer names client, iteration and tasks."""
+    """The answer to an open request names the client, the iteration and the tasks."""
     desk = Desk()
     desk.open("k")
     opened = desk.only(m.IterationOpened)
@@ -125,7 +125,7 @@ def test_an_opened_client_gets_the_task_list() -> None:
 
 def test_an_opened_client_is_told_what_is_gone() -> None:
     """The answer says how much was delivered before, whether that was all, and whether
-    others read too.
+    other clients read.
     """
     desk = Desk()
 
@@ -148,14 +148,18 @@ def test_an_opened_client_is_told_what_is_gone() -> None:
 
 
 def test_a_job_of_an_unknown_dataset_is_refused() -> None:
-    """Nothing can be read without a pipeline."""
+    """The dispatcher refuses a job of an unknown dataset, as it has no pipeline to
+    read.
+    """
     desk = Desk()
     desk.open("k", m.JobParameters("job", "other", "DYNAMIC"))
     assert desk.only(m.RequestRefused).error == "NotFoundError"
 
 
 def test_what_cannot_be_split_cannot_be_sharded() -> None:
-    """Without splits only mode OFF works; the refusal gives the pipeline's reason."""
+    """A dataset without splits can only be read in mode OFF, and the refusal gives the
+    pipeline's reason.
+    """
     desk = Desk()
     desk.register("whole", digest="whole", sources=None, unsplittable="it is a generator")
     desk.done()
@@ -175,8 +179,8 @@ def test_what_cannot_be_split_cannot_be_sharded() -> None:
     ],
 )
 def test_a_job_name_stands_for_one_job(change: dict[str, Any], text: str) -> None:
-    """A second client with other parameters is refused, with the difference and the
-    remedy.
+    """The dispatcher refuses a second client with other job parameters, and names the
+    difference and the remedy.
     """
     desk = Desk()
     desk.register("other", digest="other", fingerprint="another")
@@ -191,8 +195,8 @@ def test_a_job_name_stands_for_one_job(change: dict[str, Any], text: str) -> Non
 
 
 def test_deliveries_are_written_once() -> None:
-    """A repeated report commits nothing; one that goes on commits what is new; unknown
-    tasks count nothing.
+    """A repeated report commits nothing, a longer report commits what is new, and
+    unknown tasks count nothing.
     """
     desk = Desk()
     desk.open("k")
@@ -216,13 +220,13 @@ def test_the_last_delivery_settles_a_task() -> None:
 
 
 def test_a_heartbeat_brings_the_list_to_who_lacks_it() -> None:
-    """The list travels only when the client's version is another."""
+    """The dispatcher sends the task list only to a client that has another version."""
     desk = Desk()
     desk.open("k")
     desk.jobs.hosting.lists.tell(desk.out.state.iterations[2000])
     desk.done()
     desk.beat("k", version=0)
-    assert desk.only(m.ClientHeartbeatAnswered).task_list is None  # it is on its way
+    assert desk.only(m.ClientHeartbeatAnswered).task_list is None  # the list is already on its way
     desk.beat("k", version=0, now=1.0)
     assert desk.only(m.ClientHeartbeatAnswered).task_list.version == 1
     desk.beat("k", version=1)
@@ -230,7 +234,9 @@ def test_a_heartbeat_brings_the_list_to_who_lacks_it() -> None:
 
 
 def test_an_unknown_client_is_told_so() -> None:
-    """Its iterator ends with an error instead of waiting for ever."""
+    """The dispatcher tells a client that it does not know it, so that its iterator ends
+    with an error instead of waiting for ever.
+    """
     desk = Desk()
     desk.beat("k")
     refused = desk.only(m.RequestRefused)
@@ -242,8 +248,8 @@ def test_an_unknown_client_is_told_so() -> None:
 
 
 def test_the_last_report_counts() -> None:
-    """A goodbye brings what was not reported, and is answered, also when it is
-    repeated.
+    """A goodbye reports the last deliveries, and the dispatcher answers it again when
+    it is repeated.
     """
     desk = Desk()
     desk.open("k")
@@ -259,8 +265,8 @@ def test_the_last_report_counts() -> None:
 
 
 def test_a_client_that_left_does_not_come_back() -> None:
-    """A late ask of a client that said goodbye opens nothing; names are remembered for
-    long, not for ever.
+    """A late request of a client that said goodbye opens nothing, and its name is
+    remembered for long but not for ever.
     """
     desk = Desk()
     desk.open("k")
@@ -276,7 +282,7 @@ def test_a_client_that_left_does_not_come_back() -> None:
 
 
 def test_an_anonymous_job_ends_with_its_clients() -> None:
-    """Nobody can join it again."""
+    """An anonymous job ends with its clients, as no client can join it again."""
     desk = Desk()
     desk.open("k", structs.replace(JOB, anonymous=True))
     desk.close("k")
@@ -284,8 +290,8 @@ def test_an_anonymous_job_ends_with_its_clients() -> None:
 
 
 def test_a_named_job_waits_for_clients() -> None:
-    """A job is collected when nobody has read it for long; a client that joins before
-    keeps it.
+    """The dispatcher collects a job that is unread for long; a client that joins in
+    time keeps it.
     """
     desk = Desk()
     desk.open("k")
@@ -302,7 +308,7 @@ def test_a_named_job_waits_for_clients() -> None:
 
 
 def test_a_negative_timeout_keeps_jobs_for_ever() -> None:
-    """Neither jobs nor their only clients leave by themselves."""
+    """With a negative time-out neither jobs nor their only clients are removed."""
     desk = Desk(gc_timeout=-1.0)
     desk.open("k")
     desk.jobs.expire(1e9, TIMEOUT)
@@ -312,8 +318,8 @@ def test_a_negative_timeout_keeps_jobs_for_ever() -> None:
 
 
 def test_dynamic_jobs_may_be_kept() -> None:
-    """Where jobs of DYNAMIC mode are not collected, they and their only clients stay,
-    and others leave.
+    """Jobs of mode DYNAMIC and their only clients stay if such jobs are not collected,
+    and jobs of other modes are removed.
     """
     desk = Desk(collects_dynamic=False)
     desk.open("k")
@@ -327,7 +333,9 @@ def test_dynamic_jobs_may_be_kept() -> None:
 
 
 def test_what_was_collected_is_remembered() -> None:
-    """Of a collected iteration it is remembered what it was, for whoever asks."""
+    """The dispatcher remembers the description of a collected iteration to answer later
+    requests.
+    """
     desk = Desk(gc_timeout=0.0)
     desk.open("k", repetition=3)
     desk.close("k")
@@ -340,7 +348,9 @@ def test_what_was_collected_is_remembered() -> None:
 
 
 def test_a_silent_client_is_given_up_for_the_sake_of_others() -> None:
-    """After the time-out its elements go to the clients that still read."""
+    """After the time-out the elements of a silent client go to the clients that still
+    read.
+    """
     desk = Desk()
     desk.open("k")
     desk.open("l")
@@ -351,8 +361,8 @@ def test_a_silent_client_is_given_up_for_the_sake_of_others() -> None:
 
 
 def test_clients_that_fall_silent_together_are_not_given_up() -> None:
-    """Nobody is there to be given what they hold; after the first word of one the
-    others have a whole time-out.
+    """Clients that fall silent together keep their elements; after the first message of
+    a client the others have a whole time-out.
     """
     desk = Desk()
     desk.open("k")
@@ -370,8 +380,8 @@ def test_clients_that_fall_silent_together_are_not_given_up() -> None:
 
 
 def test_the_only_client_may_be_silent_for_hours() -> None:
-    """Nobody else wants its elements, so it may come back, until the job itself is
-    collected.
+    """The only client of a job may return until the job itself is collected, as no
+    other client needs its elements.
     """
     desk = Desk()
     desk.open("k")
@@ -384,7 +394,9 @@ def test_the_only_client_may_be_silent_for_hours() -> None:
 
 
 def test_a_named_job_is_collected_one_time_out_after_its_last_client_was_heard() -> None:
-    """A client that fell silent for good does not keep its job for twice the time."""
+    """A client that fell silent for good does not keep its job for twice the
+    time-out.
+    """
     desk = Desk()
     desk.open("k")
     desk.beat("k", now=100.0)
@@ -395,8 +407,8 @@ def test_a_named_job_is_collected_one_time_out_after_its_last_client_was_heard()
 
 
 def test_the_only_client_of_an_anonymous_job_is_not_waited_for_without_a_connection() -> None:
-    """Silent and unreachable for a minute it is given up with its job, however long
-    jobs are kept.
+    """The only client of an anonymous job is given up with its job after a minute of
+    silence without a connection, however long jobs are kept.
     """
     desk = Desk(gc_timeout=-1.0)
     desk.open("k", structs.replace(JOB, anonymous=True))
@@ -412,8 +424,8 @@ def test_the_only_client_of_an_anonymous_job_is_not_waited_for_without_a_connect
 
 
 def test_a_client_that_workers_hear_is_waited_for() -> None:
-    """It reads on without its dispatcher; once workers do not hear it either, its time
-    begins to run.
+    """A client that workers hear reads on without the dispatcher; its time-out begins
+    when the workers no longer hear it.
     """
     desk = Desk()
     desk.open("k", structs.replace(JOB, anonymous=True))
@@ -427,8 +439,8 @@ def test_a_client_that_workers_hear_is_waited_for() -> None:
 
 @pytest.mark.parametrize(("anonymous", "unreachable"), [(True, False), (False, True)])
 def test_a_connection_or_a_name_keeps_the_only_client(anonymous: bool, unreachable: bool) -> None:
-    """A connected client may be busy, a named job may be read by others: both wait
-    until the job is collected.
+    """The only client stays until its job is collected while it is connected, as it may
+    be busy. It also stays if its job has a name.
     """
     desk = Desk()
     desk.open("k", structs.replace(JOB, anonymous=anonymous))
@@ -441,8 +453,8 @@ def test_a_connection_or_a_name_keeps_the_only_client(anonymous: bool, unreachab
 
 
 def test_a_newcomer_ends_the_patience_with_a_silent_client() -> None:
-    """Once somebody wants them, the elements of an absent client are free, also in an
-    anonymous job.
+    """When another client joins, the elements of an absent client are released, also in
+    an anonymous job.
     """
     desk = Desk()
     job = structs.replace(JOB, anonymous=True)
@@ -453,7 +465,9 @@ def test_a_newcomer_ends_the_patience_with_a_silent_client() -> None:
 
 
 def test_a_client_of_a_collected_job_is_forgotten() -> None:
-    """Its name leaves with the next look at who is silent."""
+    """The next check for silent clients removes the names of a collected job's
+    clients.
+    """
     desk = Desk()
     desk.open("k")
     desk.out.commit(u.RemoveJobUpdate("job"))
@@ -462,8 +476,8 @@ def test_a_client_of_a_collected_job_is_forgotten() -> None:
 
 
 def test_a_failed_iteration_is_refused_to_all() -> None:
-    """Who reads a failed iteration hears of it again with each heartbeat, and who joins
-    it at once.
+    """A reader of a failed iteration gets the failure with each heartbeat, and a client
+    that joins it gets the failure at once.
     """
     desk = Desk()
     desk.open("k")
@@ -479,8 +493,8 @@ def test_a_failed_iteration_is_refused_to_all() -> None:
 
 
 def test_clients_are_told_their_lease() -> None:
-    """With the opening and with each answer, under the heartbeat's number; who reads
-    alone is told so.
+    """The answers to opening and to each heartbeat carry the lease and the heartbeat's
+    number, and say whether the client reads alone.
     """
     desk = Desk()
     desk.open("k")
@@ -493,8 +507,8 @@ def test_clients_are_told_their_lease() -> None:
 
 
 def test_who_reads_on_alone_is_not_given_up_when_another_joins() -> None:
-    """A client that workers hear is there, though the dispatcher does not hear it; told
-    that it shares, it counts.
+    """A client that workers hear stays while it believes that it reads alone, and its
+    lease counts once it is told that others read.
     """
     desk = Desk()
     desk.open("k")
@@ -504,15 +518,15 @@ def test_who_reads_on_alone_is_not_given_up_when_another_joins() -> None:
     desk.open("l", now=20.0)
     assert desk.out.state.iterations[2000].clients == {"k", "l"}
     desk.go_on("l", 20.0, 35.0)
-    desk.jobs.expire(35.5, TIMEOUT)  # workers tell up to two seconds late whom they have heard
+    desk.jobs.expire(35.5, TIMEOUT)  # workers report up to two seconds late whom they have heard
     assert desk.out.state.iterations[2000].clients == {"k", "l"}
     desk.jobs.expire(36.0, TIMEOUT)
     assert desk.out.state.iterations[2000].clients == {"l"}
 
 
 def test_a_client_that_was_given_up_may_join_again_under_another_name() -> None:
-    """It finds its iteration; once that is gone, and even if the job begins anew, it
-    does not.
+    """A client that was given up finds its iteration under another name, unless the
+    iteration was collected, even if the job begins anew.
     """
     desk = Desk(gc_timeout=0.0)
     desk.open("k")
@@ -535,7 +549,9 @@ def test_a_client_that_was_given_up_may_join_again_under_another_name() -> None:
 
 
 def test_who_asks_on_after_it_was_given_up_is_told_which_iteration_it_was_part_of() -> None:
-    """It did not hear that it was let in: under another name it finds its place."""
+    """A client that did not hear of its admission before it was given up finds its
+    iteration under another name.
+    """
     desk = Desk()
     desk.open("k")
     desk.open("l", now=14.0)
@@ -547,8 +563,8 @@ def test_who_asks_on_after_it_was_given_up_is_told_which_iteration_it_was_part_o
 
 
 def test_clients_of_a_dispatcher_without_a_journal_are_not_given_up() -> None:
-    """Nobody was given what they hold; there is nothing to join, so they end with an
-    error.
+    """A dispatcher without a journal ends clients of its former run with an error, as
+    there is no iteration to join.
     """
     desk = Desk()
     desk.beat("unknown")
@@ -560,8 +576,8 @@ def test_clients_of_a_dispatcher_without_a_journal_are_not_given_up() -> None:
 
 
 def test_repeats_are_written_when_they_grow() -> None:
-    """A client tells how many elements came to it again; an old report changes
-    nothing.
+    """The dispatcher records a client's count of repeated elements when it grows, and
+    an outdated report changes nothing.
     """
     desk = Desk()
     desk.open("k")
@@ -573,7 +589,7 @@ def test_repeats_are_written_when_they_grow() -> None:
 
 
 def test_an_audit_outlives_its_job() -> None:
-    """What is collected is remembered with its audit."""
+    """The audit of a collected job remains."""
     desk = Desk(gc_timeout=0.0)
     desk.open("k")
     task = desk.task()
@@ -583,8 +599,8 @@ def test_an_audit_outlives_its_job() -> None:
 
 
 def test_the_clients_of_a_former_dispatcher_have_one_time_out_to_come_back() -> None:
-    """Who says nothing then is gone for the others; a job without clients is unused
-    from now on.
+    """Clients of a former dispatcher have a single time-out to return, and a job
+    without clients counts as unused from then on.
     """
     desk = Desk()
     for client in ("k", "l"):
@@ -606,8 +622,8 @@ STEPS = structs.replace(JOB, name="steps", num_consumers=2, finite="drop")
 
 
 def test_a_place_of_a_consumer_is_free_when_its_holder_is_gone() -> None:
-    """Of two clients for one place the second is refused while the first one lives, and
-    follows it afterwards.
+    """The dispatcher refuses a second client for a consumer's place while the first
+    lives, and admits it afterwards.
     """
     desk = Desk()
 
@@ -628,8 +644,8 @@ def test_a_place_of_a_consumer_is_free_when_its_holder_is_gone() -> None:
 
 
 def test_a_consumer_gives_way_to_another_when_it_is_gone_without_a_word() -> None:
-    """Its place is asked about; with its connection lost, the one who asks again reads
-    on there.
+    """The dispatcher probes the holder of a requested place, and gives the place to a
+    repeated request once the holder's connection is lost.
     """
     desk = Desk()
 
@@ -650,7 +666,7 @@ def test_a_consumer_gives_way_to_another_when_it_is_gone_without_a_word() -> Non
 def brought(
     client: str, job: m.JobParameters, consumer: int | None = None, seed: int = 11
 ) -> m.OpenIteration:
-    """What a client asks that goes on from a state."""
+    """Return the request of a client that resumes from a state."""
     task = m.TaskPart(0, 5, None, (0,), ((Split(0, 0, 4),),), (), ((0, 3),), None)
     reader = m.Reader(consumer)
     views = () if consumer is None else (m.View(0, ((0, 0),)),)
@@ -673,8 +689,8 @@ def brought(
 
 
 def test_a_state_replaces_what_is_left_of_its_job() -> None:
-    """The iteration begins with its past and without those who read before; asking
-    again changes nothing.
+    """An iteration that resumes from a state has its past and none of its former
+    readers, and a repeated request changes nothing.
     """
     desk = Desk()
     desk.open("k")
@@ -689,7 +705,9 @@ def test_a_state_replaces_what_is_left_of_its_job() -> None:
 
 
 def test_consumers_begin_together_from_their_states() -> None:
-    """Nothing begins before the last one has come; then each goes on at its step."""
+    """No consumer begins before the last consumer has come, and then each resumes at
+    its step.
+    """
     desk = Desk()
     desk.jobs.open("peer 0", brought("k", STEPS, 0), 0.0)
     assert desk.only(m.ResumeAwaited)
@@ -699,7 +717,9 @@ def test_consumers_begin_together_from_their_states() -> None:
 
 
 def test_states_that_do_not_belong_together_are_refused_to_all() -> None:
-    """The job stays as it was."""
+    """The dispatcher refuses states that do not fit together to all clients, and leaves
+    the job as it was.
+    """
     desk = Desk()
     for consumer, seed in ((0, 11), (1, 12)):
         desk.jobs.open(f"peer {consumer}", brought(f"k{consumer}", STEPS, consumer, seed), 0.0)
@@ -712,7 +732,7 @@ def test_states_that_do_not_belong_together_are_refused_to_all() -> None:
 
 
 def test_a_promised_order_has_its_seed_from_the_job() -> None:
-    """Seed and number of tasks are those that were asked for, not drawn."""
+    """A job with a promised order has the requested seed and number of tasks."""
     seeds = []
     for _ in range(2):
         desk = Desk()
@@ -723,7 +743,9 @@ def test_a_promised_order_has_its_seed_from_the_job() -> None:
 
 
 def test_time_in_which_nobody_was_heard_is_forgiven() -> None:
-    """Clients that were taken for silent then are not given up for it."""
+    """The dispatcher does not count time in which it heard no client, so no client is
+    given up for that time.
+    """
     desk = Desk()
     for client in ("k", "l"):
         desk.open(client)
@@ -735,7 +757,9 @@ def test_time_in_which_nobody_was_heard_is_forgiven() -> None:
 
 
 def test_a_save_is_collected_when_it_has_ended() -> None:
-    """So long after its marker is on the disk, and not before."""
+    """The dispatcher collects a save when the time-out has passed since its marker was
+    written, and not before.
+    """
     desk = Desk()
     desk.out.commit(
         u.CreateJobUpdate(structs.replace(JOB, name="save", save=m.SaveParameters("/save", "run")))

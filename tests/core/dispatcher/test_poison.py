@@ -1,4 +1,4 @@
-"""Facts about deaths of workers: which element is to blame, and what follows."""
+"""Test how the dispatcher blames an element for deaths of workers, and what follows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LABEL = "map(parse) at train.py:12"
 
 
 class Fleet(Transcript):
-    """Two workers, ``a`` and ``b``, of a job that a client reads; whoever dies has a
-    successor, numbered on.
+    """Two workers, ``a`` and ``b``, of a job that a client reads; each dead worker has
+    a numbered successor.
     """
 
     core: DispatcherCore
@@ -68,8 +68,8 @@ class Fleet(Transcript):
         killed: bool = False,
         how: str = "was killed by SIGSEGV",
     ) -> str:
-        """A process dies and another one takes its place, which says so and whose name
-        is returned.
+        """Let a process die and its successor report the death, and return the
+        successor's name.
         """
         tasks = [
             task
@@ -85,7 +85,7 @@ class Fleet(Transcript):
         return f"{worker}{self.successors}"
 
     def answer(self) -> None:
-        """The client holds nothing of any task that asks."""
+        """Answer for the client that it holds nothing of each task that asks."""
         for ask in self.all_of(m.RequestHoldings):
             self.hear("k", m.HoldingsReported("k", ask.task, ask.attempt, ()))
 
@@ -93,7 +93,9 @@ class Fleet(Transcript):
         return self.core.state.tasks[task.task].worker
 
     def kill(self, task: Task, times: int = MOST_DEATHS, **crumb: Any) -> None:
-        """Whoever hosts a task dies at an element of it, so many times."""
+        """Let each host of a task die at the given element the given number of
+        times.
+        """
         for _ in range(times):
             self.die(self.host(task), self.crumb(self.host(task), **crumb))
 
@@ -105,8 +107,8 @@ class Fleet(Transcript):
 
 
 def test_three_deaths_at_an_element_fail_the_job() -> None:
-    """The error names element, node, task, split and the way of dying, and how to leave
-    such elements out.
+    """The error names element, node, task, split, cause of death and the option that
+    skips such elements.
     """
     fleet = Fleet()
     task = fleet.task_of("a")
@@ -123,7 +125,7 @@ def test_three_deaths_at_an_element_fail_the_job() -> None:
 
 
 def test_files_are_named() -> None:
-    """Of a source of files the error has the name of the file."""
+    """The error names the file of an element from a source of files."""
     fleet = Fleet(source=FileSplits(("*.txt",), False, None))
     task = fleet.task_of("a")
     fleet.core.state.apply(
@@ -137,7 +139,9 @@ def test_files_are_named() -> None:
 
 
 def test_deaths_at_other_elements_are_counted_apart() -> None:
-    """Two deaths at each of two elements fail nothing."""
+    """Two deaths at each of two elements fail nothing, as each element is counted
+    apart.
+    """
     fleet = Fleet()
     task = fleet.task_of("a")
     for number in (7, 8, 7, 8):
@@ -146,8 +150,8 @@ def test_deaths_at_other_elements_are_counted_apart() -> None:
 
 
 def test_poison_is_left_out_on_request() -> None:
-    """With on_poison="skip" the next host is told what to leave out, and nothing
-    fails.
+    """With on_poison="skip" the next host is told which element to skip, and the job
+    goes on.
     """
     fleet = Fleet(on_poison="skip")
     task = fleet.task_of("a")
@@ -159,8 +163,8 @@ def test_poison_is_left_out_on_request() -> None:
 
 
 def test_clients_are_told_what_is_left_out() -> None:
-    """Their next task lists name the element, the operation, the split and why; those
-    who read on get each once.
+    """The next task lists name element, operation, split and reason of each skipped
+    element once for each reader.
     """
     fleet = Fleet(on_poison="skip")
     task = fleet.task_of("a")
@@ -179,8 +183,8 @@ def test_clients_are_told_what_is_left_out() -> None:
 
 
 def test_each_poison_is_found_in_its_turn() -> None:
-    """Deaths that a poisoned element explains count for no other: the second one takes
-    three deaths of its own.
+    """Deaths that a poisoned element explains count for no other element, so the second
+    needs three deaths of its own.
     """
     fleet = Fleet(on_poison="skip")
     task = fleet.task_of("a")
@@ -200,8 +204,8 @@ def test_each_poison_is_found_in_its_turn() -> None:
     ],
 )
 def test_what_cannot_be_left_out_fails(crumb: dict[str, Any], text: str) -> None:
-    """Without a node, or where the node cannot do it, on_poison="skip" fails the job
-    and says why.
+    """With on_poison="skip" the job fails with the reason if no node is known or the
+    node cannot skip.
     """
     fleet = Fleet(on_poison="skip")
     fleet.kill(fleet.task_of("a"), **crumb)
@@ -209,15 +213,15 @@ def test_what_cannot_be_left_out_fails(crumb: dict[str, Any], text: str) -> None
 
 
 def test_opening_a_pipeline_may_kill() -> None:
-    """A pipeline that kills whoever opens it is named as such."""
+    """The error names a pipeline that kills each process that opens it."""
     fleet = Fleet()
     fleet.kill(fleet.task_of("a"), number=m.OPENING, node="", skippable=False)
     assert fleet.failure().startswith("Opening the pipeline")
 
 
 def test_suspects_are_told() -> None:
-    """What a process died at is called for alone from then on, and its task is kept
-    apart from others.
+    """The dispatcher calls a suspect element alone, and keeps its task apart from
+    others.
     """
     fleet = Fleet()
     task = fleet.task_of("a")
@@ -227,8 +231,8 @@ def test_suspects_are_told() -> None:
 
 
 def test_one_of_several_calls_is_found() -> None:
-    """Of calls that ran at the same time the one that was there at three deaths is to
-    blame.
+    """Of several calls at the same time, the dispatcher blames the call that was
+    present at three deaths.
     """
     fleet = Fleet(on_poison="skip")
     task = fleet.task_of("a")
@@ -239,7 +243,7 @@ def test_one_of_several_calls_is_found() -> None:
 
 
 def test_who_was_at_nothing_is_not_to_blame() -> None:
-    """Where another task of the process was in a call, only that is counted."""
+    """The dispatcher counts a death only for the task that was in a call."""
     fleet = Fleet()
     bystander, culprit = fleet.task_of("a"), fleet.task_of("b")
     tasks = tuple((task.task, task.attempt) for task in (bystander, culprit))
@@ -248,9 +252,7 @@ def test_who_was_at_nothing_is_not_to_blame() -> None:
 
 
 def test_five_deaths_at_nothing_fail() -> None:
-    """Deaths without a call, such as of a library's thread, count towards a limit of
-    five.
-    """
+    """Five deaths without a call, such as in a library's thread, fail the job."""
     fleet = Fleet()
     task = fleet.task_of("a")
     for _ in range(MOST_UNEXPLAINED - 1):
@@ -261,8 +263,8 @@ def test_five_deaths_at_nothing_fail() -> None:
 
 
 def test_ever_other_elements_fail_in_the_end() -> None:
-    """A pipeline that dies at another element each time is given up, unless by SIGKILL,
-    which people send.
+    """A pipeline that dies at another element each time fails in the end, except by
+    SIGKILL, which people send.
     """
     fleet, killed = Fleet(), Fleet()
     tasks = fleet.task_of("a"), killed.task_of("a")
@@ -275,8 +277,8 @@ def test_ever_other_elements_fail_in_the_end() -> None:
 
 
 def test_sigkill_counts_at_an_element_only() -> None:
-    """SIGKILL at nothing is nobody's fault; three of them at the same element are the
-    system's word on memory.
+    """A SIGKILL without a call counts for no task, but three SIGKILLs at the same
+    element blame it for the system's memory.
     """
     fleet = Fleet()
     task = fleet.task_of("a")
@@ -290,8 +292,8 @@ def test_sigkill_counts_at_an_element_only() -> None:
 
 
 def test_a_death_counts_once() -> None:
-    """A report that comes again, or of an attempt that never was, changes nothing; nor
-    does one of an unknown task.
+    """The dispatcher ignores a repeated report of a death, an attempt that never
+    existed and an unknown task.
     """
     fleet = Fleet()
     task, crumb = fleet.task_of("a"), fleet.crumb("a")
@@ -303,8 +305,8 @@ def test_a_death_counts_once() -> None:
 
 
 def test_the_dead_are_lost_at_once() -> None:
-    """A successor's word is enough: its predecessor's tasks change their host without
-    waiting for a connection.
+    """The tasks of a dead worker move as soon as its successor reports the death,
+    without waiting for the connection.
     """
     fleet = Fleet()
     task = fleet.task_of("a")
@@ -314,7 +316,7 @@ def test_the_dead_are_lost_at_once() -> None:
 
 
 def test_a_host_that_was_chosen_too_early_is_chosen_again() -> None:
-    """A task that had moved on before its death was told moves again, so that its host
+    """A task that moved before its death was reported moves again, so that its host
     knows the suspect.
     """
     fleet = Fleet()
@@ -328,8 +330,8 @@ def test_a_host_that_was_chosen_too_early_is_chosen_again() -> None:
 
 
 def test_copies_are_counted_together() -> None:
-    """In mode OFF each host makes a copy of its own: three that die at the same element
-    are enough.
+    """In mode OFF three copies that die at the same element fail the job, as copies are
+    counted together.
     """
     fleet = Fleet("OFF", on_poison="skip")
     for _ in range(MOST_DEATHS):
@@ -351,8 +353,8 @@ def busy(fleet: Fleet, worker: str, seconds: float) -> None:
 
 
 def test_a_long_call_is_told_once() -> None:
-    """The log tells of a call that takes a minute, once; without a time-out nothing
-    else happens.
+    """The dispatcher logs a call that takes a minute once, and does nothing else
+    without a time-out.
     """
     fleet = Fleet()
     busy(fleet, "a", LONG - 1)
@@ -367,7 +369,7 @@ def test_a_long_call_is_told_once() -> None:
 
 
 def test_a_stuck_task_moves_on() -> None:
-    """After task_timeout the task goes to another worker, and the call counts as a
+    """After task_timeout the task moves to another worker, and the call counts as a
     death at its element.
     """
     fleet = Fleet(task_timeout=5.0)
@@ -382,7 +384,9 @@ def test_a_stuck_task_moves_on() -> None:
 
 
 def test_three_times_stuck_is_poison() -> None:
-    """An element that is never done with fails the job like one that kills."""
+    """An element that never finishes three times fails the job like an element that
+    kills.
+    """
     fleet = Fleet(task_timeout=5.0)
     task = fleet.task_of("a")
     for _ in range(MOST_DEATHS):
@@ -394,7 +398,7 @@ def test_three_times_stuck_is_poison() -> None:
 
 
 def test_a_stuck_copy_is_replaced() -> None:
-    """In mode OFF another copy takes the place of the stuck one."""
+    """In mode OFF another copy takes the place of the stuck copy."""
     fleet = Fleet("OFF", task_timeout=5.0)
     before = fleet.task_of("a")
     busy(fleet, "a", 5.0)

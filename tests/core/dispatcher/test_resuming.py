@@ -1,4 +1,6 @@
-"""Facts about iterations that go on, in another cluster, where their readers were."""
+"""Test iterations that resume in another cluster from the checkpoints of their
+readers.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,15 @@ ROUGH = Faults(
 
 
 class Interrupted:
-    """A world that was stopped somewhere, and what its readers know.
+    """A stopped world and the checkpoints of its readers.
 
     Args:
         seed: decides everything.
-        readers: how many there are; they are numbered if the job has numbered
+        readers: number of readers, which are numbered if the job has numbered
             consumers.
-        workers: how many there are.
-        share: of the elements that are read before it stops.
-        job: of the world.
+        workers: number of workers.
+        share: the share of elements that the readers read before the world stops.
+        job: parameters of the world's job.
     """
 
     def __init__(self, seed: int, readers: int, workers: int, share: float, **job: Any) -> None:
@@ -82,28 +84,30 @@ class Interrupted:
         )
 
     def stop(self, world: World, share: float) -> None:
-        """Notes where everybody is when such a share of all elements was read in a
-        world.
+        """Read the given share of all elements in a world, and keep the checkpoints of
+        its readers.
         """
         self.read(world, int(share * len(self.pipeline.names())))
         readers = [client.core for client in world.clients]
         self.checkpoints = [one.standing.checkpoint(one.reading.passed.count) for one in readers]
 
     def go_on(self, workers: int, faults: Faults = CALM, crash: bool = False) -> World:
-        """Another cluster in which everybody goes on, to the end."""
+        """Resume in another cluster and read to the end."""
         world = self.join(workers, faults)
         for moment in (0.05, 0.15, 0.3, 1.0) if crash else ():
             world.clock.after(moment, world.restart_dispatcher)
         return self.finish(world)
 
     def join(self, workers: int, faults: Faults) -> World:
-        """Another cluster in which everybody has gone on."""
+        """Return another cluster that all readers have joined with their
+        checkpoints.
+        """
         world = self.world(self.seed + 1_000_000, workers, faults)
         self.add_readers(world, [m.encode_checkpoint(one) for one in self.checkpoints])
         return world
 
     def finish(self, world: World) -> World:
-        """Everybody reads to the end."""
+        """Read to the end in all clients."""
         world.run_until(lambda: world.all_done)
         assert {client.outcome for client in world.clients} == {"end"}, [
             client.outcome for client in world.clients
@@ -120,7 +124,7 @@ def had(world: World) -> Counter[Name]:
     )
 
 
-# --- one by one
+# --- case by case
 
 
 BEGINNING = Beginning(
@@ -134,7 +138,7 @@ TASK = m.TaskPart(0, 5, None, (0,), ((Split(0, 0, 10),),), (), (), None)
 
 
 def consumer(index: int, step: int, *views: m.View) -> m.Checkpoint:
-    """What a consumer of a job brings of which it has read so many steps."""
+    """Return the checkpoint of a consumer that has read the given number of steps."""
     return m.Checkpoint(
         1,
         BEGINNING.job,
@@ -153,8 +157,8 @@ def consumer(index: int, step: int, *views: m.View) -> m.Checkpoint:
 
 
 def test_a_task_that_nobody_has_had_anything_of_is_over_when_its_turns_are() -> None:
-    """Where views say that it has had rounds and no consumer knows of an element, it
-    had none to give.
+    """A task without delivered elements that has had rounds in a view is over, as it
+    had no elements.
     """
     view = m.View(0, ((0, 0), (1, 0)))
     facts = incarnation_of([consumer(0, 6, view), consumer(1, 6, view)], BEGINNING)
@@ -164,8 +168,8 @@ def test_a_task_that_nobody_has_had_anything_of_is_over_when_its_turns_are() -> 
 
 
 def test_consumers_that_do_not_say_what_they_read_in_turn_cannot_go_on() -> None:
-    """Steps mean nothing without the views that they were read by, from the first of
-    them on.
+    """The dispatcher refuses consumers without all views from the first on, as steps
+    mean nothing without them.
     """
     for views in ((), (m.View(4, ((0, 2),)),)):
         with pytest.raises(InvalidArgumentError, match="which tasks take turns from step 3"):
@@ -173,8 +177,8 @@ def test_consumers_that_do_not_say_what_they_read_in_turn_cannot_go_on() -> None
 
 
 def test_a_view_that_begins_where_all_consumers_are_is_enough() -> None:
-    """It says how many rounds its tasks have had: who has passed the views before keeps
-    none of them.
+    """A view that begins at the step of all consumers is enough, as it says how many
+    rounds its tasks have had.
     """
     facts = incarnation_of(
         [consumer(0, 4, m.View(4, ((0, 2),))), consumer(1, 4, m.View(4, ((0, 2),)))], BEGINNING
@@ -186,8 +190,8 @@ def test_a_view_that_begins_where_all_consumers_are_is_enough() -> None:
 
 
 def test_consumers_that_are_too_far_apart_cannot_go_on() -> None:
-    """Where the one in front has forgotten splits, or turns, that the one behind has
-    not had.
+    """The dispatcher refuses consumers too far apart: the leader has forgotten splits
+    or turns that the last consumer has not had.
     """
     view = m.View(0, ((0, 0),))
     gone = (m.SourcePart(source=0, repetition=0, gone=((10, 20),)),)
@@ -205,8 +209,8 @@ def test_consumers_that_are_too_far_apart_cannot_go_on() -> None:
 
 
 def begun(*entries: Split, total: int | None = None) -> list[u.AnyUpdate]:
-    """How a job goes on from the state of its only reader, who knows of one task, with
-    such a ledger.
+    """Return the facts with which a job resumes from its only reader, which knows a
+    single task with the given ledger.
     """
     job = msgspec.structs.replace(BEGINNING.job, num_consumers=None, finite=None)
     task = m.TaskPart(0, 5, None, (0,), (entries,), (), ((0, 9),), total)
@@ -220,8 +224,8 @@ def cursor_of(facts: list[u.AnyUpdate]) -> tuple[int, int, tuple[Split, ...]]:
 
 
 def test_a_repetition_of_which_only_the_end_is_known_was_begun() -> None:
-    """Its splits went to a task that has given nothing yet: a new one gets them, though
-    all that are known ended.
+    """The splits of a repetition with a known end went to a task without elements, so a
+    new task gets them even if all known tasks ended.
     """
     facts = begun(Split(0, 0, 100), Split(0, 100, 100), Split(1, 100, 100), total=9)
     assert [fact.task for fact in facts if isinstance(fact, u.CreateTaskUpdate)] == [4000, 4001]
@@ -229,8 +233,8 @@ def test_a_repetition_of_which_only_the_end_is_known_was_begun() -> None:
 
 
 def test_a_repetition_that_a_task_is_behind_was_handed_out() -> None:
-    """What no reader knows of it is handed out again, also when that task goes on to
-    the next one before.
+    """The dispatcher hands out again the splits that no reader knows, even if a task
+    has passed on to the next repetition.
     """
     assert cursor_of(begun(Split(0, 0, 90), Split(0, 95, 98))) == (0, 98, (Split(0, 90, 95),))
     rest = (Split(0, 90, 95), Split(0, 98, 100))
@@ -243,8 +247,8 @@ def test_a_repetition_that_a_task_is_behind_was_handed_out() -> None:
 
 
 def test_files_that_are_not_where_they_were_are_named() -> None:
-    """A ledger has names; a new listing must have the same ones at the same places, in
-    the same repetition.
+    """A new listing must have the file names of the ledger at the same places in the
+    same repetition.
     """
     iteration = Iteration(2000, BEGINNING.job, 0, 7, [])
     iteration.tasks[4000] = task = Task(
@@ -258,12 +262,14 @@ def test_files_that_are_not_where_they_were_are_named() -> None:
     assert task.ledger[0].length == 2
 
 
-# --- in the whole
+# --- whole runs
 
 
 @pytest.mark.parametrize("seed", range(24))
 def test_one_reader_goes_on_with_another_number_of_workers(seed: int) -> None:
-    """What was read before and what is read after is everything, once."""
+    """A reader that resumes on another number of workers reads each remaining element
+    exactly once.
+    """
     draw = random.Random(f"{seed}/one")
     world = Interrupted(seed, 1, draw.randint(1, 4), draw.random())
     second = world.go_on(draw.randint(1, 4), draw.choice([CALM, ROUGH]), crash=draw.random() < 0.4)
@@ -272,8 +278,8 @@ def test_one_reader_goes_on_with_another_number_of_workers(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_one_reader_goes_on_twice(seed: int) -> None:
-    """It may be stopped again, before, while or after some of its tasks have come to
-    their end.
+    """A reader can resume again when it is stopped before, while or after some of its
+    tasks end.
     """
     draw = random.Random(f"{seed}/twice")
     world = Interrupted(seed, 1, draw.randint(1, 4), draw.random())
@@ -290,8 +296,8 @@ def test_one_reader_goes_on_twice(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_several_readers_go_on_together(seed: int) -> None:
-    """The states of all who share a job make it go on; no element is lost between
-    them.
+    """The states of all readers of a job resume it together without losing an
+    element.
     """
     draw = random.Random(f"{seed}/several")
     world = Interrupted(seed, draw.randint(2, 3), draw.randint(1, 3), draw.random() * 0.9)
@@ -301,7 +307,9 @@ def test_several_readers_go_on_together(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_static_parts_go_on(seed: int) -> None:
-    """Each part goes on where it was, though the cluster has more or fewer places."""
+    """Each static part resumes at its position, even if the cluster has more or fewer
+    shards.
+    """
     draw = random.Random(f"{seed}/static")
     world = Interrupted(seed, 1, draw.randint(1, 3), draw.random(), mode="DATA")
     second = world.go_on(draw.randint(1, 4))
@@ -310,8 +318,8 @@ def test_static_parts_go_on(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_consumers_go_on_in_step(seed: int) -> None:
-    """Numbered consumers take each element at most once, all but a last round that is
-    not full.
+    """Numbered consumers take each element at most once, and miss at most the last
+    incomplete round of each task.
     """
     draw = random.Random(f"{seed}/consumers")
     count = draw.randint(1, 3)
@@ -333,8 +341,8 @@ def test_consumers_go_on_in_step(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [*range(12), 164, 257, 274, 627, 1068, 1583])
 def test_consumers_go_on_from_different_steps_or_not_at_all(seed: int) -> None:
-    """One loads an older state than the others: he gets the rest of the same rounds, or
-    all are refused.
+    """A consumer with an older state gets the rest of the same rounds, or the
+    dispatcher refuses all consumers.
     """
     draw = random.Random(f"{seed}/apart")
     count = draw.randint(2, 3)
@@ -366,15 +374,15 @@ def test_consumers_go_on_from_different_steps_or_not_at_all(seed: int) -> None:
 
 
 def paths(world: World, consumer: int) -> dict[int, Name]:
-    """What a consumer got at which step."""
+    """Return the element that a consumer got at each step."""
     path = world.steps.paths.get(consumer)
     return {} if path is None else {step: name for step, (_, name) in path.steps.items()}
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_promised_order_goes_on(seed: int) -> None:
-    """Step by step it is what an undisturbed run gives, with any number of workers
-    before and after.
+    """A resumed read repeats the order of an undisturbed run step by step, with any
+    number of workers before and after.
     """
     draw = random.Random(f"{seed}/promised")
     count = draw.randint(1, 2)

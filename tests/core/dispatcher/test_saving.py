@@ -1,5 +1,5 @@
-"""Tests of ``zmqdata.core.dispatcher.saving``: what begins a save, which chunks count,
-and what ends it.
+"""Test how the dispatcher begins a save, counts its chunks and ends it
+(``zmqdata.core.dispatcher.saving``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ASK = m.StartSave("request", "dataset", "/a", "run")
 
 
 class Office:
-    """A dispatcher core with a registered dataset and workers, and what it decides."""
+    """A dispatcher core with a registered dataset and workers, and its decisions."""
 
     def __init__(
         self, workers: int = 1, durable: bool = True, most_streams: int = 3, **changes: Any
@@ -99,8 +99,8 @@ def only(kind: type[Any], commands: list[Any]) -> Any:
 
 
 def test_a_save_begins_when_its_folder_is_made() -> None:
-    """The folder is asked for first; then workers get streams, and whoever asked hears
-    that it has begun.
+    """The dispatcher creates the folder, gives streams to the workers, and then
+    confirms the save to the client.
     """
     office = Office(workers=2)
     assert office.hear(ASK) == [e.PrepareSave("/a", "run", "AUTO", b"spec", 10)]
@@ -113,8 +113,8 @@ def test_a_save_begins_when_its_folder_is_made() -> None:
 
 
 def test_a_repeated_ask_does_not_begin_a_second_save() -> None:
-    """Who asks again for the same run is answered when it has begun, also by the next
-    request; others are refused.
+    """The dispatcher answers a repeated request for the same run when the save has
+    begun, also with a new request number, and refuses other runs.
     """
     office = Office()
     office.hear(ASK)
@@ -152,8 +152,8 @@ def test_a_repeated_ask_does_not_begin_a_second_save() -> None:
 def test_what_can_not_be_saved_is_refused(
     changes: dict[str, Any], durable: bool, error: str, text: str
 ) -> None:
-    """A dispatcher that keeps nothing, an infinite dataset and one that cannot be split
-    are refused at once.
+    """A dispatcher without storage refuses a save at once, as it refuses infinite
+    datasets and datasets without splits.
     """
     [refused] = Office(durable=durable, **changes).hear(ASK)
     assert refused.error == error
@@ -161,8 +161,8 @@ def test_what_can_not_be_saved_is_refused(
 
 
 def test_a_save_has_a_rule_for_poison() -> None:
-    """What becomes of elements that kill their worker, and how long a call may take, is
-    the job's from then on.
+    """A save fixes its rule for elements that kill workers and its task time-out when
+    it begins.
     """
     office = Office()
     [refused] = office.hear(structs.replace(ASK, on_poison="ignore"))
@@ -176,8 +176,8 @@ def test_a_save_has_a_rule_for_poison() -> None:
 
 
 def test_an_unknown_dataset_is_refused() -> None:
-    """A dataset that is not there, or not there any more when the folder is made, is
-    refused.
+    """The dispatcher refuses a save whose dataset is unknown, also if the dataset is
+    gone when the folder is ready.
     """
     office = Office()
     [refused] = office.hear(structs.replace(ASK, dataset_id="other"))
@@ -189,7 +189,9 @@ def test_an_unknown_dataset_is_refused() -> None:
 
 
 def test_a_folder_that_can_not_be_made_refuses_the_save() -> None:
-    """What the file system says reaches whoever asked; nothing remains of the save."""
+    """The client gets the file system's error for a folder that cannot be made, and the
+    dispatcher keeps nothing of the save.
+    """
     office = Office()
     office.hear(ASK)
     [refused] = office.feed(e.SavePrepared("/a", "run", "AlreadyExistsError", "already there"))
@@ -202,8 +204,8 @@ def test_a_folder_that_can_not_be_made_refuses_the_save() -> None:
 
 
 def test_a_chunk_counts_before_it_is_published() -> None:
-    """A chunk is committed, then published, then acknowledged; told again it is only
-    acknowledged.
+    """The dispatcher commits a chunk, publishes it and then acknowledges it; a repeated
+    chunk is only acknowledged.
     """
     office = Office()
     office.start()
@@ -221,8 +223,8 @@ def test_a_chunk_counts_before_it_is_published() -> None:
 
 @pytest.mark.parametrize(("first", "stop", "size"), [(5, 9, 99), (3, 9, 99), (4, 5, -1)])
 def test_a_chunk_that_does_not_follow_is_left_alone(first: int, stop: int, size: int) -> None:
-    """A gap, an overlap or a negative size is nothing that a worker of ours would tell;
-    it counts for nothing.
+    """The dispatcher ignores a chunk with a gap, an overlap or a negative size, as no
+    correct worker sends it.
     """
     office = Office()
     office.start()
@@ -233,7 +235,7 @@ def test_a_chunk_that_does_not_follow_is_left_alone(first: int, stop: int, size:
 
 
 def test_a_chunk_behind_the_total_is_left_alone() -> None:
-    """Nothing counts behind the end that the task has announced."""
+    """The dispatcher ignores a chunk behind the announced total of its task."""
     office = Office()
     office.start()
     office.ended(3)
@@ -242,7 +244,9 @@ def test_a_chunk_behind_the_total_is_left_alone() -> None:
 
 @pytest.mark.parametrize("change", [{"attempt": 7}, {"worker": "w9"}, {"task": 1}])
 def test_a_zombie_never_has_a_chunk_counted(change: dict[str, Any]) -> None:
-    """Another attempt, another worker or an unknown task is told to drop the task."""
+    """The dispatcher makes a worker drop the task if its chunk belongs to another
+    attempt, another worker or an unknown task.
+    """
     office = Office()
     office.start()
     found = office.written(0, 4, **change)
@@ -252,15 +256,15 @@ def test_a_zombie_never_has_a_chunk_counted(change: dict[str, Any]) -> None:
 
 
 def test_a_chunk_of_a_job_that_is_read_counts_for_nothing() -> None:
-    """A worker cannot make a chunk of a task that clients read."""
+    """The dispatcher ignores a chunk of a task that clients read."""
     office = Office()
     office.hear(m.OpenIteration("client", m.JobParameters("job", "dataset", "DYNAMIC"), 0))
     assert [type(one) for one in office.written(0, 4)] == [m.DropTask]
 
 
 def test_the_next_host_goes_on_behind_what_counts() -> None:
-    """When a worker is lost its stream goes to another one, which leaves out what is in
-    chunks.
+    """When a worker is lost, its stream moves to another worker, which skips the
+    elements of committed chunks.
     """
     office = Office(workers=2)
     office.start()
@@ -274,8 +278,8 @@ def test_the_next_host_goes_on_behind_what_counts() -> None:
 
 
 def test_a_worker_writes_a_limited_number_of_streams() -> None:
-    """Streams without room wait until somebody has some, and are found a worker
-    then.
+    """A worker writes a limited number of streams; further streams wait for a worker
+    with room.
     """
     office = Office(workers=2, most_streams=1)
     office.start()
@@ -290,8 +294,8 @@ def test_a_worker_writes_a_limited_number_of_streams() -> None:
 
 
 def test_a_save_ends_when_everything_is_published() -> None:
-    """With the last chunk published the marker is asked for, once; when it is written
-    the save has ended.
+    """When the last chunk is published the dispatcher writes the marker once, and the
+    save ends when the marker is written.
     """
     office = Office()
     office.start()
@@ -313,7 +317,9 @@ def test_a_save_ends_when_everything_is_published() -> None:
 
 
 def test_a_marker_that_can_not_be_written_is_tried_again() -> None:
-    """A full disk does not keep a save from ending later."""
+    """The dispatcher retries a marker that cannot be written, so a full disk only
+    delays the end of a save.
+    """
     office = Office()
     office.start()
     office.ended(0)
@@ -324,7 +330,9 @@ def test_a_marker_that_can_not_be_written_is_tried_again() -> None:
 
 
 def test_an_element_that_fails_ends_the_save() -> None:
-    """All streams stop, the marker says why, and whoever comes later gets no stream."""
+    """A failing element stops all streams, the marker gives the reason, and later
+    workers get no stream.
+    """
     office = Office(workers=2)
     office.start()
     failed = m.SaveFailed(
@@ -347,7 +355,9 @@ def test_an_element_that_fails_ends_the_save() -> None:
 
 
 def test_a_chunk_that_can_not_be_published_ends_the_save() -> None:
-    """What counts and cannot be read is data loss, and the marker says so."""
+    """A committed chunk that cannot be published is data loss, which ends the save and
+    is named in the marker.
+    """
     office = Office()
     office.start()
     office.written(0, 4)
@@ -359,8 +369,8 @@ def test_a_chunk_that_can_not_be_published_ends_the_save() -> None:
 
 
 def test_a_save_that_has_ended_is_collected_later() -> None:
-    """A running save is never collected; one that has ended goes after the time-out,
-    and late answers are harmless.
+    """The dispatcher never collects a running save, collects an ended save after the
+    time-out, and ignores late answers.
     """
     office = Office()
     office.start()
@@ -381,7 +391,7 @@ def test_a_save_that_has_ended_is_collected_later() -> None:
 
 
 def successor_of(office: Office) -> Office:
-    """The same dispatcher in its next life, with the workers that it had."""
+    """Return the same dispatcher after a restart, with its former workers."""
     found = Office(workers=0)
     for update in office.updates:
         found.core.out.state.apply(update)
@@ -392,8 +402,8 @@ def successor_of(office: Office) -> Office:
 
 
 def test_a_new_life_checks_the_folders_of_saves_once() -> None:
-    """What must be on the disk follows from the facts of a former life; of saves that
-    have failed nothing.
+    """A restarted dispatcher checks the folder of each save once against the committed
+    facts, but not of failed saves.
     """
     office = Office()
     office.start()
@@ -412,8 +422,8 @@ def test_a_new_life_checks_the_folders_of_saves_once() -> None:
 
 
 def test_nothing_is_published_while_a_folder_is_checked() -> None:
-    """A chunk that counts meanwhile is acknowledged, and gets its name afterwards; the
-    save does not end before.
+    """A chunk committed during the check is acknowledged and published afterwards, and
+    the save does not end before that.
     """
     office = Office()
     office.start()
@@ -432,8 +442,8 @@ def test_nothing_is_published_while_a_folder_is_checked() -> None:
 
 
 def test_a_save_that_has_no_chunks_left_to_publish_ends_after_its_check() -> None:
-    """What was finished and not marked in a former life is marked once its folder was
-    seen to be whole.
+    """A save that had finished without its marker is marked after a restart, once the
+    check finds its folder whole.
     """
     office = Office()
     office.start()
@@ -455,8 +465,8 @@ def test_a_save_that_has_no_chunks_left_to_publish_ends_after_its_check() -> Non
     ],
 )
 def test_a_conflict_ends_one_save_and_nothing_else(found: dict[str, Any], text: str) -> None:
-    """The save fails with the reason and the remedy, for good; the journal remembers
-    it, and other jobs go on.
+    """A conflict fails its save for good with the reason and the remedy, the journal
+    records it, and other jobs go on.
     """
     office = Office()
     office.start()
@@ -478,8 +488,8 @@ def test_a_conflict_ends_one_save_and_nothing_else(found: dict[str, Any], text: 
 
 
 def test_a_folder_that_is_out_of_reach_is_checked_again() -> None:
-    """A file system that does not answer yet ends nothing: it is said, and tried again
-    later.
+    """A file system that does not answer yet ends no save: the dispatcher logs it and
+    retries the check later.
     """
     office = Office()
     office.start()
@@ -492,8 +502,8 @@ def test_a_folder_that_is_out_of_reach_is_checked_again() -> None:
 
 
 def test_the_facts_of_a_save_can_be_written_down_anew() -> None:
-    """From the state follow updates that make it again: chunks, the failure, the
-    end.
+    """The facts written from the state of a save restore its chunks, its failure and
+    its end.
     """
     office = Office()
     office.start()

@@ -1,4 +1,4 @@
-"""Facts about how rounds are dealt to numbered consumers."""
+"""Test how a worker deals rounds to numbered consumers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zmqdata.core.worker.streams import Portion, Stream
 
 
 def add(dealing: RoundRobin, first: int, count: int = 2, size: int = 10) -> None:
-    """Makes the same rounds for every consumer."""
+    """Add the same rounds for each consumer."""
     for lane in range(len(dealing.lanes)):
         dealing.add(Portion(first, count, size, b"", (), b"", lane=lane))
 
@@ -28,7 +28,7 @@ def opened(dealing: RoundRobin, client: str, consumer: int | None, first: int = 
 
 
 def dealt(dealing: RoundRobin) -> list[tuple[str, int, int]]:
-    """Who was given which rounds."""
+    """Return the rounds given to each client."""
     return [
         (stream.client, one.first + one.skip, one.first + one.count)
         for stream, one in dealing.deal(lambda stream: stream.open)
@@ -36,7 +36,7 @@ def dealt(dealing: RoundRobin) -> list[tuple[str, int, int]]:
 
 
 def test_each_consumer_gets_its_own_lane() -> None:
-    """A client is given what was made for its number, and nothing else."""
+    """Each consumer gets the elements of its own number and no others."""
     dealing = RoundRobin(2)
     b, a = opened(dealing, "b", 1), opened(dealing, "a", 0)
     dealing.add(Portion(0, 2, 10, b"", (), b"", lane=1))
@@ -49,8 +49,8 @@ def test_each_consumer_gets_its_own_lane() -> None:
 
 
 def test_what_was_given_to_nobody_is_ahead() -> None:
-    """Only what waits counts: for clients without credit, and for consumers that nobody
-    is yet.
+    """Only waiting elements count as ahead: for clients without credit and for
+    consumers without a client.
     """
     dealing = RoundRobin(2)
     stream = dealing.join("a", m.Reader(0))
@@ -63,9 +63,7 @@ def test_what_was_given_to_nobody_is_ahead() -> None:
 
 
 def test_who_is_no_consumer_gets_nothing() -> None:
-    """A client with a number that the job does not have, or with none, is given
-    nothing.
-    """
+    """A client with an unknown number or without a number gets no elements."""
     dealing = RoundRobin(2)
     opened(dealing, "x", 2), opened(dealing, "y", None)
     add(dealing, 0)
@@ -73,8 +71,8 @@ def test_who_is_no_consumer_gets_nothing() -> None:
 
 
 def test_a_successor_begins_where_it_says() -> None:
-    """It gets the rounds that it lacks, the first of them in the middle of a block;
-    what is older is left out.
+    """A successor gets the rounds that it lacks, also from the middle of a block,
+    without older rounds.
     """
     dealing = RoundRobin(1)
     opened(dealing, "a", 0)
@@ -89,8 +87,8 @@ def test_a_successor_begins_where_it_says() -> None:
 
 
 def test_what_was_reported_is_forgotten() -> None:
-    """A block is kept until all of it was reported; who needs it afterwards lacks
-    it.
+    """The worker keeps a block until all of it was reported; a client that needs it
+    afterwards is incomplete.
     """
     dealing = RoundRobin(1)
     stream = opened(dealing, "a", 0)
@@ -109,9 +107,7 @@ def test_what_was_reported_is_forgotten() -> None:
 
 
 def test_little_is_kept_of_what_was_handed_out() -> None:
-    """What was handed out and never reported is forgotten when it is too much, the
-    oldest first.
-    """
+    """The worker forgets unreported rounds beyond the limit, the oldest first."""
     dealing = RoundRobin(1)
     stream = opened(dealing, "a", 0)
     for first in (0, 2, 4):
@@ -124,7 +120,7 @@ def test_little_is_kept_of_what_was_handed_out() -> None:
 
 
 def test_a_successor_waits_for_the_one_before_to_be_released() -> None:
-    """Two clients with one number: the first one is given everything until it is
+    """Of two clients with the same number the first gets everything until it is
     released.
     """
     dealing = RoundRobin(1)
@@ -140,8 +136,8 @@ def test_a_successor_waits_for_the_one_before_to_be_released() -> None:
 
 
 def test_the_next_attempt_makes_nothing_that_a_consumer_has_behind_it() -> None:
-    """Each lane begins where its consumer has reported; a client that says less is not
-    believed.
+    """Each lane of the next attempt begins at its consumer's report, even if a client
+    claims less.
     """
     dealing = RoundRobin(2, passed=(4, 1))
     for first in range(6):
@@ -152,8 +148,8 @@ def test_the_next_attempt_makes_nothing_that_a_consumer_has_behind_it() -> None:
 
 
 def test_what_nobody_waits_for_needs_no_room() -> None:
-    """It is forgotten, and not taken when it is made later; who comes for it after all
-    lacks it.
+    """Unwanted rounds are forgotten and not kept when made later; a client that comes
+    for them is incomplete.
     """
     dealing = RoundRobin(2)
     add(dealing, 0), add(dealing, 2)
@@ -175,7 +171,9 @@ def test_what_nobody_waits_for_needs_no_room() -> None:
 
 
 def test_what_somebody_reads_is_kept() -> None:
-    """Who has taken a consumer's place in the meantime gets what it asks for."""
+    """A client that has taken a consumer's place in the meantime gets the rounds that
+    it asks for.
+    """
     dealing = RoundRobin(1)
     opened(dealing, "a", 0)
     add(dealing, 0)

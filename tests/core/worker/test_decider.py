@@ -1,4 +1,4 @@
-"""Facts about the worker's decider."""
+"""Test the worker's decider."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def definition(
 
 
 class Host(Transcript):
-    """A registered worker core with task 1 started, unless told otherwise."""
+    """A registered worker core with task 1 started, unless a test asks otherwise."""
 
     core: WorkerCore
 
@@ -66,7 +66,7 @@ class Host(Transcript):
         self.feed(e.Produced(1, attempt, first, count, size, b"meta", "frames"))
 
     def pushed(self) -> list[tuple[str, Any]]:
-        """What was pushed but for lineage."""
+        """Return the pushed messages, except lineage."""
         return [(push.link, getattr(push.header, "first", "end")) for push in self.messages()]
 
     def messages(self) -> list[e.Push]:
@@ -77,7 +77,9 @@ class Host(Transcript):
 
 
 def test_a_worker_registers_until_it_is_registered() -> None:
-    """It asks once a second, then sends heartbeats, and says so once."""
+    """The worker registers once a second until the dispatcher answers, then sends
+    heartbeats.
+    """
     host = Host(hosting=False)
     host.wait(2.0)
     assert len(host.all_of(m.RegisterWorker)) == 2
@@ -90,7 +92,7 @@ def test_a_worker_registers_until_it_is_registered() -> None:
 
 
 def test_a_forgotten_worker_registers_again_with_its_tasks() -> None:
-    """A dispatcher that does not know it learns what it hosts."""
+    """A worker that a dispatcher does not know registers again and lists its tasks."""
     host = Host()
     host.hear(D, m.WorkerHeartbeatAnswered("w", True))
     assert host.commands == []
@@ -101,8 +103,8 @@ def test_a_forgotten_worker_registers_again_with_its_tasks() -> None:
 
 
 def test_a_worker_speaks_as_rarely_as_it_is_told() -> None:
-    """It says how rarely that is, never more often than configured, and as configured
-    when it is told nothing more.
+    """The worker sends heartbeats as rarely as the dispatcher asks, never more often
+    than configured. Without a request it follows its configuration.
     """
     host = Host()
     host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=3.0))
@@ -114,8 +116,8 @@ def test_a_worker_speaks_as_rarely_as_it_is_told() -> None:
 
 
 def test_a_new_connection_is_spoken_on_at_once() -> None:
-    """The dispatcher waits for a word of a worker that it could not reach, and not for
-    long.
+    """The worker sends a heartbeat as soon as a connection opens, as the dispatcher
+    waits only briefly for a worker that it could not reach.
     """
     host = Host()
     host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=3.0))
@@ -130,8 +132,8 @@ def test_a_new_connection_is_spoken_on_at_once() -> None:
 
 
 def test_a_worker_that_shall_speak_rarely_does_not_take_its_dispatcher_for_gone() -> None:
-    """It is answered only when it speaks: at least three times while it would wait for
-    an answer.
+    """A worker that heartbeats rarely still heartbeats at least three times within its
+    dispatcher time-out, as the dispatcher only answers heartbeats.
     """
     host = Host()
     host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=1e9))
@@ -140,8 +142,8 @@ def test_a_worker_that_shall_speak_rarely_does_not_take_its_dispatcher_for_gone(
 
 
 def test_a_refused_worker_ends() -> None:
-    """A dispatcher that does not want it says why; a refusal of somebody else does not
-    count.
+    """The worker ends with the dispatcher's reason for a refusal, and ignores a refusal
+    of another worker.
     """
     host = Host(hosting=False)
     host.hear(D, m.RequestRefused("other", "FailedPreconditionError", "text"))
@@ -151,14 +153,14 @@ def test_a_refused_worker_ends() -> None:
 
 
 def test_of_many_tasks_that_end_at_once_one_heartbeat_tells() -> None:
-    """A few are told of at once, each by a heartbeat of its own; of hundreds the next
-    tick tells.
+    """The worker reports each of a few ended tasks with its own heartbeat, and hundreds
+    of them with the next tick.
     """
     for count, at_once in ((3, 3), (200, 0)):
         host = Host()
         for number in range(2, count + 1):
             host.host(number)
-        host.feed(e.Connected())  # and so it speaks
+        host.feed(e.Connected())  # so the worker sends a heartbeat
         told = []
         for number in range(1, count + 1):
             host.feed(e.Exhausted(number, 1, 0))
@@ -171,8 +173,8 @@ def test_of_many_tasks_that_end_at_once_one_heartbeat_tells() -> None:
 
 
 def test_a_worker_without_a_dispatcher_ends() -> None:
-    """Silence beyond the time-out ends the worker, any word of the dispatcher before
-    begins the wait anew.
+    """The worker ends when the dispatcher is silent beyond the time-out; any message of
+    the dispatcher restarts the wait.
     """
     host = Host(hosting=False)
     host.core.heartbeats = Heartbeats(1.0, 10.0)
@@ -185,8 +187,8 @@ def test_a_worker_without_a_dispatcher_ends() -> None:
 
 
 def test_a_task_that_cannot_run_is_told_until_it_is_taken_away() -> None:
-    """It has no end meanwhile: its readers wait for the error and do not take it for
-    empty.
+    """A task that cannot run has no end, so its readers wait for the error and do not
+    take the task for empty.
     """
     host = Host()
     host.link()
@@ -203,8 +205,8 @@ def test_a_task_that_cannot_run_is_told_until_it_is_taken_away() -> None:
 
 
 def test_where_a_task_is_goes_to_a_dispatcher_that_listens() -> None:
-    """A state is told at once and once; to a dispatcher that has been silent nothing is
-    piled up.
+    """The worker sends a new state once and at once, and queues nothing for a silent
+    dispatcher.
     """
     host, state = Host(), m.TaskState(3, b"state", (1,))
     host.feed(e.StateNoted(1, 1, state))
@@ -217,8 +219,8 @@ def test_where_a_task_is_goes_to_a_dispatcher_that_listens() -> None:
 
 
 def test_a_task_goes_on_behind_the_entries_that_are_gone() -> None:
-    """Entries keep their numbers: what it asks for next follows those that were there
-    once.
+    """Entries of a ledger keep their numbers, so the worker asks for the entry behind
+    the removed ones.
     """
     host = Host()
     host.hear(D, m.HostTask(structs.replace(definition(attempt=2, ledger=3), bases=(40,))))
@@ -227,7 +229,7 @@ def test_a_task_goes_on_behind_the_entries_that_are_gone() -> None:
 
 
 def test_what_is_unknown_is_ignored() -> None:
-    """Messages that are not meant for a worker change nothing."""
+    """The worker ignores messages that are not meant for a worker."""
     host = Host()
     host.hear(D, m.Probe())
     host.make(0, attempt=9)
@@ -237,8 +239,8 @@ def test_what_is_unknown_is_ignored() -> None:
 
 
 def test_a_heartbeat_names_who_reads() -> None:
-    """Clients are named for as long as they have a link; those that asked lately, as
-    readers, with how long ago.
+    """A heartbeat names each client while it has a link, and lists clients that asked
+    lately as readers, with the age of their request.
     """
     host = Host()
     host.link()
@@ -255,8 +257,8 @@ def test_a_heartbeat_names_who_reads() -> None:
 
 
 def test_a_task_starts_with_its_pipeline() -> None:
-    """The pipeline is asked for until it comes, rarer each time, and kept for the next
-    task of its dataset.
+    """The worker asks for a pipeline until it comes, less often each time, and keeps it
+    for the next task of its dataset.
     """
     host = Host(hosting=False)
     host.host()
@@ -273,7 +275,7 @@ def test_a_task_starts_with_its_pipeline() -> None:
 
 
 def test_a_missing_pipeline_is_told_to_the_runner() -> None:
-    """The runner makes the reason the consumer's error."""
+    """The runner raises the reason for a missing pipeline at the consumer."""
     host = Host(hosting=False)
     host.host()
     host.hear(D, m.PipelineSent("dataset", "", b"", "it is gone"))
@@ -281,7 +283,7 @@ def test_a_missing_pipeline_is_told_to_the_runner() -> None:
 
 
 def test_few_unused_pipelines_are_kept() -> None:
-    """The newest of them stay, with those in use."""
+    """The worker keeps the newest unused pipelines and all pipelines in use."""
     host = Host()
     for number in range(10):
         host.hear(D, m.PipelineSent("x", str(number), b"pipeline"))
@@ -290,7 +292,7 @@ def test_few_unused_pipelines_are_kept() -> None:
 
 
 def test_a_newer_attempt_replaces_an_older_one() -> None:
-    """An older or equal attempt of a hosted task is ignored."""
+    """The worker ignores an older or equal attempt of a task that it hosts."""
     host = Host()
     host.host()
     assert host.commands == []
@@ -302,7 +304,7 @@ def test_a_newer_attempt_replaces_an_older_one() -> None:
 
 
 def test_a_dropped_task_is_not_taken_again() -> None:
-    """Late messages about a dropped attempt start nothing; a newer one does."""
+    """Late messages about a dropped attempt start nothing; a newer attempt starts."""
     host = Host()
     host.hear(D, m.DropTask(1, 0))
     assert host.commands == []
@@ -318,8 +320,8 @@ def test_a_dropped_task_is_not_taken_again() -> None:
 
 
 def test_the_end_of_a_task_is_reported_at_once() -> None:
-    """The dispatcher need not wait for the next heartbeat; being told twice changes
-    nothing.
+    """The worker reports the end of a task without waiting for the next heartbeat, and
+    a repeated end changes nothing.
     """
     host = Host()
     host.make(0)
@@ -330,7 +332,7 @@ def test_the_end_of_a_task_is_reported_at_once() -> None:
 
 
 def test_idle_time_is_reported() -> None:
-    """A task that makes nothing says for how long."""
+    """The worker reports how long a task has produced no elements."""
     host = Host()
     host.wait(3.0)
     assert host.all_of(m.WorkerHeartbeat)[-1].tasks[0].idle >= 2.0
@@ -340,8 +342,8 @@ def test_idle_time_is_reported() -> None:
 
 
 def test_splits_are_asked_for_until_they_come() -> None:
-    """One ask per source is under way; it is repeated every second and ends with what
-    follows.
+    """The worker has a single request per source in flight and repeats it every second
+    until the next splits arrive.
     """
     host = Host()
     host.feed(e.SplitsWanted(1, 1, 0, 0, 0))
@@ -358,8 +360,8 @@ def test_splits_are_asked_for_until_they_come() -> None:
 
 
 def test_splits_that_are_known_are_not_fed_twice() -> None:
-    """A repeated or overlapping answer brings only what is new; one with a gap brings
-    nothing.
+    """The worker feeds only the new splits of a repeated or overlapping answer, and
+    none of an answer with a gap.
     """
     host = Host()
     one, two = Split(0, 0, 5), Split(0, 5, 9)
@@ -377,7 +379,7 @@ def test_splits_that_are_known_are_not_fed_twice() -> None:
 
 
 def test_a_task_continues_its_ledger() -> None:
-    """Splits of a definition count as fed."""
+    """Splits in the definition of a task count as fed."""
     host = Host()
     host.host(attempt=2, ledger=3)
     host.hear(D, m.SplitsAssigned(1, 2, 0, 2, (Split(0, 2, 3), Split(0, 3, 4))))
@@ -385,8 +387,8 @@ def test_a_task_continues_its_ledger() -> None:
 
 
 def test_who_waits_is_heard_before_who_will() -> None:
-    """An ask ahead of time is replaced by that of a source that waits, which goes out
-    at once.
+    """The request of a waiting source replaces a request ahead of time, and is sent at
+    once.
     """
     host = Host()
     host.feed(e.SplitsWanted(1, 1, 0, 0, 0, waiting=False, pace=0.5))
@@ -396,7 +398,9 @@ def test_who_waits_is_heard_before_who_will() -> None:
 
 
 def test_an_ended_task_asks_for_nothing() -> None:
-    """What its source had asked for ahead of time is not asked for again."""
+    """The worker stops repeating a request for splits ahead of time when its task
+    ends.
+    """
     host = Host()
     host.feed(e.SplitsWanted(1, 1, 0, 0, 0, waiting=False))
     host.feed(e.Exhausted(1, 1, 3))
@@ -405,8 +409,8 @@ def test_an_ended_task_asks_for_nothing() -> None:
 
 
 def test_the_end_of_a_ledger_is_given_back() -> None:
-    """The runner says what it keeps; the same question gets the same answer, and later
-    entries need the new number.
+    """The runner decides which entries it keeps. The worker repeats its answer to a
+    repeated question, and later entries need the new cut number.
     """
     host = Host()
     host.hear(D, m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 9),)))
@@ -427,8 +431,8 @@ def test_the_end_of_a_ledger_is_given_back() -> None:
 
 
 def test_nothing_is_given_back_that_does_not_exist() -> None:
-    """Everything is started, or nothing runs yet: the number of the cut stays. What is
-    unknown is not answered.
+    """A cut keeps its number when all entries are started or nothing runs yet, and the
+    worker does not answer for unknown tasks.
     """
     host = Host()
     host.hear(D, m.TakeBackSplits(1, 1, 0, 1))
@@ -452,7 +456,7 @@ def test_nothing_is_given_back_that_does_not_exist() -> None:
 
 
 def test_blocks_go_to_who_has_credit() -> None:
-    """What is made waits for a grant, and frees room for more when it goes."""
+    """Blocks wait in the worker for a grant, and a sent block frees room for more."""
     host = Host()
     host.make(0, size=60)
     assert host.commands == []
@@ -464,8 +468,8 @@ def test_blocks_go_to_who_has_credit() -> None:
 
 
 def test_without_a_reader_a_task_makes_next_to_nothing() -> None:
-    """A few elements for the first client; none for one that is gone, whichever way it
-    went.
+    """A task produces a few elements for its first client, and none for a client that
+    has left for any reason.
     """
     host = Host()
     assert host.core.tasks[1].unread == UNREAD_ELEMENTS
@@ -484,8 +488,8 @@ def test_without_a_reader_a_task_makes_next_to_nothing() -> None:
 
 
 def test_blocks_of_large_elements_are_larger_in_memory_that_is_shared() -> None:
-    """Where all readers share it, and have a window of two of them; over sockets they
-    are slower.
+    """The worker makes larger blocks if all readers share its memory and their window
+    holds two such blocks, as sockets are slower.
     """
     host = Host()
     host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp", "shm")))
@@ -503,8 +507,8 @@ def test_blocks_of_large_elements_are_larger_in_memory_that_is_shared() -> None:
 
 
 def test_blocks_leave_memory_that_is_shared_to_others() -> None:
-    """None takes more than an eighth of it: what finds no place goes through
-    sockets.
+    """A task takes at most an eighth of the shared memory, and sends blocks that find
+    no room there through sockets.
     """
     host = Host()
     host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp", "shm")))
@@ -517,8 +521,8 @@ def test_blocks_leave_memory_that_is_shared_to_others() -> None:
 
 
 def test_a_new_host_makes_again_what_clients_have_before_one_reads() -> None:
-    """What is behind the readers counts for nothing, in rounds where consumers are
-    numbered.
+    """A new host without a reader makes all elements that clients have, and a few more. In
+    a coordinated read the slowest consumer decides.
     """
     host = Host(hosting=False)
     host.hear(D, m.HostTask(structs.replace(definition(), skip=((0, 70), (80, 90)))))
@@ -542,8 +546,8 @@ def test_the_client_with_least_in_flight_comes_first() -> None:
 
 
 def test_a_waiting_client_makes_the_runner_hand_over() -> None:
-    """A client with nothing in flight has the runner flush, once, also before it has
-    started.
+    """A client with nothing in flight makes the worker flush its runner once, also
+    before the runner has started.
     """
     host = Host()
     host.link()
@@ -561,7 +565,7 @@ def test_a_waiting_client_makes_the_runner_hand_over() -> None:
 
 
 def test_grants_that_come_before_their_task_are_kept() -> None:
-    """A client may hear of a task before its worker does."""
+    """The worker keeps a grant that arrives before its task."""
     host = Host()
     host.link()
     host.grant(8, attempt=2)
@@ -571,8 +575,8 @@ def test_grants_that_come_before_their_task_are_kept() -> None:
 
 
 def test_every_client_is_told_the_end() -> None:
-    """The end follows the last block, once for each client, also for one that comes
-    later.
+    """The worker tells each client the end once, after the last block, and also tells a
+    client that joins later.
     """
     host = Host()
     host.link()
@@ -588,8 +592,8 @@ def test_every_client_is_told_the_end() -> None:
 
 
 def test_what_a_gone_client_was_given_goes_to_others() -> None:
-    """Blocks come back in order, without what was delivered, and the end is told again
-    after them.
+    """The worker delivers the unreported blocks of a gone client to others in order,
+    without delivered elements, and then repeats the end.
     """
     host = Host()
     host.link()
@@ -605,8 +609,8 @@ def test_what_a_gone_client_was_given_goes_to_others() -> None:
 
 
 def test_nothing_is_given_again_of_a_task_that_is_not_owed_any_more() -> None:
-    """The dispatcher, which knows that all of it was delivered, does not name it as it
-    tells that a client is gone.
+    """The worker delivers nothing again of a task that the dispatcher does not name, as
+    the dispatcher knows that all of it was delivered.
     """
     host = Host()
     host.link()
@@ -621,8 +625,8 @@ def test_nothing_is_given_again_of_a_task_that_is_not_owed_any_more() -> None:
 
 
 def test_what_cannot_be_given_again_is_reported() -> None:
-    """A client that died after taking elements and before reporting them makes the task
-    incomplete.
+    """The worker reports a task as incomplete when a client dies between taking
+    elements and reporting them.
     """
     host = Host()
     host.link()
@@ -634,7 +638,9 @@ def test_what_cannot_be_given_again_is_reported() -> None:
 
 
 def test_a_closed_link_gets_nothing_more() -> None:
-    """Its client may come back with a new link and a grant."""
+    """The worker sends nothing over a closed link, and its client may return with a new
+    link and a grant.
+    """
     host = Host()
     host.link()
     host.grant(8)
@@ -650,7 +656,9 @@ def test_a_closed_link_gets_nothing_more() -> None:
 
 
 def test_closing_touches_only_the_streams_of_its_client() -> None:
-    """Other clients of the task read on, and a link without streams closes as well."""
+    """Other clients of a task read on when a client closes its streams, and a link
+    without streams closes as well.
+    """
     host = Host()
     host.link()
     host.link("l", "l-1")
@@ -661,7 +669,9 @@ def test_closing_touches_only_the_streams_of_its_client() -> None:
 
 
 def test_a_new_link_goes_on_where_the_old_one_broke() -> None:
-    """What was made while there was no link follows what is sent again."""
+    """The worker resends unseen blocks on a new link, and then sends the blocks made
+    without a link.
+    """
     host = Host()
     host.link()
     host.grant(8)
@@ -674,7 +684,9 @@ def test_a_new_link_goes_on_where_the_old_one_broke() -> None:
 
 
 def test_a_link_that_cannot_be_bound_changes_nothing() -> None:
-    """The client is refused; the task waits."""
+    """The worker refuses the client of a link that it cannot bind, and the task
+    waits.
+    """
     host = Host()
     host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp",)))
     host.feed(e.LinkBound("k-1", "", "", "no port"))
@@ -682,18 +694,20 @@ def test_a_link_that_cannot_be_bound_changes_nothing() -> None:
 
 
 def test_a_grant_on_an_unknown_link_is_refused() -> None:
-    """The client opens another."""
+    """The worker refuses a grant on an unknown link, so the client opens another
+    link.
+    """
     host = Host()
     host.grant(8)
     assert host.sent(m.LinkRefused).error == "NotFoundError"
 
 
-# --- what is told of a worker
+# --- what the audit asks a worker
 
 
 def test_a_worker_knows_what_it_owes() -> None:
-    """Elements are owed while a reading client waits for them or has not seen them;
-    what nobody reads is not.
+    """A worker owes elements while a reading client waits for them or has not seen
+    them, and owes nothing of an unread task.
     """
     host = Host()
     host.make(0)
@@ -708,7 +722,7 @@ def test_a_worker_knows_what_it_owes() -> None:
 
 
 def test_a_worker_knows_what_it_was_rid_of() -> None:
-    """Tasks that were taken away are remembered by number."""
+    """The worker remembers the number of each task that the dispatcher removed."""
     host = Host()
     assert list(host.core.dropped) == []
     host.hear(D, m.DropTask(1, 1))
@@ -719,8 +733,8 @@ def test_a_worker_knows_what_it_was_rid_of() -> None:
 
 
 def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
-    """A consumer that was to the end elsewhere fills no buffer; before the end of a
-    task, that is, when it matters.
+    """A consumer that has read to the end elsewhere fills no buffer, also before the end
+    of the task, when buffers matter.
     """
     host = Host(hosting=False, buffer_bytes=20)
     host.hear(D, m.HostTask(structs.replace(definition(), num_consumers=2, passed=(0, 0))))
@@ -742,12 +756,12 @@ def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
     assert host.pushed() == [("l-1", 2), ("l-1", "end")]
 
 
-# --- on its way out
+# --- leaving
 
 
 def test_a_worker_that_is_told_to_leave_says_so_until_its_tasks_are_gone() -> None:
-    """It tells the dispatcher at once and in each heartbeat, and may be ended when
-    nothing is left here.
+    """A leaving worker tells the dispatcher at once and in each heartbeat, and may end
+    when it holds nothing more.
     """
     host = Host()
     host.feed(e.DrainRequested(6.0))
@@ -762,8 +776,8 @@ def test_a_worker_that_is_told_to_leave_says_so_until_its_tasks_are_gone() -> No
 
 
 def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
-    """Its time is limited; it goes on with its work until then, and says what it leaves
-    behind.
+    """A leaving worker works on until its time limit, and then reports the tasks that
+    it leaves behind.
     """
     host = Host()
     host.feed(e.DrainRequested(6.0))
@@ -777,7 +791,9 @@ def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
 
 
 def test_the_dispatcher_can_tell_a_worker_to_leave() -> None:
-    """Its answer says so; a worker without tasks has nothing to wait for."""
+    """The dispatcher's answer tells a worker to leave, and a worker without tasks
+    leaves at once.
+    """
     host = Host()
     host.hear(D, m.WorkerHeartbeatAnswered("w", True, draining=True))
     assert host.sent(m.WorkerHeartbeat).draining
@@ -789,8 +805,8 @@ def test_the_dispatcher_can_tell_a_worker_to_leave() -> None:
 
 
 def test_deaths_before_are_told_until_somebody_knows() -> None:
-    """Who took the place of a dead process says so with each registration, until the
-    first answer.
+    """The successor of a dead process reports the death with each registration until
+    the first answer.
     """
     death = m.Death("v", "was killed by SIGSEGV", False, ((1, 1),), (m.Crumb(1, 1, 7),))
     worker = Transcript(WorkerCore(WorkerProfile("w", "tcp://w", deaths=(death,))))
@@ -803,8 +819,8 @@ def test_deaths_before_are_told_until_somebody_knows() -> None:
 
 
 def test_the_dispatcher_hears_what_a_task_is_at() -> None:
-    """What a task has been at for long is in its report while it lasts; of another
-    attempt nothing is.
+    """The worker reports a long call of a task while the call lasts, and never a call
+    of another attempt.
     """
     host, crumb = Host(), m.Crumb(1, 1, 7, "/0", "map(f)")
     host.feed(e.Busy(1, 1, 3.5, crumb))
@@ -832,8 +848,8 @@ def assigned(count: int) -> m.SplitsAssigned:
 
 
 def test_a_client_is_told_what_its_blocks_depend_on() -> None:
-    """Before the first one everything, then what is new, and nothing while nothing is;
-    before the end as well.
+    """The worker sends a client the whole lineage before the first block and only
+    changes afterwards, also before the end.
     """
     host = Host(hosting=False)
     host.hear(D, m.WorkerRegistered("w"))
@@ -862,8 +878,8 @@ def test_a_client_is_told_what_its_blocks_depend_on() -> None:
 
 
 def test_a_client_that_comes_late_is_told_everything() -> None:
-    """What others were told before it, it is told at once: of elements that were made
-    it may know by the dispatcher.
+    """The worker sends a late client the lineage that other clients have, as it may
+    know of their elements from the dispatcher.
     """
     host = Host(hosting=False)
     host.hear(D, m.WorkerRegistered("w"))
@@ -881,7 +897,9 @@ def test_a_client_that_comes_late_is_told_everything() -> None:
 
 
 def test_all_that_came_with_a_task_is_told() -> None:
-    """A host before this one may have started it, and it can not be given back."""
+    """The worker tells all entries that came with a task, as an earlier host may have
+    started them and cannot give them back.
+    """
     host = Host(hosting=False)
     host.hear(D, m.WorkerRegistered("w"))
     host.host(ledger=3)
@@ -892,7 +910,9 @@ def test_all_that_came_with_a_task_is_told() -> None:
 
 
 def test_those_who_share_a_cache_are_told_nothing() -> None:
-    """What they miss is not made again, so they have no state."""
+    """Clients of a shared cache get no lineage, as missed elements are never made again
+    and so have no state.
+    """
     host = Host(hosting=False)
     host.hear(D, m.WorkerRegistered("w"))
     host.hear(D, m.HostTask(structs.replace(definition(ledger=1), cache=True)))
@@ -903,8 +923,8 @@ def test_those_who_share_a_cache_are_told_nothing() -> None:
 
 
 def test_a_worker_leaves_after_its_tasks() -> None:
-    """Tasks that it has begun count once they are gone from it, whether they are done
-    or moved on.
+    """A worker that is to leave after some tasks counts each started task that has
+    gone, finished or moved.
     """
     host = Host(max_tasks=2)
     host.host(2, dataset="never sent")
@@ -912,7 +932,7 @@ def test_a_worker_leaves_after_its_tasks() -> None:
         host.hear(D, m.DropTask(task, 1))
     assert not host.core.draining.begun
     host.host()
-    host.host(attempt=2)  # the same task comes back: that is another one
+    host.host(attempt=2)  # the same task comes back and counts again
     host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
     host.hear(D, m.DropTask(1, 2))
     assert host.core.draining.worn
@@ -920,8 +940,8 @@ def test_a_worker_leaves_after_its_tasks() -> None:
 
 
 def test_a_copy_that_nobody_reads_to_its_end_keeps_no_worker() -> None:
-    """Its job may be kept for long for readers that come later, and another copy does
-    as well for them.
+    """An unread copy keeps no worker, as its job may wait long for later readers and
+    another copy serves them as well.
     """
     host = Host(hosting=False, max_tasks=1)
     host.hear(D, m.WorkerRegistered("w"))
@@ -939,12 +959,12 @@ def test_a_copy_that_nobody_reads_to_its_end_keeps_no_worker() -> None:
     assert host.core.draining.done
 
 
-# --- whom elements are for
+# --- tickets
 
 
 def test_elements_are_for_those_who_show_the_ticket() -> None:
-    """Whoever else asks is answered as if there were nothing: the dispatcher does not
-    know that it reads.
+    """The worker answers a client without the ticket as if the task did not exist, as
+    the dispatcher does not know that client.
     """
     host = Host(hosting=False)
     host.hear(D, m.WorkerRegistered("w"))
@@ -960,8 +980,8 @@ def test_elements_are_for_those_who_show_the_ticket() -> None:
 
 
 def test_a_link_that_is_not_read_is_closed() -> None:
-    """Its shell says that too much waits in it: nothing more is sent over it, and its
-    client may open another one.
+    """The worker sends nothing more over a link whose queue is too long, and the client
+    may open another link.
     """
     host = Host()
     host.link()

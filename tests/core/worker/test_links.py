@@ -1,4 +1,4 @@
-"""Facts about the worker's ends of links."""
+"""Test the worker's ends of links."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from zmqdata.core.worker.links import (
 
 
 class Ends:
-    """Links with what they last wanted done."""
+    """Links and their last commands."""
 
     def __init__(self) -> None:
         self.commands: list[Any] = []
@@ -79,8 +79,8 @@ def pushed(commands: list[Any]) -> list[tuple[str, int, int]]:
 
 
 def test_a_link_is_bound_then_opened() -> None:
-    """An ask binds a socket; once it is bound the client is told where; a repeated ask
-    gets the same answer.
+    """A request binds a socket, the client gets the address once it is bound, and a
+    repeated request gets the same answer.
     """
     ends = Ends()
     assert ends.ask("client-1") == [e.BindLink("client-1", "host", ("tcp",))]
@@ -93,7 +93,7 @@ def test_a_link_is_bound_then_opened() -> None:
 
 
 def test_the_socket_of_a_client_without_codec_decompresses() -> None:
-    """What a client says of its codec goes with the command that binds its socket."""
+    """The command that binds a client's socket carries the client's codec."""
     ends = Ends()
     ends.links.open(
         "peer", m.OpenLink("k", "k-1", "", 0, "host", ("tcp",), decompresses=False), 0.0
@@ -103,7 +103,9 @@ def test_the_socket_of_a_client_without_codec_decompresses() -> None:
 
 
 def test_a_link_that_cannot_be_bound_can_be_asked_for_again() -> None:
-    """Without a free port the client is refused, and its next ask tries again."""
+    """The worker refuses a client without a free port, and its next request tries
+    again.
+    """
     ends = Ends()
     ends.ask("client-1")
     assert [refusal(one) for one in ends.bound("client-1", "no port is free")] == [
@@ -113,14 +115,16 @@ def test_a_link_that_cannot_be_bound_can_be_asked_for_again() -> None:
 
 
 def test_messages_are_numbered_per_link() -> None:
-    """Numbers count from 1."""
+    """Messages of a link are numbered from 1."""
     ends = Ends()
     ends.open("client-1")
     assert pushed(ends.push(5, 6)) == [("client-1", 1, 5), ("client-1", 2, 6)]
 
 
 def test_a_new_link_brings_what_the_old_one_lost() -> None:
-    """What the client had not seen of the link before is sent again, numbered anew."""
+    """The worker resends the unseen messages of the former link on the new link with
+    new numbers.
+    """
     ends = Ends()
     ends.open("client-1")
     ends.push(0, 1, 2)
@@ -129,7 +133,9 @@ def test_a_new_link_brings_what_the_old_one_lost() -> None:
 
 
 def test_a_link_that_replaces_an_unknown_one_brings_everything() -> None:
-    """Numbers of another link say nothing: all that is unseen is sent again."""
+    """The worker resends all unseen messages after an unknown link, whose numbers mean
+    nothing.
+    """
     ends = Ends()
     ends.open("client-1")
     ends.push(0, 1)
@@ -137,8 +143,8 @@ def test_a_link_that_replaces_an_unknown_one_brings_everything() -> None:
 
 
 def test_seen_messages_are_forgotten() -> None:
-    """A grant says what has arrived; only later messages are sent again. Its answer
-    tells by when it was sent.
+    """A grant acknowledges messages, so only later messages are sent again, and its
+    answer says how much had been sent by then.
     """
     ends = Ends()
     ends.open("client-1")
@@ -152,8 +158,8 @@ def test_seen_messages_are_forgotten() -> None:
 
 
 def test_a_client_is_told_now_and_then_how_much_was_sent() -> None:
-    """Of the grants that come for each block few are answered, but all that ask to
-    vouch for the client.
+    """The worker answers only some of the grants for each block, but all grants that
+    ask it to vouch for the client.
     """
     ends = Ends()
     ends.open("client-1")
@@ -175,15 +181,15 @@ def test_a_client_is_told_now_and_then_how_much_was_sent() -> None:
 
 
 def test_a_grant_on_an_unknown_link_is_refused() -> None:
-    """The client learns that it must open a new link."""
+    """The worker refuses a grant on an unknown link, so the client opens a new link."""
     ends = Ends()
     assert ends.links.granted("peer", m.Grant("client-1", 0, ()), 0.0) is None
     assert [refusal(one) for one in ends.done()] == ["NotFoundError"]
 
 
 def test_a_late_ask_does_not_open_a_link_again() -> None:
-    """The name of a link that was replaced or closed stays closed: its numbers have
-    been used.
+    """The name of a replaced or closed link stays closed, as its numbers have been
+    used.
     """
     ends = Ends()
     ends.open("client-1")
@@ -196,7 +202,9 @@ def test_a_late_ask_does_not_open_a_link_again() -> None:
 
 
 def test_a_socket_bound_for_nobody_is_closed() -> None:
-    """A link that was given up while it was being bound is unbound as soon as it is."""
+    """The worker unbinds a link that was given up during binding as soon as it is
+    bound.
+    """
     ends = Ends()
     ends.ask("client-1")
     ends.ask("client-2")
@@ -204,8 +212,8 @@ def test_a_socket_bound_for_nobody_is_closed() -> None:
 
 
 def test_silent_clients_lose_their_port_and_nothing_else() -> None:
-    """A port is freed after a long silence; a client that comes back gets what it has
-    not seen.
+    """The worker frees the port of a long silent client, which gets its unseen messages
+    when it returns.
     """
     ends = Ends()
     ends.open("client-1")
@@ -218,8 +226,8 @@ def test_silent_clients_lose_their_port_and_nothing_else() -> None:
 
 
 def test_where_there_is_no_port_the_silent_give_theirs() -> None:
-    """A client that has said nothing for seconds is dead, or opens its link anew: it
-    loses nothing.
+    """Without a free port the worker takes the port of a client silent for seconds,
+    which is dead or opens its link anew without loss.
     """
     office = Ends()
     for client in ("dead", "alive"):
@@ -236,8 +244,8 @@ def test_where_there_is_no_port_the_silent_give_theirs() -> None:
 
 
 def test_links_that_are_never_used_are_forgotten() -> None:
-    """Bound or not, a link without a stream ends after a while, whatever its client
-    says, and may be asked for anew.
+    """The worker forgets a link without a stream after a while, bound or not. Its
+    client may ask for it anew.
     """
     ends = Ends()
     ends.open("client-1")
@@ -253,8 +261,8 @@ def test_links_that_are_never_used_are_forgotten() -> None:
 
 
 def test_a_link_that_is_never_bound_is_asked_for_under_another_name() -> None:
-    """A client that reads already keeps what it has when the socket of its next link
-    does not come.
+    """A reading client whose next link's socket does not come keeps its messages and
+    asks for another name.
     """
     ends = Ends()
     ends.open("client-1")
@@ -267,7 +275,7 @@ def test_a_link_that_is_never_bound_is_asked_for_under_another_name() -> None:
 
 
 def test_a_used_link_stays_while_its_client_speaks() -> None:
-    """Age alone ends no link."""
+    """A used link stays open at any age while its client sends messages."""
     ends = Ends()
     ends.open("client-1")
     ends.use("client-1", now=100.0)
@@ -276,8 +284,8 @@ def test_a_used_link_stays_while_its_client_speaks() -> None:
 
 
 def test_readers_are_those_who_asked_lately_to_be_named() -> None:
-    """One that leaves it to other workers is none, though it speaks; where heartbeats
-    are rare that is longer ago.
+    """The worker names clients that recently asked to be named, not clients named by
+    other workers; rare heartbeats extend that period.
     """
     ends = Ends()
     ends.open("client-1")
@@ -291,8 +299,8 @@ def test_readers_are_those_who_asked_lately_to_be_named() -> None:
 
 
 def test_clients_are_named_some_at_a_time() -> None:
-    """All of them in turn, so that the dispatcher learns of each; no heartbeat grows
-    with their number.
+    """The worker names a bounded number of clients per heartbeat, in turn, so that the
+    dispatcher learns of each client.
     """
     ends = Ends()
     names = [f"client{number}" for number in range(NAMED_AT_ONCE + 1)]
@@ -304,8 +312,8 @@ def test_clients_are_named_some_at_a_time() -> None:
 
 
 def test_a_peer_has_few_links_that_are_not_in_use() -> None:
-    """One more is refused until one is used; another peer is not affected, nor is a
-    client that has one already.
+    """A peer has few unused links: the worker refuses the next link until a link is
+    used, without effect on other peers or linked clients.
     """
     ends = Ends()
     for number in range(MAX_IDLE_LINKS):
@@ -318,7 +326,9 @@ def test_a_peer_has_few_links_that_are_not_in_use() -> None:
 
 
 def test_a_worker_has_so_many_links_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last client is refused until another one is released."""
+    """A worker has a limited number of links, and refuses the next client until another
+    is released.
+    """
     monkeypatch.setattr(links, "MAX_LINKS", 20)
     ends = Ends()
     for number in range(20):
@@ -329,7 +339,7 @@ def test_a_worker_has_so_many_links_and_no_more(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_link_belongs_to_one_client() -> None:
-    """Nobody is told the secret of a link that is somebody else's."""
+    """The worker tells the secret of a link only to its client."""
     ends = Ends()
     ends.open("client-1")
     assert [refusal(one) for one in ends.ask("client-1", client="thief", peer="elsewhere")] == [
@@ -339,7 +349,9 @@ def test_a_link_belongs_to_one_client() -> None:
 
 
 def test_few_names_of_closed_links_are_kept() -> None:
-    """Links may break for months: only late asks for the last ones have to be known."""
+    """The worker keeps few names of closed links, as only late requests for the last
+    links must be recognized.
+    """
     ends = Ends()
     for number in range(RETIRED_KEPT + 5):
         ends.open(f"client-{number}", f"client-{number - 1}")
@@ -348,8 +360,8 @@ def test_few_names_of_closed_links_are_kept() -> None:
 
 
 def test_a_released_client_opens_nothing() -> None:
-    """A client that the dispatcher has given up gets no link, for as long as it may
-    still ask.
+    """A client that the dispatcher gave up gets no link for as long as its requests may
+    arrive.
     """
     ends = Ends()
     ends.open("client-1")
@@ -362,7 +374,9 @@ def test_a_released_client_opens_nothing() -> None:
 
 
 def test_grants_are_kept_for_as_many_tasks_as_anybody_has() -> None:
-    """A client that names tasks without end does not fill the worker's memory."""
+    """The worker keeps a limited number of grants of a client, so that unknown tasks do
+    not fill its memory.
+    """
     link = Link("client-1", "client", "peer", m.Reader())
     for task in range(MAX_GRANTS + 5):
         link.keep(m.StreamGrant(task, 1, 1, 1, 0))
@@ -371,7 +385,7 @@ def test_grants_are_kept_for_as_many_tasks_as_anybody_has() -> None:
 
 
 def test_grants_of_a_dropped_task_are_forgotten() -> None:
-    """No grant outlives its task."""
+    """The worker forgets the grants of a dropped task."""
     ends = Ends()
     ends.open("client-1")
     ends.links.granted("peer", m.Grant("client-1", 0, (m.StreamGrant(1, 1, 5, 5, 0),)), 1.0)
@@ -383,8 +397,8 @@ MEMORY = m.Memory(1, 2, 3, 4096, b"token")
 
 
 def test_memory_is_shared_once_its_client_has_mapped_it() -> None:
-    """The client is told of a link's memory, each time it asks; it is used from its
-    first grant that says so.
+    """The worker offers the memory of a link in each answer, and uses it from the first
+    grant that confirms it.
     """
     ends = Ends()
     ends.ask("client-1")
@@ -409,8 +423,8 @@ def test_a_client_cannot_share_what_is_not_there() -> None:
 
 @pytest.mark.parametrize("which", ["client", "link", "trainer", "nameless"])
 def test_names_are_texts_of_some_length(which: str) -> None:
-    """What is longer than any name, or none, is refused, kept nowhere and not
-    repeated.
+    """The worker refuses an empty or overlong name, and neither stores nor repeats
+    it.
     """
     ends = Ends()
     names = {"client": "k", "link": "k-1", "trainer": "", which: "x" * 1_001}

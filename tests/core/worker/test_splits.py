@@ -1,6 +1,4 @@
-"""Facts about how a worker brings splits to its runners, and gives back those that were
-not started.
-"""
+"""Test how a worker feeds splits to its runners and returns unstarted splits."""
 
 from __future__ import annotations
 
@@ -30,8 +28,8 @@ class Task:
 
 
 class Talk:
-    """The feeding of a worker that hosts one task, with what it does in reply to the
-    last word.
+    """The split feeding of a worker with a single task, and its reaction to the last
+    message.
     """
 
     def __init__(self, *tasks: Task) -> None:
@@ -42,13 +40,13 @@ class Talk:
         )
 
     def feed(self, event: object, now: float = 0.0) -> list[object]:
-        """What an event leads to."""
+        """Return the reaction to an event."""
         self.done.clear()
         self.feeding.events[type(event)](event, now)
         return list(self.done)
 
     def hear(self, message: m.Message, now: float = 0.0) -> list[object]:
-        """What a message of the dispatcher leads to."""
+        """Return the reaction to a message of the dispatcher."""
         self.done.clear()
         self.feeding.messages[type(message)](e.DISPATCHER, message, now)
         return list(self.done)
@@ -75,8 +73,8 @@ def returned(cut: int, entries: int, stop: int, source: int = 0) -> list[object]
 
 
 def test_a_wish_is_sent_once() -> None:
-    """The dispatcher is asked for what follows; the same wish again is not sent, that
-    of another source is.
+    """The worker asks the dispatcher once for the next splits of a source, and
+    separately for another source.
     """
     talk = Talk(Task())
     assert talk.feed(wanted(waiting=False, pace=0.5)) == sent(ask(waiting=False, pace=0.5))
@@ -86,7 +84,9 @@ def test_a_wish_is_sent_once() -> None:
 
 
 def test_a_wish_that_was_fulfilled_in_the_meantime_is_not_sent() -> None:
-    """A runner that does not know yet of what it was fed does not ask for it again."""
+    """The worker does not send an outdated wish of a runner that does not know yet
+    which splits were fed to it.
+    """
     talk = Talk(Task())
     assert talk.hear(assigned(0, FIRST)) == [e.FeedSplits(*KEY, 0, (FIRST,))]
     assert talk.feed(wanted(have=0)) == []
@@ -94,7 +94,9 @@ def test_a_wish_that_was_fulfilled_in_the_meantime_is_not_sent() -> None:
 
 
 def test_the_time_of_an_ask_is_that_of_the_wish() -> None:
-    """The bookkeeping repeats it so long after that."""
+    """A request has the time of the runner's wish, from which the worker counts to its
+    repetition.
+    """
     task = Task()
     Talk(task).feed(wanted(), 7.0)
     assert task.feeds[0].repeated(7.9, 1.0) is None
@@ -102,8 +104,8 @@ def test_the_time_of_an_ask_is_that_of_the_wish() -> None:
 
 
 def test_only_what_is_new_is_fed() -> None:
-    """An answer that came before brings nothing, one that overlaps brings what follows,
-    one with a gap is useless.
+    """The worker feeds no repeated split, only the new splits of an overlapping answer,
+    and none behind a gap.
     """
     talk = Talk(Task())
     assert talk.hear(assigned(1, SECOND)) == []
@@ -114,8 +116,8 @@ def test_only_what_is_new_is_fed() -> None:
 
 
 def test_a_runner_is_asked_what_it_has_not_started() -> None:
-    """A running task decides itself; what it keeps is told, and what it wanted is asked
-    for behind that.
+    """A running task decides which splits it returns; the worker reports the kept
+    splits and then asks for the next.
     """
     talk = Talk(Task())
     talk.hear(assigned(0, FIRST, SECOND))
@@ -129,16 +131,14 @@ def test_a_runner_is_asked_what_it_has_not_started() -> None:
 
 
 def test_a_cut_without_a_wish_asks_for_nothing() -> None:
-    """Only what is kept is told."""
+    """The worker only reports the kept splits after a cut without a wish."""
     talk = Talk(Task())
     talk.hear(assigned(0, FIRST, SECOND))
     assert talk.feed(e.LedgerCut(*KEY, 0, 1, 3, True)) == returned(1, 1, 3)
 
 
 def test_a_cut_that_changed_nothing_has_no_number() -> None:
-    """Where everything is started the number stays, and the ask that is under way stays
-    the same.
-    """
+    """A cut without unstarted splits keeps its number and the request in flight."""
     task = Task()
     talk = Talk(task)
     talk.hear(assigned(0, FIRST))
@@ -148,8 +148,8 @@ def test_a_cut_that_changed_nothing_has_no_number() -> None:
 
 
 def test_a_repeated_question_gets_the_same_answer() -> None:
-    """An answer that was lost is given again without a word to the runner; older and
-    later numbers get none.
+    """The worker repeats a lost answer without asking the runner, and does not answer
+    older or later cut numbers.
     """
     talk = Talk(Task())
     talk.hear(assigned(0, FIRST, SECOND))
@@ -161,17 +161,15 @@ def test_a_repeated_question_gets_the_same_answer() -> None:
 
 
 def test_a_task_that_has_not_started_keeps_everything() -> None:
-    """There is no runner to ask yet, so the whole ledger is kept under the number that
-    it has.
-    """
+    """A task without a runner keeps its whole ledger with its cut number."""
     talk = Talk(Task(feeds=[SplitFeed(2), SplitFeed(0)], started=False))
     assert talk.hear(m.TakeBackSplits(*KEY, 0, 1)) == returned(0, 2, 0)
     assert talk.hear(assigned(2, THIRD)) == [e.FeedSplits(*KEY, 0, (THIRD,))]
 
 
 def test_what_is_for_nobody_here_is_dropped() -> None:
-    """Another task, an older attempt and a source that does not exist lead to
-    nothing.
+    """The worker ignores messages for another task, an older attempt or a missing
+    source.
     """
     talk = Talk(Task())
     for task, attempt in ((4, 1), (5, 2)):
@@ -188,8 +186,8 @@ def test_what_is_for_nobody_here_is_dropped() -> None:
 
 
 class Between:
-    """A runner, its feeding and a dispatcher; every message ever sent may arrive at any
-    time, or never.
+    """A runner, its feeding and a dispatcher over a network that may deliver any sent
+    message at any time or never.
     """
 
     def __init__(self) -> None:
@@ -201,7 +199,7 @@ class Between:
         self.mail: list[m.Message] = []
 
     def act(self, commands: list[object]) -> None:
-        """Does what the feeding says."""
+        """Perform the reaction of the feeding."""
         for command in commands:
             if isinstance(command, e.FeedSplits):
                 self.runner.extend(command.splits)
@@ -214,7 +212,7 @@ class Between:
                 self.mail.append(command.message)
 
     def deliver(self, message: m.Message) -> None:
-        """A message arrives, at the dispatcher or at the worker."""
+        """Deliver a message to the dispatcher or the worker."""
         if isinstance(message, m.RequestSplits):
             self._answer(message)
         elif not isinstance(message, m.SplitsReturned):
@@ -231,7 +229,7 @@ class Between:
             self.mail.append(assigned(request.have, *self.ledger[request.have :], cut=self.cut))
 
     def step(self, choice: int) -> None:
-        """One of the things that may happen next."""
+        """Perform a random next step."""
         if choice == 0:
             self.act(self.talk.feed(wanted(len(self.runner))))
         elif choice == 1:
@@ -244,8 +242,8 @@ class Between:
 
 @given(st.lists(st.integers(0, 7), min_size=30, max_size=90))
 def test_a_runner_never_has_what_was_given_to_others(choices: list[int]) -> None:
-    """What it has is always the beginning of its ledger at the dispatcher, however late
-    or often messages come.
+    """The worker's splits are always a prefix of the dispatcher's ledger, however late
+    or often messages arrive.
     """
     between = Between()
     for choice in choices:

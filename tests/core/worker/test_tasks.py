@@ -1,4 +1,4 @@
-"""Facts about what a worker knows of one task."""
+"""Test the worker's record of a single task."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def made(first: int, count: int = 1, lane: int = 0) -> e.Produced:
 
 
 def test_a_task_reports_what_it_made() -> None:
-    """The highest number, for how long nothing came, and once it has ended no
-    idleness.
+    """A task reports its highest element number and its idle time, and no idle time
+    after its end.
     """
     task = hosted()
     task.hungry = True
@@ -37,7 +37,9 @@ def test_a_task_reports_what_it_made() -> None:
 
 
 def test_a_task_owes_what_its_readers_were_not_given() -> None:
-    """Without a reader it owes nothing to anybody."""
+    """A task owes its readers the undelivered elements, and owes nothing without a
+    reader.
+    """
     task = hosted()
     task.add(made(0), now=0.0)
     assert not task.owes_elements
@@ -46,7 +48,9 @@ def test_a_task_owes_what_its_readers_were_not_given() -> None:
 
 
 def test_who_lacks_something_makes_the_task_incomplete() -> None:
-    """What nobody waited for is not here when somebody comes for it."""
+    """A task is incomplete for a client that needs elements which no client waited for,
+    as they were not kept.
+    """
     task = hosted(consumers=2)
     task.skip((0, 4))
     for consumer in (0, 1):
@@ -55,8 +59,8 @@ def test_who_lacks_something_makes_the_task_incomplete() -> None:
 
 
 def test_everything_is_kept_once_all_is_made() -> None:
-    """Then it holds up nobody, and a successor finds it here. Others than coordinated
-    tasks keep all anyway.
+    """Once all elements are made a coordinated task keeps them for a successor, as it
+    blocks no consumer. Other tasks keep all anyway.
     """
     task = hosted(consumers=1)
     task.add(made(0, 2), now=0.0)
@@ -70,8 +74,8 @@ def test_everything_is_kept_once_all_is_made() -> None:
 
 
 def test_only_shared_caches_leave_readers_behind() -> None:
-    """A trainer that is too slow for the cache is counted there; elsewhere nobody is
-    skipped.
+    """A shared cache counts what it drops for a slow trainer, and other tasks skip no
+    reader.
     """
     assert hosted().skipped == {}
     task = hosted(cache=True)
@@ -79,8 +83,8 @@ def test_only_shared_caches_leave_readers_behind() -> None:
 
 
 def test_tasks_that_are_read_in_turn_share_the_room() -> None:
-    """Each is needed in equal parts with those of its iteration that are here; others
-    have all of it.
+    """Tasks read in turn share the buffer equally within their iteration, and other
+    tasks use all of it.
     """
     for task, room in ((hosted(consumers=1), 250), (hosted(), 1000)):
         task.started = True
@@ -89,8 +93,8 @@ def test_tasks_that_are_read_in_turn_share_the_room() -> None:
 
 
 def test_a_task_that_nobody_reads_makes_a_few_elements_more() -> None:
-    """Counted from when the last reader left; with a reader, or for a save, only bytes
-    bound what is made.
+    """A task without readers makes a few elements more after its last reader left; with
+    a reader or for a save only bytes limit it.
     """
     task = hosted()
     task.started = True
@@ -110,7 +114,7 @@ def test_a_task_that_nobody_reads_makes_a_few_elements_more() -> None:
 
 
 def test_a_shared_cache_is_not_filled_before_its_fastest_reader_comes() -> None:
-    """No more than half of its window is made ahead."""
+    """A shared cache makes at most half of its window ahead of its fastest reader."""
     task = hosted(cache=True)
     task.started = True
     assert task.allow(1000, 300, lambda stream: True)
@@ -118,8 +122,8 @@ def test_a_shared_cache_is_not_filled_before_its_fastest_reader_comes() -> None:
 
 
 def test_clients_are_told_what_a_message_depends_on_once() -> None:
-    """How far sources have started on their ledgers, which never goes back, and where
-    the task comes from.
+    """The task tells a client once how far each source has started, which never
+    shrinks, and the origin of the task.
     """
     task = hosted()
     task.feeds = [SplitFeed.of(0, [Split(0, 0, 4), Split(0, 4, 8)])]
@@ -135,14 +139,16 @@ def test_clients_are_told_what_a_message_depends_on_once() -> None:
 
 
 def test_clients_that_share_a_cache_are_told_nothing() -> None:
-    """They have no state: what they missed is never made again."""
+    """Clients of a shared cache get no lineage, as their missed elements are never made
+    again.
+    """
     task = hosted(cache=True)
     assert task.news_for(task.dealing.join("k", m.Reader())) is None
 
 
 def test_who_comes_late_is_told_at_once() -> None:
-    """Of what others had of a task it could say nothing before; while nothing was made
-    there is nothing to tell.
+    """A late client gets the lineage of other clients' elements at once; without any
+    elements the task sends no lineage.
     """
     task = hosted()
     task.dealing.join("k", m.Reader())
