@@ -25,8 +25,8 @@ HERE, THERE = "tcp://here:1", "tcp://there:1"
 def test_targets_choose_between_local_and_remote(
     target: str, tags: tuple[str, ...], reads: tuple[bool, bool]
 ) -> None:
-    """LOCAL reads in its own process only, AUTO leaves out others' colocated workers,
-    ANY reads from all.
+    """LOCAL reads in its own process only, AUTO leaves out colocated workers of others,
+    and ANY reads from all workers.
     """
     assert tuple(may_read(target, address, tags, {HERE}) for address in (HERE, THERE)) == reads
 
@@ -45,7 +45,7 @@ def test_targets_choose_between_local_and_remote(
 def test_static_parts_are_local_in_pairs(
     mode: str, colocated: bool, target: str, effective: str
 ) -> None:
-    """Where clients and workers are deployed in pairs, static sharding with AUTO reads
+    """If clients and workers are deployed in pairs, static sharding with AUTO reads
     locally.
     """
     assert (
@@ -56,7 +56,7 @@ def test_static_parts_are_local_in_pairs(
 
 @pytest.mark.parametrize("mode", ["FILE", "DATA", "FILE_OR_DATA", "HINT"])
 def test_four_modes_are_static(mode: str) -> None:
-    """All modes but OFF and DYNAMIC give each worker a fixed part."""
+    """All modes except OFF and DYNAMIC give each worker a fixed part."""
     assert is_static(JobParameters("job", "dataset", mode))
     assert not is_static(JobParameters("job", "dataset", "DYNAMIC"))
 
@@ -68,8 +68,8 @@ def test_four_modes_are_static(mode: str) -> None:
 def test_only_copies_end_with_their_worker(
     mode: str, num_consumers: int | None, moves: bool
 ) -> None:
-    """Parts of the input, and tasks that numbered consumers read in step, go on
-    elsewhere; workers know it, too.
+    """Static parts and coordinated tasks move to another worker and copies do not, and
+    workers know this, too.
     """
     assert (
         outlives_host(JobParameters("job", "dataset", mode, num_consumers=num_consumers)) == moves

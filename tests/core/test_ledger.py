@@ -1,4 +1,4 @@
-"""Facts about leasing splits of a source."""
+"""Test leases of splits of a source."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FILES = FileSplits(("*.txt",), shuffle=False, seed=None)
 
 @given(st.integers(0, 60), st.lists(st.integers(1, 9), min_size=1))
 def test_every_split_is_handed_out_once(count: int, sizes: list[int]) -> None:
-    """Leases of any sizes cover a repetition without overlap, in order, and then comes
-    its end mark.
+    """Leases of any size cover a repetition in order without overlap, followed by its
+    end mark.
     """
     cursor, handed = SplitCursor(IndexSplits(count)), []
     for at in range(count + 1):
@@ -39,8 +39,8 @@ def test_every_split_is_handed_out_once(count: int, sizes: list[int]) -> None:
 
 
 def test_a_new_repetition_begins_at_zero() -> None:
-    """The first split of the next repetition moves the cursor there; the one before has
-    nothing left.
+    """The first split of the next repetition moves the cursor, and the repetition
+    before has no split left.
     """
     cursor = SplitCursor(IndexSplits(3))
     cursor.advance(Split(0, 0, 3))
@@ -52,7 +52,7 @@ def test_a_new_repetition_begins_at_zero() -> None:
 
 
 def test_an_endless_source_is_never_exhausted() -> None:
-    """A source without a count hands out whatever is asked for."""
+    """A source without a count hands out each requested split."""
     cursor = SplitCursor(IndexSplits(None))
     assert cursor.peek(0, 1000) == Split(0, 0, 1000)
     assert not cursor.exhausted
@@ -76,39 +76,39 @@ def test_files_are_listed_before_each_repetition() -> None:
     [(0, 0.0, 1), (1, 0.1, 8), (8, 1.0, 16), (8, 7.0, 8), (8, 60.0, 4), (1, 60.0, 1)],
 )
 def test_leases_grow_while_they_are_used_up_fast(previous: int, seconds: float, size: int) -> None:
-    """The first lease is one split; later ones grow when used up quickly and shrink
-    when they last too long.
+    """The first lease has a single split; later leases grow when used up quickly and
+    shrink when they last too long.
     """
     assert lease_size(previous, seconds, None, 1) == size
 
 
 def test_leases_shrink_towards_the_end() -> None:
-    """No task gets more than half of its share of what remains, and never less than one
-    split.
+    """A task gets at most half of its share of the remaining splits, and at least a
+    single split.
     """
     assert lease_size(100, 0.1, 40, 4) == 5
     assert lease_size(100, 0.1, 0, 0) == 1
 
 
 def test_splits_that_are_for_one_task_come_many_at_a_time() -> None:
-    """There is nothing to share: the first lease is large, and those that follow grow
-    as others do.
+    """The first lease of an unshared source is large, and later leases grow like
+    others.
     """
     assert own_lease_size(0, 0.0) == 64
     assert own_lease_size(64, 0.1) == lease_size(64, 0.1, None, 1) == 512
 
 
 def test_the_pace_says_how_long_a_lease_lasts() -> None:
-    """Since who asks ahead of time is not done with it; without a pace the time of
-    asking must do.
+    """The pace decides how long a lease lasts, as requests come ahead of time; without
+    a pace the time of requests decides.
     """
     assert lease_seconds(8, 0.5, 0.1) == 4.0
     assert lease_seconds(8, 0.0, 0.1) == 0.1
 
 
 def test_what_is_taken_back_is_handed_out_again_once() -> None:
-    """Before anything new, in its own ranges with its names, also when the iteration is
-    in a later repetition.
+    """Returned splits are handed out before new splits, in their ranges with their
+    names, also in a later repetition.
     """
     cursor = SplitCursor(FILES)
     cursor.list(0, ("a", "b", "c"))
@@ -142,13 +142,15 @@ LEDGER = [Split(0, 0, 4), Split(0, 4, 6), Split(0, 6, 6)]
 def test_a_ledger_is_cut_where_its_holder_says(
     count: int, stop: int, kept: list[Split], back: list[Split]
 ) -> None:
-    """Between entries or within one; an end mark stays whole."""
+    """A ledger can be cut between entries or within an entry, but not within an end
+    mark.
+    """
     assert cut_ledger(LEDGER, count, stop) == (kept, back)
 
 
 @pytest.mark.parametrize(("count", "stop"), [(-1, 0), (4, 6), (1, 0), (1, 5), (2, 4), (3, 7)])
 def test_a_ledger_is_cut_nowhere_else(count: int, stop: int) -> None:
-    """There is no entry that ends there, or an end mark would be left of it."""
+    """A ledger can be cut neither where no entry ends nor within an end mark."""
     assert cut_ledger(LEDGER, count, stop) is None
 
 
@@ -158,8 +160,8 @@ def test_a_ledger_is_cut_nowhere_else(count: int, stop: int) -> None:
     sizes=st.lists(st.integers(1, 9), min_size=60, max_size=60),
 )
 def test_tasks_with_a_step_share_all_splits(count: int, step: int, sizes: list[int]) -> None:
-    """Split k goes to cursor k modulo their number, whatever is asked for at a time,
-    and then there is an end mark.
+    """Split k goes to cursor k modulo their number, whatever each request asks for,
+    followed by an end mark.
     """
     for first in range(step):
         cursor, found = SplitCursor(IndexSplits(count), first=first, step=step), list[int]()
@@ -174,8 +176,8 @@ def test_tasks_with_a_step_share_all_splits(count: int, step: int, sizes: list[i
 
 
 def test_files_of_a_repetition_are_known_until_all_cursors_are_past_it() -> None:
-    """The tasks of an iteration may be in different repetitions, and share what was
-    listed for each.
+    """The tasks of an iteration share the file names of each repetition, until all
+    tasks have passed it.
     """
     whole = SplitCursor(FileSplits(("*",), shuffle=False, seed=None))
     slow, fast = (
@@ -195,7 +197,7 @@ def test_files_of_a_repetition_are_known_until_all_cursors_are_past_it() -> None
 
 
 def test_what_is_spent_is_few_ranges() -> None:
-    """Splits that are used up merge, by repetition; ends are none."""
+    """Used splits merge into ranges by repetition, and end marks do not count."""
     spent = SpentSplits()
     for split in (Split(0, 5, 9), Split(0, 9, 9), Split(0, 0, 5), Split(1, 2, 3)):
         spent.add(split)
@@ -206,8 +208,8 @@ def test_what_is_spent_is_few_ranges() -> None:
 
 
 def test_of_a_task_with_its_own_splits_the_last_one_is_kept() -> None:
-    """Where each task has every third split, the last of each says all, whatever the
-    order in which they go.
+    """If each task has every third split, its last split records all of them, in any
+    order of completion.
     """
     spent = SpentSplits()
     for split in (
@@ -221,7 +223,7 @@ def test_of_a_task_with_its_own_splits_the_last_one_is_kept() -> None:
 
 
 def test_old_repetitions_are_forgotten() -> None:
-    """What is used up of the newest repetitions is kept."""
+    """The record of used splits keeps the newest repetitions."""
     spent = SpentSplits()
     for repetition in range(MOST_REPETITIONS + 5):
         spent.add(Split(repetition, 0, 1))
@@ -229,15 +231,15 @@ def test_old_repetitions_are_forgotten() -> None:
 
 
 def test_a_ledger_says_what_leaves_it() -> None:
-    """Entries that a ledger forgets count as spent."""
+    """Entries that a ledger forgets count as used."""
     ledger = Ledger([Split(0, 0, 2), Split(0, 4, 6), Split(0, 6, 6)])
     ledger.trim(2)
     assert ledger.spent.repetitions[0].ranges == ((0, 2), (4, 6))
 
 
 def test_files_handed_out_again_get_their_names_with_the_listing() -> None:
-    """Ranges of files whose names are not known are named when the files are listed,
-    and end where those do.
+    """Returned ranges of files get their names from the listing, and end where the
+    files end.
     """
     cursor = SplitCursor(FileSplits(("*",), False, None))
     cursor.restore(1, 2, [Split(0, 1, 1 << 40), Split(1, 0, 1)])
@@ -250,7 +252,7 @@ def test_files_handed_out_again_get_their_names_with_the_listing() -> None:
 
 
 def test_a_ledger_counts_what_it_does_not_keep() -> None:
-    """Entries keep their numbers when the first ones are forgotten."""
+    """Entries keep their numbers when a ledger forgets the first entries."""
     ledger = Ledger([Split(0, 0, 3), Split(0, 3, 4), Split(0, 4, 9)])
     ledger.trim(2)
     ledger.trim(1)

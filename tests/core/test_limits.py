@@ -1,5 +1,5 @@
-"""Facts about how much one dispatcher holds: what is over a limit is refused, and
-changes nothing.
+"""Test that the dispatcher refuses requests beyond its limits without changing
+anything.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ LONG = "x" * (MOST_CHARACTERS + 1)
 def test_long_names_are_refused(
     client: str, job: str, cache_id: str, mode: str, error: str
 ) -> None:
-    """Of clients, jobs and trainers, and in a job's parameters."""
+    """The dispatcher refuses long names of clients, jobs and trainers, also in a job's
+    parameters.
+    """
     desk = Desk()
     ask = m.OpenIteration(
         client, m.JobParameters(job, "dataset", mode), 0, m.Reader(trainer_id=cache_id)
@@ -47,7 +49,9 @@ def test_long_names_are_refused(
 
 
 def test_there_are_only_so_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is refused; who joins one that is there is not."""
+    """The dispatcher refuses a job beyond the limit, but lets clients join an existing
+    job.
+    """
     monkeypatch.setattr(admission, "MOST_JOBS", 1)
     desk = Desk()
     desk.open("k")
@@ -59,8 +63,8 @@ def test_there_are_only_so_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_there_are_only_so_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that comes with its tasks is refused; who joins one that is there is not,
-    nor a job that gets its later.
+    """The dispatcher refuses a job whose initial tasks exceed the limit. It admits
+    clients of an existing job, and jobs whose tasks come later.
     """
     desk = Desk()
     ordered = m.JobParameters(
@@ -84,8 +88,8 @@ def test_there_are_only_so_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_save_counts_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the moment at which its folder is asked for, and its path as a name; who
-    asks again is answered.
+    """A save counts as a job from the request of its folder on, with its path as a
+    name, and a repeated request is answered.
     """
     monkeypatch.setattr(saving, "MOST_JOBS", 1)
     office = Office()
@@ -102,7 +106,9 @@ def test_a_save_counts_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_there_are_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is refused until another one is gone; who is there is answered again."""
+    """The dispatcher refuses a client beyond the limit until another is gone, and
+    answers a known client again.
+    """
     monkeypatch.setattr(admission, "MOST_CLIENTS", 1)
     desk = Desk()
     desk.open("k")
@@ -119,7 +125,7 @@ def test_there_are_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_there_are_only_so_many_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is refused; one that is there is found."""
+    """The dispatcher refuses a dataset beyond the limit, and finds a known dataset."""
     monkeypatch.setattr(datasets, "MOST_DATASETS", 1)
     cluster = Cluster(busy=False)
     there = len(cluster.core.state.datasets)
@@ -133,7 +139,9 @@ def test_there_are_only_so_many_datasets(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_there_are_only_so_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is refused; those that are there may register again."""
+    """The dispatcher refuses a worker beyond the limit, and lets a known worker
+    register again.
+    """
     monkeypatch.setattr(decider, "MOST_WORKERS", 1)
     cluster = Cluster(busy=False)
     cluster.join("v")
@@ -144,8 +152,8 @@ def test_there_are_only_so_many_workers(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_others_know_a_client_by_another_name() -> None:
-    """Whoever knows its name can speak for it: lists of readers and audits have
-    something that follows from it.
+    """Lists of readers and audits carry a derived name of a client, as any peer that
+    knows its name can act for it.
     """
     desk = Desk()
     desk.out.commit(u.RegisterDatasetUpdate("dataset", DESCRIPTION))
@@ -158,8 +166,8 @@ def test_others_know_a_client_by_another_name() -> None:
 def test_descriptions_of_datasets_have_so_many_bytes_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is known of datasets, and pipelines that come along, count; one that is gone
-    makes room again.
+    """Descriptions of datasets and pipelines sent with them count towards the limit,
+    and a removed dataset makes room again.
     """
     monkeypatch.setattr(datasets, "MOST_REGISTERED_BYTES", 1_000)
     shelf = Shelf(gc_timeout=60.0)
@@ -189,7 +197,9 @@ def test_descriptions_of_datasets_have_so_many_bytes_together(
 
 
 def test_a_connection_has_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more through the same is refused, through another it is not."""
+    """The dispatcher refuses a client beyond the limit of its connection, and admits it
+    through another connection.
+    """
     monkeypatch.setattr(jobs, "MOST_CLIENTS_OF_PEER", 2)
     desk = Desk()
     for client, peer in (("k", "one"), ("l", "one"), ("m", "two")):
@@ -206,8 +216,8 @@ def test_a_connection_has_only_so_many_clients(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_states_that_wait_have_so_many_bytes_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is refused until others are gone; one that is brought again counts
-    once.
+    """The dispatcher refuses a waiting state beyond the limit until others are gone,
+    and counts a repeated state once.
     """
     waiting = Waiting()
     size = len(waiting.bring("one", 0))

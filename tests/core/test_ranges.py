@@ -1,4 +1,4 @@
-"""Facts about sets of element numbers."""
+"""Test sets of element numbers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def members(ranges: list[tuple[int, int]]) -> set[int]:
 
 @given(pairs)
 def test_equals_a_plain_set(ranges: list[tuple[int, int]]) -> None:
-    """A range set has exactly the members of the ranges put into it, whatever their
-    order and overlap.
+    """A range set has exactly the members of the added ranges, in any order and
+    overlap.
     """
     found = RangeSet(ranges)
     expected = members(ranges)
@@ -40,7 +40,7 @@ def test_normal_form(ranges: list[tuple[int, int]]) -> None:
 
 @given(pairs, st.integers(0, 40), st.integers(0, 40))
 def test_missing_is_the_complement(ranges: list[tuple[int, int]], first: int, stop: int) -> None:
-    """What is missing in an interval is that interval without the members."""
+    """The missing ranges of an interval are the interval without the members."""
     found = RangeSet(ranges)
     gaps = found.missing(first, stop)
     assert members(gaps) == set(range(first, stop)) - members(ranges)

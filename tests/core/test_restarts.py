@@ -1,4 +1,4 @@
-"""Facts about a dispatcher core that goes on where another one left off."""
+"""Test how a dispatcher core continues from the state of a former core."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from zmqdata.testing import Transcript
 
 DIGEST = "d" * 64
 LATER = 1000.0
-"""When the next dispatcher begins, by a clock of its own."""
+"""The start of the next dispatcher by its own clock."""
 
 
 class Lives(Transcript):
-    """A dispatcher that can be replaced by one that knows its state, with clients and
-    workers of one job.
+    """A replaceable dispatcher with clients and workers of a single job, whose
+    successor knows its state.
     """
 
     core: DispatcherCore
@@ -66,7 +66,7 @@ class Lives(Transcript):
         self.hear(client, m.ClientHeartbeat(client, version, 0, {}))
 
     def pass_to(self, seconds: float, *alive: str) -> None:
-        """Time passes, in which these clients go on speaking."""
+        """Let time pass while the given clients send heartbeats."""
         while self.now < LATER + seconds:
             self.now += 0.25
             for client in alive:
@@ -79,8 +79,8 @@ class Lives(Transcript):
 
 
 def test_each_life_is_counted_and_keeps_its_seed() -> None:
-    """The next life has the seed and the numbers of the one before, whatever its own
-    seed would be.
+    """A restarted dispatcher keeps the seed and the numbers of the former dispatcher,
+    whatever its own seed would be.
     """
     lives = Lives()
     seed, number = lives.core.state.seed, lives.core.state.next_task
@@ -94,8 +94,8 @@ def test_each_life_is_counted_and_keeps_its_seed() -> None:
 
 
 def test_a_task_goes_on_where_it_is() -> None:
-    """A worker that still hosts a task is known at its first heartbeat, and nothing is
-    sent to it but an answer.
+    """The dispatcher recognizes a worker that still hosts a task by its first
+    heartbeat, and only answers it.
     """
     lives = Lives()
     lives.join("w")
@@ -107,8 +107,8 @@ def test_a_task_goes_on_where_it_is() -> None:
 
 
 def test_clients_are_told_where_tasks_are_before_their_workers_are_back() -> None:
-    """The first task list of a life has all addresses, and a version above all former
-    ones.
+    """The first task list after a restart has all addresses, and a version above all
+    former versions.
     """
     lives = Lives()
     lives.join("w")
@@ -122,8 +122,8 @@ def test_clients_are_told_where_tasks_are_before_their_workers_are_back() -> Non
 
 
 def test_a_worker_that_does_not_come_back_is_lost() -> None:
-    """After the time that a task waits for its host, and not before, it gets another
-    one.
+    """A task gets another host after the time to wait for its worker, and not
+    before.
     """
     lives = Lives()
     lives.join("w")
@@ -140,7 +140,7 @@ def test_a_worker_that_does_not_come_back_is_lost() -> None:
 
 
 def test_a_lost_copy_goes_with_its_worker() -> None:
-    """OFF: the copy of a worker that does not come back is nobody's loss."""
+    """In mode OFF a lost worker's copy ends with it, and the job goes on."""
     lives = Lives("OFF")
     lives.join("w")
     lives.open("k")
@@ -150,7 +150,9 @@ def test_a_lost_copy_goes_with_its_worker() -> None:
 
 
 def test_clients_have_one_time_out_to_come_back() -> None:
-    """Nobody is given up before a whole client time-out has passed in this life."""
+    """The dispatcher gives no client up before a whole client time-out has passed since
+    its restart.
+    """
     lives = Lives()
     lives.open("k")
     lives.open("l")
@@ -162,8 +164,8 @@ def test_clients_have_one_time_out_to_come_back() -> None:
 
 
 def test_who_has_not_answered_is_asked_again() -> None:
-    """A fenced task waits for the clients that had not answered; what the others said
-    is remembered.
+    """A fenced task waits for clients that have not answered, and the dispatcher keeps
+    the answers of the others.
     """
     lives = Lives()
     for worker in ("v", "w"):
@@ -184,7 +186,7 @@ def test_who_has_not_answered_is_asked_again() -> None:
 
 
 def test_who_had_left_stays_away() -> None:
-    """A late ask of a client that closed does not open it again in the next life."""
+    """A late request of a closed client does not open it again after a restart."""
     lives = Lives()
     lives.open("k")
     lives.hear("k", m.CloseIteration("k", 0, {}))
@@ -194,8 +196,8 @@ def test_who_had_left_stays_away() -> None:
 
 
 def test_a_job_without_clients_is_collected_in_time() -> None:
-    """A job that nobody read when the dispatcher died is collected as if its last
-    client had left with it.
+    """A job without clients at the restart is collected as if its last client had left
+    then.
     """
     lives = Lives()
     lives.open("k")
@@ -208,8 +210,8 @@ def test_a_job_without_clients_is_collected_in_time() -> None:
 
 
 def test_workers_keep_their_places() -> None:
-    """Places are those of before, whoever comes first; a stranger waits while somebody
-    is expected back.
+    """Workers keep their places, whoever comes first, and an unknown worker waits while
+    another may return.
     """
     lives = Lives(addresses=("h:%port%", "h:%port%"))
     for port, name in enumerate(("h-one", "h-two"), 1):
@@ -227,7 +229,7 @@ def test_workers_keep_their_places() -> None:
 
 
 def test_places_that_are_configured_otherwise_now_are_free() -> None:
-    """A list of addresses that was changed between two lives counts as it is now."""
+    """A changed list of addresses counts as it is after the restart."""
     lives = Lives(addresses=("h", "g"))
     lives.join("h-one")
     lives.addresses = ("g",)
@@ -236,9 +238,7 @@ def test_places_that_are_configured_otherwise_now_are_free() -> None:
 
 
 def test_only_the_facts_make_the_state() -> None:
-    """Every field of the state after a new beginning follows from what was
-    committed.
-    """
+    """All fields of the restored state follow from the committed facts."""
     lives = Lives()
     lives.join("w")
     lives.open("k")
@@ -252,8 +252,8 @@ def test_only_the_facts_make_the_state() -> None:
 
 
 def test_the_wait_for_a_worker_is_the_configured_one() -> None:
-    """``worker_timeout`` says how long a new life waits for the workers of the last
-    one, within reason.
+    """``worker_timeout`` decides how long a restarted dispatcher waits for its workers,
+    within limits.
     """
     for worker_timeout, given_up in ((4.0, 4.0), (20.0, 20.0), (0.1, 3.0)):
         lives = Lives(worker_timeout=worker_timeout)
@@ -267,7 +267,7 @@ def test_the_wait_for_a_worker_is_the_configured_one() -> None:
 
 
 def test_a_static_part_waits_for_its_worker_as_configured() -> None:
-    """A part whose worker has not come goes elsewhere after ``worker_timeout``."""
+    """A static part whose worker has not come moves after ``worker_timeout``."""
     lives = Lives("FILE", ("w:%port%", "x:%port%"), worker_timeout=4.0)
     lives.join("x")
     lives.open("k")
@@ -279,8 +279,8 @@ def test_a_static_part_waits_for_its_worker_as_configured() -> None:
 
 
 def test_a_failure_outlives_the_dispatcher() -> None:
-    """Who comes to a job that a pipeline's failure has ended gets that failure from
-    each life of the dispatcher.
+    """A client that joins a job with a failed pipeline gets the failure after each
+    restart.
     """
     lives = Lives("OFF")
     lives.join("w")
@@ -296,9 +296,7 @@ def test_a_failure_outlives_the_dispatcher() -> None:
 
 
 def test_a_task_goes_on_from_its_state_in_the_next_life() -> None:
-    """What a worker told of its pipeline is there after a restart, for the host that
-    comes after it.
-    """
+    """A state of the pipeline survives a restart for the task's next host."""
     lives = Lives()
     lives.join("w")
     lives.open("k")

@@ -1,4 +1,4 @@
-"""Facts about the arithmetic of steps and rounds."""
+"""Test the arithmetic of steps and rounds."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ TURNS = st.lists(
 
 
 def views_of(turns: list[tuple[int, set[int]]]) -> tuple[list[View], int]:
-    """Views as a dispatcher makes them: each begins where the one before ends; and the
-    horizon.
-    """
+    """Return contiguous views as a dispatcher makes them, and the horizon."""
     rounds = Rounds(1)
     for steps, tasks in turns:
         rounds.begin(
@@ -41,8 +39,8 @@ def views_of(turns: list[tuple[int, set[int]]]) -> tuple[list[View], int]:
 
 @given(TURNS)
 def test_each_round_of_a_task_is_one_step(turns: list[tuple[int, set[int]]]) -> None:
-    """Through all views the steps of a task are its rounds 0, 1, 2, ... and none
-    twice.
+    """Through all views the steps of a task are its rounds 0, 1, 2, ... without
+    repetition.
     """
     views, horizon = views_of(turns)
     found: dict[int, list[int]] = {}
@@ -58,7 +56,7 @@ def test_each_round_of_a_task_is_one_step(turns: list[tuple[int, set[int]]]) -> 
 
 @given(TURNS)
 def test_a_run_says_what_its_steps_say(turns: list[tuple[int, set[int]]]) -> None:
-    """A run of several steps is the same as those steps one by one."""
+    """A run of several steps equals its single steps."""
     views, horizon = views_of(turns)
     for step in range(horizon):
         run = run_at(views, step, horizon)
@@ -70,14 +68,14 @@ def test_a_run_says_what_its_steps_say(turns: list[tuple[int, set[int]]]) -> Non
 
 
 def test_nothing_lies_at_the_horizon_or_before_the_first_view() -> None:
-    """Who asks for a step that nobody may read yet gets none."""
+    """A step at the horizon or before the first view has no element."""
     assert run_at([View(0, ((7, 0),))], 5, 5) is None
     assert run_at([View(3, ((7, 0),))], 2, 5) is None
     assert run_at([], 0, 0) is None
 
 
 def test_a_task_alone_is_read_in_runs() -> None:
-    """Where one task has every turn, its steps up to the next view are one run."""
+    """A task that has every turn is read in a single run up to the next view."""
     views = [View(0, ((7, 0),)), View(10, ((7, 10), (8, 0)))]
     assert run_at(views, 4, 20) == Run(7, 4, 6)
     assert run_at(views, 10, 20) == Run(7, 10, 1)
@@ -85,7 +83,7 @@ def test_a_task_alone_is_read_in_runs() -> None:
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.integers(0, 30))
 def test_the_last_step_is_where_nobody_has_anything_left(totals: list[int], first: int) -> None:
-    """Before the last step of a view there is an element, from it on there is none."""
+    """The last step of a view has elements before it and none from it on."""
     view = View(first, tuple((task, 0) for task in range(len(totals))))
     known = dict(enumerate(totals))
     end = last_step(view, known)
@@ -100,8 +98,8 @@ def test_the_last_step_is_where_nobody_has_anything_left(totals: list[int], firs
 
 
 def test_the_horizon_moves_faster_while_steps_are_fast() -> None:
-    """Few steps at first; twice as many each time, until they last for half a minute;
-    fewer when they last longer.
+    """The horizon begins with a few steps and doubles while they last less than half a
+    minute, and shrinks when they last longer.
     """
     assert steps_ahead(0, 0.0, 1) == FEWEST_STEPS
     assert steps_ahead(0, 0.0, 10) == 20
@@ -118,7 +116,9 @@ def started(num_consumers: int = 2) -> Rounds:
 
 
 def test_what_all_have_passed_is_counted() -> None:
-    """The slowest consumer decides how many rounds of a task are behind everybody."""
+    """The slowest consumer decides how many rounds of a task all consumers have
+    passed.
+    """
     rounds = started()
     assert rounds.advance(0, 6) == {7: 0, 8: 0}
     assert rounds.advance(1, 3) == {7: 2, 8: 1}
@@ -128,7 +128,7 @@ def test_what_all_have_passed_is_counted() -> None:
 
 
 def test_views_that_nobody_needs_are_forgotten() -> None:
-    """A view is kept until every consumer has reached the next one."""
+    """A view is kept until all consumers have reached the next view."""
     rounds = started()
     rounds.begin(((8, 5), (9, 0)))
     rounds.extend(20)
@@ -141,8 +141,8 @@ def test_views_that_nobody_needs_are_forgotten() -> None:
 
 
 def test_tasks_come_and_go_at_the_horizon() -> None:
-    """A view from the horizon on leaves out what has ended by then, and has what is new
-    behind the rest.
+    """A view from the horizon on leaves out tasks that end before it, and adds new
+    tasks behind the others.
     """
     rounds = started()
     assert rounds.next_tasks({}, [7, 8]) == ((7, 5), (8, 5))
@@ -158,9 +158,7 @@ def test_tasks_come_and_go_at_the_horizon() -> None:
 def test_the_end_is_known_when_all_tasks_have_ended(
     totals: dict[int, int], end: int | None
 ) -> None:
-    """The end is the last step of the last view, unless there are tasks that no view
-    has had yet.
-    """
+    """The end is the last step of the last view, unless some task is in no view yet."""
     rounds = started()
     assert rounds.end(totals, [7, 8]) == end
     assert rounds.end(totals, [7, 8, 9]) is None
@@ -169,7 +167,9 @@ def test_the_end_is_known_when_all_tasks_have_ended(
 
 
 def test_turns_change_with_views() -> None:
-    """So many tasks take turns until the next view begins, or up to the horizon."""
+    """The number of tasks that take turns is fixed until the next view begins or up to
+    the horizon.
+    """
     views = (View(5, ((7, 0), (8, 0))), View(10, ((8, 5),)))
     assert [turns_at(views, step, 20) for step in (4, 5, 9, 10, 19)] == [
         (1, 5),
@@ -181,7 +181,7 @@ def test_turns_change_with_views() -> None:
 
 
 def test_rounds_that_were_restored_are_the_same() -> None:
-    """Steps, views, horizon and what was known are all there is."""
+    """The restored plan has the same steps, views, horizon and totals."""
     rounds, restored = started(), Rounds(2)
     rounds.advance(0, 6)
     assert rounds != restored

@@ -1,4 +1,4 @@
-"""Facts about a client's side of its lease."""
+"""Test a client's side of its lease."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zmqdata.messages import Lease
 
 
 def test_a_lease_counts_from_what_was_said() -> None:
-    """It begins when the heartbeat was sent, not when its answer came."""
+    """A lease begins when the heartbeat was sent, not when its answer came."""
     lease = ClientLease()
     beat = lease.speak(10.0)
     lease.answered(beat, Lease(15.0), 20.0)
@@ -20,8 +20,8 @@ def test_a_lease_counts_from_what_was_said() -> None:
 
 
 def test_an_older_answer_changes_nothing() -> None:
-    """Answers that overtake each other leave the newest lease; a repeated or an unknown
-    one is ignored.
+    """The newest answer decides when answers overtake each other, and the client
+    ignores a repeated or unknown answer.
     """
     lease = ClientLease()
     first, second = lease.speak(0.0), lease.speak(1.0)
@@ -32,8 +32,8 @@ def test_an_older_answer_changes_nothing() -> None:
 
 
 def test_a_lease_says_when_the_dispatcher_is_silent() -> None:
-    """After half of it, whoever has renewed it meanwhile; where there is none nobody
-    waits for an answer.
+    """The dispatcher counts as silent after half of the lease, whatever workers renew;
+    without a lease the client expects no answer.
     """
     lease = ClientLease()
     assert not lease.is_unanswered(1000.0)
@@ -48,7 +48,7 @@ def test_a_lease_says_when_the_dispatcher_is_silent() -> None:
 
 
 def test_nothing_is_remembered_of_a_dispatcher_that_is_away_for_long() -> None:
-    """Heartbeats that were never answered are forgotten, and the lease is over."""
+    """The client forgets heartbeats without an answer, and its lease ends."""
     lease = ClientLease()
     lease.opened(Lease(10.0), 0.0, 0.0)
     beats = [lease.speak(float(at)) for at in range(3 * BEATS_KEPT)]
@@ -59,8 +59,8 @@ def test_nothing_is_remembered_of_a_dispatcher_that_is_away_for_long() -> None:
 
 
 def test_workers_are_enough_for_who_reads_alone() -> None:
-    """Without a dispatcher it goes on for hours, by what workers have heard, counted
-    from when that was sent.
+    """A lone client reads on for hours without a dispatcher, as workers renew its lease
+    from the time at which it sent a message.
     """
     lease = ClientLease()
     lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
@@ -70,7 +70,9 @@ def test_workers_are_enough_for_who_reads_alone() -> None:
 
 
 def test_a_lease_that_is_over_is_not_renewed_by_workers() -> None:
-    """The dispatcher may have given the client up, and the worker not know that yet."""
+    """A worker does not renew an expired lease, as it may not know yet that the
+    dispatcher gave the client up.
+    """
     lease = ClientLease()
     lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
     lease.heard(10.5, 11.0)
@@ -79,7 +81,7 @@ def test_a_lease_that_is_over_is_not_renewed_by_workers() -> None:
 
 @pytest.mark.parametrize("sent", [9.0, math.nan, math.inf])
 def test_a_worker_cannot_vouch_for_what_is_to_come(sent: float) -> None:
-    """What it says to have heard and was never sent counts for nothing."""
+    """The client ignores a worker that claims to have heard a message never sent."""
     lease = ClientLease()
     lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
     lease.heard(sent, 5.0)
@@ -87,7 +89,9 @@ def test_a_worker_cannot_vouch_for_what_is_to_come(sent: float) -> None:
 
 
 def test_an_answer_takes_back_nothing_from_who_stays_alone() -> None:
-    """What a worker has heard after the heartbeat that is answered goes on to count."""
+    """An answer keeps the lease that a worker has renewed after the answered
+    heartbeat.
+    """
     lease = ClientLease()
     lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
     beat = lease.speak(1.0)
@@ -97,8 +101,8 @@ def test_an_answer_takes_back_nothing_from_who_stays_alone() -> None:
 
 
 def test_others_make_the_lease_count_at_once() -> None:
-    """Told that it is not alone any more, a client holds no longer than from what it
-    said last.
+    """A client that learns of other readers holds its lease only from its last answered
+    heartbeat.
     """
     lease = ClientLease()
     lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
@@ -110,8 +114,8 @@ def test_others_make_the_lease_count_at_once() -> None:
 
 
 def test_where_nothing_could_be_given_away_no_lease_is_needed() -> None:
-    """Without one, elements may be handed out at any time, and heartbeats are as rare
-    as the user wants.
+    """Without a lease the client may hand out elements at any time, and the user
+    decides how often it sends heartbeats.
     """
     lease = ClientLease()
     lease.opened(None, 0.0, 0.0)
@@ -120,8 +124,8 @@ def test_where_nothing_could_be_given_away_no_lease_is_needed() -> None:
 
 
 def test_a_free_lease_says_how_often_to_be_heard() -> None:
-    """It never ends, and its holder is heard of several times within it, however rarely
-    the user wants that.
+    """A free lease never ends, and its holder sends several heartbeats within it even
+    if the user wants fewer.
     """
     lease = ClientLease()
     lease.opened(Lease(9.0, free=True), 0.0, 0.0)
@@ -132,7 +136,7 @@ def test_a_free_lease_says_how_often_to_be_heard() -> None:
 
 
 def test_heartbeats_come_before_the_lease_ends() -> None:
-    """Several fit into a lease."""
+    """Several heartbeats fit into a lease."""
     lease = ClientLease()
     lease.opened(Lease(0.9), 0.0, 0.0)
     assert abs(lease.pause(30.0) - 0.3) < 1e-9
@@ -140,7 +144,9 @@ def test_heartbeats_come_before_the_lease_ends() -> None:
 
 
 def test_a_lease_may_be_ended_or_needed_no_more() -> None:
-    """What belongs to others is never handed out, what nobody else wants always is."""
+    """A client never hands out elements of an ended lease, and always hands out
+    elements that no other client can get.
+    """
     lease = ClientLease()
     lease.opened(Lease(10.0, alone=True), 0.0, 0.0)
     lease.end()

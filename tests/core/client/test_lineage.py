@@ -1,4 +1,4 @@
-"""Facts about what a client keeps of the lineage that its workers tell."""
+"""Test the client's record of the lineage that its workers send."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def state(number: int, need: int) -> m.TaskState:
 
 
 class Client:
-    """What is kept of one task."""
+    """The record of a single task."""
 
     def __init__(self) -> None:
         self.kept = LineageKept()
@@ -41,7 +41,7 @@ class Client:
 
 
 def test_news_follow_what_is_known() -> None:
-    """Entries are added, and one that was cut grows."""
+    """Later lineage adds entries, and extends an entry that was told in part."""
     client = Client()
     client.hear(0, (*entries(0), Split(0, 10, 13)), whole=True)
     client.hear(1, entries(1, 2))
@@ -50,8 +50,8 @@ def test_news_follow_what_is_known() -> None:
 
 
 def test_what_an_earlier_host_had_started_stays() -> None:
-    """A new host begins further back, and has not got as far: what is known of both
-    counts.
+    """A new host begins earlier and has started less, and the client keeps the union of
+    both lineages.
     """
     client = Client()
     client.hear(2, entries(2, 3, 4), whole=True)
@@ -62,7 +62,9 @@ def test_what_an_earlier_host_had_started_stays() -> None:
 
 
 def test_a_gap_means_that_nobody_needs_what_is_before() -> None:
-    """What was known counts as gone then."""
+    """A gap in the lineage means that no client needs the entries before it, so they
+    count as used up.
+    """
     client = Client()
     client.hear(0, entries(0), whole=True)
     client.hear(3, entries(3), whole=True)
@@ -71,8 +73,8 @@ def test_a_gap_means_that_nobody_needs_what_is_before() -> None:
 
 
 def test_what_is_delivered_leaves_the_ledger() -> None:
-    """States from which nothing will be made again go, and with them the entries that
-    no other needs.
+    """The client drops states that no replay needs, with the entries that no other
+    state needs.
     """
     client = Client()
     client.hear(0, entries(0, 1), whole=True)
@@ -83,7 +85,7 @@ def test_what_is_delivered_leaves_the_ledger() -> None:
 
 
 def test_states_come_once_and_in_order() -> None:
-    """One that is told again, by another host say, is not kept twice."""
+    """The client keeps a state once, also if another host sends it again."""
     client = Client()
     client.hear(0, entries(0, 1, 2), state(5, 1), whole=True)
     client.hear(0, entries(0, 1), state(3, 0), state(5, 1), whole=True)
@@ -91,8 +93,8 @@ def test_states_come_once_and_in_order() -> None:
 
 
 def test_only_useful_states_are_told() -> None:
-    """For a client that has had all before a state, those between its gaps are of no
-    use.
+    """The client sends no state inside a gap before which it has everything, as such a
+    state is useless.
     """
     client = Client()
     client.hear(0, entries(0, 1), state(2, 0), state(4, 0), state(6, 1), whole=True)
@@ -100,21 +102,23 @@ def test_only_useful_states_are_told() -> None:
 
 
 def test_what_others_used_up_is_gone() -> None:
-    """A client that comes late is told by the dispatcher."""
+    """The dispatcher tells a late client which splits are used up."""
     kept = LineageKept()
     kept.begin((m.SourcePart(1, ((0, 7),), 0),))
     assert kept.parts({}, {})[0] == (m.SourcePart(1, ((0, 7),), 0),)
 
 
 def test_news_without_a_beginning_are_not_believed() -> None:
-    """A worker that tells of a task what follows, and not what it is, tells nothing."""
+    """The client ignores further lineage of a task without its origin."""
     client = Client()
     client.hear(3, entries(3))
     assert client.kept.tasks == {}
 
 
 def test_a_task_without_states_keeps_everything() -> None:
-    """And news that bring no entries change nothing."""
+    """A task without states keeps all entries, and lineage without entries changes
+    nothing.
+    """
     client = Client()
     client.hear(0, entries(0), whole=True, had=RangeSet([(0, 100)]))
     client.hear(1, ())
@@ -122,7 +126,7 @@ def test_a_task_without_states_keeps_everything() -> None:
 
 
 def test_totals_are_told() -> None:
-    """What is known of the end of a task is part of it."""
+    """The record of a task includes its total."""
     client = Client()
     client.hear(0, entries(0), whole=True)
     assert client.kept.parts({}, {7000: 12})[1][0].total == 12

@@ -36,7 +36,7 @@ def objection(
     consumer: int | None = None,
     **changes: Any,
 ) -> Any:
-    """What is said against a job next to which ``job`` exists."""
+    """Return the objection to a job beside the existing ``job``."""
     state = DispatcherState()
     state.apply(u.RegisterDatasetUpdate("dataset", DESCRIPTION))
     state.apply(
@@ -68,8 +68,8 @@ def objection(
 
 
 def test_equal_parameters_are_admitted() -> None:
-    """A second client of a job with the same parameters has nothing against it,
-    whatever is not compared.
+    """The dispatcher admits a second client with the same job parameters, whatever it
+    does not compare.
     """
     assert objection() is None
     assert objection(block_elements=5, consumer_timeout=1.0, task_timeout=1.0) is None
@@ -90,7 +90,9 @@ def test_equal_parameters_are_admitted() -> None:
     ],
 )
 def test_every_parameter_must_agree(changes: dict[str, Any], text: str) -> None:
-    """A job that exists with another parameter is refused, and both sides are named."""
+    """The dispatcher refuses a client whose job exists with another parameter, and
+    names both values.
+    """
     error, said = objection(**changes)
     assert error is InvalidArgumentError
     assert (
@@ -102,8 +104,8 @@ def test_every_parameter_must_agree(changes: dict[str, Any], text: str) -> None:
 
 @pytest.mark.parametrize("dataset", ["valued", "elsewhere", "bare"])
 def test_what_functions_hold_is_each_reader_s_own(dataset: str) -> None:
-    """Other values in the same functions, and functions that cannot be compared, are no
-    other dataset.
+    """Other values in the same functions, and functions that cannot be compared, do not
+    make another dataset.
     """
     assert objection(dataset_id=dataset) is None
 
@@ -119,8 +121,8 @@ def test_what_functions_hold_is_each_reader_s_own(dataset: str) -> None:
 )
 @pytest.mark.parametrize("job", ["job", "new"])
 def test_an_id_must_mean_what_the_client_knows(known: str, told: str, job: str) -> None:
-    """A client that knows other content under an id is refused, in a job that is there
-    as in a new one.
+    """The dispatcher refuses a client that knows other content under an id, in an
+    existing job and in a new job.
     """
     error, said = objection(name=job, fingerprint=known)
     assert error is FailedPreconditionError
@@ -132,7 +134,9 @@ def test_an_id_must_mean_what_the_client_knows(known: str, told: str, job: str) 
 
 
 def test_an_unknown_rule_for_poison_is_refused() -> None:
-    """A client of another implementation may say neither "fail" nor "skip"."""
+    """The dispatcher refuses any rule for poison except "fail" and "skip", as another
+    implementation may send it.
+    """
     assert objection(name="new", on_poison="ignore") == (
         InvalidArgumentError,
         "on_poison must be 'fail' or 'skip', got 'ignore'.",
@@ -140,19 +144,21 @@ def test_an_unknown_rule_for_poison_is_refused() -> None:
 
 
 def test_an_unknown_dataset_is_refused() -> None:
-    """Nothing can be read of what is not registered."""
+    """The dispatcher refuses a dataset that is not registered."""
     assert objection(dataset_id="none") == (NotFoundError, "Dataset id none not found.")
 
 
 def test_what_cannot_be_split_is_not_sharded_dynamically() -> None:
-    """A source without splits is named for DYNAMIC, and may be read in full."""
+    """DYNAMIC refuses a source without splits by its name, and OFF reads it in full."""
     assert objection(name="new", dataset_id="whole") == (UnimplementedError, "no splits")
     assert objection(name="new", dataset_id="whole", processing_mode="OFF") is None
 
 
 @pytest.mark.parametrize("mode", ["FILE", "DATA", "FILE_OR_DATA", "HINT"])
 def test_static_sharding_needs_a_list_of_workers(mode: str) -> None:
-    """Without configured workers nobody knows who has which part."""
+    """Static sharding needs configured workers, as they decide which worker has which
+    part.
+    """
     error, said = objection(name="new", processing_mode=mode)
     assert error is NotFoundError
     assert "Worker tcp://a is not in the workers list." in said
@@ -160,8 +166,8 @@ def test_static_sharding_needs_a_list_of_workers(mode: str) -> None:
 
 
 def test_local_reads_need_a_local_worker() -> None:
-    """LOCAL without a worker in the same process is refused; one of another cluster
-    does not count.
+    """The dispatcher refuses LOCAL without a worker in the same process, and does not
+    count a worker of another cluster.
     """
     error, said = objection(name="new", target_workers="LOCAL", local=("tcp://elsewhere",))
     assert error is InvalidArgumentError
@@ -170,8 +176,8 @@ def test_local_reads_need_a_local_worker() -> None:
 
 
 def test_static_parts_of_pairs_need_a_local_worker() -> None:
-    """In a COLOCATED deployment static sharding with AUTO reads locally or not at
-    all.
+    """In a COLOCATED deployment static sharding with AUTO is refused without a local
+    worker.
     """
     pairs = placed("a", places=Listed("a"), colocated=True)
     error, said = objection(pairs, name="new", processing_mode="FILE_OR_DATA")
@@ -181,13 +187,15 @@ def test_static_parts_of_pairs_need_a_local_worker() -> None:
 
 
 def test_a_save_has_no_clients() -> None:
-    """Nobody opens a job that writes files."""
+    """The dispatcher refuses clients of a job that writes files."""
     error, said = objection(name="new", save=m.SaveParameters("/save", "run"))
     assert (error, "A save has no clients" in said) == (InvalidArgumentError, True)
 
 
 def test_a_cache_needs_an_endless_dataset_and_one_repetition() -> None:
-    """Trainers share a window of what never ends, and read it once."""
+    """A shared cache needs an infinite dataset, which trainers read in a single
+    repetition.
+    """
     assert objection(name="new", dataset_id="endless", cache=True) is None
     error, said = objection(name="new", cache=True)
     assert (error, "requires the input dataset to be infinite. The" in said) == (
@@ -202,7 +210,7 @@ ROUNDS: dict[str, Any] = {"name": "new", "num_consumers": 2, "finite": "drop", "
 
 
 def test_numbered_consumers_are_admitted() -> None:
-    """Each of them, with an end that is agreed on or without one."""
+    """The dispatcher admits each numbered consumer, with or without an agreed end."""
     assert objection(**ROUNDS) is None
     assert objection(**ROUNDS | {"consumer": 0, "finite": None, "dataset_id": "endless"}) is None
 
@@ -241,8 +249,8 @@ def test_numbered_consumers_are_admitted() -> None:
 def test_numbered_consumers_have_rules(
     changes: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """Numbers that do not fit, what excludes coordinated reads, and an end without a
-    rule are refused.
+    """The dispatcher refuses invalid numbers, options that exclude coordinated reads,
+    and an end without a rule.
     """
     found, said = objection(**ROUNDS | changes)
     assert (found, text in said) == (error, True)
@@ -252,7 +260,9 @@ def test_numbered_consumers_have_rules(
     "changes", [{"num_consumers": MOST_CONSUMERS + 1}, {"num_consumers": 1, "num_tasks": 1 << 40}]
 )
 def test_a_job_is_not_of_any_size(changes: dict[str, Any]) -> None:
-    """Numbers by which memory would be taken have a limit, of which the text tells."""
+    """The dispatcher limits numbers that decide how much memory a job takes, and the
+    error names the limit.
+    """
     error, text = objection(name="new", consumer=0, finite="drop", **changes)
     assert (error, "at most" in text) == (ResourceExhaustedError, True)
     assert (

@@ -1,4 +1,4 @@
-"""Facts about registered datasets."""
+"""Test registered datasets."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def digest(number: int) -> str:
 
 
 class Shelf:
-    """Datasets of a dispatcher, one of them registered under a chosen id, and what was
-    decided since last asked.
+    """Datasets of a dispatcher, one of them under a chosen id, and its decisions since
+    the last check.
     """
 
     def __init__(self, gc_timeout: float = GC) -> None:
@@ -57,15 +57,15 @@ class Shelf:
         )
 
     def own(self, number: int, now: float = 0.0, keep: bool = False) -> str:
-        """Registers a dataset without an id."""
+        """Register a dataset without an id."""
         self.register(None, now, keep, digest=digest(number))
         found: str = self.only(m.DatasetRegistered).dataset_id
         return found
 
 
 def test_a_dataset_is_stored_once() -> None:
-    """The same pipeline keeps its id, whoever registers it; a different one gets the
-    next.
+    """The same pipeline keeps its id for each client, and a different pipeline gets the
+    next id.
     """
     shelf = Shelf()
     shelf.register(None)
@@ -77,7 +77,7 @@ def test_a_dataset_is_stored_once() -> None:
 
 
 def test_a_chosen_id_is_not_taken_away() -> None:
-    """An id that a user has chosen is skipped when ids are drawn."""
+    """The dispatcher skips ids that a user has chosen when it generates ids."""
     shelf = Shelf()
     taken = str(shelf.out.state.next_dataset + 1)
     shelf.register(taken, digest=digest(2))
@@ -86,8 +86,8 @@ def test_a_chosen_id_is_not_taken_away() -> None:
 
 
 def test_other_content_under_a_known_id_is_not_taken_in_silence() -> None:
-    """The first one stays, and the log says so; the same content once more is nothing
-    to talk about.
+    """The first content of an id stays and the log reports other content, but not the
+    same content once more.
     """
     shelf = Shelf()
     shelf.register("dataset", digest=digest(1), fingerprint="other")
@@ -103,7 +103,7 @@ def test_other_content_under_a_known_id_is_not_taken_in_silence() -> None:
 
 
 def test_an_id_stands_for_one_structure() -> None:
-    """Registering something else under a known id is an error that shows the
+    """Registering another structure under a known id is an error that shows the
     difference.
     """
     shelf = Shelf()
@@ -116,8 +116,8 @@ def test_an_id_stands_for_one_structure() -> None:
 
 
 def test_specs_are_compared_by_what_they_mean() -> None:
-    """The order of a dict's keys and a spec that is unknown on one side are no
-    difference; another dtype is one.
+    """The order of a dict's keys and a spec unknown on either side are no difference,
+    but another dtype is a difference.
     """
     shelf = Shelf()
     turned = encode_spec({"y": TensorSpec((), "int64"), "x": TensorSpec((None,), "int8")})
@@ -134,7 +134,9 @@ def test_specs_are_compared_by_what_they_mean() -> None:
 
 
 def test_a_spec_that_cannot_be_read_is_refused() -> None:
-    """Whoever reads the dataset by its id could not use it."""
+    """The dispatcher refuses an unreadable spec, as clients that know only the id could
+    not use it.
+    """
     shelf = Shelf()
     shelf.register(None, element_spec=b"\xc1", digest=digest(8))
     refused = shelf.only(m.RequestRefused)
@@ -148,8 +150,8 @@ def test_a_spec_that_cannot_be_read_is_refused() -> None:
 
 
 def test_a_dataset_is_registered_when_its_parts_are_here() -> None:
-    """A part that is missing is asked for from where it ended; the first one that was
-    registered needs no other.
+    """The dispatcher asks for a missing part from its kept size, and a second
+    registration needs no other upload.
     """
     shelf = Shelf()
     parts = (m.Part(digest(20), 10), m.Part(digest(21), 10))
@@ -164,8 +166,8 @@ def test_a_dataset_is_registered_when_its_parts_are_here() -> None:
 
 
 def test_a_large_pipeline_is_a_part_itself() -> None:
-    """Nothing is stored beside its parts, nor dropped with the dataset: parts leave by
-    their own rules.
+    """A large pipeline is stored only as parts, which are not removed with the dataset
+    but by their own rules.
     """
     shelf = Shelf()
     shelf.datasets.parts.found([digest(1)], {})
@@ -177,7 +179,7 @@ def test_a_large_pipeline_is_a_part_itself() -> None:
 
 
 def test_a_part_s_digest_is_hexadecimal_too() -> None:
-    """It becomes the name of a file as well."""
+    """The digest of a part is hexadecimal, as it becomes a file name."""
     shelf = Shelf()
     shelf.register(None, digest=digest(1), parts=(m.Part("../x", 10),))
     assert "64 hexadecimal" in shelf.only(m.RequestRefused).text
@@ -187,7 +189,9 @@ def test_a_part_s_digest_is_hexadecimal_too() -> None:
     "bad", ["", "../../etc/passwd", "A" * 64, "0" * 63, "0" * 65, "0" * 64 + "\n"]
 )
 def test_a_digest_is_hexadecimal(bad: str) -> None:
-    """Whatever else a peer calls a digest is refused: it becomes the name of a file."""
+    """The dispatcher refuses any other digest of a dataset, as it becomes a file
+    name.
+    """
     shelf = Shelf()
     shelf.register(None, digest=bad)
     (refused,) = shelf.done()
@@ -195,7 +199,9 @@ def test_a_digest_is_hexadecimal(bad: str) -> None:
 
 
 def test_a_dataset_is_described_by_its_id() -> None:
-    """Whoever knows the id gets the description; an unknown id is an error."""
+    """A client that knows the id gets the description, and an unknown id is an
+    error.
+    """
     shelf = Shelf()
     shelf.datasets.describe("peer", m.DescribeDataset("request", "dataset"), 0.0)
     assert shelf.only(m.DatasetDescribed).description == DESCRIPTION
@@ -207,8 +213,8 @@ def test_a_dataset_is_described_by_its_id() -> None:
 
 
 def test_a_dataset_that_nobody_uses_is_removed_with_its_pipeline() -> None:
-    """It stays for the time-out after it was registered, then leaves; one under a
-    chosen id stays for ever.
+    """An unused dataset is removed with its pipeline after the time-out since its
+    registration, and a chosen id stays for ever.
     """
     shelf = Shelf()
     name = shelf.own(1, now=100.0)
@@ -222,7 +228,7 @@ def test_a_dataset_that_nobody_uses_is_removed_with_its_pipeline() -> None:
 
 
 def test_a_job_keeps_its_dataset() -> None:
-    """The time-out begins when the last job that reads it is gone."""
+    """The time-out of a dataset begins when its last job is gone."""
     shelf = Shelf()
     name = shelf.own(1)
     shelf.out.commit(u.CreateJobUpdate(m.JobParameters("job", name, "OFF")))
@@ -235,7 +241,9 @@ def test_a_job_keeps_its_dataset() -> None:
 
 
 def test_asking_for_a_dataset_is_a_use() -> None:
-    """Who registers or describes it is about to read it."""
+    """Registering or describing a dataset counts as use, as the client is about to read
+    it.
+    """
     shelf = Shelf()
     name = shelf.own(1)
     shelf.datasets.describe("peer", m.DescribeDataset("request", name), 200.0)
@@ -246,7 +254,7 @@ def test_asking_for_a_dataset_is_a_use() -> None:
 
 
 def test_a_short_time_out_leaves_time_to_begin() -> None:
-    """Between registering and reading a client may be slow."""
+    """A short time-out leaves a slow client time between registering and reading."""
     shelf = Shelf(gc_timeout=0.0)
     name = shelf.own(1)
     shelf.datasets.collect_unused(UNUSED_AT_LEAST - 1)
@@ -254,8 +262,8 @@ def test_a_short_time_out_leaves_time_to_begin() -> None:
 
 
 def test_a_dataset_is_kept_on_demand() -> None:
-    """A dataset stays if who registers it asks for that, or somebody chooses its id
-    later.
+    """A dataset stays if its client asks for that on registration, or if a client
+    chooses its id later.
     """
     shelf = Shelf()
     asked, chosen = shelf.own(1, keep=True), shelf.own(2)
@@ -268,7 +276,7 @@ def test_a_dataset_is_kept_on_demand() -> None:
 
 
 def test_a_pipeline_stays_for_another_dataset() -> None:
-    """The bytes leave with the last dataset that has them."""
+    """The bytes of a pipeline are removed with the last dataset that has them."""
     shelf = Shelf()
     name = shelf.own(1)
     shelf.register("same bytes", digest=digest(1))
@@ -279,7 +287,7 @@ def test_a_pipeline_stays_for_another_dataset() -> None:
 
 
 def test_a_negative_time_out_keeps_datasets_for_ever() -> None:
-    """Nothing leaves by itself."""
+    """With a negative time-out no dataset is removed."""
     shelf = Shelf(gc_timeout=-1.0)
     name = shelf.own(1)
     shelf.datasets.collect_unused(1e9)
@@ -287,7 +295,7 @@ def test_a_negative_time_out_keeps_datasets_for_ever() -> None:
 
 
 def test_datasets_from_before_count_from_now() -> None:
-    """One that is in the state and was never seen in use gets the whole time-out."""
+    """A restored dataset that was never used gets the whole time-out from now."""
     shelf = Shelf()
     shelf.out.commit(
         u.RegisterDatasetUpdate("old", structs.replace(DESCRIPTION, digest=digest(9)), False)
@@ -300,8 +308,8 @@ def test_datasets_from_before_count_from_now() -> None:
 
 
 def test_an_id_of_the_dispatcher_s_own_choice_promises_what_was_asked_for() -> None:
-    """The same pipeline with another compression, or with a spec where none was known,
-    has an id of its own.
+    """The same pipeline with another compression, or with a formerly unknown spec, gets
+    its own id.
     """
     shelf = Shelf()
     shelf.register(None, digest=digest(5), compression="zstd", element_spec=None)

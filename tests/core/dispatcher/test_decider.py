@@ -1,5 +1,5 @@
-"""Facts about the dispatcher's decider: finding the way, leasing splits, giving up
-workers, listing files.
+"""Test the dispatcher's decider: routing, leases of splits, lost workers and file
+listings.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ FILES = FileSplits(("*.txt",), False, None)
 
 
 class Cluster(Transcript):
-    """A dispatcher with a dataset of one source and, if told so, a worker ``w`` that
-    hosts a task for client ``k``.
+    """A dispatcher with a dataset of a single source. On request it has a worker ``w``
+    that hosts a task for client ``k``.
     """
 
     core: DispatcherCore
@@ -49,7 +49,9 @@ class Cluster(Transcript):
         self.hear(name, m.RegisterWorker(name, f"tcp://{name}:1", (), "3.11", "0", reports))
 
     def refuse(self, ask: m.RegisterWorker, *holders: str) -> None:
-        """A worker asks for a place in vain: those who have the places are there."""
+        """Let a worker ask in vain for a place while the holders of all places are
+        alive.
+        """
         self.hear(ask.worker, ask)
         assert self.all_of(m.RequestRefused) == []
         self.now += 1.0
@@ -70,7 +72,7 @@ class Cluster(Transcript):
 
 
 def test_what_is_unknown_is_ignored() -> None:
-    """Messages that are not meant for a dispatcher change nothing."""
+    """The dispatcher ignores messages that are not meant for a dispatcher."""
     cluster = Cluster(busy=False)
     cluster.hear("x", m.Probe())
     assert cluster.commands == []
@@ -80,7 +82,9 @@ def test_what_is_unknown_is_ignored() -> None:
 
 
 def test_a_worker_registers_and_is_answered() -> None:
-    """A worker is known once it has registered; doing so again changes nothing."""
+    """The dispatcher knows a worker once it has registered, and a repeated registration
+    changes nothing.
+    """
     cluster = Cluster(busy=False)
     cluster.join("w")
     assert cluster.sent(m.WorkerRegistered) == m.WorkerRegistered("w")
@@ -92,8 +96,8 @@ def test_a_worker_registers_and_is_answered() -> None:
 
 
 def test_thousands_of_workers_are_told_to_speak_rarely() -> None:
-    """Each at a time of its own, and soon enough to be known again before they are
-    given up.
+    """Thousands of workers get spread heartbeat times, early enough that they are known
+    again before they are given up.
     """
     cluster = Cluster(busy=False, times=DispatcherTimes(worker_timeout=9.0, beat_share=0.1))
     told = []
@@ -106,15 +110,15 @@ def test_thousands_of_workers_are_told_to_speak_rarely() -> None:
 
 
 def test_an_unknown_worker_is_told_so() -> None:
-    """The heartbeat of a worker that was given up makes it register again."""
+    """A worker that was given up registers again when its heartbeat is answered."""
     cluster = Cluster(busy=False)
     cluster.beat("w")
     assert not cluster.sent(m.WorkerHeartbeatAnswered).known
 
 
 def test_only_configured_addresses_may_register() -> None:
-    """With configured addresses, host or host and port must match; the refusal says
-    what to do.
+    """With configured addresses a worker's host, or host and port, must match, and the
+    refusal gives the remedy.
     """
     cluster = Cluster(busy=False, addresses=("w", "v:1", "u:2"))
     cluster.join("w")
@@ -126,8 +130,8 @@ def test_only_configured_addresses_may_register() -> None:
 
 
 def test_the_list_of_addresses_is_ordered_and_has_an_end() -> None:
-    """Each worker takes an entry; one too many is refused until another is gone, whose
-    place it gets.
+    """Each worker takes an entry of the list; a further worker is refused until another
+    is gone, and then gets its place.
     """
     cluster = Cluster(busy=False, addresses=("h", "h:%port%"))
     for port in (1, 2):
@@ -148,7 +152,9 @@ def test_the_list_of_addresses_is_ordered_and_has_an_end() -> None:
 
 
 def test_a_successor_at_the_same_address_keeps_the_place() -> None:
-    """That its predecessor is found dead later frees nothing."""
+    """A successor at the same address keeps the place when its predecessor is found
+    dead later.
+    """
     cluster = Cluster(busy=False, addresses=("h",))
     for name in ("old", "new"):
         cluster.hear(name, m.RegisterWorker(name, "tcp://h:1", (), "3.11", "0", ()))
@@ -158,8 +164,8 @@ def test_a_successor_at_the_same_address_keeps_the_place() -> None:
 
 
 def test_a_successor_waits_until_its_predecessor_is_known_to_be_dead() -> None:
-    """A worker started anew at another port is not refused while the one before may be
-    gone, but not for ever.
+    """A worker restarted at another port may wait for its predecessor's place for some
+    time, but not for ever.
     """
     cluster = Cluster(busy=False, addresses=("h",))
     cluster.hear("old", m.RegisterWorker("old", "tcp://h:1", (), "3.11", "0", ()))
@@ -180,7 +186,7 @@ def test_a_successor_waits_until_its_predecessor_is_known_to_be_dead() -> None:
 
 
 def test_a_silent_worker_is_probed_and_a_disconnected_one_given_up() -> None:
-    """Silence alone proves nothing; without a connection a worker is lost after a
+    """Silence alone does not end a worker; without a connection it is lost after a
     moment.
     """
     cluster = Cluster()
@@ -196,7 +202,7 @@ def test_a_silent_worker_is_probed_and_a_disconnected_one_given_up() -> None:
 
 
 def test_a_pause_of_the_dispatcher_is_nobodys_death() -> None:
-    """Time in which the dispatcher itself stood still counts against nobody."""
+    """Time in which the dispatcher itself was suspended counts against no worker."""
     cluster = Cluster()
     cluster.wait(0.25)
     cluster.feed(e.Unreachable("w"))
@@ -206,7 +212,7 @@ def test_a_pause_of_the_dispatcher_is_nobodys_death() -> None:
 
 
 def test_a_worker_that_leaves_is_not_waited_for() -> None:
-    """Its task is fenced at once."""
+    """The dispatcher fences the task of a leaving worker at once."""
     cluster = Cluster()
     cluster.hear("w", m.WorkerStopped("w"))
     assert cluster.sent(m.RequestHoldings).attempt == 2
@@ -215,8 +221,8 @@ def test_a_worker_that_leaves_is_not_waited_for() -> None:
 
 
 def test_questions_without_an_answer_are_repeated() -> None:
-    """What clients hold is asked again until they say it; then the task gets its
-    host.
+    """The dispatcher repeats its question about held elements until all clients answer,
+    and then gives the task a host.
     """
     cluster = Cluster()
     cluster.join("v")
@@ -229,15 +235,17 @@ def test_questions_without_an_answer_are_repeated() -> None:
 
 
 def test_a_worker_is_told_of_clients_that_read_no_more() -> None:
-    """Clients that a worker still serves, and nobody knows, are released."""
+    """The dispatcher tells a worker to release clients that it serves and that the
+    dispatcher does not know.
+    """
     cluster = Cluster()
     cluster.beat("w", m.TaskReport(cluster.task, 1, 0, None), clients=("k", "gone"))
     assert cluster.sent(m.ReleaseClient).client == "gone"
 
 
 def quiet(*heard: str) -> Cluster:
-    """A cluster whose only client, of an anonymous job, has vanished; its worker hears
-    these clients.
+    """Return a cluster whose only client, of an anonymous job, has vanished while its
+    worker hears the given clients.
     """
     cluster = Cluster(busy=False)
     cluster.join("w")
@@ -257,15 +265,15 @@ def quiet(*heard: str) -> Cluster:
 
 
 def test_the_only_client_of_an_anonymous_job_is_given_up_without_a_connection() -> None:
-    """An absent client is probed; gone for a minute it takes its anonymous job with
-    it.
+    """The dispatcher probes an absent client, and after a minute gives it up with its
+    anonymous job.
     """
     assert quiet().core.state.jobs == {}
 
 
 def test_a_dispatcher_that_hears_nobody_gives_nobody_up() -> None:
-    """It was cut off: whoever joins when its cable is back does not take what a silent
-    client holds.
+    """A dispatcher that hears no client was cut off, so a client that joins later does
+    not take what a silent client holds.
     """
     cluster = Cluster(busy=False)
     cluster.join("w")
@@ -281,8 +289,8 @@ def test_a_dispatcher_that_hears_nobody_gives_nobody_up() -> None:
 
 
 def test_a_dead_client_keeps_no_job_where_workers_speak_rarely() -> None:
-    """Time between two heartbeats of workers is none in which the dispatcher was cut
-    off.
+    """Time between two rare heartbeats of workers does not count as time in which the
+    dispatcher was cut off.
     """
     cluster = Cluster(busy=False, times=DispatcherTimes(client_timeout=2.0, gc_timeout=5.0))
     cluster.join("w")
@@ -294,14 +302,16 @@ def test_a_dead_client_keeps_no_job_where_workers_speak_rarely() -> None:
 
 
 def test_a_client_that_reads_from_a_worker_is_not_gone() -> None:
-    """Workers say which clients speak to them, and these are not given up although the
-    dispatcher lost them.
+    """The dispatcher keeps a lost client while a worker reports that it hears the
+    client.
     """
     assert set(quiet("k", "unknown").core.state.jobs) == {"job"}
 
 
 def test_pipelines_are_sent_by_the_shell() -> None:
-    """The dispatcher names the stored bytes, or says that there are none."""
+    """The dispatcher names the stored pipeline for the shell to send, or says that it
+    has none.
+    """
     cluster = Cluster()
     cluster.hear("w", m.RequestPipeline("w", "dataset"))
     assert cluster.commands == [e.SendPipeline("w", "dataset", DIGEST)]
@@ -310,7 +320,7 @@ def test_pipelines_are_sent_by_the_shell() -> None:
 
 
 def test_a_pipeline_leaves_when_nobody_has_read_it_for_long() -> None:
-    """A dataset that was registered for one reader leaves some time after that reader's
+    """A dataset registered for a reader is removed some time after that reader's
     job.
     """
     cluster = Cluster(busy=False)
@@ -334,8 +344,8 @@ def test_a_pipeline_leaves_when_nobody_has_read_it_for_long() -> None:
 
 
 def test_a_repeated_ask_gets_the_same_splits() -> None:
-    """The ledger grows when a worker has all of it, is written before it is told, and
-    is told again on demand.
+    """The ledger grows once a worker has all of it. The dispatcher commits an entry
+    before it sends it, and resends it on request.
     """
     cluster = Cluster()
     cluster.want(0)
@@ -359,7 +369,9 @@ def test_the_end_of_a_repetition_is_marked() -> None:
 
 
 def test_asks_that_make_no_sense_are_ignored() -> None:
-    """A source or a place in the ledger that does not exist gets no answer."""
+    """The dispatcher does not answer a request for a missing source or ledger
+    position.
+    """
     cluster = Cluster()
     cluster.want(5)
     assert cluster.commands == []
@@ -368,7 +380,9 @@ def test_asks_that_make_no_sense_are_ignored() -> None:
 
 
 def test_who_does_not_host_a_task_gets_no_splits() -> None:
-    """Other workers, older attempts and settled tasks are told to drop it."""
+    """The dispatcher makes other workers, older attempts and hosts of settled tasks
+    drop the task.
+    """
     cluster = Cluster()
     cluster.want(0, worker="v")
     assert cluster.sent(m.DropTask) == m.DropTask(cluster.task, 1)
@@ -383,9 +397,7 @@ def test_who_does_not_host_a_task_gets_no_splits() -> None:
 
 
 def test_files_are_listed_once_for_all_who_ask() -> None:
-    """The first ask has the files listed, later ones wait, and all are answered with
-    names.
-    """
+    """The first request lists the files, later requests wait, and all get the names."""
     cluster = Cluster(FILES)
     cluster.want(0)
     assert cluster.commands == [e.FindFiles(2000, 0, 0, FILES)]
@@ -397,8 +409,8 @@ def test_files_are_listed_once_for_all_who_ask() -> None:
 
 
 def test_missing_files_are_an_error_at_the_client() -> None:
-    """No match, or an error on the way, ends the job with NotFoundError, for its
-    clients and for those that come.
+    """A listing without match or with an error ends the job with NotFoundError for its
+    present and later clients.
     """
     for error, text in (("", "no file matches"), ("disk is gone", "disk is gone")):
         cluster = Cluster(FILES)
@@ -419,17 +431,19 @@ def test_missing_files_are_an_error_at_the_client() -> None:
 
 
 def test_files_of_a_job_that_was_collected_are_nobodys() -> None:
-    """A listing that comes too late changes nothing."""
+    """A listing that completes after its job was collected changes nothing."""
     cluster = Cluster(FILES)
     cluster.feed(e.FilesListed(9999, 0, 0, ("a",)))
     assert cluster.commands == []
 
 
-# --- workers that will leave
+# --- leaving workers
 
 
 def test_a_worker_is_told_to_leave_by_its_name_its_address_or_its_host() -> None:
-    """It is told at once and in each answer; whoever asked hears whom that meant."""
+    """The dispatcher tells the named workers to leave at once and in each answer, and
+    returns their names.
+    """
     for name in ("w", "tcp://w:1", "w:1"):
         cluster = Cluster()
         cluster.hear("x", m.DrainWorker("request", name))
@@ -440,7 +454,7 @@ def test_a_worker_is_told_to_leave_by_its_name_its_address_or_its_host() -> None
 
 
 def test_an_unknown_worker_can_not_leave() -> None:
-    """The refusal names those that there are."""
+    """The refusal for an unknown worker names the known workers."""
     cluster = Cluster()
     cluster.hear("x", m.DrainWorker("request", "v"))
     assert (
@@ -450,8 +464,8 @@ def test_an_unknown_worker_can_not_leave() -> None:
 
 
 def test_what_a_leaving_worker_has_goes_to_the_next_one_that_comes() -> None:
-    """Alone it keeps its task; with its next heartbeat after another has come the task
-    changes its host.
+    """A lone leaving worker keeps its task; after another worker has come its next
+    heartbeat moves the task.
     """
     cluster = Cluster()
     task = m.TaskReport(cluster.task, 1, 0, None)
@@ -465,8 +479,8 @@ def test_what_a_leaving_worker_has_goes_to_the_next_one_that_comes() -> None:
 
 
 def test_an_ask_that_knows_of_another_cut_gets_no_splits() -> None:
-    """Who gave splits back without our hearing of it is asked for them again; an old
-    ask is not answered.
+    """A request with a later cut makes the dispatcher ask for the lost return again,
+    and an outdated request gets no answer.
     """
     cluster = Cluster()
     cluster.hear("w", m.RequestSplits("w", cluster.task, 1, 0, 0, 0, 1))
@@ -477,8 +491,8 @@ def test_an_ask_that_knows_of_another_cut_gets_no_splits() -> None:
 
 
 def test_nothing_is_given_behind_an_end() -> None:
-    """What came back after a source was told the end of a repetition is not for it: it
-    would never look at that.
+    """Splits returned after a source got the end of a repetition are not assigned to
+    it, as it would never read them.
     """
     cluster = Cluster()
     for split in (Split(0, 0, 100), Split(0, 100, 100)):
@@ -490,7 +504,9 @@ def test_nothing_is_given_behind_an_end() -> None:
 
 
 def test_who_comes_to_the_end_waits_for_what_others_have_not_started() -> None:
-    """Before the end is told, those who have splits left are asked for them."""
+    """Before the dispatcher tells the end, it asks the holders of unstarted splits to
+    return them.
+    """
     cluster = Cluster()
     cluster.core.out.commit(u.AssignSplitsUpdate(cluster.task, 0, Split(0, 0, 100)))
     cluster.core.out.drain()
@@ -501,7 +517,9 @@ def test_who_comes_to_the_end_waits_for_what_others_have_not_started() -> None:
 
 
 def test_a_core_goes_on_with_what_another_has_left() -> None:
-    """Workers and clients are expected back; until then strangers are not answered."""
+    """A restarted dispatcher expects its workers and clients back, and does not answer
+    unknown peers until then.
+    """
     cluster = Cluster(busy=False, addresses=("w:1",))
     cluster.core.resume(0.0)
     cluster.join("w")

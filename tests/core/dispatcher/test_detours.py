@@ -1,4 +1,4 @@
-"""Facts about tasks that go on elsewhere because a client cannot reach their worker."""
+"""Test how a task moves when a client cannot reach its worker."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from zmqdata.core.dispatcher.detours import HEARD_LATELY, Detours
 
 
 class Crossing(Hosts):
-    """Hosts whose clients say whom they cannot reach."""
+    """Hosts whose clients report unreachable workers."""
 
     def miss(self, *names: str, now: float = 1.0) -> list[str]:
-        """A client misses some workers; returns what is noted."""
+        """Let a client report unreachable workers, and return the log lines."""
         detours = Detours(self.out, self.hosting)
         detours.take(self.iteration, "k", [f"tcp://{name}" for name in names], now)
         return [one.text for one in self.out.drain() if isinstance(one, e.LogLine)]
@@ -26,7 +26,7 @@ def hosts(mode: str = "DYNAMIC") -> Crossing:
 
 
 def test_a_task_leaves_a_worker_that_its_reader_misses() -> None:
-    """A new attempt begins, for another worker, and the log says why."""
+    """A new attempt begins on another worker, and the log gives the reason."""
     crossing = hosts()
     [task] = [task for task in crossing.tasks if task.worker == "a"]
     [text] = crossing.miss("a")
@@ -36,7 +36,9 @@ def test_a_task_leaves_a_worker_that_its_reader_misses() -> None:
 
 
 def test_a_task_comes_to_each_worker_once() -> None:
-    """Who reaches none of them waits where it is."""
+    """A task moves to each worker once, so that a client without any reachable worker
+    waits.
+    """
     crossing = hosts()
     assert crossing.miss("a", "b") == []
     crossing = hosts()
@@ -45,12 +47,14 @@ def test_a_task_comes_to_each_worker_once() -> None:
 
 
 def test_a_worker_that_nobody_hears_is_not_the_cables_fault() -> None:
-    """It is busy, or it will be found dead."""
+    """A worker that no peer hears keeps its task, as it is busy or will be found
+    dead.
+    """
     crossing = hosts()
     assert crossing.miss("a", now=HEARD_LATELY) == []
     assert crossing.miss() == []
 
 
 def test_copies_stay_where_they_are() -> None:
-    """What every worker makes for itself does not go on elsewhere."""
+    """A copy that each worker makes for itself does not move."""
     assert hosts("OFF").miss("a") == []

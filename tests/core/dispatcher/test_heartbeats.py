@@ -1,4 +1,4 @@
-"""Facts about when workers shall speak."""
+"""Test when workers send heartbeats."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ MOST = 3.0
 
 @pytest.mark.parametrize(("workers", "heard"), [(10, 10), (90, 90), (200, 100), (290, 100)])
 def test_so_many_are_heard_in_a_second(workers: int, heard: int) -> None:
-    """As many as beat by themselves, but for no more than there are times: even where
-    all have started at once.
+    """The dispatcher hears workers at their own rate up to its limit per second, even
+    if all started at once.
     """
     assert rates(workers) == pytest.approx([heard] * 20, abs=heard / 10)
 
 
 @pytest.mark.parametrize("workers", [400, 2000])
 def test_no_worker_is_silent_for_too_long(workers: int) -> None:
-    """Where there are too many workers for that more are heard, and not all at once,
-    though they have started so.
+    """With more workers than that limit the dispatcher hears more per second, spread
+    evenly even if all started at once.
     """
     found = rates(workers)
     assert sum(found) / len(found) <= 1.25 * workers / MOST
@@ -30,7 +30,7 @@ def test_no_worker_is_silent_for_too_long(workers: int) -> None:
 
 
 def rates(workers: int) -> list[int]:
-    """How many heartbeats there are in each of some seconds."""
+    """Return the number of heartbeats in each of 20 seconds."""
     beats = Beats(share=0.01, most=MOST)
     turns = [(0.0, number) for number in range(workers)]
     when = []

@@ -1,4 +1,4 @@
-"""Facts about which worker hosts which task."""
+"""Test which worker hosts which task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from zmqdata.splits import IndexSplits, Split
 
 
 class Hosts:
-    """An iteration with its clients, and what was decided about it since last asked."""
+    """An iteration with its clients, and the decisions about it since the last
+    check.
+    """
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ def told(
 
 
 def test_each_worker_gets_a_task() -> None:
-    """There are as many tasks as workers, whoever came first."""
+    """An iteration has as many tasks as workers, whichever came first."""
     hosts = Hosts("k")
     hosts.add("a")
     hosts.hosting.staff(hosts.iteration)
@@ -96,8 +98,8 @@ def test_each_worker_gets_a_task() -> None:
 
 
 def test_a_task_knows_its_iteration() -> None:
-    """Every task carries the repetition and the seed of its iteration; a new host gets
-    the seeds of the old one.
+    """Each task carries the repetition and the seed of its iteration, and a new host
+    gets the seeds of the old host.
     """
     hosts = Hosts("k")
     hosts.out.commit(u.CreateIterationUpdate(2001, "job", 3, 8))
@@ -122,7 +124,7 @@ def test_a_task_knows_its_iteration() -> None:
 
 
 def test_a_closed_iteration_gets_no_task() -> None:
-    """A worker that joins after the end has nothing to do."""
+    """A worker that joins a closed iteration gets no task."""
     hosts = Hosts("k")
     hosts.out.commit(u.CloseTaskListUpdate(2000))
     hosts.add("a")
@@ -130,8 +132,8 @@ def test_a_closed_iteration_gets_no_task() -> None:
 
 
 def test_a_missing_task_is_sent_again() -> None:
-    """A worker that does not report its task twice, or reports an old attempt of it, is
-    sent it.
+    """The dispatcher resends a task to a worker that misses it in two reports or
+    reports an old attempt of it.
     """
     hosts = Hosts("k")
     hosts.add("a")
@@ -147,7 +149,9 @@ def test_a_missing_task_is_sent_again() -> None:
 
 
 def test_a_task_that_should_not_be_there_is_dropped() -> None:
-    """Unknown tasks and tasks of other workers are dropped by whoever reports them."""
+    """The dispatcher makes a worker drop a reported task that is unknown or belongs to
+    another worker.
+    """
     hosts = Hosts("k")
     hosts.add("a", "b")
     hosts.done()
@@ -156,7 +160,7 @@ def test_a_task_that_should_not_be_there_is_dropped() -> None:
 
 
 def test_rates_are_measured_over_half_a_second() -> None:
-    """A worker's rate is what it made since the report before."""
+    """A worker's rate counts the elements since its report before."""
     hosts = Hosts("k")
     hosts.add("a")
     hosts.report("a", told(hosts.tasks[0], produced=10), now=1.0)
@@ -167,7 +171,9 @@ def test_rates_are_measured_over_half_a_second() -> None:
 
 
 def test_a_lost_worker_leaves_its_task_fenced() -> None:
-    """A new attempt begins without a host, and every client is asked what it holds."""
+    """A lost worker's task begins a new attempt without a host, and the dispatcher asks
+    each client what it holds.
+    """
     hosts = Hosts("k", "l")
     hosts.add("a")
     hosts.done()
@@ -181,8 +187,8 @@ def test_a_lost_worker_leaves_its_task_fenced() -> None:
 
 
 def test_a_fenced_task_is_hosted_when_everybody_has_answered() -> None:
-    """What clients hold or have delivered is skipped; the worker with fewest tasks
-    makes the rest.
+    """The worker with the fewest tasks makes the task without elements that clients
+    hold or have delivered.
     """
     hosts = Hosts("k", "l")
     hosts.add("a", "b", "c")
@@ -200,8 +206,8 @@ def test_a_fenced_task_is_hosted_when_everybody_has_answered() -> None:
 
 
 def test_an_orphan_waits_for_the_next_worker() -> None:
-    """Without any worker a task has no host until one joins, who gets it instead of a
-    new one.
+    """A task without any worker waits for the next worker, which gets it instead of a
+    new task.
     """
     hosts = Hosts("k")
     hosts.add("a")
@@ -215,8 +221,8 @@ def test_an_orphan_waits_for_the_next_worker() -> None:
 
 
 def test_a_task_that_nobody_owes_gets_no_host() -> None:
-    """When living clients hold all of an ended task, it leaves the list; when one of
-    them dies, it is back.
+    """An ended task whose elements living clients hold leaves the list, and returns
+    when such a client dies.
     """
     hosts = Hosts("k", "l")
     hosts.add("a", "b")
@@ -235,7 +241,7 @@ def test_a_task_that_nobody_owes_gets_no_host() -> None:
 
 
 def test_holdings_that_were_delivered_need_no_new_attempt() -> None:
-    """A client that reported everything it held may go."""
+    """A client that has reported all its elements may leave without a new attempt."""
     hosts = Hosts("k", "l")
     hosts.add("a", "b")
     hosts.hosting.lose_worker("a")
@@ -250,7 +256,7 @@ def test_holdings_that_were_delivered_need_no_new_attempt() -> None:
 
 
 def test_nobody_waits_for_the_answer_of_a_dead_client() -> None:
-    """A fence falls when the last client that has not answered is given up."""
+    """A fence ends when the last client without an answer is given up."""
     hosts = Hosts("k", "l")
     hosts.add("a", "b")
     hosts.hosting.lose_worker("a")
@@ -261,7 +267,7 @@ def test_nobody_waits_for_the_answer_of_a_dead_client() -> None:
 
 
 def test_what_a_worker_cannot_give_again_is_made_again() -> None:
-    """An incomplete task begins a new attempt, on whatever worker is free."""
+    """An incomplete task begins a new attempt on any free worker."""
     hosts = Hosts("k")
     hosts.add("a")
     hosts.done()
@@ -286,8 +292,8 @@ def test_a_copy_dies_with_its_worker() -> None:
 
 
 def test_the_list_closes_when_a_new_task_would_find_nothing() -> None:
-    """With a task ended and no split left, or all tasks ended, no task is added any
-    more.
+    """An iteration adds no task once a task has ended with no split left, or all tasks
+    have ended.
     """
     hosts = Hosts("k")
     hosts.add("a", "b")
@@ -300,8 +306,8 @@ def test_the_list_closes_when_a_new_task_would_find_nothing() -> None:
 
 
 def test_settled_tasks_are_dropped() -> None:
-    """A task of which everything was delivered leaves the list, its worker and all that
-    was remembered of it.
+    """A fully delivered task leaves the list and its worker, and the dispatcher forgets
+    it.
     """
     hosts = Hosts("k")
     hosts.add("a", "b")
@@ -317,7 +323,9 @@ def test_settled_tasks_are_dropped() -> None:
 
 
 def test_a_settled_task_in_the_hands_of_a_worker_that_dies_stays_settled() -> None:
-    """Nothing is asked and nothing hosted for a task that is done."""
+    """A settled task of a lost worker stays settled, without questions and without a
+    new host.
+    """
     hosts = Hosts("k")
     hosts.add("a")
     hosts.deliver(0, 2)
@@ -329,7 +337,7 @@ def test_a_settled_task_in_the_hands_of_a_worker_that_dies_stays_settled() -> No
 
 
 def test_nothing_is_kept_of_a_collected_iteration() -> None:
-    """Fences, holdings and versions go with their iteration."""
+    """Fences, holdings and versions are removed with their iteration."""
     hosts = Hosts("k")
     hosts.add("a")
     hosts.hosting.lose_worker("a")
@@ -351,8 +359,8 @@ def placed_at(hosts: Hosts) -> list[tuple[int | None, str]]:
 
 
 def test_all_static_parts_exist_from_the_beginning() -> None:
-    """An iteration has one task for each configured worker, goes to those that are
-    there, and gets no more.
+    """An iteration creates a task for each configured worker at once, assigns tasks to
+    present workers, and adds no more.
     """
     hosts = Hosts("k", mode="DATA", shards=("a", "b"))
     hosts.add("b", "other")
@@ -371,7 +379,9 @@ def test_all_static_parts_exist_from_the_beginning() -> None:
 
 
 def test_a_part_whose_worker_does_not_come_goes_elsewhere() -> None:
-    """After the time to wait for a configured worker, another one makes its part."""
+    """Another worker makes a static part after the time to wait for its configured
+    worker.
+    """
     hosts = Hosts("k", mode="DATA", shards=("a", "b"))
     hosts.add("b")
     hosts.hosting.staff(hosts.iteration)
@@ -393,7 +403,7 @@ def test_a_lost_part_is_continued_elsewhere() -> None:
 
 
 def test_a_local_part_fails_without_its_worker() -> None:
-    """A part that may only be read beside its client ends the iteration when its worker
+    """A part that must be read beside its client ends the iteration when its worker
     stays away.
     """
     hosts = Hosts(mode="DATA", shards=("a", "b"), target="LOCAL", k="a")
@@ -411,8 +421,8 @@ def test_a_local_part_fails_without_its_worker() -> None:
 
 
 def test_a_failed_iteration_leaves_no_task_behind() -> None:
-    """Every host is told to drop its task, and the error stays for those who ask
-    again.
+    """All hosts of a failed iteration drop their tasks, and the error stays for later
+    requests.
     """
     hosts = Hosts("k")
     hosts.add("a")
@@ -427,8 +437,8 @@ def test_a_failed_iteration_leaves_no_task_behind() -> None:
 
 
 def test_a_task_that_cannot_run_fails_its_iteration() -> None:
-    """However many others can run: its part would be missing. What its worker knows
-    goes to every reader.
+    """A task that cannot run fails its iteration even if others can, and each reader
+    gets the worker's report.
     """
     failure = encode_failure(FailedPreconditionError("HINT is needed"), 0, "tcp://a")
     hosts = Hosts("k", "l")
@@ -447,7 +457,9 @@ def test_a_task_that_cannot_run_fails_its_iteration() -> None:
 
 
 def test_what_a_worker_cannot_say_fails_an_iteration_too() -> None:
-    """Bytes that are no failure stand for the error that says so."""
+    """The iteration fails with a decoding error if a worker reports invalid bytes as a
+    failure.
+    """
     hosts = Hosts("k")
     hosts.add("a")
     hosts.report("a", m.TaskReport(hosts.tasks[0].task, 1, 0, None, failure=b"nonsense"))
@@ -455,7 +467,9 @@ def test_what_a_worker_cannot_say_fails_an_iteration_too() -> None:
 
 
 def test_local_jobs_have_tasks_beside_their_clients() -> None:
-    """Workers that nobody may read from get no task; each client is told of its own."""
+    """A local job has tasks only on workers beside its clients, and each client is told
+    of its own task.
+    """
     hosts = Hosts(mode="OFF", target="LOCAL", k="a", l="b")
     hosts.add("a", "b", "c")
     assert [task.worker for task in hosts.tasks] == ["a", "b"]
@@ -467,8 +481,8 @@ def test_local_jobs_have_tasks_beside_their_clients() -> None:
 
 
 def test_a_worker_that_nobody_reads_from_loses_its_task() -> None:
-    """With its client goes a local copy, and a local dynamic task moves to who is
-    left.
+    """A local copy ends with its client, and a local dynamic task moves to the
+    remaining client's worker.
     """
     for mode, left in (("OFF", ["b"]), ("DYNAMIC", ["b", "b"])):
         hosts = Hosts(mode=mode, target="LOCAL", k="a", l="b")
@@ -480,7 +494,7 @@ def test_a_worker_that_nobody_reads_from_loses_its_task() -> None:
 
 
 def test_a_failed_iteration_gets_no_further_task() -> None:
-    """Whoever still joins one that has failed has nothing made for it."""
+    """A worker or client that joins a failed iteration gets no task."""
     hosts = Hosts("k")
     hosts.add("a")
     hosts.hosting.fail(hosts.iteration, "InvalidArgumentError", "it can not be")
@@ -490,8 +504,8 @@ def test_a_failed_iteration_gets_no_further_task() -> None:
 
 
 def test_a_task_that_comes_out_otherwise_fails_its_job() -> None:
-    """A host that ends before what clients hold, or at another place than the one
-    before it, is told of to all.
+    """A host that ends before a client's elements, or at another total than the host
+    before, fails the job for all readers.
     """
     for told, text in (
         (4, "ended after 4 elements when it was made again; clients already had 7"),
@@ -515,8 +529,8 @@ def test_a_task_that_comes_out_otherwise_fails_its_job() -> None:
 
 
 def test_copies_may_end_where_they_like() -> None:
-    """Nobody goes on with a copy (OFF), and a second word about its end changes
-    nothing.
+    """A copy (OFF) may end anywhere as no host resumes it, and a second report of its
+    end changes nothing.
     """
     hosts = Hosts("k", mode="OFF")
     hosts.add("a")
@@ -526,12 +540,12 @@ def test_copies_may_end_where_they_like() -> None:
     assert (task.total, hosts.iteration.failure) == (4, None)
 
 
-# --- workers that will leave
+# --- leaving workers
 
 
 def test_tasks_of_a_worker_that_will_leave_go_elsewhere() -> None:
-    """Each is fenced, what clients have is asked for, and the other worker makes the
-    rest.
+    """The dispatcher fences each task of a leaving worker, asks clients for their
+    elements, and moves the task to the other worker.
     """
     hosts = Hosts("k")
     hosts.add("w")
@@ -549,8 +563,8 @@ def test_tasks_of_a_worker_that_will_leave_go_elsewhere() -> None:
 
 
 def test_a_newcomer_takes_a_task_from_who_has_several() -> None:
-    """A worker that took over another one's task gives one of its own away, and nobody
-    begins another task.
+    """A new worker takes a task from a worker with several tasks, and the iteration
+    begins no other task.
     """
     hosts = Hosts("k")
     hosts.add("w", "v")
@@ -567,8 +581,8 @@ def test_a_newcomer_takes_a_task_from_who_has_several() -> None:
 
 
 def test_a_worker_that_will_leave_gets_no_task() -> None:
-    """Not even an orphan; what nobody reads any more is taken from it without a
-    successor.
+    """A leaving worker gets no task, not even an unhosted task, and loses unread tasks
+    without a successor.
     """
     hosts = Hosts("k")
     hosts.add("w", "v")
@@ -585,7 +599,7 @@ def test_a_worker_that_will_leave_gets_no_task() -> None:
 
 
 def test_a_copy_stays_with_the_worker_that_will_leave() -> None:
-    """In mode OFF nobody else could go on with it."""
+    """In mode OFF a leaving worker keeps its copy, as no other worker can resume it."""
     hosts = Hosts("k", mode="OFF")
     hosts.add("w", "v")
     hosts.hosting.staff(hosts.iteration)
@@ -594,7 +608,7 @@ def test_a_copy_stays_with_the_worker_that_will_leave() -> None:
 
 
 def test_a_shard_beside_its_client_stays() -> None:
-    """A local shard is read by nobody else."""
+    """A leaving worker keeps a local shard, as only its client reads it."""
     hosts = Hosts(mode="DATA", shards=("w", "v"), target="LOCAL", k="w", l="v")
     hosts.add("w", "v")
     hosts.hosting.staff(hosts.iteration)
@@ -603,8 +617,8 @@ def test_a_shard_beside_its_client_stays() -> None:
 
 
 def test_a_task_between_two_hosts_is_asked_about_in_the_next_life() -> None:
-    """The next dispatcher asks the clients what they have of it, again and again, then
-    hosts it.
+    """A restarted dispatcher asks the clients repeatedly what they hold of a task
+    between two hosts, and then hosts it.
     """
     hosts = Hosts("k")
     hosts.add("a")
@@ -622,9 +636,7 @@ def test_a_task_between_two_hosts_is_asked_about_in_the_next_life() -> None:
 
 
 def test_holdings_of_another_attempt_do_not_count() -> None:
-    """An answer that comes too late, and one about a task that is gone, change
-    nothing.
-    """
+    """The dispatcher ignores a late answer about another attempt or a removed task."""
     hosts = Hosts("k")
     hosts.add("a")
     task = hosts.tasks[0]
@@ -640,8 +652,8 @@ def test_holdings_of_another_attempt_do_not_count() -> None:
 
 
 def test_a_fixed_number_of_tasks_is_shared_evenly() -> None:
-    """All tasks of a promised order exist at once; a worker that joins takes its share
-    of those of others.
+    """All tasks of a promised order exist at once, and a worker that joins takes its
+    share of them.
     """
     hosts = Hosts("k", num_tasks=4)
     hosts.hosting.staff(hosts.iteration)
@@ -662,7 +674,9 @@ def test_a_fixed_number_of_tasks_is_shared_evenly() -> None:
 
 
 def test_a_promised_order_has_the_same_seeds_in_every_life() -> None:
-    """The seeds of its tasks follow from that of the iteration alone."""
+    """The seeds of tasks of a promised order follow from the seed of their iteration
+    alone.
+    """
     seeds = []
     for life in (1, 2):
         hosts = Hosts("k", num_tasks=3)

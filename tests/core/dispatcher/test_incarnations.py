@@ -1,5 +1,5 @@
-"""Facts about jobs that begin anew: for whom is waited, who stands in the way, and for
-how long.
+"""Test how the dispatcher resumes a job from the states of its readers, and for whom it
+waits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Desk(Transcript):
     def bring(
         self, client: str, consumer: int | None = None, name: str = "job", **changes: Any
     ) -> bytes:
-        """A client asks to go on from a state, which is returned."""
+        """Let a client ask to resume from a state, and return the state."""
         job = replace(JOB if consumer is None else PAIR, name=name)
         reader = m.Reader(consumer)
         parts = () if consumer is not None else ("old",)
@@ -45,7 +45,7 @@ class Desk(Transcript):
         return content
 
     def wait(self, seconds: float, *asking: Any) -> None:
-        """Time passes, in which these calls are repeated each second."""
+        """Let time pass, and repeat these calls each second."""
         end = self.now + seconds
         while self.now < end:
             self.now += 0.5
@@ -59,8 +59,8 @@ class Desk(Transcript):
 
 
 def test_a_lone_reader_goes_on_at_once() -> None:
-    """It is answered like any other, its task is hosted with its past, and asking again
-    changes nothing.
+    """A lone reader is answered at once, its task is hosted with its past, and a
+    repeated request changes nothing.
     """
     desk = Desk()
     desk.bring("new")
@@ -72,8 +72,8 @@ def test_a_lone_reader_goes_on_at_once() -> None:
 
 
 def test_consumers_wait_for_each_other() -> None:
-    """Until the last state has come the answer names who is missing; then all are
-    answered together.
+    """The dispatcher names the missing consumers until the last state has come, and
+    then answers all consumers together.
     """
     desk = Desk()
     desk.bring("one", 1)
@@ -85,7 +85,9 @@ def test_consumers_wait_for_each_other() -> None:
 
 
 def test_who_does_not_come_is_named_in_the_end() -> None:
-    """After consumer_timeout those who wait get an error."""
+    """The waiting consumers get an error after consumer_timeout that names the missing
+    consumers.
+    """
     desk = Desk()
     texts: list[str] = []
     ways = (lambda: desk.bring("one", 1), lambda: desk.feed(e.Tick()))
@@ -100,7 +102,7 @@ def test_who_does_not_come_is_named_in_the_end() -> None:
 
 
 def test_who_asks_no_more_is_forgotten() -> None:
-    """A reader that died while it waited is not waited with."""
+    """The dispatcher does not wait for a reader that died while it waited."""
     desk = Desk()
     desk.bring("one", 1)
     desk.wait(16.0)
@@ -108,8 +110,8 @@ def test_who_asks_no_more_is_forgotten() -> None:
 
 
 def test_a_consumer_that_closes_makes_room_for_another() -> None:
-    """Who brings its state is told to wait for nobody but those who are missing, and
-    goes on at once with them.
+    """A new client waits only for the missing consumers, and resumes at once with
+    them.
     """
     desk = Desk()
     desk.bring("one", 1)
@@ -122,7 +124,9 @@ def test_a_consumer_that_closes_makes_room_for_another() -> None:
 
 
 def test_a_rival_that_closes_is_not_waited_for() -> None:
-    """Who has brought the state goes on as soon as the last of the others is there."""
+    """The client that brought the state resumes as soon as the last of the others
+    comes, without waiting for a closed rival.
+    """
     desk = Desk()
     desk.bring("one", 1)
     desk.bring("again", 1)
@@ -132,8 +136,8 @@ def test_a_rival_that_closes_is_not_waited_for() -> None:
 
 
 def test_of_a_reader_that_closes_the_others_need_only_what_it_knew() -> None:
-    """They go on without it, and what it had is not delivered again; with nobody left
-    nothing is gathered.
+    """Readers resume without a reader that closes, whose elements are not delivered
+    again, and the last closed reader ends the gathering.
     """
     desk, parts = Desk(), ("a", "b", "c")
     desk.bring("one", part="a", parts=parts)
@@ -150,8 +154,8 @@ def test_of_a_reader_that_closes_the_others_need_only_what_it_knew() -> None:
 
 
 def test_a_state_is_for_one_client() -> None:
-    """A second one that brings the same is told to wait, and refused while the first
-    goes on asking.
+    """A second client with the same state has to wait, and is refused while the first
+    client repeats its request.
     """
     desk = Desk()
     desk.bring("one", 1)
@@ -165,8 +169,8 @@ def test_a_state_is_for_one_client() -> None:
 
 
 def test_who_is_started_again_takes_the_place_of_who_was_killed() -> None:
-    """Its first asks come while the dispatcher does not know that the former one is
-    gone; it need only wait.
+    """A restarted reader waits until the dispatcher knows that its killed predecessor
+    is gone, and then takes its place.
     """
     desk = Desk()
     desk.bring("killed", 1)
@@ -178,8 +182,8 @@ def test_who_is_started_again_takes_the_place_of_who_was_killed() -> None:
 
 
 def test_a_job_with_living_readers_is_left_alone() -> None:
-    """Its readers are asked whether they live; when they have said so the state is
-    refused.
+    """The dispatcher probes the readers of a job, and refuses the state once they have
+    answered.
     """
     desk = Desk()
     desk.hear("k", m.OpenIteration("k", JOB, 0))
@@ -193,7 +197,9 @@ def test_a_job_with_living_readers_is_left_alone() -> None:
 
 
 def test_a_job_whose_readers_are_gone_makes_way() -> None:
-    """Whether they have closed, or their connection is lost."""
+    """A job whose readers have closed or lost their connection makes way for a
+    state.
+    """
     desk = Desk()
     desk.hear("k", m.OpenIteration("k", JOB, 0))
     desk.bring("new")
@@ -208,7 +214,7 @@ def test_a_job_whose_readers_are_gone_makes_way() -> None:
 
 
 def test_what_cannot_be_put_together_is_told_to_all() -> None:
-    """Two states of different iterations begin nothing."""
+    """The dispatcher refuses two states of different iterations to both clients."""
     desk = Desk()
     desk.bring("zero", 0)
     desk.bring("one", 1, seed=12)
@@ -217,8 +223,8 @@ def test_what_cannot_be_put_together_is_told_to_all() -> None:
 
 
 def test_who_has_not_heard_a_refusal_is_told_again() -> None:
-    """He asks on, alone, and would wait for those who know; after a minute nobody
-    remembers.
+    """A client that missed a refusal gets it again and does not wait for others; after
+    a minute the dispatcher forgets the refusal.
     """
     desk = Desk()
     desk.bring("zero", 0)
@@ -238,8 +244,8 @@ def test_who_has_not_heard_a_refusal_is_told_again() -> None:
 
 
 def test_a_static_part_that_is_over_stays_over_in_the_next_state() -> None:
-    """Who goes on from a state is told which parts need not be read again: nobody makes
-    anything of them any more.
+    """A client that resumes learns which static parts are finished, as no host makes
+    their elements again.
     """
     desk = Desk("tcp://w:1")
     job = replace(JOB, processing_mode="DATA")

@@ -1,4 +1,4 @@
-"""Facts about what the dispatcher tells clients of their leases."""
+"""Test the leases that the dispatcher grants to clients."""
 
 from __future__ import annotations
 
@@ -26,20 +26,24 @@ def iteration(mode: str = "DYNAMIC", clients: int = 1, **job: Any) -> Iteration:
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA", "HINT"])
 @pytest.mark.parametrize(("clients", "alone"), [(1, True), (2, False)])
 def test_clients_are_told_whether_they_are_alone(mode: str, clients: int, alone: bool) -> None:
-    """A lease is a little shorter than the silence after which a client is given up."""
+    """A lease says whether its client reads alone, and is a little shorter than the
+    silence after which a client is given up.
+    """
     assert Leases(TIMEOUT).grant(iteration(mode, clients)) == m.Lease(SHARE * TIMEOUT, alone)
 
 
 def test_consumers_are_never_alone() -> None:
-    """The others of a coordinated job may be away; a single consumer has none."""
+    """Consumers of a coordinated job never count as alone, as the others may be away,
+    except the consumer of a job with a single place.
+    """
     leases = Leases(TIMEOUT)
     assert leases.grant(iteration(num_consumers=2)) == m.Lease(SHARE * TIMEOUT)
     assert leases.grant(iteration("OFF", num_consumers=1)) == m.Lease(SHARE * TIMEOUT, alone=True)
 
 
 def test_where_everybody_gets_everything_nobody_needs_a_lease() -> None:
-    """Copies of the input, and trainers that share a cache, cost nobody anything by
-    being away, but shall be heard.
+    """Readers of copies and trainers of a shared cache get a free lease, as their
+    absence costs nothing but they must be heard.
     """
     leases = Leases(TIMEOUT)
     assert leases.grant(iteration("OFF", 2)) == m.Lease(SHARE * TIMEOUT, free=True)
@@ -47,7 +51,7 @@ def test_where_everybody_gets_everything_nobody_needs_a_lease() -> None:
 
 
 def test_who_believes_to_be_alone_lives_as_long_as_workers_hear_it() -> None:
-    """They tell whom they have heard after a while, and one that has may die; others
+    """A client that believes it reads alone stays while workers hear it. Other clients
     are given up by their silence.
     """
     leases = Leases(TIMEOUT)
@@ -67,7 +71,9 @@ def test_who_believes_to_be_alone_lives_as_long_as_workers_hear_it() -> None:
 
 
 def test_a_new_dispatcher_takes_those_that_share_for_aware() -> None:
-    """The one before has told them; who read alone may not know of the next one."""
+    """A restarted dispatcher assumes that clients with other readers know of them, as
+    the dispatcher before told them.
+    """
     leases = Leases(TIMEOUT)
     leases.resume([iteration(clients=2)], 0.0)
     assert leases.is_over(Member("client 1", b"peer", heard=0.0, noticed=8.0), 10.0)
@@ -77,8 +83,8 @@ def test_a_new_dispatcher_takes_those_that_share_for_aware() -> None:
 
 
 def test_time_in_which_nobody_is_heard_tells_nothing() -> None:
-    """Who has a lease speaks three times while it lasts: if all miss that, they or we
-    are cut off, not dead.
+    """A lease holder sends three heartbeats during its lease; if all are missing from
+    all clients, the network is cut off.
     """
     leases, shared = Leases(TIMEOUT), iteration(clients=2)
     assert leases.spoke(shared, 100.0) == 0.0
@@ -93,7 +99,7 @@ def test_time_in_which_nobody_is_heard_tells_nothing() -> None:
 
 
 def test_who_has_no_lease_may_be_silent_together() -> None:
-    """Clients without one speak as rarely as they like."""
+    """Clients without a lease send heartbeats as rarely as they like."""
     leases, copies = Leases(TIMEOUT), iteration("OFF", 2)
     assert leases.spoke(copies, 0.0) == 0.0
     assert leases.hears(copies, 100.0)
@@ -101,8 +107,8 @@ def test_who_has_no_lease_may_be_silent_together() -> None:
 
 
 def test_a_new_dispatcher_listens_from_its_beginning() -> None:
-    """Clients that come back to it late are not dead because the first of them is
-    there.
+    """A restarted dispatcher counts time from its start, so late clients are not dead
+    because the first has come.
     """
     leases, shared = Leases(TIMEOUT), iteration(clients=2)
     leases.resume([shared], 50.0)
@@ -110,7 +116,7 @@ def test_a_new_dispatcher_listens_from_its_beginning() -> None:
 
 
 def test_who_listens_anew_has_missed_nothing() -> None:
-    """What is known to have been lost otherwise is not discounted twice."""
+    """Time forgiven for another reason is not discounted a second time."""
     leases, shared = Leases(TIMEOUT), iteration(clients=2)
     leases.spoke(shared, 0.0)
     assert leases.listen(0.0) == 0.0
@@ -120,8 +126,8 @@ def test_who_listens_anew_has_missed_nothing() -> None:
 
 
 def test_where_only_workers_speak_their_pauses_tell_nothing() -> None:
-    """A dead client's job is collected in time: it is not as if nobody were heard
-    between any two heartbeats.
+    """Pauses between heartbeats of workers do not count as silence of all clients, so a
+    dead client's job is collected in time.
     """
     leases = Leases(TIMEOUT)
     assert leases.listen(0.0) == 0.0

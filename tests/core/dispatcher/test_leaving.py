@@ -1,4 +1,4 @@
-"""Facts about who may leave an iteration of which others still hold elements."""
+"""Test when a client may leave an iteration whose elements other clients still hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JOB = m.JobParameters("job", "dataset", "DYNAMIC")
 
 
 class Room:
-    """An iteration with some readers, and what they are told."""
+    """An iteration with some readers, and the messages to them."""
 
     def __init__(self, *clients: str) -> None:
         self.out = Outbox(1)
@@ -41,8 +41,8 @@ class Room:
 
 
 def test_who_reads_on_lets_the_others_go() -> None:
-    """The others are asked for a sign; with the first of one that reads on, who is done
-    may end; it is told once.
+    """The dispatcher probes the other readers, and lets a finished reader end once when
+    the first other reader reads on.
     """
     room = Room("k", "l", "n")
     assert room.beat("k", 1.0, done=True) == [("l", m.Probe()), ("n", m.Probe())]
@@ -51,8 +51,8 @@ def test_who_reads_on_lets_the_others_go() -> None:
 
 
 def test_the_last_one_waits() -> None:
-    """Among readers that are all done nobody may go: somebody silent may have held what
-    is missing.
+    """No reader may end while all known readers are done, as a silent reader may hold
+    missing elements.
     """
     room = Room("k", "l", "dead")
     room.beat("k", 1.0, done=True)
@@ -62,8 +62,8 @@ def test_the_last_one_waits() -> None:
 
 
 def test_who_gets_more_lets_the_others_go() -> None:
-    """A reader that was done and is given what a dead one held reads on, and the others
-    need not wait.
+    """A finished reader that gets the elements of a dead reader reads on, so the others
+    may end.
     """
     room = Room("k", "l", "dead")
     room.beat("k", 1.0, done=True)
@@ -72,8 +72,8 @@ def test_who_gets_more_lets_the_others_go() -> None:
 
 
 def test_a_lost_answer_comes_again() -> None:
-    """Who says again that it is done is told again that it may go, for its newest
-    report.
+    """The dispatcher repeats a lost permission to end for the newest report of a
+    reader.
     """
     room = Room("k", "l")
     room.beat("k", 1.0, done=True)
@@ -83,7 +83,7 @@ def test_a_lost_answer_comes_again() -> None:
 
 
 def test_a_reader_that_workers_hear_stays_too() -> None:
-    """One that is cut off from the dispatcher counts by what workers say, if they heard
+    """A reader cut off from the dispatcher counts as reading on if workers have heard
     it since.
     """
     room = Room("k", "l")
@@ -95,8 +95,8 @@ def test_a_reader_that_workers_hear_stays_too() -> None:
 
 
 def test_who_is_gone_counts_no_more() -> None:
-    """A reader that has left waits for nobody, and an iteration that is gone is
-    forgotten.
+    """The dispatcher does not wait for a reader that has left, and forgets a collected
+    iteration.
     """
     room = Room("k", "l")
     room.beat("k", 1.0, done=True)
@@ -108,8 +108,8 @@ def test_who_is_gone_counts_no_more() -> None:
 
 
 def test_many_readers_are_not_asked() -> None:
-    """Of many some one speaks soon by itself; asking all of them for each would be
-    their number squared.
+    """The dispatcher does not probe many readers, as some reader reports soon anyway
+    and probes would grow with their number squared.
     """
     names = [f"k{number}" for number in range(FEW + 1)]
     room = Room(*names)

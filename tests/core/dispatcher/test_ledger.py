@@ -1,5 +1,5 @@
-"""Facts about taking back splits that nobody has started: who is asked, who waits, what
-counts.
+"""Test how the dispatcher takes unstarted splits back: from which task, for which task
+and by which reports.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ A, B, C = "a", "b", "c"
 
 
 class Pair(Transcript):
-    """A dispatcher whose worker ``a`` has all splits but the first, which ``b`` has
+    """A dispatcher whose worker ``a`` has all splits except the first, which ``b`` has
     used up.
     """
 
@@ -62,8 +62,8 @@ class Pair(Transcript):
 
 
 def test_who_has_nothing_left_gets_what_others_have_not_started() -> None:
-    """The holder is asked, its ledger is cut before anybody is told, and the asker gets
-    its share of what came back.
+    """The dispatcher asks the holder and cuts its ledger before it assigns the waiting
+    task its share of the returned splits.
     """
     pair = Pair()
     pair.want(B)
@@ -78,8 +78,8 @@ def test_who_has_nothing_left_gets_what_others_have_not_started() -> None:
 
 
 def test_the_holder_gets_its_share_again() -> None:
-    """What came back is handed out like new splits, to each who asks, once; then comes
-    the end.
+    """Returned splits are handed out once like new splits to each task that asks, and
+    then comes the end.
     """
     pair = Pair(count=9)
     pair.want(B)
@@ -96,7 +96,9 @@ def test_the_holder_gets_its_share_again() -> None:
 
 
 def test_an_ask_ahead_of_time_takes_nothing_from_others() -> None:
-    """It has no answer until there is one, or until the source waits."""
+    """A request ahead of time gets no answer until splits are free or the source
+    waits.
+    """
     pair = Pair()
     pair.want(B, waiting=False)
     assert pair.commands == []
@@ -105,7 +107,9 @@ def test_an_ask_ahead_of_time_takes_nothing_from_others() -> None:
 
 
 def test_everything_started_means_the_end() -> None:
-    """A holder with nothing to give back is not asked again before it gets more."""
+    """The dispatcher does not ask a holder without unstarted splits again before it
+    gets more splits.
+    """
     pair = Pair(C)
     pair.want(B)
     pair.keep(1, 21, cut=0)
@@ -115,8 +119,8 @@ def test_everything_started_means_the_end() -> None:
 
 
 def test_a_holder_that_has_come_to_its_end_is_not_waited_for() -> None:
-    """Its answer is about the ledger before the end, and those who wait get theirs with
-    it.
+    """The answer of an ended holder is about the ledger before its end, and answers the
+    waiting tasks with it.
     """
     pair = Pair()
     pair.want(B)
@@ -127,7 +131,7 @@ def test_a_holder_that_has_come_to_its_end_is_not_waited_for() -> None:
 
 
 def test_a_holder_that_has_more_by_now_is_waited_for() -> None:
-    """An answer about less than it has says nothing of the rest."""
+    """An answer about fewer entries than the holder has says nothing about the rest."""
     pair = Pair()
     pair.want(B)
     pair.keep(0, 1, cut=0)
@@ -135,8 +139,8 @@ def test_a_holder_that_has_more_by_now_is_waited_for() -> None:
 
 
 def test_a_holder_that_does_not_answer_is_not_waited_for() -> None:
-    """It is asked again meanwhile; after a second the end is told. What it gives back
-    later it gets again itself.
+    """The dispatcher repeats its question and tells the end after a second; the holder
+    itself gets back what it returns later.
     """
     pair = Pair()
     pair.want(B)
@@ -152,15 +156,15 @@ def test_a_holder_that_does_not_answer_is_not_waited_for() -> None:
 
 
 def test_all_who_wait_share() -> None:
-    """Two askers wait for one holder; who gets nothing then waits for those that got
-    something.
+    """Two tasks wait for the same holder, and a task that gets nothing then waits for
+    tasks that got splits.
     """
     pair = Pair(C, count=3)
     pair.want(B)
     pair.want(C)
     assert (
         pair.all_of(m.TakeBackSplits) == []
-    )  # A was asked just now, and B has started all that it has
+    )  # A was asked just now, and B has started all its splits
     pair.keep(1, 2)
     assert pair.given() == [(B, (Split(0, 2, 3),))]
     pair.wait(0.5)
@@ -170,8 +174,8 @@ def test_all_who_wait_share() -> None:
 
 
 def test_those_that_wait_are_not_looked_at_again_and_again() -> None:
-    """When something comes back, those who wait are answered up to the first for whom
-    nothing is left.
+    """The dispatcher answers waiting tasks in order up to the first for which no
+    returned split is left.
     """
     names = [f"idle-{number}" for number in range(20)]
     pair = Pair(*names, count=3)
@@ -188,7 +192,7 @@ def test_those_that_wait_are_not_looked_at_again_and_again() -> None:
 
 
 def test_a_cut_counts_once() -> None:
-    """Repeated, late and senseless reports change nothing."""
+    """The dispatcher ignores repeated, late and invalid reports."""
     pair = Pair()
     pair.want(B)
     pair.keep(1, 5)
@@ -213,8 +217,8 @@ def test_a_cut_counts_once() -> None:
 
 
 def test_a_cut_that_was_not_heard_of_is_asked_for() -> None:
-    """An ask that knows of a later cut shows that the report was lost; one that knows
-    of fewer is late.
+    """A request that knows a later cut shows that the report was lost, and a request
+    that knows fewer cuts is late.
     """
     pair = Pair()
     pair.want(A, have=1, cut=1)
@@ -226,7 +230,9 @@ def test_a_cut_that_was_not_heard_of_is_asked_for() -> None:
 
 
 def test_a_new_attempt_counts_from_the_beginning() -> None:
-    """Its worker knows nothing of earlier cuts; who lost its task waits no more."""
+    """The cuts of a new attempt begin at zero, as its worker knows none, and a task
+    without a host stops waiting.
+    """
     pair = Pair(C)
     pair.keep(1, 5)
     pair.want(B)
@@ -248,8 +254,8 @@ def test_a_new_attempt_counts_from_the_beginning() -> None:
 
 
 def test_no_other_repetition_is_touched() -> None:
-    """Who is in a later repetition has passed the end of this one, whatever it has
-    skipped.
+    """A task in a later repetition has passed the end of this repetition, whatever it
+    has skipped.
     """
     pair = Pair()
     pair.give(A, Split(1, 0, 5))
@@ -258,7 +264,9 @@ def test_no_other_repetition_is_touched() -> None:
 
 
 def test_nothing_is_remembered_of_tasks_that_are_gone() -> None:
-    """Neither who waited nor what was started."""
+    """The dispatcher forgets the waiting tasks and started splits of a removed
+    iteration.
+    """
     pair = Pair()
     pair.want(B)
     pair.keep(1, 5)

@@ -1,4 +1,6 @@
-"""Facts about what the next host of a task is told, and what is believed of hosts."""
+"""Test the lineage that a task's next host gets, and the reports of hosts that
+count.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from zmqdata.splits import IndexSplits, Split
 
 
 class Kept:
-    """A task of a job, hosted by worker ``w``, with a ledger of nine entries of which
-    each gives ten elements.
+    """A task of a job on worker ``w``, with a ledger of nine entries of ten elements
+    each.
     """
 
     def __init__(self, mode: str = "DYNAMIC", **job: Any) -> None:
@@ -44,8 +46,8 @@ class Kept:
         return self.out.state.iterations[2000]
 
     def tell(self, number: int, worker: str = "w", attempt: int = 1) -> bool:
-        """The host tells a state that needs the entries of what follows; whether it is
-        committed.
+        """Report a state of the host that needs the following entries, and return
+        whether it is committed.
         """
         needs = (number // 10,) if self.task.ledger else ()
         state = m.TaskState(number, b"state", needs)
@@ -63,8 +65,8 @@ class Kept:
 
 
 def test_states_of_the_present_host_are_committed() -> None:
-    """Nobody else's, nor those of an older attempt, of a task that nobody knows, or
-    older than the last.
+    """The dispatcher commits only newer states of the present host, and none of another
+    worker, an older attempt or an unknown task.
     """
     kept = Kept()
     assert kept.tell(30)
@@ -77,8 +79,8 @@ def test_states_of_the_present_host_are_committed() -> None:
 
 
 def test_decisions_of_the_present_host_are_kept_for_the_next() -> None:
-    """The answer says from which of them on they are needed. An older attempt has no
-    answer.
+    """The acknowledgement of decisions says from which decision on they are needed, and
+    an older attempt gets no acknowledgement.
     """
     kept = Kept()
     decided = (Decision("/0", 0, 9, (4,)), Decision("/0", 9, 12))
@@ -95,16 +97,16 @@ def test_decisions_of_the_present_host_are_kept_for_the_next() -> None:
 
 
 def test_copies_are_not_continued() -> None:
-    """A copy (OFF) that is lost is over, so where it was does not matter; a coordinated
-    one goes on.
+    """The dispatcher ignores the state of a copy, which ends with its host, and keeps
+    the state of a coordinated copy.
     """
     assert not Kept("OFF").tell(30)
     assert Kept("OFF", num_consumers=2).tell(30)
 
 
 def test_a_new_host_gets_the_last_state_and_the_entries_for_it() -> None:
-    """And the ones from which clients can go on who have not handed out all they have.
-    Entries keep their numbers.
+    """The next host also gets the states from which clients with undelivered elements
+    resume, and entries keep their numbers.
     """
     kept = Kept()
     for number in (10, 30, 50):
@@ -122,7 +124,9 @@ def test_a_new_host_gets_the_last_state_and_the_entries_for_it() -> None:
 
 
 def test_a_host_that_must_begin_at_the_beginning_gets_all_entries() -> None:
-    """A state further on is for what comes after the hole."""
+    """A host that begins at the beginning gets all entries, and uses a later state only
+    for elements behind the hole.
+    """
     kept = Kept()
     kept.tell(30)
     definition = kept.definition((3, 40))
@@ -131,7 +135,9 @@ def test_a_host_that_must_begin_at_the_beginning_gets_all_entries() -> None:
 
 
 def test_a_shared_cache_goes_on_from_the_newest_state() -> None:
-    """What fell out of everybody's window is not made again."""
+    """A shared cache resumes from the newest state, as elements outside all windows are
+    never made again.
+    """
     kept = Kept(cache=True)
     kept.tell(30)
     definition = kept.definition((3, 4), (38, 40))
@@ -139,8 +145,8 @@ def test_a_shared_cache_goes_on_from_the_newest_state() -> None:
 
 
 def test_what_is_settled_needs_nothing() -> None:
-    """Neither states nor entries are kept of a task all of which was delivered; entries
-    are numbered on.
+    """A settled task keeps neither states nor entries, and the numbers of its entries
+    continue.
     """
     kept = Kept()
     kept.tell(30)
@@ -151,8 +157,8 @@ def test_what_is_settled_needs_nothing() -> None:
 
 
 def test_an_end_before_what_was_there_is_a_contradiction() -> None:
-    """A task that is made again must come to the same elements; the text says what may
-    have kept it from that.
+    """A task made again must produce the same elements, and the error names what may
+    have changed them.
     """
     kept = Kept()
     assert kept.contradiction(60, (0, 60)) == ""
@@ -167,7 +173,7 @@ def test_an_end_before_what_was_there_is_a_contradiction() -> None:
 
 
 def test_rounds_that_were_passed_were_there() -> None:
-    """In a coordinated job the consumer that is furthest counts."""
+    """In a coordinated job the furthest consumer proves which rounds existed."""
     kept = Kept(num_consumers=2)
     for update in (
         u.CreateViewUpdate(2000, ((kept.task.task, 0),)),

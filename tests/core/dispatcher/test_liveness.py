@@ -1,4 +1,4 @@
-"""Facts about who counts as alive."""
+"""Test which peers count as alive."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from zmqdata.core.dispatcher.liveness import Hearing, Roster
 
 
 def test_who_speaks_is_alive() -> None:
-    """A peer is known from its first word until it is removed, and reached where it
-    spoke from.
+    """A peer is known from its first message until it is removed, and reachable over
+    the connection of that message.
     """
     roster = Roster()
     roster.heard("a", "peer", 1.0)
@@ -18,7 +18,9 @@ def test_who_speaks_is_alive() -> None:
 
 
 def test_several_may_speak_through_one_connection() -> None:
-    """They are counted, and one that goes leaves the others their connection."""
+    """Several peers may share a connection, which stays for the others when a peer is
+    removed.
+    """
     roster = Roster()
     for name in ("a", "b", "b"):
         roster.heard(name, "peer", 1.0)
@@ -31,8 +33,8 @@ def test_several_may_speak_through_one_connection() -> None:
 
 
 def test_who_was_only_heard_of_is_expected() -> None:
-    """A peer that somebody else knew is a member without an address, and lost if it
-    says nothing for long enough.
+    """An expected peer is a member without an address, and is lost after enough
+    silence.
     """
     roster = Roster()
     roster.expect("a", 10.0, 5.0)
@@ -45,7 +47,7 @@ def test_who_was_only_heard_of_is_expected() -> None:
 
 
 def test_silence_is_counted_from_the_last_word() -> None:
-    """Whoever was not heard for so long is silent."""
+    """A peer without a message for the given time is silent."""
     roster = Roster()
     roster.heard("a", 1, 0.0)
     roster.heard("b", 2, 0.0)
@@ -54,8 +56,8 @@ def test_silence_is_counted_from_the_last_word() -> None:
 
 
 def test_a_lost_connection_is_counted_from_when_it_was_first_noticed() -> None:
-    """Without a connection for long enough a peer is disconnected; a word from it mends
-    that.
+    """A peer without a connection for the given time is disconnected, until its next
+    message.
     """
     roster = Roster()
     roster.heard("a", 1, 0.0)
@@ -68,7 +70,9 @@ def test_a_lost_connection_is_counted_from_when_it_was_first_noticed() -> None:
 
 
 def test_a_peer_that_speaks_from_elsewhere_is_reached_there() -> None:
-    """After a change of connection the old one says nothing about the peer."""
+    """After a peer has changed its connection, the old connection says nothing about
+    it.
+    """
     roster = Roster()
     roster.heard("a", "old", 0.0)
     roster.heard("a", "new", 1.0)
@@ -78,8 +82,8 @@ def test_a_peer_that_speaks_from_elsewhere_is_reached_there() -> None:
 
 
 def test_a_sign_of_life_may_come_from_others() -> None:
-    """What others hear of a peer counts as a sign, not as a word; nobody is made known
-    by it.
+    """A report of other peers counts as a sign of life but not as a message, and adds
+    no peer.
     """
     roster = Roster()
     roster.heard("a", 1, 1.0)
@@ -93,7 +97,9 @@ def test_a_sign_of_life_may_come_from_others() -> None:
 
 
 def test_time_in_which_nobody_listened_is_forgiven() -> None:
-    """Our own pause shortens every silence and every disconnection by as much."""
+    """The dispatcher's own pause shortens each silence and each disconnection by as
+    much.
+    """
     roster = Roster()
     roster.heard("a", 1, 0.0)
     roster.heard("b", 2, 0.0)
@@ -104,8 +110,8 @@ def test_time_in_which_nobody_listened_is_forgiven() -> None:
 
 
 def test_those_asked_longest_ago_are_asked_first() -> None:
-    """At most so many at a time, so that each of the silent has its turn; who has just
-    spoken is not asked.
+    """The dispatcher probes a bounded number of silent peers in turn, and no peer that
+    has just sent a message.
     """
     roster = Roster()
     for number, name in enumerate("abcd"):
@@ -117,8 +123,8 @@ def test_those_asked_longest_ago_are_asked_first() -> None:
 
 
 def test_forgiven_silence_does_not_hide_that_of_others() -> None:
-    """However much is forgiven to whom, nobody counts as heard in the future, and the
-    others are found.
+    """Forgiven silence never dates a message in the future, and does not hide other
+    silent peers.
     """
     roster = Roster()
     roster.heard("a", 1, 0.0)
@@ -129,8 +135,8 @@ def test_forgiven_silence_does_not_hide_that_of_others() -> None:
 
 
 def test_who_hears_nobody_for_long_is_cut_off_itself() -> None:
-    """How long nobody spoke is told once somebody does; before the first word nobody is
-    missed.
+    """The duration without any message is reported with the next message, and is zero
+    before the first message.
     """
     hearing = Hearing(patience=5.0)
     assert not hearing.is_deaf(100.0)

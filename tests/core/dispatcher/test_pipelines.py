@@ -1,4 +1,4 @@
-"""Facts about parts of pipelines at the dispatcher."""
+"""Test the dispatcher's parts of pipelines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE, TWO = "1" * 64, "2" * 64
 
 
 class Shelf:
-    """Parts of a dispatcher, and what was decided since last asked."""
+    """Parts of a dispatcher, and its decisions since the last check."""
 
     def __init__(self) -> None:
         self.out = Outbox(1)
@@ -41,8 +41,8 @@ class Shelf:
 
 
 def test_pieces_are_written_in_their_order() -> None:
-    """Each that follows is given to the shell; the client hears how much is kept when
-    it is.
+    """The shell writes each consecutive piece, and the client learns how much is kept
+    after it was written.
     """
     shelf = Shelf()
     assert shelf.store(0) == [e.KeepPiece(ONE, 10, 0, b"12345")]
@@ -54,18 +54,20 @@ def test_pieces_are_written_in_their_order() -> None:
 
 
 def test_a_piece_that_does_not_follow_is_answered_with_what_is_kept() -> None:
-    """It was sent twice, or one before it was lost: the client goes on from there."""
+    """A repeated piece, or a piece behind a lost piece, is answered with the kept size,
+    from which the client continues.
+    """
     shelf = Shelf()
     assert shelf.store(5) == [m.PieceStored("r-k", ONE, 0)]
     shelf.store(0)
-    assert shelf.store(0) == []  # answered when it is written
+    assert shelf.store(0) == []  # the dispatcher answers when the piece is written
     assert shelf.kept(5) == [m.PieceStored("r-k", ONE, 5)]
     assert shelf.store(0) == [m.PieceStored("r-k", ONE, 5)]
 
 
 def test_only_so_many_parts_are_sent_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is refused, whether its piece comes or it is asked for, until one of
-    them is whole.
+    """The dispatcher refuses a part beyond the limit, whether sent or requested, until
+    another part is whole.
     """
     monkeypatch.setattr(pipelines, "MOST_UPLOADS", 1)
     shelf = Shelf()
@@ -80,7 +82,7 @@ def test_only_so_many_parts_are_sent_at_a_time(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_two_clients_send_one_part_together() -> None:
-    """Whoever is first with a piece has it written; both are told."""
+    """The first client with a piece has it written, and both clients are told."""
     shelf = Shelf()
     shelf.store(0)
     assert shelf.store(0, peer="l") == []
@@ -90,8 +92,8 @@ def test_two_clients_send_one_part_together() -> None:
 
 
 def test_an_upload_goes_on_where_it_ended() -> None:
-    """Another client, or another dispatcher on the same folder, asks for the rest
-    only.
+    """Another client, or another dispatcher on the same folder, asks only for the rest
+    of an upload.
     """
     shelf = Shelf()
     shelf.parts.found([TWO], {ONE: 5})
@@ -102,7 +104,9 @@ def test_an_upload_goes_on_where_it_ended() -> None:
 
 
 def test_a_part_with_other_bytes_begins_anew() -> None:
-    """The client hears that nothing is kept."""
+    """The client of a part with wrong bytes is told that nothing is kept, and begins
+    anew.
+    """
     shelf = Shelf()
     shelf.store(0, b"1234567890")
     note, told = shelf.kept(0, broken=True)
@@ -112,8 +116,8 @@ def test_a_part_with_other_bytes_begins_anew() -> None:
 
 
 def test_a_full_disk_is_told_to_all_who_send() -> None:
-    """The error has the shell's words and a remedy; what there is of the part is
-    removed, and may be sent again.
+    """A full disk gives all senders the shell's error with a remedy; the incomplete
+    part is removed and may be sent again.
     """
     shelf = Shelf()
     shelf.store(0)
@@ -139,14 +143,14 @@ def test_a_full_disk_is_told_to_all_who_send() -> None:
     ],
 )
 def test_impossible_pieces_are_refused(fields: dict[str, Any]) -> None:
-    """Nothing of them is written."""
+    """The dispatcher refuses impossible pieces and writes nothing of them."""
     shelf = Shelf()
     (refused,) = shelf.store(**{"offset": 0, **fields})
     assert refused.error == "InvalidArgumentError"
 
 
 def test_a_part_has_one_size() -> None:
-    """A peer that says otherwise later is refused."""
+    """The dispatcher refuses a peer that later names another size of a part."""
     shelf = Shelf()
     shelf.store(0)
     (refused,) = shelf.store(5, size=11)
@@ -154,7 +158,9 @@ def test_a_part_has_one_size() -> None:
 
 
 def test_workers_get_pieces_of_whole_parts_only() -> None:
-    """Of any other part they hear that it is lost."""
+    """The dispatcher sends workers only pieces of whole parts, and calls any other part
+    lost.
+    """
     shelf = Shelf()
     shelf.parts.found([ONE], {TWO: 5})
     shelf.parts.request_piece("w", m.RequestPiece("w", ONE, 5), 0.0)
@@ -167,8 +173,8 @@ def test_workers_get_pieces_of_whole_parts_only() -> None:
 
 
 def test_parts_leave_long_after_their_last_dataset() -> None:
-    """A part that a dataset has stays; others go after a while, abandoned uploads
-    too.
+    """The dispatcher keeps the parts of datasets, and removes other parts and abandoned
+    uploads after a while.
     """
     shelf = Shelf()
     shelf.parts.found([ONE, TWO], {})

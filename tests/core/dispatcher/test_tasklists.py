@@ -1,5 +1,5 @@
-"""Facts about what clients are told of their tasks. Where tasks go is in
-``test_hosting``.
+"""Test the task lists that clients get. ``test_hosting`` tests the placement of
+tasks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ JOB = m.JobParameters("job", "dataset", "DYNAMIC")
 
 
 class Board:
-    """Task lists of one iteration with two clients, one of which is connected."""
+    """Task lists of an iteration with two clients, of which only the first is
+    connected.
+    """
 
     def __init__(self, *tasks: Task) -> None:
         self.out, self.clients, placement = Outbox(1), Roster(), Placement()
@@ -42,7 +44,7 @@ class Board:
 
 
 def test_a_list_names_what_still_owes_elements() -> None:
-    """Tasks at a host, and those that wait for one; not those of which everything was
+    """A list names hosted and waiting tasks, without tasks whose elements were all
     delivered.
     """
     settled = Task(3, 2000, 1, [], total=0)
@@ -56,7 +58,7 @@ def test_a_list_names_what_still_owes_elements() -> None:
 
 
 def test_a_change_is_pushed_once() -> None:
-    """Each connected client gets one list at the end of a turn, with the next
+    """Each connected client gets a single list at the end of a turn, with the next
     version.
     """
     board = Board(Task(1, 2000, 1, [], attempt=1, worker="a"))
@@ -69,14 +71,14 @@ def test_a_change_is_pushed_once() -> None:
 
 
 def test_versions_grow_over_restarts() -> None:
-    """A dispatcher's lists replace all of those before it."""
+    """A dispatcher's lists replace all lists of the dispatcher before."""
     board = Board()
     board.state.life = 3
     assert board.lists.version(2000) == 3 << 32
 
 
 def test_consumers_are_told_their_plan() -> None:
-    """What the numbered consumers may read goes along."""
+    """The list carries the plan for numbered consumers."""
     board = Board()
     plan = m.Plan((), 4, {})
     board.lists.plan = lambda iteration: plan
@@ -84,7 +86,7 @@ def test_consumers_are_told_their_plan() -> None:
 
 
 def test_nothing_is_left_of_an_iteration() -> None:
-    """Its version goes with it."""
+    """The version of a list is removed with its iteration."""
     board = Board()
     board.lists.tell(board.iteration)
     board.lists.push(0.0)
@@ -93,8 +95,8 @@ def test_nothing_is_left_of_an_iteration() -> None:
 
 
 def test_large_lists_are_told_in_rounds() -> None:
-    """So many places at a time; what changes meanwhile waits for the next round, which
-    has a version of its own.
+    """Large lists go to a limited number of places at a time, and changes wait for the
+    next round with its own version.
     """
     board = Board(*[Task(number, 2000, 1, [], attempt=1, worker="a") for number in range(5_000)])
     names = [f"k{number:02}" for number in range(40)]
@@ -119,8 +121,8 @@ def test_large_lists_are_told_in_rounds() -> None:
 
 
 def test_who_speaks_hears_the_round_that_goes_on() -> None:
-    """Who has not been told yet gets the list of the round; who has, nothing while it
-    may be on its way.
+    """A heartbeat gets the list of the present round if it was not sent yet, and
+    nothing while it may be in flight.
     """
     board = Board(*[Task(number, 2000, 1, [], attempt=1, worker="a") for number in range(60_000)])
     board.clients.heard("l", "peer-l", 0.0)
@@ -137,8 +139,8 @@ def test_who_speaks_hears_the_round_that_goes_on() -> None:
 
 
 def test_a_list_names_what_workers_leave_out() -> None:
-    """With what is known of the element at which they died; of settled tasks, too. Not
-    where it fails the job.
+    """A list names skipped elements with their details, also of settled tasks, but not
+    if they fail the job.
     """
     crumb = m.Crumb(1, 1, 7, "/0", "map(f)", True, (3, 4))
     first = Task(1, 2000, 1, [], total=0, poisoned={("/0", 7): "died"})

@@ -1,5 +1,5 @@
-"""Tests of ``zmqdata.core.dispatcher.worker_addresses``: reading addresses, and places
-in the list.
+"""Test how the dispatcher parses addresses and assigns the places of its list
+(``zmqdata.core.dispatcher.worker_addresses``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def prefixed(scheme: str, rest: str) -> str:
     return f"{scheme}://{rest}" if scheme else rest
 
 
-# --- reading addresses
+# --- parsing addresses
 
 
 @pytest.mark.parametrize(
@@ -80,15 +80,17 @@ def prefixed(scheme: str, rest: str) -> str:
     ],
 )
 def test_addresses_have_three_parts(text: str, scheme: str, host: str, port: str) -> None:
-    """What follows the last colon is the port if it is a word or a %port%; all before
-    it is scheme and host.
+    """The text behind the last colon is the port if it is a word or a %port%, and the
+    rest is scheme and host.
     """
     assert located(text) == Location(scheme, host, port)
 
 
 @given(SCHEMES, HOSTS, PORTS)
 def test_what_is_put_together_is_taken_apart(scheme: str, host: str, port: str) -> None:
-    """Scheme, host and port come out as they went in, the host without brackets."""
+    """Parsing returns the original scheme, host and port, with the host without
+    brackets.
+    """
     found = located(prefixed(scheme, f"{host}:{port}" if port else host))
     bare = host[1:-1] if host.startswith("[") else host
     assert found == Location(scheme, bare, port)
@@ -97,15 +99,15 @@ def test_what_is_put_together_is_taken_apart(scheme: str, host: str, port: str) 
 
 @given(st.text(max_size=30))
 def test_any_text_is_an_address(text: str) -> None:
-    """Nothing is refused; a port is a word or a %port%, and what stands before it is
-    there.
+    """Parsing accepts any text: a port is a word or a %port%, and the text before it is
+    kept.
     """
     found = located(text)
     assert found.scheme in text.lower()
     assert found.port == "" or re.fullmatch(r"[a-zA-Z0-9_]+|%port(_[a-zA-Z0-9_]+)?%", found.port)
 
 
-# --- who gets which place
+# --- assigning places
 
 
 def placed(entries: list[str], *addresses: str) -> list[int | None]:
@@ -140,8 +142,8 @@ def placed(entries: list[str], *addresses: str) -> list[int | None]:
 def test_workers_take_entries_in_order(
     entries: list[str], addresses: list[str], indices: list[int | None]
 ) -> None:
-    """The entry that names just this address, else the first free one of the host that
-    leaves the port open.
+    """A worker takes the entry with its exact address, or the first free entry of its
+    host that leaves the port open.
     """
     assert placed(entries, *addresses) == indices
 
@@ -161,7 +163,7 @@ def test_workers_take_entries_in_order(
     ],
 )
 def test_other_addresses_are_not_configured(entry: str, address: str) -> None:
-    """The error names the worker, the list, and what to do; the list stays as it
+    """The error names the worker, the list and the remedy, and the list stays as it
     was.
     """
     places = WorkerAddresses([entry, "nobody"])
@@ -175,8 +177,8 @@ def test_other_addresses_are_not_configured(entry: str, address: str) -> None:
 
 
 def test_a_host_has_as_many_workers_as_entries() -> None:
-    """One more is told that others are there; those who are there may register again
-    and again.
+    """A worker beyond the entries of its host is told that others hold them, and known
+    workers may register repeatedly.
     """
     places = WorkerAddresses(["localhost:%port%", "other", "localhost"])
     assert [places.place(f"tcp://localhost:{port}") for port in (1, 2, 1, 2)] == [0, 2, 0, 2]
@@ -190,14 +192,16 @@ def test_a_host_has_as_many_workers_as_entries() -> None:
 
 
 def test_a_taken_entry_has_the_real_address() -> None:
-    """Entries are overwritten as workers come."""
+    """Entries take the real addresses of their workers."""
     places = WorkerAddresses(["a", "b:%port%"])
     places.place("tcp://b:7")
     assert places.entries == ("a", "tcp://b:7")
 
 
 def test_only_workers_in_the_list_have_an_index() -> None:
-    """Others have none; nor has anybody where there is no list."""
+    """Only workers in a list have an index, and no worker has an index without a
+    list.
+    """
     places = WorkerAddresses(["a"])
     places.place("tcp://a:1")
     assert (places.index("tcp://a:1"), places.index("tcp://a:2")) == (0, None)
@@ -215,8 +219,8 @@ def test_a_host_is_known_by_its_aliases() -> None:
 
 
 def test_the_place_of_a_worker_that_is_gone_is_kept_for_it() -> None:
-    """It comes back to its place; only where no other is free does another worker of
-    the host get it.
+    """A worker returns to its place, which another worker of its host gets only if no
+    other place is free.
     """
     places = WorkerAddresses(["host"] * 3)
     assert [places.place(f"host:{port}") for port in (1, 2)] == [0, 1]
@@ -235,7 +239,7 @@ def test_the_place_of_a_worker_that_is_gone_is_kept_for_it() -> None:
 
 
 def test_an_entry_with_a_port_is_for_its_worker_only() -> None:
-    """When it is gone nobody else may take its place."""
+    """No other worker gets the place of a lost worker whose entry has a port."""
     places = WorkerAddresses(["host:1"])
     places.place("host:1")
     places.leave("host:1")
@@ -253,8 +257,8 @@ def test_an_entry_with_a_port_is_for_its_worker_only() -> None:
 def test_nobody_shares_a_place(
     entries: list[tuple[str, str]], steps: list[tuple[str, int, bool]]
 ) -> None:
-    """Workers that are there have different places, each an entry of their host that
-    admits their port.
+    """Workers have different places, each an entry of their host that admits their
+    port.
     """
     texts = [host + port for host, port in entries]
     places = WorkerAddresses(texts)
@@ -281,8 +285,8 @@ def test_nobody_shares_a_place(
 
 
 def test_places_are_given_back() -> None:
-    """Restored places are taken; those of workers that are not there may go to others,
-    and strange ones are free.
+    """Restored places are taken. Places of absent workers may be reassigned, and
+    unknown places are free.
     """
     places = WorkerAddresses(["h:%port%", "h:%port%", "g:5"])
     places.restore(

@@ -32,7 +32,7 @@ class Room:
         stream.grant(StreamGrant(1, 1, elements, 1 << 20, handed_out))
 
     def deal(self) -> dict[str, list[int]]:
-        """The numbers of the elements that each client gets now."""
+        """Return the numbers of the elements that each client gets now."""
         got: dict[str, list[int]] = {}
         for stream, one in self.window.deal(lambda stream: stream.open):
             got.setdefault(stream.client, []).extend(
@@ -51,7 +51,9 @@ def test_every_reader_gets_everything() -> None:
 
 
 def test_readers_with_one_id_share() -> None:
-    """Equal trainer ids have one place: together they get each block once."""
+    """Clients with equal trainer ids share a position, so each block goes to a single
+    client.
+    """
     room = Room()
     room.join("k", "same"), room.join("l", "same")
     room.make(1, 1, 1, 1)
@@ -61,7 +63,9 @@ def test_readers_with_one_id_share() -> None:
 
 
 def test_a_newcomer_begins_where_the_window_does() -> None:
-    """What fell out of the window before a trainer came is not missed by it."""
+    """A new trainer begins at the window's start and does not count older elements as
+    skipped.
+    """
     room = Room(size=40)
     room.join("k", "first")
     room.make(2, 2)
@@ -73,7 +77,7 @@ def test_a_newcomer_begins_where_the_window_does() -> None:
 
 
 def test_a_slow_reader_skips_ahead() -> None:
-    """What falls out of the window before a slow trainer has read it is counted as
+    """Elements that leave the window before a slow trainer has read them count as
     skipped.
     """
     room = Room(size=40)
@@ -89,8 +93,8 @@ def test_a_slow_reader_skips_ahead() -> None:
 
 
 def test_only_the_fastest_has_more_made() -> None:
-    """Ahead is what lies beyond the fastest trainer, whatever the others have still to
-    read.
+    """Only elements beyond the fastest trainer count as ahead, whatever other trainers
+    have yet to read.
     """
     room = Room()
     fast = room.join("k", "fast", elements=2)
@@ -107,14 +111,16 @@ def test_only_the_fastest_has_more_made() -> None:
 
 
 def test_an_empty_window_has_nothing() -> None:
-    """Before anything was made nobody gets anything, and everybody has all."""
+    """An empty window gives no elements, and each trainer has read all of it."""
     room = Room()
     stream = room.join("k", "first")
     assert (room.deal(), room.window.has_all(stream), room.window.ahead) == ({}, True, 0)
 
 
 def test_what_a_reader_left_goes_to_the_next_with_its_id() -> None:
-    """The next reader with the same trainer id gets first what the one before left."""
+    """The next client with the same trainer id first gets the elements that its
+    predecessor left.
+    """
     room = Room()
     left = room.join("k", "first")
     room.make(2, 2)
@@ -129,7 +135,7 @@ def test_what_a_reader_left_goes_to_the_next_with_its_id() -> None:
 
 
 def test_one_block_always_fits() -> None:
-    """A block larger than the window is kept until the next one comes."""
+    """A block larger than the window is kept until the next block comes."""
     room = Room(size=5)
     room.join("k", "first")
     room.make(3)
@@ -139,7 +145,9 @@ def test_one_block_always_fits() -> None:
 
 
 def test_the_error_of_a_large_element_takes_no_others_place() -> None:
-    """It counts with its own bytes, not with those of the element."""
+    """The error for a large element counts with its own bytes, so it displaces no other
+    element.
+    """
     room = Room(size=100)
     room.make(2)
     room.window.add(Portion(2, 1, 5000, b"", (), b"error"))
@@ -150,8 +158,8 @@ def test_the_error_of_a_large_element_takes_no_others_place() -> None:
 
 
 def test_an_element_larger_than_the_window_becomes_an_error() -> None:
-    """One element that the whole window could not hold is replaced by the error;
-    smaller ones and blocks stay.
+    """The error replaces only an element larger than the whole window; smaller elements
+    and blocks stay.
     """
     large = Produced(1, 1, 7, 1, 100, b"meta", ("frames",))
     error = decode_failure(fitting(large, 99, "tcp://worker").failure)

@@ -29,7 +29,9 @@ def dealt(dealing: FirstCome) -> list[tuple[str, int]]:
 
 
 def test_blocks_go_to_whoever_has_least_in_flight() -> None:
-    """Two clients with equal credit get blocks in turn, and nobody gets one twice."""
+    """Two clients with equal credit get blocks in turn, and each block goes to a single
+    client.
+    """
     dealing = FirstCome()
     opened(dealing, "a"), opened(dealing, "b")
     for first in (0, 2, 4, 6):
@@ -53,7 +55,7 @@ def test_nothing_goes_without_credit_or_to_a_closed_stream() -> None:
 
 
 def test_what_a_released_client_had_goes_to_others() -> None:
-    """Blocks that a client had and nobody delivered come first again, in their
+    """The undelivered blocks of a released client are delivered first, in their
     order.
     """
     dealing = FirstCome()
@@ -70,7 +72,7 @@ def test_what_a_released_client_had_goes_to_others() -> None:
 
 
 def test_what_a_released_client_took_with_it_is_missed() -> None:
-    """Elements that were handed out and never reported are not here any more."""
+    """Elements that a released client handed out and did not report are missing."""
     dealing = FirstCome()
     stream = opened(dealing, "a")
     dealing.add(portion(0))
@@ -80,16 +82,16 @@ def test_what_a_released_client_took_with_it_is_missed() -> None:
 
 
 def test_a_task_is_dealt_as_its_job_is_read() -> None:
-    """Without more being asked for, the first to come is the first to get; with a
-    cache, all get all.
+    """A task without further parameters gives elements to the first client that asks,
+    and a task with a shared cache gives all to each.
     """
     assert isinstance(dealing_for(DEFINITION, 100), FirstCome)
     assert isinstance(dealing_for(structs.replace(DEFINITION, cache=True), 100), Windowed)
 
 
 def test_many_tasks_of_one_reader_keep_little_each() -> None:
-    """What is kept for a successor of the one who reads them in turn is for all of them
-    together.
+    """The blocks kept for the successor of a reader in turn share a limit over all of
+    its tasks.
     """
     for consumers, kept in ((1, KEPT_BYTES // 16), (2, KEPT_BYTES // 2)):
         dealing = dealing_for(

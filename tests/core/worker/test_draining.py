@@ -1,4 +1,4 @@
-"""Facts about a worker on its way out."""
+"""Test how a worker leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def quiet() -> Draining:
 
 
 def test_a_worker_stays_while_others_may_take_its_tasks() -> None:
-    """It leaves when they are gone; asked again, the first time counts."""
+    """A leaving worker stays until its tasks are gone, counted from the first request
+    to leave.
+    """
     draining = quiet()
     assert draining.begin(10.0, 7.0, 1)
     assert not draining.begin(16.0, 7.0, 1)
@@ -32,7 +34,9 @@ def test_a_worker_stays_while_others_may_take_its_tasks() -> None:
 
 
 def test_a_worker_leaves_in_time() -> None:
-    """What nobody has taken is told, once; copies are nobody's to take."""
+    """The worker reports untaken tasks once when its time is over, without copies,
+    which no other worker can take.
+    """
     notes: list[Any] = []
     draining = Draining(notes.append)
     draining.begin(10.0, 7.0, 1)
@@ -44,15 +48,15 @@ def test_a_worker_leaves_in_time() -> None:
 
 
 def test_who_was_not_told_to_leave_stays() -> None:
-    """A worker without tasks waits for some."""
+    """A worker that was not told to leave waits for tasks."""
     draining = quiet()
     draining.look(1e9, [])
     assert not draining.done
 
 
 def test_who_has_had_its_tasks_leaves() -> None:
-    """It hands over what it has, as one that was told to; one that was told so before
-    is not called worn.
+    """A worker that has hosted its maximum of tasks leaves and hands its tasks over. It
+    does not count as worn if it was told to leave before.
     """
     draining = Draining(lambda note: None, max_tasks=2)
     draining.tasks = 1
@@ -71,8 +75,8 @@ def test_who_has_had_its_tasks_leaves() -> None:
 
 
 def test_a_copy_keeps_who_has_had_its_tasks() -> None:
-    """A copy of the input would begin anew, so it is let to its end; one that comes
-    meanwhile is waited for.
+    """A worker finishes its copies before it leaves after its maximum of tasks, as
+    another host would begin a copy anew.
     """
     copy = task(processing_mode="OFF")
     draining = Draining(lambda note: None, max_tasks=1)

@@ -1,4 +1,4 @@
-"""Facts about what a worker knows of the ledgers that it feeds to its runners."""
+"""Test the worker's record of the ledgers that it feeds to its runners."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ ASK = m.RequestSplits("w", 1, 1, 0, 0, 0, waiting=False)
 
 
 def test_one_ask_is_under_way() -> None:
-    """It is sent once, whatever the pace; one for another repetition, or of one who
-    waits now, takes its place.
+    """A request is sent once, whatever the pace. A request for another repetition, or
+    of a waiting source, replaces it.
     """
     feed = SplitFeed(0)
     assert feed.want(ASK, 0.0)
@@ -21,7 +21,9 @@ def test_one_ask_is_under_way() -> None:
 
 
 def test_an_ask_is_repeated_until_entries_come() -> None:
-    """Each second, say; an answer with nothing new does not end it."""
+    """A request is repeated each second until new entries come, and an answer without
+    new entries does not end it.
+    """
     feed = SplitFeed(0)
     assert feed.repeated(9.0, 1.0) is None
     feed.want(ASK, 0.0)
@@ -34,8 +36,8 @@ def test_an_ask_is_repeated_until_entries_come() -> None:
 
 
 def test_what_came_with_a_task_counts_as_started() -> None:
-    """A host before this one may have started it; of what comes later, clients are told
-    as far as it was begun.
+    """Entries that came with a task count as started, as an earlier host may have
+    started them. Later entries count as far as they were started.
     """
     feed = SplitFeed.of(5, [Split(0, 10, 20)])
     assert (feed.have, feed.reached, feed.started(0)) == (6, (6, 0), (Split(0, 10, 20),))
@@ -48,8 +50,8 @@ def test_what_came_with_a_task_counts_as_started() -> None:
 
 
 def test_a_cut_shortens_what_clients_may_be_told() -> None:
-    """What was given back belongs to somebody else; the entry that it was taken from
-    ends earlier.
+    """Returned splits belong to another task, so the entry that contained them ends
+    earlier for clients.
     """
     feed = SplitFeed(0)
     feed.take(m.SplitsAssigned(1, 1, 0, 0, (Split(0, 0, 10), Split(0, 40, 50))))
@@ -59,8 +61,8 @@ def test_a_cut_shortens_what_clients_may_be_told() -> None:
 
 
 def test_what_was_sent_before_a_cut_is_not_taken() -> None:
-    """Entries count only with the number of the last cut: they were cut with the
-    rest.
+    """The worker takes only entries with the number of the last cut, as earlier entries
+    were cut with the rest.
     """
     feed = SplitFeed(3)
     feed.want(ASK, 0.0)

@@ -1,6 +1,4 @@
-"""Facts about the lineage that a client is told before it is sent what depends on
-it.
-"""
+"""Test the lineage that a client gets before the elements that depend on it."""
 
 from __future__ import annotations
 
@@ -39,8 +37,8 @@ def state(number: int) -> m.TaskState:
 
 
 def test_a_stream_begins_with_everything() -> None:
-    """Who the task is, what it has started, and all states; nothing of what it has not
-    started.
+    """The first lineage of a stream has the task's origin, all started entries and all
+    states, and no unstarted entry.
     """
     found = news_for(None, DEFINITION, [feed(1, 2)], [state(4)], UNDECIDED)
     assert found is not None
@@ -53,8 +51,8 @@ def test_a_stream_begins_with_everything() -> None:
 
 
 def test_what_is_new_follows() -> None:
-    """The entry that was not used up comes again, longer; states that are known do
-    not.
+    """Later lineage repeats an entry that was partly started and has grown, but no
+    known state.
     """
     found = news_for(
         KnownLineage(((0, 2),), 4), DEFINITION, [feed(1, 1)], [state(4), state(6)], UNDECIDED
@@ -68,9 +66,7 @@ def test_what_is_new_follows() -> None:
 
 
 def test_nothing_is_told_twice() -> None:
-    """Where nothing has changed there is no message; a new state alone comes without
-    entries.
-    """
+    """The worker sends no lineage without a change, and a new state without entries."""
     told = KnownLineage(((1, 0),), 4)
     assert news_for(told, DEFINITION, [feed(1, 0)], [state(4)], UNDECIDED) is None
     found = news_for(told, DEFINITION, [feed(1, 0)], [state(5)], UNDECIDED)
@@ -79,7 +75,7 @@ def test_nothing_is_told_twice() -> None:
 
 
 def test_a_static_part_says_which_it_is() -> None:
-    """Its number comes with the first message, as does how many parts there are."""
+    """The first lineage of a static part has its number and the number of parts."""
     definition = m.TaskDefinition(
         7, 1, 1, "d", "digest", "DATA", 9, None, (), (), num_shards=4, shard=2
     )
@@ -90,8 +86,8 @@ def test_a_static_part_says_which_it_is() -> None:
 
 
 def test_what_was_decided_is_told_once_it_is_durable() -> None:
-    """A stream begins with all; a decision that has grown comes again, whole, and
-    nothing that is still on its way.
+    """The first lineage has all durable decisions. A decision that has grown is
+    repeated as a whole, without parts in flight.
     """
     agreement = Agreement(Decisions([Decision("/0", 0, 4)], 2), growing=2, version=1)
     found = news_for(None, DEFINITION, [feed(1, 0)], [], agreement)
@@ -113,7 +109,9 @@ def test_what_was_decided_is_told_once_it_is_durable() -> None:
 
 
 def test_who_asks_is_answered_though_nothing_is_new() -> None:
-    """Once, with how far the answer goes."""
+    """A client that asks is answered once even without changes, with the position up to
+    which the answer holds.
+    """
     found = news_for(None, DEFINITION, [feed(1, 0)], [], UNDECIDED, asks=0, upto=3)
     assert found is not None
     assert news_for(found[1], DEFINITION, [feed(1, 0)], [], UNDECIDED, asks=0, upto=5) is None

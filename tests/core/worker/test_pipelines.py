@@ -1,4 +1,4 @@
-"""Facts about how a worker comes by pipelines and their parts."""
+"""Test how a worker gets pipelines and their parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def definition(digest: str = MAIN, dataset: str = "dataset") -> m.TaskDefinition
 
 
 class Stock:
-    """The pipelines of a worker, and what was decided since last asked."""
+    """The pipelines of a worker, and its decisions since the last check."""
 
     def __init__(self, *parts: m.Part) -> None:
         self.commands: list[Any] = []
@@ -71,7 +71,9 @@ class Stock:
 
 
 def test_a_pipeline_with_parts_is_ready_when_all_are_here() -> None:
-    """One part after the other is looked for in the cache."""
+    """The worker looks for a pipeline's parts in the cache in turn, and is ready when
+    it has all.
+    """
     stock = Stock(m.Part(ONE, SIZE), m.Part(TWO, 5))
     assert stock.done() == [e.ClaimPart(ONE, SIZE)]
     assert stock.find() is None
@@ -81,8 +83,8 @@ def test_a_pipeline_with_parts_is_ready_when_all_are_here() -> None:
 
 
 def test_a_part_is_fetched_in_pieces() -> None:
-    """A few are asked for ahead; the next one when one is written; ready when the last
-    one is.
+    """The worker has a few pieces in flight, asks for the next when a piece is written,
+    and is ready after the last.
     """
     stock = Stock(m.Part(ONE, SIZE))
     stock.done()
@@ -101,15 +103,17 @@ def test_a_part_is_fetched_in_pieces() -> None:
 
 
 def test_a_part_goes_on_where_a_dead_worker_ended() -> None:
-    """What is in the cache already is not asked for."""
+    """The worker asks only for the pieces behind those that a dead worker has left in
+    the cache.
+    """
     stock = Stock(m.Part(ONE, SIZE))
     stock.done()
     assert stock.claimed(ONE, SIZE - 7)[0] == m.RequestPiece("w", ONE, SIZE - 7)
 
 
 def test_what_another_process_fetches_is_looked_for_again() -> None:
-    """Meanwhile other parts are fetched; and if the other one dies, its claim is
-    ours.
+    """The worker fetches other parts while another process fetches this part, and takes
+    its claim over if that process dies.
     """
     stock = Stock(m.Part(ONE, SIZE), m.Part(TWO, 5))
     stock.done()
@@ -123,13 +127,13 @@ def test_what_another_process_fetches_is_looked_for_again() -> None:
 
 
 def test_lost_pieces_are_asked_for_again_rarer_each_time() -> None:
-    """From the first that is missing; those behind it that did arrive are sent once
-    more.
+    """The worker asks again from the first missing piece, less often each time, and
+    gets later pieces once more.
     """
     stock = Stock(m.Part(ONE, SIZE))
     stock.done()
     stock.claimed(ONE)
-    assert stock.piece(m.PIECE_BYTES) == []  # the first one was lost
+    assert stock.piece(m.PIECE_BYTES) == []  # the first was lost
     assert stock.wait(PIECE_PATIENCE - 0.1) == []
     assert stock.wait(0.1)[0] == m.RequestPiece("w", ONE, 0)
     assert stock.wait(PIECE_PATIENCE) == []
@@ -139,7 +143,9 @@ def test_lost_pieces_are_asked_for_again_rarer_each_time() -> None:
 
 
 def test_a_reason_fails_the_pipelines_that_have_the_part() -> None:
-    """A full disk, or a dispatcher that has lost it; a later task tries again."""
+    """A full disk or a part lost by the dispatcher fails the pipelines with that part,
+    and a later task retries it.
+    """
     for tell in (
         lambda stock: stock.claimed(ONE, error="No space left"),
         lambda stock: (stock.claimed(ONE), stock.kept(0, error="No space left")),
@@ -159,7 +165,9 @@ def test_a_reason_fails_the_pipelines_that_have_the_part() -> None:
 
 
 def test_a_part_that_comes_with_other_bytes_is_fetched_anew_a_few_times() -> None:
-    """Then the pipeline fails."""
+    """A part with wrong bytes is fetched again a few times, and then the pipeline
+    fails.
+    """
     stock = Stock(m.Part(ONE, 5))
     stock.done()
     for _ in range(MOST_BROKEN):
@@ -175,7 +183,7 @@ def test_a_part_that_comes_with_other_bytes_is_fetched_anew_a_few_times() -> Non
 
 
 def test_a_piece_beyond_the_part_is_a_failure() -> None:
-    """A dispatcher that sends more than it said is not believed."""
+    """The worker fails a part if the dispatcher sends more than the announced size."""
     stock = Stock(m.Part(ONE, 5))
     stock.done()
     stock.claimed(ONE)
@@ -186,7 +194,9 @@ def test_a_piece_beyond_the_part_is_a_failure() -> None:
 
 
 def test_parts_are_let_go_with_their_pipelines() -> None:
-    """Those of pipelines that are kept stay, also where others have them too."""
+    """The worker releases parts with their pipelines, but keeps the parts of kept
+    pipelines even if they are shared.
+    """
     stock = Stock(m.Part(ONE, 5))
     stock.claimed(ONE, 5)
     for number in range(PIPELINES_KEPT):
@@ -200,7 +210,7 @@ def test_parts_are_let_go_with_their_pipelines() -> None:
 
 
 def test_events_of_parts_that_nobody_wants_are_ignored() -> None:
-    """They come late, or from a peer with other things in mind."""
+    """The worker ignores late or unrequested events of parts."""
     stock = Stock()
     assert stock.claimed(ONE, 5) == stock.piece(0) == stock.kept(5) == []
     assert stock.pipelines.whole == set()

@@ -1,5 +1,5 @@
-"""Tests of ``zmqdata.core.worker.saving``: when chunks begin and end, and what the
-dispatcher is told of them.
+"""Test when a worker opens, closes and reports chunks
+(``zmqdata.core.worker.saving``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def closed(dealing: Written, first: int, stop: int, now: float = 0.0) -> list[An
 
 
 def test_blocks_fill_a_chunk_until_it_is_large_enough() -> None:
-    """Every block goes to the chunk that the first of them opened; the one that makes
+    """All blocks go to the chunk that the first block opened, and the block that makes
     it large enough closes it.
     """
     dealing = written()
@@ -61,7 +61,7 @@ def test_blocks_fill_a_chunk_until_it_is_large_enough() -> None:
 
 
 def test_what_is_not_written_yet_bounds_production() -> None:
-    """Bytes are ahead from the moment they are made until they are in a file."""
+    """Bytes count as ahead from their production until they are in a file."""
     dealing = written()
     dealing.add(portion(0))
     dealing.add(portion(2))
@@ -71,8 +71,8 @@ def test_what_is_not_written_yet_bounds_production() -> None:
 
 
 def test_a_closed_chunk_is_told_until_it_counts() -> None:
-    """The dispatcher hears of a chunk at once, and each second until it has committed
-    everything in it.
+    """The worker reports a chunk at once and each second until the dispatcher has
+    committed all of it.
     """
     dealing = written()
     for first in (0, 2, 4, 6, 8, 10):
@@ -95,8 +95,8 @@ def test_a_closed_chunk_is_told_until_it_counts() -> None:
 
 
 def test_a_chunk_that_is_open_for_long_is_closed() -> None:
-    """What is made slowly counts after a while; each chunk may be open for longer than
-    the one before.
+    """A chunk that stays open for long is closed, and each chunk may stay open longer
+    than the chunk before.
     """
     dealing = written()
     dealing.tick(0.0)
@@ -117,9 +117,7 @@ def test_a_chunk_that_is_open_for_long_is_closed() -> None:
 
 
 def test_a_pipeline_that_collects_for_long_is_asked_for_what_it_has() -> None:
-    """With no chunk open there is nothing to close, and the runner hands over what lies
-    in its block.
-    """
+    """The worker flushes the runner's block when no chunk is open for long."""
     dealing = written()
     dealing.tick(0.0)
     dealing.tick(FIRST_CHUNK_SECONDS)
@@ -127,7 +125,9 @@ def test_a_pipeline_that_collects_for_long_is_asked_for_what_it_has() -> None:
 
 
 def test_the_end_closes_the_last_chunk() -> None:
-    """A task is complete when its last chunk is on the disk; an empty one has none."""
+    """A task is complete when its last chunk is on the disk, and an empty task has no
+    chunk.
+    """
     empty, dealing = written(), written()
     empty.end()
     assert (told(empty), empty.completed) == ([], True)
@@ -144,8 +144,8 @@ def test_the_end_closes_the_last_chunk() -> None:
 
 
 def test_a_failure_in_place_of_an_element_is_told_and_ends_the_writing() -> None:
-    """The dispatcher hears of the pipeline's error until it takes the task away; what
-    follows is not written.
+    """The worker reports the pipeline's error until the dispatcher drops the task, and
+    writes nothing behind it.
     """
     dealing = written()
     failure = encode_failure(ZeroDivisionError("no"), 5, "worker")
@@ -165,7 +165,7 @@ def test_a_failure_in_place_of_an_element_is_told_and_ends_the_writing() -> None
 
 
 def test_a_failure_that_can_not_be_read_is_told_all_the_same() -> None:
-    """Whatever a runner hands over, the save ends."""
+    """The worker ends the save even if it cannot decode the runner's failure."""
     dealing = written()
     dealing.add(portion(0, 1, failure=b"nonsense"))
     dealing.tick(0.0)
@@ -173,7 +173,7 @@ def test_a_failure_that_can_not_be_read_is_told_all_the_same() -> None:
 
 
 def test_a_chunk_that_can_not_be_written_is_told() -> None:
-    """A full disk ends the save with the words of the file system."""
+    """A full disk ends the save with the file system's error."""
     dealing = written()
     dealing.take(e.WriteFailed(*KEY, "UnavailableError", "no space left"), 0.0)
     dealing.tick(0.0)
@@ -181,15 +181,13 @@ def test_a_chunk_that_can_not_be_written_is_told() -> None:
 
 
 def test_a_chunk_that_nobody_closed_is_not_told() -> None:
-    """An answer of the writer that nobody waits for changes nothing."""
+    """The worker ignores an answer of the writer for a chunk that it did not close."""
     dealing = written()
     assert closed(dealing, 0, 2) == []
 
 
 def test_no_client_gets_anything() -> None:
-    """A client that opens a link to a worker that saves gets a stream on which nothing
-    comes.
-    """
+    """A client of a saving worker gets a stream without elements."""
     dealing = written()
     dealing.add(portion(0))
     stream = dealing.join("client", m.Reader())
@@ -201,7 +199,9 @@ def test_no_client_gets_anything() -> None:
 
 
 def test_a_task_that_cannot_run_fails_its_save() -> None:
-    """The dispatcher is told why, as of an element that cannot be made."""
+    """The worker reports the reason of a task that cannot run like the failure of an
+    element.
+    """
     dealing = written()
     failure = encode_failure(FailedPreconditionError("no such module"), 0, "worker")
     dealing.fail(failure)
@@ -218,7 +218,7 @@ class Task:
 
 @dataclass
 class Desk:
-    """Writing with one task, and what was distributed."""
+    """The writing of a single task, and its published states."""
 
     task: Any = None
     distributed: list[Any] = field(default_factory=list)
@@ -232,7 +232,7 @@ class Desk:
 
 
 def test_only_tasks_with_a_path_are_saved() -> None:
-    """A task without a path is for clients; nothing of this concerns it."""
+    """Only a task with a path is saved; a task without a path is for clients."""
     desk = Desk()
     assert desk.writing.dealing_of(structs.replace(DEFINITION, save_path="")) is None
     read = desk.host(structs.replace(DEFINITION, save_path=""))
@@ -245,8 +245,8 @@ def test_only_tasks_with_a_path_are_saved() -> None:
 
 
 def test_events_and_messages_find_their_task() -> None:
-    """What the writer and the dispatcher say changes the task, which is distributed
-    then, unless it is gone.
+    """Events of the writer and messages of the dispatcher change a known task, which is
+    published then.
     """
     desk = Desk()
     saved = desk.host()
@@ -269,7 +269,7 @@ def test_events_and_messages_find_their_task() -> None:
 
 
 def test_time_passes_for_tasks_that_have_begun() -> None:
-    """A task without a pipeline has nothing to close."""
+    """A task without a pipeline has no chunk to close when time passes."""
     desk = Desk()
     saved = desk.host()
     for now in (0.0, FIRST_CHUNK_SECONDS):
@@ -283,8 +283,8 @@ def test_time_passes_for_tasks_that_have_begun() -> None:
 
 
 def test_what_became_of_a_stream_is_kept(monkeypatch: Any) -> None:
-    """A stream that was written to its end is complete, one that was taken away is not;
-    old ones are forgotten.
+    """A stream written to its end counts as complete and a removed stream does not, and
+    the worker forgets old streams.
     """
     monkeypatch.setattr(saving, "SAVED_KEPT", 2)
     desk = Desk()
@@ -298,9 +298,7 @@ def test_what_became_of_a_stream_is_kept(monkeypatch: Any) -> None:
 
 
 def test_a_task_that_cannot_be_run_says_so_of_its_stream() -> None:
-    """The dispatcher is told of the failure; a task that is not saved has nobody to
-    tell here.
-    """
+    """The worker reports a failure to the dispatcher only for a task that is saved."""
     desk = Desk()
     saved = desk.host()
     failure = encode_failure(FailedPreconditionError("no such module"), 0, "worker")

@@ -1,4 +1,6 @@
-"""zmqdata.core.worker.speeds: how fast a link is, from what its connection counts."""
+"""Test how a worker estimates the speed of a link from the counts of its connection
+(``zmqdata.core.worker.speeds``).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from zmqdata.core.worker.speeds import GROWTH, LinkSpeed, task_speed
 
 
 class Counted:
-    """A connection with its counts, looked at four times a second."""
+    """A connection with its counts, checked four times a second."""
 
     def __init__(self) -> None:
         self.speed = LinkSpeed()
@@ -18,8 +20,8 @@ class Counted:
         self.look(0, 0)
 
     def look(self, rate: float, share: float) -> float | None:
-        """Sends at a rate during a share of the next quarter of a second; returns what
-        the speed is taken for.
+        """Send at a rate during a share of the next quarter of a second, and return the
+        estimated speed.
         """
         self.now += 0.25
         self.busy += 0.25 * share
@@ -29,8 +31,8 @@ class Counted:
 
 
 def test_a_busy_connection_tells_the_speed() -> None:
-    """What passes in the time in which something was on its way is the speed; other
-    rates are taken over soon.
+    """The speed is the rate during the time in flight, and the estimate follows another
+    rate soon.
     """
     link = Counted()
     assert link.look(1e8, 1.0) == pytest.approx(1e8)
@@ -41,7 +43,7 @@ def test_a_busy_connection_tells_the_speed() -> None:
 
 
 def test_an_idle_connection_tells_nothing() -> None:
-    """Little was on its way, for a while or ever: the speed stays what it was."""
+    """The speed stays the same while little is in flight, for a while or always."""
     link = Counted()
     assert [link.look(1e8, 0.3), link.look(0, 0), link.look(0, 1.0)] == [None, None, None]
     link.look(1e8, 1.0)
@@ -49,9 +51,7 @@ def test_an_idle_connection_tells_nothing() -> None:
 
 
 def test_bursts_are_believed_little_by_little() -> None:
-    """A connection with pauses that seems faster raises the speed by steps, and not
-    beyond what it shows.
-    """
+    """A connection with pauses raises the speed by steps, at most to its own rate."""
     link = Counted()
     link.look(1e8, 1.0)
     assert link.look(1e10, 0.3) == pytest.approx(1e8 * GROWTH)
@@ -61,8 +61,8 @@ def test_bursts_are_believed_little_by_little() -> None:
 
 
 def test_a_new_connection_begins_anew() -> None:
-    """Counts that go backwards belong to another connection; the speed of the link
-    stays known.
+    """Counts that decrease belong to a new connection, and the speed of the link stays
+    known.
     """
     link = Counted()
     link.look(1e8, 1.0)
@@ -72,8 +72,8 @@ def test_a_new_connection_begins_anew() -> None:
 
 
 def test_the_speed_of_a_task_is_that_of_its_readers_together() -> None:
-    """Shared elements pass at the sum, equal parts at the slowest, copies at the
-    fastest; no readers set no bound.
+    """Shared elements flow at the sum of speeds, equal parts at the slowest and copies
+    at the fastest; no reader sets no bound.
     """
     speeds = [1e8, 3e8]
     assert [

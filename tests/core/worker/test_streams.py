@@ -1,4 +1,4 @@
-"""Facts about what a client was given and may get."""
+"""Test what a client's stream has sent and may send."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def given(*portions: Portion) -> Stream:
 
 
 def test_a_stream_without_a_grant_sends_nothing() -> None:
-    """Nothing is sent before the client has said how much."""
+    """A stream sends nothing before the first grant of its client."""
     assert not Stream("client").has_credit(portion(0, 1))
 
 
 def test_credit_bounds_elements_and_bytes() -> None:
-    """A block must fit the grant in both, unless nothing is in flight: then one block
-    goes, whatever its size.
+    """A block must fit the granted elements and bytes, except that a block of any size
+    is sent when nothing is in flight.
     """
     stream = Stream("client")
     stream.grant(grant(4, 100))
@@ -42,7 +42,7 @@ def test_credit_bounds_elements_and_bytes() -> None:
 
 
 def test_grants_are_absolute() -> None:
-    """A late or repeated grant takes nothing back and counts nothing twice."""
+    """A late or repeated grant withdraws nothing and counts nothing twice."""
     stream = given(portion(0, 4), portion(4, 4))
     stream.grant(grant(1010, 100_010, handed_out=6))
     stream.grant(grant(5, 5, handed_out=2))
@@ -54,7 +54,7 @@ def test_grants_are_absolute() -> None:
 
 
 def test_a_grant_opens_a_closed_stream() -> None:
-    """A client that grants again reads again."""
+    """A grant opens a closed stream again."""
     stream = given()
     stream.open = False
     stream.grant(grant(1))
@@ -62,9 +62,7 @@ def test_a_grant_opens_a_closed_stream() -> None:
 
 
 def test_what_was_not_delivered_can_be_taken_back() -> None:
-    """Blocks come back without the elements at their beginning that somebody
-    reported.
-    """
+    """Blocks that come back lack the elements at their beginning that were reported."""
     stream = given(portion(0, 4), portion(4, 4), portion(8, 4))
     back = stream.take_back(RangeSet([(0, 6)]))
     assert [(one.first, one.skip, one.owed) for one in back] == [(4, 2, 2), (8, 0, 4)]
@@ -72,8 +70,8 @@ def test_what_was_not_delivered_can_be_taken_back() -> None:
 
 
 def test_what_was_handed_out_and_never_reported_is_lost() -> None:
-    """Numbers that were handed out are kept until they are reported; a client that dies
-    before has lost them.
+    """Elements handed out and not reported are remembered, and are lost when their
+    client dies.
     """
     stream = given(portion(0, 4), portion(4, 4))
     stream.grant(grant(0, handed_out=6))
@@ -82,8 +80,8 @@ def test_what_was_handed_out_and_never_reported_is_lost() -> None:
 
 
 def test_reports_let_numbers_be_forgotten() -> None:
-    """What the dispatcher has counted is remembered no more, also in the middle of a
-    block, and counted once.
+    """The stream forgets elements that the dispatcher has counted, also within a block,
+    and counts them once.
     """
     stream = given(portion(0, 4), portion(4, 4))
     stream.grant(grant(0, handed_out=8, reported=5))
@@ -96,8 +94,8 @@ def test_reports_let_numbers_be_forgotten() -> None:
 
 
 def test_no_client_is_sent_more_than_a_client_holds() -> None:
-    """However much it grants itself: what it has not handed out is bounded, and grows
-    again with what it has.
+    """The elements in flight to a client are bounded whatever it grants itself, and the
+    bound moves as it hands out.
     """
     stream, half = Stream("client"), MOST_BYTES_OUT // 2
     stream.grant(grant(1 << 53, 1 << 53))

@@ -1,4 +1,4 @@
-"""Facts about the dispatcher's durable state."""
+"""Test the dispatcher's durable state."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def state(*more: u.Update, mode: str = "DYNAMIC") -> DispatcherState:
 
 
 def test_every_update_can_be_applied() -> None:
-    """Each class of updates has its way to be applied."""
+    """Each class of updates can be applied."""
     assert set(_APPLY) == set(u.Update.__subclasses__())
 
 
 def test_facts_become_state() -> None:
-    """Datasets, jobs, iterations, clients, tasks and their hosts are found as they were
-    made.
+    """The state holds datasets, jobs, iterations, clients, tasks and their hosts as
+    they were committed.
     """
     made = state()
     iteration = made.passes["job"][0]
@@ -52,9 +52,7 @@ def test_facts_become_state() -> None:
 
 
 def test_a_ledger_grows_with_the_cursor() -> None:
-    """An assigned split is in the ledger of its task and will not be handed out
-    again.
-    """
+    """An assigned split is in the ledger of its task and is not handed out again."""
     made = state(u.AssignSplitsUpdate(4000, 0, Split(0, 0, 3)))
     assert [one.entries for one in made.tasks[4000].ledger] == [[Split(0, 0, 3)], []]
     assert made.iterations[2000].cursors[0].next == 3
@@ -79,7 +77,9 @@ def test_a_task_is_settled_when_all_of_it_is_delivered() -> None:
 
 
 def test_running_and_ended_tasks_are_counted() -> None:
-    """Counts follow tasks through their end and their removal."""
+    """The counts of running and ended tasks follow tasks through their end and their
+    removal.
+    """
     counts: list[Any] = [
         (one.iterations[2000].running, one.iterations[2000].ended)
         for one in (
@@ -92,8 +92,8 @@ def test_running_and_ended_tasks_are_counted() -> None:
 
 
 def test_an_iteration_is_finished_when_nothing_more_is_owed() -> None:
-    """Its list is closed and all of its tasks are settled; what was delivered is
-    counted over all of them.
+    """An iteration is finished when its list is closed and all of its tasks are
+    settled; its deliveries are the sum over all tasks.
     """
     ended, delivered = u.EndTaskUpdate(4000, 5), u.DeliverUpdate(4000, ((0, 2), (2, 5)))
     closed = u.CloseTaskListUpdate(2000)
@@ -103,25 +103,25 @@ def test_an_iteration_is_finished_when_nothing_more_is_owed() -> None:
 
 
 def test_tasks_without_sharding_have_no_ledger() -> None:
-    """In mode OFF a task reads its input by itself."""
+    """In mode OFF a task has no ledger, as it reads its input by itself."""
     assert state(mode="OFF").tasks[4000].ledger == []
 
 
 def test_a_closed_client_is_forgotten_once() -> None:
-    """Closing a client twice, or an unknown one, does no harm."""
+    """Closing a client twice, or an unknown client, changes nothing."""
     made = state(u.CloseClientUpdate("client"), u.CloseClientUpdate("client"))
     assert (made.client_iteration, made.iterations[2000].clients) == ({}, set())
     assert made.departed == {"client": 2000}
 
 
 def test_a_closed_list_stays_closed() -> None:
-    """The task list of an iteration closes by its update."""
+    """A closed task list stays closed."""
     assert state(u.CloseTaskListUpdate(2000)).iterations[2000].closed
 
 
 def test_a_dataset_is_registered_kept_and_removed() -> None:
-    """Registering it again changes what becomes of it and nothing else; once removed
-    its id is free.
+    """A repeated registration changes only how long a dataset is kept, and a removed
+    dataset frees its id.
     """
     again = (
         u.RegisterDatasetUpdate("other", DESCRIPTION, False),
@@ -135,15 +135,17 @@ def test_a_dataset_is_registered_kept_and_removed() -> None:
 
 
 def test_a_removed_job_leaves_nothing() -> None:
-    """A job is removed with its iterations, tasks and clients; the dataset stays."""
+    """Removing a job removes its iterations, tasks and clients, and keeps the
+    dataset.
+    """
     made = state(u.RemoveJobUpdate("job"))
     assert not any((made.jobs, made.passes, made.iterations, made.tasks, made.client_iteration))
     assert "dataset" in made.datasets
 
 
 def test_what_is_held_counts_until_the_task_is_settled_or_fenced_again() -> None:
-    """Holdings belong to one loss of the host, go with their client, and go when nobody
-    is owed anything.
+    """A client's holdings count for a single loss of the host, and end with their
+    client or with the settled task.
     """
     hold = u.HoldUpdate(4000, "client", ((0, 5),))
     fence = u.HostTaskUpdate(4000, 2, "")
@@ -164,8 +166,8 @@ def test_what_is_held_counts_until_the_task_is_settled_or_fenced_again() -> None
 
 
 def test_ledgers_and_cursors_can_be_restored() -> None:
-    """In a snapshot one update has all entries of a ledger, and one where the iteration
-    stands in a source.
+    """A snapshot restores a ledger and the position of each source with a single update
+    each.
     """
     entries, back = (Split(0, 0, 1), Split(0, 1, 3)), (Split(0, 3, 4),)
     made = state(
@@ -177,7 +179,7 @@ def test_ledgers_and_cursors_can_be_restored() -> None:
 
 
 def test_a_limited_number_of_departed_clients_is_remembered() -> None:
-    """The oldest are forgotten first."""
+    """The state forgets the oldest departed clients first."""
     made = state(*[u.CloseClientUpdate(str(number)) for number in range(DEPARTED_KEPT + 1)])
     assert len(made.departed) == DEPARTED_KEPT
     assert "0" not in made.departed
@@ -185,9 +187,7 @@ def test_a_limited_number_of_departed_clients_is_remembered() -> None:
 
 
 def test_workers_and_places_come_and_go() -> None:
-    """A worker is known until it is removed; a place remembers the last address that
-    had it.
-    """
+    """A worker is known until it is removed, and a place remembers its last address."""
     add, place = (
         u.AddWorkerUpdate("w", "tcp://w:1", ("GPU",), "3.11"),
         u.PlaceWorkerUpdate(0, "tcp://w:1"),
@@ -198,7 +198,9 @@ def test_workers_and_places_come_and_go() -> None:
 
 
 def test_a_life_brings_seed_and_numbers() -> None:
-    """What is made in a life is numbered from where the life before had come to."""
+    """Numbers of a restarted dispatcher continue after the numbers of the dispatcher
+    before.
+    """
     made = state(u.BeginLifeUpdate(2, 99, 1500, 2500, 4500))
     assert (made.life, made.seed, made.next_dataset, made.next_iteration, made.next_task) == (
         2,
@@ -210,7 +212,9 @@ def test_a_life_brings_seed_and_numbers() -> None:
 
 
 def coordinated(*more: u.Update) -> DispatcherState:
-    """Two consumers in turn of one task, of which each has passed some steps."""
+    """Return a state with two consumers in turn of a single task, of which each has
+    passed some steps.
+    """
     made = DispatcherState()
     first = [
         u.RegisterDatasetUpdate("dataset", DESCRIPTION),
@@ -228,7 +232,7 @@ def coordinated(*more: u.Update) -> DispatcherState:
 
 
 def test_consumers_have_places() -> None:
-    """A consumer's place is its client's until that one is closed."""
+    """A consumer's place belongs to its client until the client closes."""
     made = coordinated()
     assert made.iterations[2000].consumers == {0: "k", 1: "l"}
     made.apply(u.CloseClientUpdate("k"))
@@ -236,8 +240,8 @@ def test_consumers_have_places() -> None:
 
 
 def test_a_round_is_delivered_when_all_consumers_have_passed_it() -> None:
-    """Up to the total of its task, where that is known; what restores rounds puts them
-    where they were.
+    """A round counts as delivered when all consumers have passed it, up to the known
+    total of its task; restored rounds keep their positions.
     """
     passed = u.PassStepsUpdate(2000, 0, 7), u.PassStepsUpdate(2000, 1, 5)
     assert coordinated(passed[0]).tasks[4000].delivered.ranges == ()
@@ -254,7 +258,9 @@ def test_a_round_is_delivered_when_all_consumers_have_passed_it() -> None:
 
 
 def test_the_end_of_a_ledger_can_be_taken_back() -> None:
-    """What was not started is handed out again; a new attempt counts its cuts anew."""
+    """Returned splits are handed out again, and a new attempt counts its cuts from
+    zero.
+    """
     cut = u.AssignSplitsUpdate(4000, 0, Split(0, 0, 3)), u.CutLedgerUpdate(4000, 0, 1, 1, 2)
     made = state(*cut)
     assert (made.tasks[4000].ledger[0].entries, made.tasks[4000].cuts) == ([Split(0, 0, 2)], {0: 1})
@@ -263,13 +269,15 @@ def test_the_end_of_a_ledger_can_be_taken_back() -> None:
 
 
 def test_an_iteration_may_fail() -> None:
-    """The error and its text stay for those who come later."""
+    """The state keeps the error of a failed iteration and its text for later
+    clients.
+    """
     made = state(u.FailIterationUpdate(2000, "ValueError", "broken"))
     assert made.iterations[2000].failure == ("ValueError", "broken", b"")
 
 
 def saved(*more: u.Update) -> DispatcherState:
-    """A save with one task."""
+    """Return a state with a save of a single task."""
     made = DispatcherState()
     first = [
         u.RegisterDatasetUpdate("dataset", DESCRIPTION),
@@ -285,7 +293,7 @@ def saved(*more: u.Update) -> DispatcherState:
 
 
 def test_a_chunk_that_counts_is_delivered() -> None:
-    """Its elements are settled with it, and equal specs are kept once."""
+    """A committed chunk delivers its elements, and equal specs are stored once."""
     chunks = [u.CommitChunkUpdate(4000, 1, n, n + 5, 100, bytes([7, 7])) for n in (0, 5)]
     made = saved(*chunks, u.CommitChunkUpdate(4000, 1, 10, 12, 9), u.EndTaskUpdate(4000, 12))
     task = made.tasks[4000]
@@ -299,7 +307,7 @@ def test_a_chunk_that_counts_is_delivered() -> None:
 
 
 def test_a_save_fails_or_ends() -> None:
-    """Both are known of it from then on."""
+    """The state records the failure or the end of a save."""
     saving = (
         saved(u.FailSaveUpdate(2000, b"failure"), u.EndSaveUpdate(2000)).iterations[2000].saving
     )
@@ -309,13 +317,13 @@ def test_a_save_fails_or_ends() -> None:
 
 
 def test_the_total_of_an_ended_task_is_known() -> None:
-    """Totals are those of the tasks that have come to their end."""
+    """The totals are the totals of the ended tasks."""
     assert state().iterations[2000].totals == {}
     assert state(u.EndTaskUpdate(4000, 5)).iterations[2000].totals == {4000: 5}
 
 
 def ordered(*more: u.Update) -> DispatcherState:
-    """An iteration with a promised order, of two tasks."""
+    """Return a state with a promised order of two tasks."""
     made = DispatcherState()
     first = [
         u.RegisterDatasetUpdate("dataset", DESCRIPTION),
@@ -330,8 +338,8 @@ def ordered(*more: u.Update) -> DispatcherState:
 
 
 def test_tasks_of_a_promised_order_have_cursors_of_their_own() -> None:
-    """Each goes through its own part of the splits; in a snapshot it stands where it
-    stood.
+    """Each task of a promised order has its own cursor over its part of the splits,
+    which a snapshot keeps.
     """
     made = ordered(u.AssignSplitsUpdate(4001, 0, Split(0, 1, 2, (), 2)))
     assert [(task.cursors[0].first, task.cursors[0].step) for task in made.tasks.values()] == [
@@ -348,7 +356,7 @@ def test_tasks_of_a_promised_order_have_cursors_of_their_own() -> None:
 
 
 def test_file_names_are_kept_for_the_slowest_task() -> None:
-    """The files of a repetition are forgotten when all tasks are past it."""
+    """The file names of a repetition are forgotten when all tasks have passed it."""
     names = [u.ListFilesUpdate(2000, 1, repetition, ("a", "b")) for repetition in (0, 1)]
     one = u.AssignSplitsUpdate(4000, 1, Split(1, 0, 1, ("a",), 2))
     other = u.AssignSplitsUpdate(4001, 1, Split(1, 1, 2, ("b",), 2))
@@ -357,8 +365,8 @@ def test_file_names_are_kept_for_the_slowest_task() -> None:
 
 
 def test_states_are_kept_as_long_as_they_are_needed() -> None:
-    """A task goes on from the newest state before what nobody has; with its end
-    delivered none is needed.
+    """A task keeps the newest state before its first undelivered element, and no state
+    once its end is delivered.
     """
     states = [u.TakeStateUpdate(4000, TaskState(number, b"s", (0, 0))) for number in (2, 4)]
     made = state(*states)
@@ -370,7 +378,7 @@ def test_states_are_kept_as_long_as_they_are_needed() -> None:
 
 
 def test_what_was_counted_stays_counted() -> None:
-    """Repeats are counted by client; in a snapshot all counts are what they were."""
+    """The state counts repeats by client, and a snapshot keeps all counts."""
     made = state(u.CountRepeatsUpdate(2000, "client", 3))
     assert made.iterations[2000].tally.repeats == {"client": 3}
     restored = (
@@ -382,7 +390,9 @@ def test_what_was_counted_stays_counted() -> None:
 
 
 def test_deaths_and_poison_belong_to_their_task() -> None:
-    """A death counts once for each attempt; poison is known by its node and number."""
+    """A death counts once for each attempt, and poison is known by its node and
+    number.
+    """
     death = u.CountDeathUpdate(4000, 1, "was killed")
     task = state(death, death, u.PoisonUpdate(4000, "/0", 7, "kills")).tasks[4000]
     assert (task.deaths, task.poisoned) == ({1: death}, {("/0", 7): "kills"})

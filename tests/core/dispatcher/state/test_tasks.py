@@ -1,4 +1,4 @@
-"""Facts about what is counted of an iteration."""
+"""Test what the dispatcher counts for an iteration."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from zmqdata.core.dispatcher.state.tasks import Tally
 
 
 def test_splits_are_counted_by_task() -> None:
-    """What a task gave back does not count; what it has when it loses its host counts
-    each time.
+    """Returned splits do not count, and each lost host counts the splits that the task
+    has then.
     """
     tally = Tally()
     tally.hand_out(1, 10)
@@ -20,7 +20,7 @@ def test_splits_are_counted_by_task() -> None:
 
 
 def test_deliveries_are_counted_by_client() -> None:
-    """What a snapshot restores has no client, and is counted already."""
+    """Deliveries restored from a snapshot have no client and are not counted again."""
     tally = Tally()
     for client, elements in (("k", 3), ("l", 1), ("k", 4), ("", 9)):
         tally.deliver(client, elements)
