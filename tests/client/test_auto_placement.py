@@ -1,5 +1,5 @@
-"""Facts about pipelines that run where they are read, because to ship their elements
-costs more than to make them.
+"""Test pipelines that run in the client because shipping their elements costs more than
+making them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NOBODY = "tcp://127.0.0.1:1"
 
 
 def placed(dataset: Dataset) -> Dataset:
-    """With a clock that stands still, nothing is costly, however busy the machine
-    is.
+    """Return the dataset with a stopped clock, by which nothing is costly however busy
+    the machine is.
     """
     distributed = dataset.apply(distribute("distributed_epoch", NOBODY, placement="auto"))
     return Dataset(
@@ -42,8 +42,8 @@ def decided(dataset: Dataset, clock: Clock) -> AutoPlacement:
 
 
 def test_a_cheap_pipeline_needs_no_service() -> None:
-    """All of its elements come, in their own order, though nobody answers at the
-    dispatcher's address.
+    """A cheap pipeline gives all elements in order without any dispatcher at its
+    address.
     """
     iterator = iter(placed(cheap()))
     assert [int(x) for x in iterator] == list(range(1, 5001))
@@ -51,7 +51,9 @@ def test_a_cheap_pipeline_needs_no_service() -> None:
 
 
 def test_a_costly_pipeline_is_left_to_workers() -> None:
-    """One whose elements cost a millisecond each, by the clock, is not run here."""
+    """A pipeline whose elements cost a millisecond each, by the clock, is left to the
+    workers.
+    """
     clock = Clock()
 
     def slowly(x: int) -> int:
@@ -64,19 +66,21 @@ def test_a_costly_pipeline_is_left_to_workers() -> None:
 
 
 def test_a_pipeline_that_costs_nothing_runs_here() -> None:
-    """Where the clock sees no difference there is nothing to win by shipping."""
+    """A pipeline without cost on the clock runs in the client, as shipping gains
+    nothing.
+    """
     assert decided(cheap(), Clock()).local
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_a_pipeline_that_ends_at_once_runs_here(count: int) -> None:
-    """None of its elements is worth a job."""
+    """A pipeline that ends at once runs in the client, as no element is worth a job."""
     assert decided(cheap(count), Clock()).local
 
 
 def test_a_first_element_is_not_waited_for() -> None:
-    """A pipeline that takes long to begin is left to workers, and the trial ends with
-    its first element.
+    """A pipeline with a slow start is left to the workers, and its trial ends with the
+    first element.
     """
     release, ended = threading.Event(), threading.Event()
 
@@ -94,8 +98,8 @@ def test_a_first_element_is_not_waited_for() -> None:
 
 
 def test_a_late_trial_makes_nothing_more() -> None:
-    """What it was at when nobody waited any more is its last element, and that is not
-    packed either.
+    """A trial that exceeds its patience finishes its present element without packing
+    it, and makes no further element.
     """
     release, packed, trial = threading.Event(), threading.Event(), threading.Event()
     calls: list[int] = []
@@ -121,8 +125,8 @@ def test_a_late_trial_makes_nothing_more() -> None:
 
 
 def test_of_large_elements_one_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two are made, as to begin costs more than to go on, and one tells what it costs
-    to ship them.
+    """The trial makes two large elements, as the first costs more than the next, and
+    packs the second to measure shipping.
     """
     made, packed = [], []
 
@@ -140,13 +144,17 @@ def test_of_large_elements_one_is_packed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_ends_its_thread_is_said() -> None:
-    """sys.exit() in a pipeline is no lateness."""
+    """The placement reports sys.exit() in a pipeline as a failure of the trial, not as
+    a slow start.
+    """
     found = decided(Dataset.range(3).map(lambda x: sys.exit("enough")), Clock())
     assert "the trial in this process failed (SystemExit: enough)" in str(found)
 
 
 def test_what_fails_here_is_left_to_workers() -> None:
-    """They may have the files and modules that this process lacks."""
+    """A pipeline that fails in the client is left to the workers, as they may have the
+    files and modules.
+    """
 
     def fail(x: int) -> int:
         raise FileNotFoundError("/data/only-there")
@@ -158,14 +166,16 @@ def test_what_fails_here_is_left_to_workers() -> None:
 
 
 def test_what_does_not_travel_is_left_to_workers() -> None:
-    """They say what is wrong with it."""
+    """A pipeline with unpicklable elements is left to the workers, which report the
+    error.
+    """
     assert decided(Dataset.range(3).map(lambda x: threading.Lock()), Clock()) == AutoPlacement(
         False
     )
 
 
 def test_a_pipeline_is_tried_once() -> None:
-    """The second epoch runs where the first one did, without another trial."""
+    """The second epoch runs at the place of the first epoch without another trial."""
     calls: list[int] = []
 
     def count(x: int) -> int:
@@ -179,9 +189,7 @@ def test_a_pipeline_is_tried_once() -> None:
 
 
 def test_it_goes_on_here_from_a_state() -> None:
-    """A state of a pipeline that ran here is one of where it was; the seeds are those
-    that it had.
-    """
+    """An iterator in the client resumes from its state with the same seeds."""
     dataset = placed(cheap(1000).shuffle(100))
     first = iter(dataset)
     before = [int(next(first)) for _ in range(300)]
@@ -194,7 +202,7 @@ def test_it_goes_on_here_from_a_state() -> None:
 
 
 def test_a_state_of_something_else_is_refused() -> None:
-    """A state without a place of its own says so when it is loaded."""
+    """Loading a state without a local position raises an error."""
     iterator = iter(placed(cheap()))
     state = {**iterator.state_dict(), "position": 7}
     with pytest.raises(InvalidArgumentError, match="placement='auto'"):
@@ -202,13 +210,15 @@ def test_a_state_of_something_else_is_refused() -> None:
 
 
 def test_there_is_nothing_to_audit_here() -> None:
-    """No job exists, and the error says why."""
+    """An audit of a local iterator raises an error with the reason, as it has no
+    job.
+    """
     with pytest.raises(FailedPreconditionError, match="produced in this process"):
         iter(placed(cheap())).audit()
 
 
 def test_an_iterator_that_is_closed_has_ended() -> None:
-    """Also one that runs here."""
+    """A closed iterator has ended, also if it runs in the client."""
     iterator = iter(placed(cheap()))
     next(iterator)
     iterator.close()
@@ -216,7 +226,9 @@ def test_an_iterator_that_is_closed_has_ended() -> None:
 
 
 def test_a_copy_decides_for_itself() -> None:
-    """A dataset in another process has its own machine to look at."""
+    """A copy of a dataset in another process makes its own decision, as its machine may
+    differ.
+    """
     node = placed(Dataset.range(5)).node
     assert isinstance(node, DataServiceDataset)
     assert node.placing is not None
@@ -241,8 +253,8 @@ def test_a_copy_decides_for_itself() -> None:
     ],
 )
 def test_what_only_the_service_can_keep_is_refused(options: dict[str, Any], text: str) -> None:
-    """Promises about several readers, deaths and copies do not go with a pipeline that
-    may run without workers.
+    """Automatic placement refuses promises about several readers, deaths and copies, as
+    the pipeline may run without workers.
     """
     with pytest.raises(InvalidArgumentError, match=text):
         distribute(
@@ -257,6 +269,6 @@ def test_what_only_the_service_can_keep_is_refused(options: dict[str, Any], text
 
 @pytest.mark.parametrize("placement", ["local", None, True, "AUTO", np.array(["auto", "auto"])])
 def test_there_are_two_placements(placement: Any) -> None:
-    """Any other word is an error at the call."""
+    """Any other placement raises an error at the call."""
     with pytest.raises(ValueError, match="`placement` must be 'service' or 'auto'"):
         distribute("distributed_epoch", NOBODY, placement=placement)

@@ -1,5 +1,5 @@
-"""Facts about the places in what an iterator hands out, and who may still ask for
-them.
+"""Test the bookmarks in an iterator's states, and which positions may still be
+requested.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def bookmark(place: int) -> ServiceBookmark:
 
 
 def test_a_bookmark_is_worked_out_when_it_is_saved() -> None:
-    """Wherever it stands in a state."""
+    """A bookmark is computed when its state is saved, wherever it is in the state."""
     assert plain_state([1, {"input": bookmark(7)}, (bookmark(8),)]) == [1, {"input": b"7"}, [b"8"]]
 
 
 def test_what_could_not_be_loaded_is_not_saved() -> None:
-    """Who saves a state that is too large for a dispatcher hears of it then, with what
-    to do.
+    """Saving a state that is too large for a dispatcher raises an error with the
+    remedy.
     """
     assert (
         len(ServiceBookmark(7, lambda place: bytes(MOST_CHECKPOINT_BYTES)).plain())
@@ -36,7 +36,7 @@ def test_what_could_not_be_loaded_is_not_saved() -> None:
 
 
 def test_the_oldest_place_is_that_of_a_cut_which_somebody_has() -> None:
-    """Those that were dropped are forgotten, once they are the oldest."""
+    """A dropped bookmark is forgotten once it is the oldest."""
     bookmarks = Bookmarks()
     assert bookmarks.oldest() is None
     first, second, third = (bookmarks.note(bookmark(place)) for place in (3, 5, 9))
@@ -50,7 +50,9 @@ def test_the_oldest_place_is_that_of_a_cut_which_somebody_has() -> None:
 
 
 def test_readers_of_a_shared_cache_have_no_places() -> None:
-    """What they missed is not made again; the error says so."""
+    """A reader of a shared cache has no bookmarks, as its missed elements are not made
+    again, and the error says so.
+    """
     check_has_places(JobParameters("job", "d", "DYNAMIC"))
     with pytest.raises(FailedPreconditionError, match="cross_trainer_cache"):
         check_has_places(JobParameters("job", "d", "DYNAMIC", cache=True))
@@ -58,8 +60,8 @@ def test_readers_of_a_shared_cache_have_no_places() -> None:
 
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_thread_is_asked_while_there_is_one(is_running: bool) -> None:
-    """Its answer, or its error, comes to who has asked; when it has ended, that one
-    looks for himself.
+    """The running thread computes the answer or the error for the caller, and the
+    caller computes it once the thread has ended.
     """
     loop = Loop("zmqdata-test", lambda: None)
     loop.start()

@@ -1,6 +1,4 @@
-"""Facts about asking a dispatcher: what is no time to wait, and what is said when
-nobody answers.
-"""
+"""Test calls to a dispatcher: their time-outs, and their errors without an answer."""
 
 from __future__ import annotations
 
@@ -22,14 +20,14 @@ UNKNOWN = "tcp://no-such-host.invalid:1"
 
 @pytest.mark.parametrize("seconds", ["x", None, True, 0, -1, -math.inf, math.nan, 10**400])
 def test_what_is_no_time_to_wait(seconds: object) -> None:
-    """A time-out is a number above zero, and neither NaN nor a truth value."""
+    """A time-out is a number above zero, and neither NaN nor a boolean."""
     with pytest.raises(ValueError, match="`given` must be a positive number of seconds, got "):
         check_timeout("given", seconds)
 
 
 @pytest.mark.parametrize("seconds", [1, 0.5, math.inf])
 def test_what_is_a_time_to_wait(seconds: object) -> None:
-    """Seconds may be whole, broken, or without end."""
+    """A time-out may be an integer, a fraction or infinite."""
     check_timeout("given", seconds)
 
 
@@ -53,16 +51,14 @@ def test_what_is_a_time_to_wait(seconds: object) -> None:
     ids=["distribute", "register_dataset", "from_dataset_id", "status"],
 )
 def test_every_call_checks_its_time(use: Callable[[], Any], name: str) -> None:
-    """Each call that waits for a dispatcher refuses a time-out that is none, before it
-    asks anybody.
-    """
+    """Each call refuses an invalid time-out before it sends a request."""
     with pytest.raises(ValueError, match=f"`{name}` must be a positive number of seconds, got 'x'"):
         use()
 
 
 def test_the_likely_cause() -> None:
-    """An unknown host is the cause of silence; a known one, or a file, leaves the
-    dispatcher and the way to it.
+    """An unknown host explains silence; with a known host or a file the cause is the
+    dispatcher or the network.
     """
     assert likely_cause(UNKNOWN).startswith("Unknown host 'no-such-host.invalid': ")
     assert (
@@ -75,7 +71,7 @@ def test_the_likely_cause() -> None:
 def test_an_unknown_host_is_named_while_waiting_and_at_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client that waits for an unknown host says so once, goes on, and says so again
+    """A client that waits for an unknown host logs it once, goes on, and names it again
     when it gives up.
     """
     monkeypatch.setattr(calls, "SAY_SO_AFTER", 0.05)

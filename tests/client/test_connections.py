@@ -1,4 +1,4 @@
-"""Facts about the memories of an iterator's links."""
+"""Test the shared memories of an iterator's links."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from zmqdata.transport.memory import SharedMemory
 
 
 def test_a_memory_is_there_until_its_link_is_closed() -> None:
-    """What a worker offers is mapped under the link's name; a link without an offer has
-    none.
+    """The client maps a worker's offered memory under the link's name until the link
+    closes, and nothing for other links.
     """
     shared, memories = SharedMemory(1 << 20), Memories(Descriptors())
     assert not memories.map(ConnectLink("me-1", "tcp://x", "secret"))
@@ -29,8 +29,8 @@ def test_a_memory_is_there_until_its_link_is_closed() -> None:
 
 
 def test_what_cannot_be_mapped_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
-    """A memory that is gone, or another's, is not mapped; the first one is warned of,
-    with the likely cause.
+    """The client does not map a lost or foreign memory, and warns of the first with the
+    likely cause.
     """
     shared, memories = SharedMemory(1 << 20), Memories(Descriptors())
     for told in (
@@ -47,8 +47,8 @@ def test_what_cannot_be_mapped_is_done_without(caplog: pytest.LogCaptureFixture)
 def test_that_descriptors_are_missing_is_said(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once for many attempts in a row, with the limit; it is not taken for anybody
-    else's fault.
+    """The client logs missing descriptors once with their limit, however many attempts
+    fail in a row, and blames no worker.
     """
     shared, memories = SharedMemory(1 << 20), Memories(Descriptors())
 

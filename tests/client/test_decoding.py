@@ -1,4 +1,4 @@
-"""Facts about what a client makes of a worker's bytes."""
+"""Test how a client decodes a worker's bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from zmqdata.transport.memory import MappedMemory, SharedMemory
 
 
 def message(**changes: object) -> list[bytes]:
-    """A block of four elements whose header is changed."""
+    """Return a block of four elements with a changed header."""
     builder = BlockBuilder()
     for number in range(4):
         builder.add(np.full(10, number))
@@ -44,7 +44,7 @@ def message(**changes: object) -> list[bytes]:
 
 
 def test_a_block() -> None:
-    """A block comes with its header and its elements."""
+    """A block is decoded to its header and its elements."""
     header, content = decode_message(message())
     assert isinstance(header, messages.Block)
     assert isinstance(content, DecodedBlock)
@@ -52,8 +52,8 @@ def test_a_block() -> None:
 
 
 def test_objects_must_be_allowed() -> None:
-    """A block with object leaves is ProtocolError for a client that does not allow
-    them.
+    """A block with object leaves raises ProtocolError at a client that does not allow
+    objects.
     """
     builder = BlockBuilder()
     builder.add({1, 2})
@@ -79,8 +79,8 @@ def test_objects_must_be_allowed() -> None:
     ],
 )
 def test_arrays_of_objects_are_refused_by_their_spec(spec: Any) -> None:
-    """Nobody has to wait for a first block; the text names the leaf as the one for a
-    block does.
+    """The client refuses a spec with object arrays before the first block, and names
+    the leaf as it does for a block.
     """
     where = r"^element is" if isinstance(spec, TensorSpec) else r"^element\['b'\]\[1\] is"
     with pytest.raises(
@@ -90,8 +90,8 @@ def test_arrays_of_objects_are_refused_by_their_spec(spec: Any) -> None:
 
 
 def test_a_spec_that_may_do_without_pickle_passes() -> None:
-    """A single object may be None or a dataclass, which have no other spec; of an
-    unknown spec nothing is known.
+    """A spec of a single object passes, as the object may be None or a dataclass, and
+    so does an unknown spec.
     """
     spec = {
         "none": TensorSpec((), object),
@@ -103,8 +103,8 @@ def test_a_spec_that_may_do_without_pickle_passes() -> None:
 
 
 def test_what_cannot_be_read_is_asked_for_again_a_few_times() -> None:
-    """Damage may have come on the way; a class that is not here is missing the next
-    time, too.
+    """The client asks again a few times for an unreadable block, as it may be damaged
+    in transit; a missing class stays missing.
     """
     damaged = ProtocolError("damaged")
     assert [hopeless(damaged, count) for count in range(1, CORRUPT_LIMIT + 1)] == [
@@ -131,7 +131,7 @@ def test_the_end_of_a_task() -> None:
 
 
 def test_a_failure() -> None:
-    """A failure is decoded to the exception that the training loop will see."""
+    """A failure is decoded to the exception that the training loop gets."""
     failure = encode_failure(ValueError("bad"), 5, "tcp://worker:1")
     _, content = decode_message(message(count=1, failure=failure)[:1])
     assert isinstance(content, PipelineError)
@@ -162,14 +162,16 @@ def test_a_failure() -> None:
     ],
 )
 def test_lies_and_garbage(frames: list[bytes]) -> None:
-    """Whatever is wrong with a message, it is ProtocolError."""
+    """An invalid message of any kind raises ProtocolError."""
     with pytest.raises(ProtocolError):
         decode_message(frames)
 
 
 @given(st.integers(0, 1), st.integers(0, 400), st.binary(max_size=4), st.integers(0, 8))
 def test_damaged_messages(which: int, place: int, patch: bytes, cut: int) -> None:
-    """A message damaged anywhere decodes or is ProtocolError, and nothing else."""
+    """A message damaged at any byte is decoded or raises ProtocolError, and no other
+    error.
+    """
     frames = message()
     frame = frames[which]
     place %= len(frame)
@@ -193,13 +195,13 @@ def shared() -> Iterator[SharedMemory]:
 def shared_message(
     shared: SharedMemory, element: Any, **changes: Any
 ) -> tuple[list[bytes], MappedMemory]:
-    """A message with a block of one element, large leaves in shared memory, and the
-    slot that it names changed.
+    """Return a message with a block of a single element, large leaves in shared memory
+    and a changed slot.
     """
     builder = BlockBuilder()
     builder.add(element)
     block = builder.build()
-    # Ours does not place text: a hostile worker places what it likes.
+    # A correct worker does not place text in shared memory, but a hostile worker may.
     slot = shared.place([memoryview(bytearray(frame)) for frame in block.frames])
     assert slot is not None
     following = [
@@ -211,8 +213,8 @@ def shared_message(
 
 
 def test_arrays_in_shared_memory_are_not_copied(shared: SharedMemory) -> None:
-    """Numbers are views of the memory, writable and aligned; what lies outside of it
-    comes along.
+    """Numbers are writable and aligned views of the memory, and leaves outside of it
+    come with the message.
     """
     element = {"a": np.arange(LARGE), "b": np.arange(3), "c": np.full((LARGE, 2), 7, np.float32)}
     frames, memory = shared_message(shared, element)
@@ -234,8 +236,8 @@ def test_arrays_in_shared_memory_are_not_copied(shared: SharedMemory) -> None:
 def test_what_must_be_checked_is_copied_out_of_shared_memory(
     shared: SharedMemory, element: Any
 ) -> None:
-    """Of text, bytes and objects nothing lies in memory to which a worker could still
-    write.
+    """Text, bytes and objects are copied out of the memory, as a worker could still
+    write to it.
     """
     frames, memory = shared_message(shared, element)
     _, content = decode_message(frames, memory)
@@ -256,8 +258,8 @@ def test_what_must_be_checked_is_copied_out_of_shared_memory(
     ],
 )
 def test_a_lying_slot(shared: SharedMemory, changes: dict[str, Any]) -> None:
-    """A slot with other frames than the block's, or none of the memory's, is
-    ProtocolError; nothing stays on loan.
+    """A slot with other frames than the block's, or outside the memory, raises
+    ProtocolError and borrows no memory.
     """
     frames, memory = shared_message(shared, {"a": np.arange(LARGE), "b": np.arange(3)}, **changes)
     with pytest.raises(ProtocolError):
@@ -266,7 +268,7 @@ def test_a_lying_slot(shared: SharedMemory, changes: dict[str, Any]) -> None:
 
 
 def test_a_slot_without_memory(shared: SharedMemory) -> None:
-    """A block that names a slot where the link has no memory is ProtocolError."""
+    """A block that names a slot on a link without memory raises ProtocolError."""
     frames, _ = shared_message(shared, np.arange(LARGE))
     with pytest.raises(ProtocolError, match="the link has none"):
         decode_message(frames)

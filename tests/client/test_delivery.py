@@ -1,6 +1,4 @@
-"""Facts about what stands in the queue between an iterator's thread and the training
-loop.
-"""
+"""Test the queue between an iterator's thread and the training loop."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def test_a_part_of_a_block_returns_no_credit() -> None:
 
 
 def test_what_was_taken_is_told_once() -> None:
-    """Reports are increments: what was told is not told again."""
+    """Reports are increments, so taken elements are reported once."""
     delivery = Delivery((Deliver(block(7, 10, 5), None, 0, 5),), [[1, 2, 3, 4, 5]])
     assert list(islice(delivery.elements, 2)) == [1, 2]
     assert (delivery.left, delivery.report_taken()) == (3, [TakenElements(7, 1, 10, 12, 0)])
@@ -47,7 +45,9 @@ def test_what_was_taken_is_told_once() -> None:
 
 
 def test_parts_of_several_blocks_are_woven() -> None:
-    """One element of each in turn; what was taken is told of each by itself."""
+    """A weave takes an element of each block in turn, and reports the taken elements of
+    each block separately.
+    """
     parts = (Deliver(block(7, 10, 3), None, 1, 3), Deliver(block(8, 0, 9), None, 4, 6))
     delivery = Delivery(parts, [["a", "b"], ["x", "y"]])
     assert list(islice(delivery.elements, 3)) == ["a", "x", "b"]
@@ -57,7 +57,9 @@ def test_parts_of_several_blocks_are_woven() -> None:
 
 
 def test_an_error_is_raised_once() -> None:
-    """Kept, its traceback would keep the iterator alive."""
+    """The queue raises an error once and drops it, as its traceback would keep the
+    iterator alive.
+    """
     error = UnavailableError("gone")
     end, failed = End(error), Delivery((Deliver(block(7, 0, 1), error, 0, 1),), [[None]], error)
     assert (end.take_error(), end.take_error()) == (error, None)
@@ -78,8 +80,8 @@ def test_an_error_is_raised_once() -> None:
     ],
 )
 def test_the_error_of_an_end(finish: Finish, kind: type[Exception], text: str) -> None:
-    """A pipeline's failure comes with all that is known of it; what cannot be read
-    gives way to name and text.
+    """A pipeline's failure is raised with all its details, or by name and text if its
+    bytes are unreadable.
     """
     error = End.by(finish).take_error()
     assert type(error) is kind
@@ -87,7 +89,7 @@ def test_the_error_of_an_end(finish: Finish, kind: type[Exception], text: str) -
 
 
 def test_an_end_without_an_error() -> None:
-    """Most iterations end without one, and an error is raised once."""
+    """An end without an error raises nothing, and an error is raised once."""
     assert End.by(Finish()).take_error() is None
     end = End.by(Finish("DataLossError", "why"))
     assert end.take_error() is not None
@@ -102,7 +104,7 @@ def delivery() -> Delivery:
 
 
 class Lease:
-    """A lease that holds or not."""
+    """A lease that holds on demand."""
 
     holds = True
 
@@ -111,7 +113,7 @@ class Lease:
 
 
 def test_blocks_wait_for_the_lease() -> None:
-    """Without a lease there is nothing to hand out but the end."""
+    """Without a lease the queue hands out only the end."""
     lease = Lease()
     queue = DeliveryQueue(lease)
     block, end = delivery(), End(None)
@@ -127,7 +129,9 @@ def test_blocks_wait_for_the_lease() -> None:
 
 
 def test_an_empty_queue_has_no_first() -> None:
-    """It may be asked at any time, and only the block in front can be removed."""
+    """The first block may be requested at any time, and only that block can be
+    removed.
+    """
     queue = DeliveryQueue(Lease())
     assert not queue
     assert queue.first() is None
@@ -138,7 +142,9 @@ def test_an_empty_queue_has_no_first() -> None:
 
 
 def test_dropped_blocks_are_marked() -> None:
-    """Whoever holds one finds out that it is not to be reported; the end stays."""
+    """Dropping marks blocks that the loop still holds as not to be reported, and the
+    end stays.
+    """
     queue = DeliveryQueue(Lease())
     block, end = delivery(), End(None)
     queue.put(block)
@@ -149,9 +155,7 @@ def test_dropped_blocks_are_marked() -> None:
 
 
 def test_a_waiting_loop_is_woken_by_what_it_may_hand_out() -> None:
-    """A block without a lease does not end the wait; the lease does, when somebody says
-    so.
-    """
+    """A block without a lease does not wake a waiting loop; the renewed lease does."""
     lease = Lease()
     lease.holds = False
     queue = DeliveryQueue(lease)
@@ -167,8 +171,8 @@ def test_a_waiting_loop_is_woken_by_what_it_may_hand_out() -> None:
 
 
 def test_strides_grow_in_fast_loops_and_not_in_slow_ones() -> None:
-    """A loop that takes a piece at once gets a longer one, up to a limit; ended, a
-    piece has nothing left.
+    """A loop that takes a stride at once gets a longer stride up to a limit, and a
+    closed stride has no elements left.
     """
     strides = Strides()
     endless = iter(int, 1)

@@ -1,6 +1,4 @@
-"""Facts about the arguments of a reader that no message could carry: each is an error
-at the call.
-"""
+"""Test that a reader's invalid arguments raise an error at the call."""
 
 from __future__ import annotations
 
@@ -29,16 +27,16 @@ NOBODY = "tcp://127.0.0.1:1"
 @pytest.mark.parametrize("count", [2**63, 2**64, 10**400])
 @pytest.mark.parametrize("name", ["max_outstanding_requests", "task_refresh_interval_hint_ms"])
 def test_a_count_fits_into_a_message(name: str, count: int) -> None:
-    """A larger number is refused before anybody waits for an answer to a message that
-    cannot be sent.
+    """A count too large for a message is refused at the call, as no answer would
+    come.
     """
     with pytest.raises(InvalidArgumentError, match=name):
         distribute("parallel_epochs", NOBODY, **{name: count})  # type: ignore[arg-type]
 
 
 def test_numbers_and_names_may_come_from_arrays() -> None:
-    """Numpy's integers count as Python's; its booleans and floats are as wrong as
-    these.
+    """Numpy's integers count as Python's, and its booleans and floats are as wrong as
+    Python's.
     """
     options: dict[str, Any] = {
         "max_outstanding_requests": np.int64(3),
@@ -55,7 +53,7 @@ def test_numbers_and_names_may_come_from_arrays() -> None:
 
 
 def test_a_text_fits_into_a_message() -> None:
-    """Half of a surrogate pair cannot be written as UTF-8."""
+    """An unpaired surrogate is refused, as it cannot be encoded as UTF-8."""
     with pytest.raises(
         ValueError, match=r"`job_name` must be a text that UTF-8 can hold.*surrogates not allowed"
     ):
@@ -74,8 +72,8 @@ def test_a_text_fits_into_a_message() -> None:
     ],
 )
 def test_who_is_asked_about_has_a_name(name: str, ask: Callable[[str], object]) -> None:
-    """An empty name, or one that no message could carry, is refused before anybody is
-    asked; others are asked about.
+    """A call refuses an empty name, or a name that fits into no message, before it
+    sends a request, and accepts others.
     """
     for text, objection in (
         ("", "must not be empty"),
@@ -90,8 +88,8 @@ def test_who_is_asked_about_has_a_name(name: str, ask: Callable[[str], object]) 
 
 @pytest.mark.parametrize("name", ["job_name", "trainer_id", "dataset_id"])
 def test_a_name_is_as_short_as_dispatchers_want_it(name: str) -> None:
-    """A name of 1,000 characters is taken; a longer one is refused at the call, not
-    when somebody iterates.
+    """A name of 1,000 characters is valid, and a longer name is refused at the call and
+    not at the iteration.
     """
     calls: dict[str, Callable[[str], object]] = {
         "job_name": lambda text: distribute("parallel_epochs", NOBODY, text),
@@ -121,7 +119,9 @@ def test_a_name_is_as_short_as_dispatchers_want_it(name: str) -> None:
 def test_a_promised_order_is_for_one_reader_of_divided_input(
     contradiction: dict[str, Any], text: str
 ) -> None:
-    """What contradicts deterministic=True is refused at the call, with what to use."""
+    """deterministic=True refuses options that contradict it at the call, and names the
+    alternative.
+    """
     arguments = {
         "processing_mode": "distributed_epoch",
         "service": NOBODY,
@@ -134,7 +134,7 @@ def test_a_promised_order_is_for_one_reader_of_divided_input(
 
 @pytest.mark.parametrize("protocol", [["tcp"], {}, 5, ""])
 def test_a_protocol_of_elements_is_a_word(protocol: Any) -> None:
-    """What cannot be looked up is no protocol either."""
+    """A protocol that cannot be hashed is refused like an unknown protocol."""
     with pytest.raises(NotFoundError, match="not available"):
         distribute("parallel_epochs", NOBODY, data_transfer_protocol=protocol)
 
@@ -148,7 +148,7 @@ def test_there_are_two_rules_for_poison(rule: Any) -> None:
 
 @pytest.mark.parametrize("allowed", [None, 0, "no"])
 def test_objects_are_allowed_or_not(allowed: Any) -> None:
-    """Whether objects may come is True or False, for both ways to read."""
+    """The option for objects is True or False, for both ways to read."""
     with pytest.raises(ValueError, match="`allow_objects` must be True or False, got"):
         distribute("parallel_epochs", NOBODY, allow_objects=allowed)
     with pytest.raises(ValueError, match="`allow_objects` must be True or False, got"):
@@ -157,13 +157,13 @@ def test_objects_are_allowed_or_not(allowed: Any) -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1.0, "5", float("nan")])
 def test_a_time_out_of_tasks_is_a_time(seconds: Any) -> None:
-    """A task_timeout is a positive number of seconds, or None for none."""
+    """A task_timeout is a positive number of seconds, or None for no time-out."""
     with pytest.raises(ValueError, match="`task_timeout` must be a positive number of seconds"):
         distribute("parallel_epochs", NOBODY, task_timeout=seconds)
 
 
 def test_policies_have_the_numbers_of_tfdata() -> None:
-    """Six policies under tf.data's names and values."""
+    """The six policies have tf.data's names and values."""
     values = {"OFF": 0, "DYNAMIC": 1, "FILE": 2, "DATA": 3, "FILE_OR_DATA": 4, "HINT": 5}
     assert {policy.name: policy.value for policy in ShardingPolicy} == values
 
@@ -177,13 +177,13 @@ def test_policies_have_the_numbers_of_tfdata() -> None:
     ],
 )
 def test_policies_may_be_named(given: object, policy: ShardingPolicy) -> None:
-    """By the enum, or by one of two texts."""
+    """A policy may be given as the enum or as either of two texts."""
     assert parse_processing_mode(given) is policy
 
 
 @pytest.mark.parametrize("given", ["invalid", "OFF", 1, None, ["parallel_epochs"]])
 def test_other_modes_are_refused(given: object) -> None:
-    """The error lists the enum and both texts, and says what came."""
+    """The error names the enum, both texts and the given value."""
     with pytest.raises(ValueError, match="processing_mode") as told:
         parse_processing_mode(given)
     text = str(told.value)

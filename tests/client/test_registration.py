@@ -1,4 +1,4 @@
-"""Facts about sending the parts of a pipeline to a dispatcher, and on to a worker, on a
+"""Test the upload of a pipeline's parts to a dispatcher, and on to a worker, over a
 network that loses messages.
 """
 
@@ -42,12 +42,14 @@ ASK = m.RegisterDataset("request", "x", DESCRIPTION, MAIN)
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of a few pieces in tests of a few bytes."""
+    """Shrink pieces to a few bytes, so that small parts have several."""
     monkeypatch.setattr(m, "PIECE_BYTES", PIECE)
 
 
 def test_a_part_is_sent_a_few_pieces_ahead() -> None:
-    """The next one when one is kept; then the dataset is registered again."""
+    """The client has a few pieces in flight, sends the next when a piece is kept, and
+    then registers the dataset again.
+    """
     upload = Upload(ASK, CONTENTS)
     digest = name(LARGE)
     first = upload.answer(m.RequestPart("request", digest, 70, PIECE))
@@ -64,7 +66,9 @@ def test_a_part_is_sent_a_few_pieces_ahead() -> None:
 
 
 def test_a_part_that_never_arrives_whole_is_an_error() -> None:
-    """It begins anew a few times."""
+    """A part that never arrives intact is sent again a few times and then raises an
+    error.
+    """
     upload = Upload(ASK, CONTENTS)
     upload.answer(m.RequestPart("request", name(LARGE), 0, PIECE))
     for _ in range(MOST_BROKEN - 1):
@@ -79,14 +83,14 @@ def test_a_part_that_never_arrives_whole_is_an_error() -> None:
 
 
 def test_a_part_of_others_is_not_sent() -> None:
-    """A dispatcher that asks for something else is in error."""
+    """A dispatcher that asks for a foreign part is in error."""
     with pytest.raises(DataLossError, match="not belong to this pipeline"):
         Upload(ASK, CONTENTS).answer(m.RequestPart("request", "0" * 64, 0))
 
 
 class Network:
-    """One client, one dispatcher on a folder, and workers with a cache in memory;
-    messages get lost by a seed.
+    """A client, a dispatcher on a folder and workers with a cache in memory, whose
+    network loses messages by a seed.
     """
 
     def __init__(self, seed: int, folder: Path, loss: float) -> None:
@@ -173,7 +177,7 @@ class Network:
             self.queue.append((worker, events.PieceKept(command.digest, have)))
 
     def turn(self) -> None:
-        """Time passes until every patience is over."""
+        """Let time pass until all time-outs have expired."""
         self.now += MOST_PIECE_PATIENCE
         if not self.registered:
             self.send_all("client", [ASK])
@@ -198,8 +202,8 @@ class Network:
 def test_parts_arrive_whatever_is_lost(
     tmp_path_factory: pytest.TempPathFactory, seed: int, loss: float, restart: bool, die: bool
 ) -> None:
-    """Through lost messages, a dispatcher that starts again midway, and a worker that
-    dies and has a successor.
+    """Parts arrive despite lost messages, a dispatcher that restarts midway, and a
+    worker that dies and has a successor.
     """
     network = Network(seed, tmp_path_factory.mktemp("work"), loss)
     turns = 0
@@ -225,8 +229,8 @@ def test_parts_arrive_whatever_is_lost(
 
 
 def test_a_second_registration_sends_nothing(tmp_path: Path) -> None:
-    """Also of another pipeline, at the next dispatcher on the folder: content that is
-    there is not sent again.
+    """Stored parts are not sent again, also for another pipeline at the next dispatcher
+    on the folder.
     """
     network = Network(1, tmp_path, 0.0)
     network.turn()

@@ -1,4 +1,4 @@
-"""Facts about the window of a stream."""
+"""Test the window of a stream."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from zmqdata.core.credit import (
 
 
 def test_a_grant_lies_a_window_ahead_of_what_was_handed_out() -> None:
-    """The grant counts from the beginning of the stream and moves with every element
-    taken.
+    """A grant counts from the beginning of the stream and moves with each taken
+    element.
     """
     window = CreditWindow()
     assert window.grant == (FIRST_ELEMENTS, FIRST_BYTES)
@@ -33,8 +33,8 @@ def test_waiting_widens_the_window_within_bounds() -> None:
 
 
 def test_who_waits_is_let_have_two_blocks_on_their_way() -> None:
-    """However small the window is, it is as wide as two blocks at least when the
-    training loop has waited once more.
+    """The window holds at least two blocks once the training loop has waited again,
+    however small it was.
     """
     window = CreditWindow()
     window.tell()
@@ -55,7 +55,9 @@ def test_a_limit_holds_whatever_the_window() -> None:
 
 
 def test_a_grant_is_worth_telling_when_a_quarter_has_moved() -> None:
-    """Small changes wait for the next repetition."""
+    """The client sends a grant when a quarter of the window has moved, and leaves small
+    changes to the next repetition.
+    """
     window = CreditWindow()
     window.tell()
     window.hand_out(1, 10)
@@ -67,8 +69,8 @@ def test_a_grant_is_worth_telling_when_a_quarter_has_moved() -> None:
 
 
 def test_what_was_told_is_never_taken_back() -> None:
-    """A window that becomes narrower, because more streams share the memory, leaves the
-    last word standing.
+    """A window that shrinks because more streams share the memory does not withdraw its
+    last grant.
     """
     window = CreditWindow()
     for _ in range(40):
@@ -95,8 +97,8 @@ def test_a_block_is_admitted_within_what_was_told() -> None:
 
 
 def test_one_block_of_any_size_is_admitted_while_nothing_waits() -> None:
-    """A stream whose every element was handed out may bring a block larger than its
-    window, but not a second one.
+    """A stream without waiting elements may bring a single block larger than its
+    window, but not a second.
     """
     window = CreditWindow()
     window.tell()
@@ -110,7 +112,9 @@ def test_one_block_of_any_size_is_admitted_while_nothing_waits() -> None:
 
 
 def test_a_new_stream_counts_from_its_own_beginning() -> None:
-    """A renewed window is as wide as before, with nothing handed out or reported."""
+    """A renewed stream keeps the width of its window, with nothing handed out or
+    reported.
+    """
     window = CreditWindow(limit=100)
     window.widen(1)
     window.hand_out(5, 50)

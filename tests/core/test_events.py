@@ -1,6 +1,4 @@
-"""Facts about the doors of the deciders: the tables of handlers against the unions of
-events and commands.
-"""
+"""Test the deciders' tables of handlers against the unions of events and commands."""
 
 from __future__ import annotations
 
@@ -36,7 +34,9 @@ def profile(service: str = "tcp://d:1") -> ClientProfile:
     ids=["dispatcher", "worker", "client"],
 )
 def test_a_decider_handles_every_event(core: Any, events: Any) -> None:
-    """Each decider has a handler for every event of its union, and for no other class."""
+    """Each decider has a handler for each event of its union, and for no other
+    class.
+    """
     assert set(core.handlers) == set(get_args(events))
 
 
@@ -47,14 +47,14 @@ def dispatcher(tmp_path: Path) -> Iterator[DispatchServer]:
 
 
 def test_the_dispatcher_carries_out_every_command(dispatcher: DispatchServer) -> None:
-    """The dispatcher's shell carries out every command of the decider, and no other."""
+    """The dispatcher's shell carries out each command of the decider, and no other."""
     shell = dispatcher._shell
     assert shell is not None
     assert set(shell._carriers) == set(get_args(dispatcher_events.DispatcherCommand))
 
 
 def test_the_worker_carries_out_every_command(dispatcher: DispatchServer) -> None:
-    """The worker's shell carries out every command of the decider, and no other."""
+    """The worker's shell carries out each command of the decider, and no other."""
     with WorkerServer(WorkerConfig(dispatcher.target)) as server:
         shell = server._shell
         assert shell is not None
@@ -62,7 +62,7 @@ def test_the_worker_carries_out_every_command(dispatcher: DispatchServer) -> Non
 
 
 def test_the_client_carries_out_every_command(dispatcher: DispatchServer) -> None:
-    """The client's shell carries out every command of the decider, and no other."""
+    """The client's shell carries out each command of the decider, and no other."""
     table = ReaderShell._carrier_table(ReaderShell.__new__(ReaderShell))
     assert set(table) == set(get_args(client_events.ClientCommand))
 
@@ -79,7 +79,7 @@ def test_events_and_commands_are_apart() -> None:
 
 
 def test_tables_hold_handlers_by_class() -> None:
-    """A table returns the handler of a class, and fails for a class that it does not know."""
+    """A table returns the handler of a class, and fails for an unknown class."""
     heard: list[Any] = []
     handlers, peers, carriers = Handlers(), PeerHandlers(), Carriers()
     handlers.on(Tick, lambda event, now: heard.append((event, now)))

@@ -1,4 +1,4 @@
-"""Facts about which states of a task are kept and sent, and what of its ledger goes."""
+"""Test which states and ledger entries of a task are kept and sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from zmqdata.splits import Split
 
 
 def states(*numbers: int, size: int = 1) -> list[TaskState]:
-    """States that each need the entry of their number."""
+    """Return states that each need the entry of their number."""
     return [TaskState(number, b"x" * size, (number,)) for number in numbers]
 
 
@@ -38,7 +38,7 @@ def ledger(length: int = 100) -> Ledger:
 def kept(
     found: list[TaskState], *delivered: tuple[int, int], is_cache: bool = False
 ) -> tuple[list[int], int]:
-    """The numbers of the states that are kept, and of the first entry."""
+    """Return the numbers of the kept states and of the first kept entry."""
     one = ledger()
     keep_needed(found, [one], Decisions(), RangeSet(delivered), is_cache)
     assert one.length == 100
@@ -46,8 +46,8 @@ def kept(
 
 
 def test_a_state_goes_when_all_before_the_next_one_is_delivered() -> None:
-    """The newest is always kept, and the entries of the ledger go that no state
-    needs.
+    """The newest state is always kept, and ledger entries that no state needs are
+    dropped.
     """
     assert kept(states(10, 20, 30)) == ([10, 20, 30], 0)
     assert kept(states(10, 20, 30), (0, 10)) == ([10, 20, 30], 10)
@@ -56,23 +56,27 @@ def test_a_state_goes_when_all_before_the_next_one_is_delivered() -> None:
 
 
 def test_a_hole_keeps_the_state_before_it() -> None:
-    """Those between it and the newest ones go, too."""
+    """A gap in the deliveries keeps the state before it, and drops states between that
+    state and the newest states.
+    """
     assert kept(states(10, 20, 30, 40), (0, 15), (16, 45)) == ([10, 40], 10)
 
 
 def test_the_beginning_is_needed_until_all_before_the_first_state_is_delivered() -> None:
-    """Until then no entry goes, although every state needs later ones."""
+    """All entries stay until everything before the first state is delivered, even if
+    each state needs later entries.
+    """
     assert kept(states(10, 20), (1, 30)) == ([20], 0)
 
 
 def test_a_hole_in_a_shared_cache_is_nobodys_loss() -> None:
-    """There everything up to the last element that somebody had is over."""
+    """In a shared cache all elements up to the last delivered element are over."""
     assert kept(states(10, 20, 30), (5, 7), (24, 25), is_cache=True) == ([20, 30], 20)
     assert without_holes(RangeSet()) == RangeSet()
 
 
 def test_too_many_states_are_thinned_out() -> None:
-    """The first and the newest stay, and what is kept has a bound."""
+    """Beyond a bound the states are thinned out, except the first and the newest."""
     many = states(*range(1, 1000))
     found, _ = kept(many)
     assert len(found) <= MOST_STATES
@@ -89,8 +93,8 @@ def test_too_many_states_are_thinned_out() -> None:
 def test_what_is_kept_is_enough_for_every_gap(
     delivered: list[tuple[int, int]], places: set[int]
 ) -> None:
-    """The best state for each gap, or the beginning, is there, with its entries; and a
-    second time changes nothing.
+    """Each gap keeps its best state, or the beginning, with its entries, and thinning
+    again changes nothing.
     """
     had = RangeSet((first, first + count) for first, count in delivered)
     all_states, one = states(*sorted(places)), ledger()
@@ -110,8 +114,8 @@ def test_what_is_kept_is_enough_for_every_gap(
 
 
 def test_decisions_go_with_the_states_that_need_them() -> None:
-    """Those below what the oldest state needs are forgotten, once all before that state
-    is delivered.
+    """Decisions that the oldest state does not need are dropped once everything before
+    that state is delivered.
     """
     decisions = Decisions([Decision("/0", number, number + 1) for number in range(9)])
     found = [TaskState(10, b"x", (0,), 3), TaskState(20, b"x", (0,), 7)]
@@ -137,8 +141,8 @@ def test_decisions_go_with_the_states_that_need_them() -> None:
 def test_a_host_gets_the_newest_state_before_each_gap(
     taken: list[tuple[int, int]], total: int | None, useful: list[int]
 ) -> None:
-    """It begins at the first and leaps to the others; behind the end there is nothing
-    to make.
+    """A host begins at the first state and skips to the others, and makes nothing
+    behind the end.
     """
     assert numbers_of(useful_states(states(10, 20, 30, 40), RangeSet(taken), total)) == useful
 
@@ -161,8 +165,8 @@ def test_a_host_gets_the_newest_state_before_each_gap(
 def test_a_state_must_fit_what_is_known(
     state: TaskState, total: int | None, believed: bool
 ) -> None:
-    """It lies behind those known, needs entries and decisions that are there, and is
-    not too large.
+    """A state must lie behind the known states, need known entries and decisions, and
+    have a bounded size.
     """
     one = ledger()
     one.trim(50)

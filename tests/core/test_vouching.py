@@ -1,5 +1,5 @@
-"""Facts about workers that tell the dispatcher of a client which it does not hear, all
-three of them together.
+"""Test client, workers and dispatcher together when workers vouch for a client that the
+dispatcher does not hear.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ TICK = 0.2
 
 
 class Cut:
-    """A client that reads alone, and has had its last answer of the dispatcher at 0.
+    """A client that reads alone, whose last answer of the dispatcher came at 0.
 
     Args:
-        workers: how many it reads from; of those that it reaches ``near`` answer, and
-            the last ``bridges`` of these reach the dispatcher, too.
-        timeout: after how many seconds a silent client is given up.
+        workers: number of workers that it reads from. The client reaches ``near`` of
+            them, of which the last ``bridges`` also reach the dispatcher.
+        timeout: seconds of silence after which a client is given up.
         pause: seconds between two heartbeats of a worker.
     """
 
@@ -49,8 +49,8 @@ class Cut:
             self.links.opened(m.LinkOpened(name, "tcp://x", "secret"), 0.0)
 
     def live(self, seconds: float) -> None:
-        """Lives on, and checks that its lease holds, and that nobody gives it up who
-        hears of it.
+        """Let time pass, and check that the lease holds and that no dispatcher that
+        hears of the client gives it up.
         """
         now = beaten = 0.0
         while now < seconds:
@@ -83,8 +83,8 @@ class Cut:
 def test_one_worker_that_reaches_both_is_enough(
     workers: int, bridges: int, timeout: float, seconds: float, pause: float
 ) -> None:
-    """A client that is cut off is not given up while it reads on, however many workers
-    hear it that tell nobody.
+    """A client that is cut off is kept while a single worker reaches both sides,
+    however many other workers hear it.
     """
     Cut(workers, workers, bridges, timeout, pause).live(seconds)
 
@@ -94,5 +94,7 @@ def test_one_worker_that_reaches_both_is_enough(
 def test_one_worker_that_answers_is_enough_to_read_on(
     workers: int, near: int, timeout: float, seconds: float
 ) -> None:
-    """Without a dispatcher, however many of the workers fall silent at once."""
+    """A client reads on without a dispatcher while a single worker answers, however
+    many workers fall silent at once.
+    """
     Cut(workers, near, 0, timeout, 1.0).live(seconds)

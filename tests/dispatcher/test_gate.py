@@ -1,4 +1,4 @@
-"""Facts about what waits for the journal."""
+"""Test which commands wait for the journal."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ STORE, DROP, NOTE = e.StorePipeline("d", b"p"), e.DropPipeline("d"), e.LogLine("
 
 
 def test_a_turn_without_facts_goes_at_once() -> None:
-    """Nothing waits while everything is written."""
+    """A turn goes out at once while all facts are written."""
     gate = Gate()
     assert gate.admit([REVEALING, DROP]) == ([REVEALING, DROP], ())
     assert gate.is_open
 
 
 def test_what_reveals_a_fact_waits_for_it() -> None:
-    """Of a turn with facts only what shows none goes at once: storing a pipeline, but
-    not dropping one.
+    """A command that reveals a fact waits for it. Storing a pipeline goes at once, and
+    dropping a pipeline waits.
     """
     gate = Gate()
     assert gate.admit([STORE, COMMIT, HARMLESS, REVEALING, NOTE, DROP]) == (
@@ -36,8 +36,8 @@ def test_what_reveals_a_fact_waits_for_it() -> None:
 
 
 def test_later_turns_wait_for_earlier_facts() -> None:
-    """What could reveal a fact of an earlier turn waits for that, and comes in
-    order.
+    """A command that may reveal a fact of an earlier turn waits for that fact, and goes
+    in order.
     """
     gate = Gate()
     gate.admit([COMMIT, REVEALING])
@@ -49,7 +49,7 @@ def test_later_turns_wait_for_earlier_facts() -> None:
 
 
 def test_turns_that_are_written_together_come_out_together() -> None:
-    """The last number written stands for all before it."""
+    """The last written number releases all turns before it."""
     gate = Gate()
     gate.admit([COMMIT])
     gate.admit([COMMIT, REVEALING])

@@ -1,4 +1,4 @@
-"""Facts about the journal on a real disk, and about the lock of its folder."""
+"""Test the journal on a real disk, and the lock of its folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def replayed(folder: Path) -> list[u.AnyUpdate]:
 
 
 class Written:
-    """Hears what a writer says."""
+    """Receive the reports of a writer."""
 
     def __init__(self, file: JournalFile) -> None:
         self.turns: queue.Queue[int] = queue.Queue()
@@ -50,16 +50,16 @@ class Written:
 
 
 def test_a_folder_that_is_made_is_its_users_alone(tmp_path: Path) -> None:
-    """It is to have pipelines in it, and whoever may read these could learn what is in
-    them.
+    """Only its owner can read a new work folder, as pipelines in it may contain
+    secrets.
     """
     WorkDirLock(tmp_path / "some" / "work").close()
     assert (tmp_path / "some" / "work").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_folder_has_one_holder(tmp_path: Path) -> None:
-    """A second lock is refused with process and host of the first; once that is gone it
-    is had.
+    """A second lock is refused with process and host of the first, and is granted once
+    that is gone.
     """
     first = WorkDirLock(tmp_path / "work")
     with pytest.raises(
@@ -72,7 +72,7 @@ def test_a_folder_has_one_holder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"[1]", b'{"pid": "x", "host": 1}'])
 def test_a_holder_that_does_not_say_who_it_is_is_respected(tmp_path: Path, content: bytes) -> None:
-    """The lock counts, not what stands in its file."""
+    """The lock decides, whatever its file contains."""
     lock = WorkDirLock(tmp_path)
     (tmp_path / "lock").write_bytes(content)
     with pytest.raises(FailedPreconditionError, match="its lock file does not name it"):
@@ -103,7 +103,7 @@ def test_a_forked_child_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
-    """A file in the place of the folder is told by its name, and what to do."""
+    """The error names a file in the place of the folder, and the remedy."""
     (tmp_path / "work").touch()
     with pytest.raises(OSError, match=r"as work_dir \(File exists\)\. .* another folder") as raised:
         WorkDirLock(tmp_path / "work")
@@ -113,8 +113,8 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_with_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system's own error names no file there. Who tries again is not held up by the
-    first try.
+    """The error of a full disk names the folder, unlike the system's error, and the
+    failed attempt does not block the next.
     """
 
     def fail(*arguments: object) -> int:
@@ -137,14 +137,14 @@ def test_nothing_written_is_nothing_replayed(tmp_path: Path) -> None:
 
 
 def test_what_is_appended_comes_back(file: JournalFile, tmp_path: Path) -> None:
-    """Snapshot and turns are replayed in order."""
+    """The journal replays its snapshot and its turns in order."""
     file.append([FACTS[1:3], FACTS[3:4]])
     file.append([FACTS[4:]])
     assert replayed(tmp_path) == FACTS
 
 
 def test_a_new_beginning_replaces_the_file(file: JournalFile, tmp_path: Path) -> None:
-    """A snapshot takes the place of everything, and turns are appended to it."""
+    """A snapshot replaces the file, and later turns are appended to it."""
     file.append([FACTS[1:2]])
     file.begin(FACTS[2:3])
     file.append([FACTS[3:4]])
@@ -153,14 +153,16 @@ def test_a_new_beginning_replaces_the_file(file: JournalFile, tmp_path: Path) ->
 
 
 def test_a_half_written_snapshot_is_not_believed(file: JournalFile, tmp_path: Path) -> None:
-    """Until it is renamed, and after a failure, the journal is what it was."""
+    """An incomplete or failed snapshot leaves the journal as it was until the snapshot
+    is renamed.
+    """
     file.append([FACTS[1:2]])
     (tmp_path / "journal.new").write_bytes((tmp_path / "journal").read_bytes()[:30])
     assert replayed(tmp_path) == FACTS[:2]
 
 
 def test_damage_is_told_with_the_path(file: JournalFile, tmp_path: Path) -> None:
-    """The error names the file."""
+    """The error of a damaged journal names the file."""
     path = tmp_path / "journal"
     path.write_bytes(b"x" + path.read_bytes()[1:])
     with pytest.raises(DataLossError, match=f"`{path}` is damaged at offset 0"):
@@ -170,7 +172,9 @@ def test_damage_is_told_with_the_path(file: JournalFile, tmp_path: Path) -> None
 def test_a_file_is_long_when_a_snapshot_is_worth_it(
     file: JournalFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It must grow by a fixed size at least, and by as much as its snapshot has."""
+    """A snapshot is due when the file has grown by a fixed size, and by the size of its
+    snapshot.
+    """
     monkeypatch.setattr(journalfile, "LEAST_GROWTH", 100)
     assert not file.is_long
     file.append([FACTS] * 2)
@@ -184,8 +188,8 @@ def test_a_file_is_long_when_a_snapshot_is_worth_it(
 
 
 def test_turns_are_written_and_told(file: JournalFile, tmp_path: Path) -> None:
-    """Each turn is on the disk when its number, or a later one, is told; what comes
-    before a turn is done first.
+    """The writer reports a number once its turn is on the disk, and performs a turn's
+    preparations first.
     """
     heard, order = Written(file), []
     for turn, fact in enumerate(FACTS[1:], 1):
@@ -198,7 +202,7 @@ def test_turns_are_written_and_told(file: JournalFile, tmp_path: Path) -> None:
 
 
 class Counting(JournalFile):
-    """Counts how often it syncs; the first time waits for a word."""
+    """Count the syncs, and let the first wait for a signal."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -213,7 +217,7 @@ class Counting(JournalFile):
 
 
 def test_turns_that_come_while_it_writes_share_a_sync(tmp_path: Path) -> None:
-    """Group commit: however many turns wait, they cost one sync."""
+    """All turns that wait share a single sync (group commit)."""
     file = Counting(tmp_path)
     file.begin([])
     heard = Written(file)
@@ -230,7 +234,7 @@ def test_turns_that_come_while_it_writes_share_a_sync(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_takes_the_place_of_what_waits(file: JournalFile, tmp_path: Path) -> None:
-    """Turns that the snapshot covers are not written again, those after it are."""
+    """The writer skips turns that a snapshot covers, and writes the turns after it."""
     heard = Written(file)
     heard.writer.write(1, FACTS[1:2])
     heard.writer.replace(FACTS[2:4])
@@ -243,9 +247,7 @@ def test_a_snapshot_takes_the_place_of_what_waits(file: JournalFile, tmp_path: P
 
 
 def test_what_is_left_is_written_at_the_end(file: JournalFile, tmp_path: Path) -> None:
-    """Closing waits for the disk; a writer that never started has nothing to wait
-    for.
-    """
+    """Closing waits for the disk, unless the writer never started."""
     heard = Written(file)
     heard.writer.start()
     heard.writer.write(1, FACTS[1:2])
@@ -255,7 +257,7 @@ def test_what_is_left_is_written_at_the_end(file: JournalFile, tmp_path: Path) -
 
 
 def test_a_full_disk_ends_the_writer(file: JournalFile) -> None:
-    """The first failure is told once, and nothing is written after it."""
+    """The writer reports its first failure once, and writes nothing after it."""
     os.dup2(os.open("/dev/full", os.O_WRONLY), file._descriptor or -1)
     heard = Written(file)
     heard.writer.start()
@@ -270,8 +272,8 @@ def test_a_full_disk_ends_the_writer(file: JournalFile) -> None:
 
 
 def test_a_lack_of_files_is_waited_for(file: JournalFile, tmp_path: Path) -> None:
-    """A crowd of strangers may have all that there are for a moment: nobody has to stop
-    for that.
+    """The writer waits for free file descriptors, which many connections may use up for
+    a moment.
     """
     heard = Written(file)
     lacking = [errno.EMFILE, errno.ENFILE]
@@ -291,7 +293,7 @@ def test_a_lack_of_files_is_waited_for(file: JournalFile, tmp_path: Path) -> Non
 def test_a_lack_of_files_that_stays_ends_the_writer(
     file: JournalFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the end somebody must be told."""
+    """A lasting lack of file descriptors is reported and ends the writer."""
     monkeypatch.setattr(journalfile, "PATIENCE", 0.0)
     heard = Written(file)
 
@@ -307,8 +309,8 @@ def test_a_lack_of_files_that_stays_ends_the_writer(
 
 
 def test_what_cannot_be_prepared_ends_the_writer(file: JournalFile, tmp_path: Path) -> None:
-    """A pipeline that cannot be brought to the disk keeps its dataset from being
-    noted.
+    """The writer ends before it records a dataset whose pipeline cannot be written to
+    the disk.
     """
     heard = Written(file)
     heard.writer.start()

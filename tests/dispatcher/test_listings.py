@@ -1,4 +1,4 @@
-"""Facts about listing files for jobs, in processes of their own."""
+"""Test listings of files for jobs, which run in separate processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 30.0
 
 
 class Desk:
-    """Asks for listings, and hears of them."""
+    """Request listings and receive their results."""
 
     def __init__(self) -> None:
         self.told: queue.SimpleQueue[FilesListed] = queue.SimpleQueue()
@@ -45,9 +45,7 @@ def desk() -> Iterator[Desk]:
 
 @pytest.fixture
 def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Has every listing from now on hang, as one of a file system whose server is
-    gone.
-    """
+    """Let each later listing hang like a file system whose server is gone."""
     program = tmp_path / "hanging"
     program.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import signal; signal.pause()'\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -55,7 +53,7 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Non
 
 
 def test_files_are_listed(desk: Desk, tmp_path: Path) -> None:
-    """Each name once and sorted, for the repetition that asked."""
+    """A listing has each name once and sorted, for the repetition that asked."""
     for name in ("b", "a"):
         (tmp_path / name).touch()
     desk.ask(f"{tmp_path}/*", f"{tmp_path}/a")
@@ -63,7 +61,9 @@ def test_files_are_listed(desk: Desk, tmp_path: Path) -> None:
 
 
 def test_why_they_cannot_be_is_told(desk: Desk, tmp_path: Path) -> None:
-    """What the system says, in one line, and that a name is no text."""
+    """The error has the system's reason in a single line, also for a name that is no
+    text.
+    """
     desk.ask("/a\0b/*")
     assert "null" in desk.answer().error
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).touch()
@@ -74,8 +74,8 @@ def test_why_they_cannot_be_is_told(desk: Desk, tmp_path: Path) -> None:
 def test_who_hangs_holds_up_nobody(
     desk: Desk, hanging: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many as hang at a time leave places for others when nobody waits for them any
-    more; their processes end.
+    """Hanging listings make room for others once no job waits for them, and their
+    processes end.
     """
     before = set(descendants(os.getpid()))
     executable = sys.executable
@@ -110,8 +110,8 @@ told.get()
 
 @pytest.mark.realprocess
 def test_a_listing_ends_with_its_dispatcher() -> None:
-    """One that was killed can give up nothing: what it had begun looks whether it is
-    there.
+    """A listing ends by itself when its dispatcher is killed, as it checks for the
+    dispatcher.
     """
     with subprocess.Popen([sys.executable, "-c", ABANDONED]) as process:
         await_condition(lambda: descendants(process.pid), what="a listing that takes long")

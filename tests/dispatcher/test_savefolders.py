@@ -1,5 +1,5 @@
-"""Facts about the dispatcher's files of saves, and about what it does not accept in one
-when it begins anew.
+"""Test the dispatcher's files of saves, and the conflicts that it finds in a folder
+after a restart.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def check(path: str, *chunks: e.SaveChunk, run: str = "run") -> e.SaveChecked:
 
 
 def test_a_folder_is_prepared_once(tmp_path: Path) -> None:
-    """The description of a save is there from the beginning; another save to the path
-    hears that there is one.
+    """A save's description exists from the start, and another save to the path is
+    refused because of it.
     """
     path = begun(tmp_path)
     found = read_save(path)
@@ -66,7 +66,7 @@ def test_a_folder_is_prepared_once(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
-    """What the file system says is the answer."""
+    """The answer has the file system's error."""
     (tmp_path / "file").touch()
     refused = prepare_save(e.PrepareSave(str(tmp_path / "file" / "save"), "run", None, None, -2))
     assert refused.error == "NotFoundError"
@@ -79,8 +79,8 @@ def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
 def test_a_client_chooses_no_file_systems_within_others(
     monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """Some run templates that they find: the dispatcher runs nothing that clients
-    name.
+    """The dispatcher refuses nested file systems in a client's path, as some run
+    templates that they find.
     """
     monkeypatch.setattr(savefolders, "begin_save", lambda *told: pytest.fail("it was opened"))
     refused = prepare_save(e.PrepareSave(path, "run", None, None, -2))
@@ -88,8 +88,8 @@ def test_a_client_chooses_no_file_systems_within_others(
 
 
 def test_nothing_is_saved_to_the_memory_of_a_process(tmp_path: Path) -> None:
-    """What one process writes to memory:// no other finds, nor itself in its next life;
-    that is told at the call.
+    """A save to memory:// is refused at the call, as no other process can read it, nor
+    the dispatcher after a restart.
     """
     refused = prepare_save(e.PrepareSave("memory://bucket/save", "run", None, None, -2))
     assert refused.error == "InvalidArgumentError"
@@ -97,8 +97,8 @@ def test_nothing_is_saved_to_the_memory_of_a_process(tmp_path: Path) -> None:
 
 
 def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """Where save.json can be no file nothing is saved, and what was being saved there
-    has failed.
+    """A save.json that is no regular file refuses a new save and fails a running
+    save.
     """
     os.mkfifo(tmp_path / "save.json")
     path = str(tmp_path)
@@ -110,7 +110,7 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> N
 
 
 def test_publishing_twice_changes_nothing(tmp_path: Path) -> None:
-    """A chunk gets its name once; asked again there is nothing to do."""
+    """Publishing a chunk again changes nothing."""
     path = begun(tmp_path)
     write(path, ONE)
     for _ in range(2):
@@ -124,7 +124,7 @@ def test_publishing_twice_changes_nothing(tmp_path: Path) -> None:
 def test_a_chunk_that_is_missing_or_cut_off_is_not_published(
     tmp_path: Path, content: bytes | None, text: str
 ) -> None:
-    """What counts and is not there as it was told is an error that says so."""
+    """A committed chunk that is missing or truncated is an error."""
     path = begun(tmp_path)
     if content is not None:
         write(path, ONE, content)
@@ -134,9 +134,7 @@ def test_a_chunk_that_is_missing_or_cut_off_is_not_published(
 
 
 def test_a_save_is_ended_with_a_manifest(tmp_path: Path) -> None:
-    """The manifest names the chunks in their order, and what all their elements look
-    like.
-    """
+    """The manifest names the chunks in order and the spec of all elements."""
     path = begun(tmp_path)
     for chunk in (ONE, TWO):
         write(path, chunk)
@@ -157,7 +155,9 @@ def test_a_save_is_ended_with_a_manifest(tmp_path: Path) -> None:
 
 
 def test_a_save_whose_chunks_were_removed_is_not_done(tmp_path: Path) -> None:
-    """Nobody takes a folder for whole in which a chunk is missing that counted once."""
+    """A save with a missing committed chunk fails, so that no reader takes its folder
+    for complete.
+    """
     path = begun(tmp_path)
     write(path, ONE)
     publish_chunk(e.PublishChunk(2000, path, ONE))
@@ -184,14 +184,14 @@ def test_a_save_is_ended_with_an_error(tmp_path: Path) -> None:
 
 
 def test_a_marker_that_can_not_be_written_is_told(tmp_path: Path) -> None:
-    """What the file system says is the answer, so that it is tried again."""
+    """The answer has the file system's error, so that the dispatcher retries."""
     (tmp_path / "file").touch()
     assert write_marker(e.FinishSave(2000, str(tmp_path / "file"), "run", None)).error
 
 
 def test_a_new_life_publishes_what_was_not(tmp_path: Path) -> None:
-    """Chunks that count and have no name yet get it; leftovers of lost workers are no
-    conflict.
+    """A restarted dispatcher publishes committed chunks, and leftovers of lost workers
+    are no conflict.
     """
     path = begun(tmp_path)
     for chunk in (ONE, TWO, e.SaveChunk(0, 0, 9, 3, 4, 4)):
@@ -207,14 +207,16 @@ def test_a_new_life_publishes_what_was_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["stream_", "stream_x", "stream_-1"])
 def test_a_bad_stream_name_is_a_conflict(tmp_path: Path, name: str) -> None:
-    """A folder among the streams that is none was made by somebody else."""
+    """An invalid folder name among the streams is a conflict, as another program made
+    it.
+    """
     path = begun(tmp_path)
     (tmp_path / "save" / "streams" / name).mkdir(parents=True)
     assert check(path).conflict == f"Can't parse the name {name!r}. Expected stream_<stream>"
 
 
 def test_the_streams_of_a_folder_are_counted(tmp_path: Path) -> None:
-    """How many there must be is told, whichever of them have a folder by now."""
+    """The check reports the number of streams, however many have a folder by now."""
     path = begun(tmp_path)
     assert check(path) == e.SaveChecked(2000, streams=0)
     (tmp_path / "save" / "streams" / "stream_1").mkdir(parents=True)
@@ -223,7 +225,9 @@ def test_the_streams_of_a_folder_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["chunk_", "chunk_x_0_1", "chunk_0_-1_1", "chunk_0_0_x"])
 def test_a_bad_chunk_name_is_a_conflict(tmp_path: Path, name: str) -> None:
-    """A file among the chunks that is none was made by somebody else."""
+    """An invalid file name among the chunks is a conflict, as another program made
+    it.
+    """
     path = begun(tmp_path)
     chunks = tmp_path / "save" / "chunks"
     chunks.mkdir()
@@ -232,8 +236,8 @@ def test_a_bad_chunk_name_is_a_conflict(tmp_path: Path, name: str) -> None:
 
 
 def test_a_chunk_that_was_never_committed_is_a_conflict(tmp_path: Path) -> None:
-    """A chunk that is published and not in the journal means that the journal is too
-    old, or another one.
+    """A published chunk that is not in the journal is a conflict, as the journal is
+    outdated or foreign.
     """
     path = begun(tmp_path)
     write(path, ONE)
@@ -244,7 +248,7 @@ def test_a_chunk_that_was_never_committed_is_a_conflict(tmp_path: Path) -> None:
 
 
 def test_a_chunk_twice_is_a_conflict(tmp_path: Path) -> None:
-    """Two chunks for one place contradict each other."""
+    """Two chunks for the same position contradict each other."""
     path = begun(tmp_path)
     write(path, ONE)
     check(path, ONE)
@@ -253,23 +257,21 @@ def test_a_chunk_twice_is_a_conflict(tmp_path: Path) -> None:
 
 
 def test_a_missing_chunk_is_a_conflict(tmp_path: Path) -> None:
-    """A chunk that counts and is nowhere on the disk is lost."""
+    """A committed chunk that is nowhere on the disk is lost."""
     path = begun(tmp_path)
     assert "Found missing chunk" in check(path, ONE).conflict
 
 
 def test_another_save_in_the_folder_is_a_conflict(tmp_path: Path) -> None:
-    """A folder that is gone, or that of another save, is not the one that the journal
-    means.
-    """
+    """A missing folder, or the folder of another save, contradicts the journal."""
     assert "Found conflict: there is nothing in" in check(str(tmp_path / "save")).conflict
     path = begun(tmp_path)
     assert "Found conflict: there is another save in" in check(path, run="other").conflict
 
 
 def test_a_folder_that_is_out_of_reach_is_no_conflict(tmp_path: Path) -> None:
-    """What keeps a file system from answering may pass: the reason is told, so that it
-    is tried again.
+    """An unreachable file system is no conflict: the check returns the reason for a
+    retry.
     """
     path = str(tmp_path / "loop")
     os.symlink(path, path)
@@ -278,8 +280,8 @@ def test_a_folder_that_is_out_of_reach_is_no_conflict(tmp_path: Path) -> None:
 
 
 def test_the_marker_of_a_failed_save_is_not_put_into_the_folder_of_another(tmp_path: Path) -> None:
-    """Whoever saves where a folder was removed keeps what it writes, and its readers
-    hear of no failure.
+    """The marker of a failed save is not written to the folder of a later save, whose
+    readers see no failure.
     """
     path = begun(tmp_path)
     write(path, ONE)
@@ -290,8 +292,8 @@ def test_the_marker_of_a_failed_save_is_not_put_into_the_folder_of_another(tmp_p
 
 
 def test_a_folder_that_was_removed_says_why_its_save_failed(tmp_path: Path) -> None:
-    """The marker alone is there then; another save to the path is refused, as after
-    every failure.
+    """A removed folder gets only the marker of its failed save, and another save to the
+    path is refused as after any failure.
     """
     path = str(tmp_path / "save")
     assert (
@@ -310,7 +312,7 @@ def test_a_folder_that_was_removed_says_why_its_save_failed(tmp_path: Path) -> N
 def test_commands_are_answered_from_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each command is answered by its event, in a thread of its own."""
+    """A thread answers each command with its event."""
     monkeypatch.setattr(savefolders, "THREADS", 1)
     answers: list[object] = []
     done = threading.Event()
@@ -336,8 +338,8 @@ def test_commands_are_answered_from_threads(
 
 
 def test_chunks_of_two_structures_are_no_save(tmp_path: Path) -> None:
-    """Each chunk may be of one structure and the whole not: then the save has failed,
-    and both are named.
+    """A save whose chunks differ in structure fails, and the error names both
+    structures.
     """
     path = str(tmp_path)
     specs = tuple(encode_spec(TensorSpec((), dtype)) for dtype in ("int8", "float32"))

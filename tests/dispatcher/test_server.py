@@ -1,5 +1,5 @@
-"""Facts about the dispatcher's shell: what it tells its core, and which addresses it
-lets workers register from.
+"""Test what the dispatcher's shell tells its core, and the addresses from which workers
+may register.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from zmqdata.errors import FailedPreconditionError
 
 
 def test_a_configuration_becomes_times_and_policy() -> None:
-    """What a configuration says of times comes to the core in seconds, with -1 for
-    never; the rest as it is.
+    """The core gets the configured times in seconds, with -1 for never, and the other
+    options unchanged.
     """
     times = times_of(
         DispatcherConfig(disconnect_grace_ms=200, client_timeout_ms=7_000, job_gc_timeout_ms=0)
@@ -40,7 +40,7 @@ def test_a_configuration_becomes_times_and_policy() -> None:
 
 
 def test_names_are_resolved_when_a_dispatcher_starts() -> None:
-    """A host name stands for its numeric addresses, an address for itself in its short
+    """A host name resolves to its numeric addresses, and an address to its short
     form.
     """
     assert "127.0.0.1" in host_aliases(["LocalHost:%port%"])["localhost"]
@@ -51,8 +51,8 @@ def test_names_are_resolved_when_a_dispatcher_starts() -> None:
 
 
 def test_an_unknown_name_is_kept(caplog: pytest.LogCaptureFixture) -> None:
-    """A name that nobody knows is warned of, as only workers that announce that very
-    name may come.
+    """The dispatcher warns of an unknown host name, as only workers that announce
+    exactly that name may register.
     """
     with caplog.at_level(logging.WARNING):
         assert host_aliases(["no-such-host.invalid:5"]) == {}
@@ -60,8 +60,8 @@ def test_an_unknown_name_is_kept(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_port_may_have_a_name() -> None:
-    """A dispatcher takes named ports; a worker with a number is not the one that is
-    meant, and does not start.
+    """A dispatcher accepts named ports, and a worker with a numeric port does not match
+    and does not start.
     """
     config = DispatcherConfig(worker_addresses=("localhost:worker",))
     with (
@@ -72,7 +72,7 @@ def test_a_port_may_have_a_name() -> None:
 
 
 def test_a_worker_is_let_in_by_the_name_of_its_host() -> None:
-    """A worker that announces 127.0.0.1 registers at a dispatcher that was told
+    """A worker that announces 127.0.0.1 registers at a dispatcher configured with
     localhost.
     """
     config = DispatcherConfig(worker_addresses=("localhost:%port%",))

@@ -1,4 +1,4 @@
-"""Facts about where pipelines are kept."""
+"""Test the store of pipelines."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> PipelineStore:
 
 
 def test_a_pipeline_is_found_by_its_digest(store: PipelineStore) -> None:
-    """What was put is got, also when it is put again; what was not is not."""
+    """The store returns a stored pipeline, also if stored twice, and no other."""
     store.put(DIGEST, b"pipeline")
     store.put(DIGEST, b"pipeline")
     assert (store.get(DIGEST), store.get("1" * 64)) == (b"pipeline", None)
 
 
 def test_a_dropped_pipeline_is_gone(store: PipelineStore) -> None:
-    """Dropping it twice does no harm."""
+    """Dropping a pipeline twice changes nothing."""
     store.put(DIGEST, b"pipeline")
     store.drop(DIGEST)
     store.drop(DIGEST)
@@ -36,22 +36,20 @@ def test_a_dropped_pipeline_is_gone(store: PipelineStore) -> None:
 
 
 def test_a_folder_outlives_its_store(tmp_path: Path) -> None:
-    """Another store on the same folder finds what was put, and nothing half-written
-    lies beside it.
-    """
+    """Another store on the same folder finds all pipelines and no incomplete file."""
     PipelineStore(str(tmp_path)).put(DIGEST, b"pipeline")
     assert PipelineStore(str(tmp_path)).get(DIGEST) == b"pipeline"
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [DIGEST]
 
 
 def test_no_path_reaches_the_file_system(tmp_path: Path) -> None:
-    """Only the letters and digits of a digest become part of a file's name."""
+    """Only the letters and digits of a digest become part of a file name."""
     PipelineStore(str(tmp_path)).put("../../escaped", b"pipeline")
     assert [path.parent.name for path in tmp_path.rglob("*") if path.is_file()] == ["pipelines"]
 
 
 def test_what_is_kept_is_known_and_can_be_brought_to_the_disk(store: PipelineStore) -> None:
-    """Only what was put is kept."""
+    """The store knows only stored pipelines, and can sync them to the disk."""
     store.put(DIGEST, b"pipeline")
     store.sync(DIGEST)
     assert store.missing([DIGEST, "1" * 64]) == ["1" * 64]
@@ -69,7 +67,9 @@ def piece(offset: int, content: bytes, digest: str = NAME) -> KeepPiece:
 
 
 def test_a_part_is_kept_when_it_is_whole(store: PipelineStore) -> None:
-    """Piece by piece, on disk in any case; then it can be read in pieces."""
+    """A part is stored on disk piece by piece, and can be read in pieces once it is
+    whole.
+    """
     assert store.read_piece(NAME, 0) is None
     assert store.keep_piece(piece(0, PART[:70])) == PieceKept(NAME, 70)
     assert store.read_piece(NAME, 0) is None
@@ -83,14 +83,16 @@ def test_a_part_is_kept_when_it_is_whole(store: PipelineStore) -> None:
 
 
 def test_a_part_with_other_bytes_is_not_kept(store: PipelineStore) -> None:
-    """It is removed and begins anew."""
+    """A part with wrong bytes is removed, and its upload begins anew."""
     assert store.keep_piece(piece(0, PART[::-1])) == PieceKept(NAME, 0, broken=True)
     assert store.keep_piece(piece(0, PART)) == PieceKept(NAME, len(PART))
     store.close()
 
 
 def test_parts_outlive_a_dispatcher_with_a_work_folder(tmp_path: Path) -> None:
-    """The next one finds whole ones, and how far others have come."""
+    """The next dispatcher on a work folder finds whole parts and the progress of
+    others.
+    """
     store = PipelineStore(str(tmp_path))
     store.keep_piece(piece(0, PART))
     store.keep_piece(piece(0, PART[:7], DIGEST))
@@ -101,7 +103,9 @@ def test_parts_outlive_a_dispatcher_with_a_work_folder(tmp_path: Path) -> None:
 def test_without_a_work_folder_parts_go_with_the_dispatcher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They lie in a temporary folder meanwhile; what is small stays in memory."""
+    """Without a work folder the parts are in a temporary folder until the dispatcher
+    ends, and small pipelines stay in memory.
+    """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     store = PipelineStore(None)
     assert store.found() == ([], {})
@@ -114,8 +118,8 @@ def test_without_a_work_folder_parts_go_with_the_dispatcher(
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """The event has the system's words and the place; a small pipeline is kept in
-    memory then.
+    """The event of an unwritable folder has the system's error and the path, and a
+    small pipeline stays in memory.
     """
     store = PipelineStore(str(tmp_path))
     shutil.rmtree(tmp_path / "pipelines")
@@ -129,8 +133,8 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_large_parts_leave_a_disk_its_last_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The journal lies on the same one: a piece that comes when little is left is
-    refused, with how much that is.
+    """A large part leaves space for the journal on the same disk: the store refuses a
+    piece and names the space left.
     """
     usage = shutil.disk_usage(tmp_path)
     little = usage._replace(free=min(RESERVED_BYTES, usage.total // 20) - 1)

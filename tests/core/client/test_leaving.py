@@ -1,4 +1,4 @@
-"""Facts about how a client takes its leave."""
+"""Test the goodbye of a client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zmqdata.core.client.tasks import Reading
 
 
 class Leaving:
-    """The goodbye of client ``me``, and what it says."""
+    """The goodbye of client ``me``, and its messages."""
 
     def __init__(self, counts: bool = True, patience: float = 3600.0) -> None:
         self.commands: list[object] = []
@@ -33,7 +33,9 @@ def goodbye(*delivered: tuple[int, int], report: int = 0) -> e.Send:
 
 
 def test_it_is_repeated_until_it_is_heard() -> None:
-    """With the last report; an answer to somebody else, or to nothing, is none."""
+    """The client repeats its goodbye with the last report until it is acknowledged, and
+    ignores other answers.
+    """
     leaving = Leaving()
     leaving.hand_out()
     leaving.goodbye.heard(m.IterationClosed("me"))
@@ -48,8 +50,8 @@ def test_it_is_repeated_until_it_is_heard() -> None:
 
 
 def test_whoever_closes_is_told_once() -> None:
-    """When the goodbye is over, or at once if it was over before; also where there was
-    nobody to say it to.
+    """A closing caller is released once when the goodbye has ended, or at once if it
+    had ended or was not needed.
     """
     for is_first in (True, False):
         leaving = Leaving()
@@ -64,8 +66,8 @@ def test_whoever_closes_is_told_once() -> None:
 
 
 def test_a_report_that_others_depend_on_has_more_time() -> None:
-    """As long as a client does without a dispatcher, but no longer than a few minutes;
-    else it is over soon.
+    """A report that other clients depend on is repeated for the dispatcher time-out, at
+    most a few minutes; other goodbyes end soon.
     """
     for reports, counts, patience, longest in (
         (True, True, 3600.0, LAST_REPORT),

@@ -1,4 +1,4 @@
-"""Facts about the client's ends of links."""
+"""Test the client's ends of links."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STREAM = m.StreamGrant(1, 1, 8, 1000, 0)
 
 
 class Ends:
-    """Links with what they last wanted done."""
+    """Links and their last commands."""
 
     def __init__(self) -> None:
         self.commands: list[Any] = []
@@ -52,8 +52,8 @@ def ask(name: str, replaces: str = "", have_through: int = 0) -> m.OpenLink:
 
 
 def test_a_link_is_asked_for_until_it_is_opened() -> None:
-    """Each wanted address gets one ask a second; an opened link is connected and
-    granted at once.
+    """The client asks each wanted address for a link once a second, and connects and
+    grants an opened link at once.
     """
     ends = Ends()
     ends.links.tend(["w"], 0.0)
@@ -70,7 +70,7 @@ def test_a_link_is_asked_for_until_it_is_opened() -> None:
 
 
 def test_a_client_without_codec_says_so() -> None:
-    """Its asks for links say that it does not decompress."""
+    """The client's requests for links say that it cannot decompress."""
     said: list[Any] = []
     profile = LinkProfile("me", "host", ("tcp",), decompresses=False)
     ReadLinks(profile, said.append, lambda address: (STREAM,)).tend(["w"], 0.0)
@@ -79,8 +79,8 @@ def test_a_client_without_codec_says_so() -> None:
 
 
 def test_grants_are_repeated_every_second() -> None:
-    """A lost grant is made up for by the next, which also tells what was seen; more
-    often where a lease is short.
+    """A later grant replaces a lost grant and acknowledges messages; grants are sent
+    more often if the lease is short.
     """
     ends = Ends()
     ends.open()
@@ -94,8 +94,8 @@ def test_grants_are_repeated_every_second() -> None:
 
 
 def test_few_workers_at_a_time_are_asked_to_vouch_for_a_client() -> None:
-    """All in turn, each at once when its turn comes; the others' grants say nothing of
-    when they were sent.
+    """The client asks a few workers at a time to vouch for it, each in turn; other
+    grants do not tell their time.
     """
     ends = Ends()
     workers = [f"w{number}" for number in range(VOUCHING + 2)]
@@ -115,8 +115,8 @@ def test_few_workers_at_a_time_are_asked_to_vouch_for_a_client() -> None:
 
 
 def test_all_workers_are_asked_to_vouch_for_a_client_that_gets_no_answer() -> None:
-    """Nobody knows which of them the dispatcher hears; when it answers again, few
-    are.
+    """A client without an answer asks all workers to vouch, as the dispatcher may hear
+    any of them, and few after the next answer.
     """
     ends = Ends()
     workers = [f"w{number}" for number in range(3 * VOUCHING)]
@@ -136,7 +136,9 @@ def test_all_workers_are_asked_to_vouch_for_a_client_that_gets_no_answer() -> No
 
 
 def test_a_single_stream_can_be_granted() -> None:
-    """A grant names the stream that moved; without an open link it is left out."""
+    """The client grants a single stream that has moved, and leaves it out without an
+    open link.
+    """
     ends = Ends()
     ends.links.grant("w", [STREAM])
     ends.links.tend(["w"], 0.0)
@@ -149,7 +151,7 @@ def test_a_single_stream_can_be_granted() -> None:
 
 
 def test_a_changed_list_grants_at_once() -> None:
-    """An open link to a wanted address is granted again when tasks have moved there."""
+    """The client grants an open link again when tasks have moved to its address."""
     ends = Ends()
     ends.open()
     ends.links.tend(["w"], 0.1)
@@ -169,8 +171,8 @@ def test_unwanted_links_are_closed() -> None:
 
 
 def test_messages_are_counted_in_order() -> None:
-    """The next number is taken, an old one is not, and one on an unknown link
-    neither.
+    """The client takes the next number of a link, and neither an old number nor a
+    message of an unknown link.
     """
     ends = Ends()
     ends.open()
@@ -179,7 +181,9 @@ def test_messages_are_counted_in_order() -> None:
 
 
 def test_a_gap_opens_a_new_link() -> None:
-    """A missing message is asked for on a new link, from the last one seen."""
+    """The client asks for a missing message on a new link, from the last seen message
+    on.
+    """
     ends = Ends()
     ends.open()
     assert ends.arrive(1, 3, now=5.0) == [True, False]
@@ -190,8 +194,8 @@ def test_a_gap_opens_a_new_link() -> None:
 
 
 def test_a_rejected_message_counts_as_unseen() -> None:
-    """A message that should not have been sent breaks its link, and is asked for again
-    on the next one.
+    """A rejected message breaks its link, and the client asks for it again on the next
+    link.
     """
     ends = Ends()
     ends.open()
@@ -203,8 +207,8 @@ def test_a_rejected_message_counts_as_unseen() -> None:
 
 
 def test_a_broken_link_is_replaced_at_once_if_it_was_not_young() -> None:
-    """An old link is replaced at once, a young one with the next repetition; what was
-    seen is remembered.
+    """The client replaces an old broken link at once and a young link with the next
+    repetition, and keeps its acknowledged messages.
     """
     ends = Ends()
     ends.open()
@@ -220,7 +224,7 @@ def test_a_broken_link_is_replaced_at_once_if_it_was_not_young() -> None:
 
 
 def test_a_link_unknown_to_the_worker_is_replaced() -> None:
-    """A worker that has no such link gets an ask for another one."""
+    """The client asks a worker that does not know a link for another link."""
     ends = Ends()
     ends.open()
     ends.links.refused(m.LinkRefused("me-1", "NotFoundError", "no such link"), 2.0)
@@ -230,9 +234,7 @@ def test_a_link_unknown_to_the_worker_is_replaced() -> None:
 
 
 def test_a_worker_without_a_port_is_asked_again_later() -> None:
-    """Any other refusal is told to the person who reads the log, and the ask is
-    repeated.
-    """
+    """The client logs any other refusal and repeats its request."""
     ends = Ends()
     ends.links.tend(["w"], 0.0)
     ends.done()
@@ -245,8 +247,8 @@ def test_a_worker_without_a_port_is_asked_again_later() -> None:
 
 
 def test_a_worker_that_cannot_be_reached_does_not_refuse() -> None:
-    """Once it has refused, and then said nothing for a while: what it would say now is
-    not known.
+    """A refusal followed by silence no longer counts, as the worker's present answer is
+    unknown.
     """
     ends = Ends()
     ends.links.tend(["w"], 0.0)
@@ -258,8 +260,8 @@ def test_a_worker_that_cannot_be_reached_does_not_refuse() -> None:
 
 
 def test_what_is_refused_for_long_is_known() -> None:
-    """A worker that has no port says so once in a while; nothing is refused any more
-    once the link is open.
+    """The client logs a worker without a port now and then, and an open link ends the
+    refusal.
     """
     ends = Ends()
     ends.links.tend(["w"], 0.0)
@@ -281,7 +283,7 @@ def test_what_is_refused_for_long_is_known() -> None:
 
 
 def test_a_link_that_stays_behind_is_replaced() -> None:
-    """When messages that were sent do not come for long, a new link is opened."""
+    """The client opens a new link when sent messages do not arrive for long."""
     ends = Ends()
     ends.open()
     ends.links.reported(m.LinkReported("me-1", 0), 10.0)
@@ -293,8 +295,8 @@ def test_a_link_that_stays_behind_is_replaced() -> None:
 
 
 def test_a_large_block_on_a_slow_cable_gets_more_time() -> None:
-    """Each new link waits twice as long, so that a message which is only slow is not
-    begun anew for ever.
+    """Each new link waits twice as long, so that a slow message is not restarted for
+    ever.
     """
     ends = Ends()
     ends.open()
@@ -308,8 +310,8 @@ def test_a_large_block_on_a_slow_cable_gets_more_time() -> None:
 
 
 def test_a_worker_without_a_word_is_out_of_reach() -> None:
-    """Whatever it says counts, on whichever link; time in which we did not listen does
-    not.
+    """A worker without any message on any link is out of reach, not counting time in
+    which the client was suspended.
     """
     ends = Ends()
     ends.open()
@@ -328,9 +330,7 @@ def test_a_worker_without_a_word_is_out_of_reach() -> None:
 
 
 def test_a_worker_whose_messages_never_come_is_out_of_reach() -> None:
-    """It says what it has sent, on one link after the other, and nothing of that
-    arrives for long.
-    """
+    """A worker is out of reach if its links report sent messages that never arrive."""
     ends = Ends()
     ends.open()
     for second in range(int(INCOMPLETE)):
@@ -343,8 +343,8 @@ def test_a_worker_whose_messages_never_come_is_out_of_reach() -> None:
 
 
 def test_a_worker_is_told_that_its_memory_is_mapped() -> None:
-    """The shell is told of a link's memory; from its answer on all grants say so, those
-    of another link do not.
+    """The client's shell maps a link's memory, and from then on all grants of that link
+    confirm it.
     """
     ends = Ends()
     memory = m.Memory(1, 2, 3, 4096, b"token")

@@ -1,4 +1,4 @@
-"""Facts about what the person at a training loop is told."""
+"""Test what a client tells its user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPEN = m.TaskList(1, (), closed=False)
 
 
 class Listener:
-    """A client's user, with what was said."""
+    """A client's user with the messages so far."""
 
     def __init__(self, **reader: Any) -> None:
         self.said: list[tuple[str, str]] = []
@@ -29,7 +29,7 @@ class Listener:
     def complain(
         self, now: float, opened: bool = True, held: bool = True, tasks: m.TaskList = OPEN
     ) -> str:
-        """The last that was said by now."""
+        """Return the last message up to now."""
         self.telling.complain(now, opened, held, self.reading, tasks)
         return self.said[-1][1] if self.said else ""
 
@@ -41,7 +41,9 @@ def opened(
 
 
 def test_a_late_reader_is_told_what_others_have_read() -> None:
-    """Part of it is gone, or all of it, unless others read on who have it."""
+    """The client warns that all or a part of the job was read before, unless present
+    readers have it.
+    """
     listener = Listener()
     for message in (
         opened(),
@@ -62,7 +64,9 @@ def test_a_late_reader_is_told_what_others_have_read() -> None:
 
 
 def test_each_element_that_is_left_out_is_noted_once() -> None:
-    """Every task list names it again."""
+    """The client notes each skipped element once, although each task list names it
+    again.
+    """
     noted: list[object] = []
     telling = Notices("job", 2, m.Reader(), "tcp://d:1", 60.0, noted.append)
     one, other = (m.LeftOutElement(1, number, "map(f)", "died", (0, 4)) for number in (7, 8))
@@ -72,7 +76,7 @@ def test_each_element_that_is_left_out_is_noted_once() -> None:
 
 
 def test_a_successor_is_told_where_it_goes_on() -> None:
-    """A consumer that begins somewhere else than at the first step hears where."""
+    """A consumer that begins behind the first step notes its step."""
     listener = Listener(consumer_index=1)
     listener.telling.wanted()
     listener.telling.joined(opened(delivered=5))
@@ -83,7 +87,9 @@ def test_a_successor_is_told_where_it_goes_on() -> None:
 
 
 def test_a_client_that_was_given_up_says_what_goes_to_others() -> None:
-    """The numbers of elements that come elsewhere, or may come twice."""
+    """A client that was given up lists the elements that go to other clients, or that
+    may come twice.
+    """
     listener = Listener()
     listener.telling.given_up("It was silent.", 30, 4)
     assert (
@@ -93,8 +99,8 @@ def test_a_client_that_was_given_up_says_what_goes_to_others() -> None:
 
 
 def test_skipped_elements_are_told_now_and_then() -> None:
-    """What fell out of a shared cache is counted over all workers, and told every ten
-    seconds if it grows.
+    """The client counts elements skipped in shared caches over all workers, and notes a
+    larger count every ten seconds.
     """
     listener = Listener(trainer_id="a")
     listener.telling.tell_skipped(0.0)
@@ -108,7 +114,9 @@ def test_skipped_elements_are_told_now_and_then() -> None:
 
 
 def test_a_dispatcher_is_not_waited_for_without_end() -> None:
-    """After the time-out the reason to give up is told, with what to look at."""
+    """After the time-out the client gives the dispatcher up, with the reason and what
+    to check.
+    """
     telling = Listener().telling
     telling.heard = 10.0
     assert telling.is_too_silent(69.0) == ""
@@ -118,8 +126,8 @@ def test_a_dispatcher_is_not_waited_for_without_end() -> None:
 
 
 def test_a_silent_dispatcher_is_named() -> None:
-    """While it is silent that is said every ten seconds, with what it means for
-    elements that are here.
+    """The client notes a silent dispatcher every ten seconds, with the effect on
+    elements that it holds.
     """
     listener = Listener()
     assert listener.complain(4.0) == ""
@@ -129,8 +137,8 @@ def test_a_silent_dispatcher_is_named() -> None:
 
 
 def test_what_is_waited_for_is_named() -> None:
-    """No worker, a consumer, a worker that hosts a task, one that has yet to be found,
-    or the end.
+    """The client notes whether it waits for a worker, a consumer, a host, an unhosted
+    task or the end.
     """
     listener = Listener()
 
@@ -151,7 +159,9 @@ def test_what_is_waited_for_is_named() -> None:
 
 
 def test_a_loop_that_takes_each_element_at_once_waits_for_nothing() -> None:
-    """Though none is there whenever one looks: what it has taken is counted."""
+    """A loop that takes each element at once does not count as waiting, as the client
+    counts the taken elements.
+    """
     listener = Listener()
     for now in range(60):
         listener.telling.heard = float(now)
@@ -164,8 +174,8 @@ def test_a_loop_that_takes_each_element_at_once_waits_for_nothing() -> None:
 
 
 def test_for_whom_a_state_waits_is_named() -> None:
-    """Until the iteration is open, when it is forgotten; what is said to another client
-    does not count.
+    """The client names the states that it waits for until its iteration opens, and
+    ignores answers to other clients.
     """
     listener = Listener()
     listener.telling.heard = 100.0
@@ -179,7 +189,7 @@ def test_for_whom_a_state_waits_is_named() -> None:
 
 
 def test_nothing_is_missing_while_there_is_something_to_hand_out() -> None:
-    """The time is counted from when the training loop began to wait."""
+    """The client counts waiting time only while the training loop waits."""
     listener = Listener()
     listener.reading.waiting = 1
     for now in range(0, 100, 5):
@@ -188,7 +198,9 @@ def test_nothing_is_missing_while_there_is_something_to_hand_out() -> None:
 
 
 def test_at_the_end_is_told_how_many_are_missing() -> None:
-    """Once, as the sum of all tasks; where nothing was left out nothing is said."""
+    """At the end the client notes once how many elements of all tasks are missing, and
+    nothing if none are.
+    """
     listener = Listener()
     listener.telling.left_out.update({1: 0})
     listener.telling.tell_left_out()
@@ -210,8 +222,8 @@ def test_at_the_end_is_told_how_many_are_missing() -> None:
     ("missing", "who"), [(2, "'skip') asks for it"), (3, "or the pipeline (on_error")]
 )
 def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str) -> None:
-    """Those that bring their worker down are missing by on_poison; on_error is named
-    only if there are more.
+    """The note at the end names on_poison for elements that kill their worker, and
+    on_error only for further elements.
     """
     said: list[object] = []
     telling = Notices("job", 2, m.Reader(), "tcp://d:1", 60.0, said.append)
@@ -232,7 +244,9 @@ def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str)
 
 
 def test_time_in_which_nobody_read_here_is_no_waiting() -> None:
-    """It counts neither as silence of the dispatcher nor as time without elements."""
+    """Time in which the client did not run counts neither as silence of the dispatcher
+    nor as time without elements.
+    """
     listener = Listener()
     listener.complain(0.0)
     listener.telling.forgive(100.0)

@@ -1,4 +1,4 @@
-"""Facts about elements that have to come again in the order in which they came."""
+"""Test that elements come again in the order of a checkpoint."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def due(ordering: Ordering) -> list[tuple[int, int]]:
 
 
 def test_blocks_wait_for_their_turn() -> None:
-    """They are given in parts where the order wants it; what is not in it comes behind,
-    as it has come.
+    """The order takes parts of blocks as it needs them, and elements outside the order
+    follow as they come.
     """
     ordering = Ordering([(1, 0, 2), (0, 4, 5), (1, 2, 3)], INDICES)
     ordering.add(7000, block(7000, 4, 3), "content")
@@ -49,7 +49,9 @@ def test_blocks_wait_for_their_turn() -> None:
 
 
 def test_what_does_not_come_is_not_waited_for() -> None:
-    """When a task has ended, or goes on behind it, somebody else has it."""
+    """The order does not wait for elements of a task that has ended or passed them, as
+    another client has them.
+    """
     ordering = Ordering([(0, 0, 2), (1, 0, 2)], INDICES)
     ordering.add(7001, block(7001, 1, 2), "content")
     assert due(ordering) == []
@@ -62,8 +64,8 @@ def test_what_does_not_come_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_any_order_comes_again(seed: int) -> None:
-    """However two tasks' blocks are cut and mixed, the elements of the order come first
-    and all come once.
+    """With any cuts and mixture of two tasks' blocks, the elements of the order come
+    first and all elements come once.
     """
     draw = random.Random(seed)
     first, order, place = [], [], [0, 0]
@@ -91,7 +93,9 @@ def test_any_order_comes_again(seed: int) -> None:
 
 
 def test_an_order_can_only_be_that_of_the_numbers() -> None:
-    """Each task sends what was not delivered by its numbers."""
+    """An order must follow the element numbers of each task, as each task sends
+    undelivered elements by number.
+    """
     had = {0: RangeSet([(0, 4)]), 1: RangeSet([(0, 1), (5, 6)])}
     assert can_come_again(had, [])
     assert can_come_again(had, [(0, 4, 6), (1, 1, 3), (0, 6, 7), (1, 3, 5), (2, 0, 1)])
@@ -100,7 +104,7 @@ def test_an_order_can_only_be_that_of_the_numbers() -> None:
 
 
 def test_the_rest_follows_a_place_in_its_order() -> None:
-    """Runs that follow each other are one."""
+    """The order behind a position merges consecutive runs."""
     passed = HandedOut()
     passed.others_had(7, ((0, 2),))
     for run in ((7, 2, 4), (7, 4, 5), (8, 0, 3), (7, 5, 6)):
@@ -113,7 +117,9 @@ def test_the_rest_follows_a_place_in_its_order() -> None:
 
 
 def test_what_nobody_goes_back_to_is_settled() -> None:
-    """Up to the middle of a run; the order of that is forgotten."""
+    """Elements up to the oldest position are settled, also within a run, and their
+    order is forgotten.
+    """
     passed = HandedOut()
     passed.add(7, 0, 4)
     passed.add(8, 0, 4)
@@ -125,7 +131,9 @@ def test_what_nobody_goes_back_to_is_settled() -> None:
 
 
 def test_nobody_goes_back_behind_what_is_settled() -> None:
-    """The order of that is forgotten, so the place is refused."""
+    """A position before the settled elements is refused, as their order is
+    forgotten.
+    """
     passed = HandedOut()
     passed.add(7, 0, 4)
     passed.settle(3)
@@ -134,8 +142,8 @@ def test_nobody_goes_back_behind_what_is_settled() -> None:
 
 
 def test_what_others_had_counts_but_for_what_may_come_again() -> None:
-    """Of the elements before a number, those to which somebody may go back are not
-    settled.
+    """Elements that other clients had count as delivered, except elements that a state
+    of this client may replay.
     """
     passed = HandedOut()
     passed.add(7, 2, 4)
@@ -147,8 +155,8 @@ def test_what_others_had_counts_but_for_what_may_come_again() -> None:
 def test_every_place_says_what_came_before_it(
     runs: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """Whatever is settled meanwhile, the elements before a place and the runs behind it
-    are what was handed out.
+    """The elements before a position and the runs behind it are what was handed out,
+    whatever is settled meanwhile.
     """
     passed, numbers, story = HandedOut(), [0, 0, 0], []
     oldest = 0

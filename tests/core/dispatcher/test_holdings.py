@@ -13,7 +13,7 @@ def task(total: int | None = None, delivered: tuple[tuple[int, int], ...] = ()) 
 
 
 def test_the_wait_ends_with_the_last_answer() -> None:
-    """A task stays open until each client asked has answered, once."""
+    """A fence stays until each asked client has answered once."""
     holdings, one = Holdings(), task()
     holdings.ask(one, {"k", "l"})
     assert holdings.answer(one, "k")
@@ -26,7 +26,9 @@ def test_the_wait_ends_with_the_last_answer() -> None:
 
 
 def test_what_is_held_or_delivered_is_not_owed() -> None:
-    """A task owes what nobody has; one without a known total always owes something."""
+    """A task owes the elements that no client has, and a task without a known total
+    always owes something.
+    """
     holdings, one = Holdings(), task(10, ((0, 4),))
     assert holdings.owes(one)
     one.held["k"] = RangeSet([(4, 10)])
@@ -36,7 +38,7 @@ def test_what_is_held_or_delivered_is_not_owed() -> None:
 
 
 def test_a_client_that_is_gone_is_not_waited_for() -> None:
-    """Dropping a client answers for it."""
+    """Dropping a client counts as its answer."""
     holdings, one = Holdings(), task()
     holdings.ask(one, {"k", "l"})
     holdings.answer(one, "k")
@@ -46,7 +48,7 @@ def test_a_client_that_is_gone_is_not_waited_for() -> None:
 
 
 def test_a_settled_task_leaves_nothing_behind() -> None:
-    """Forgetting a task twice is as good as once."""
+    """Forgetting a task twice has the same effect as once."""
     holdings = Holdings()
     holdings.ask(task(), {"k"})
     holdings.forget(4000)
@@ -55,8 +57,8 @@ def test_a_settled_task_leaves_nothing_behind() -> None:
 
 
 def test_the_rest_is_asked_after_a_restart() -> None:
-    """Those whose answer is known from before are not asked again; with nobody left to
-    ask the wait is over.
+    """After a restart the dispatcher asks only clients without a known answer, and with
+    none left the fence ends.
     """
     holdings, one = Holdings(), task()
     one.held["k"] = RangeSet([(0, 5)])
@@ -68,9 +70,7 @@ def test_the_rest_is_asked_after_a_restart() -> None:
 
 
 def test_what_a_client_holds_alone_is_known() -> None:
-    """A task of which a client has something that was not delivered has to be made
-    again without it.
-    """
+    """A task with undelivered elements at a client must be made again without them."""
     job = JobParameters("job", "dataset", "DYNAMIC")
     holdings, iteration, one = Holdings(), Iteration(2000, job, 0, 7, []), task(10, ((0, 4),))
     iteration.tasks[4000] = one

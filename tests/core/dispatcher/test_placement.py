@@ -44,8 +44,8 @@ def task(shard: int | None = None) -> Task:
 
 
 def test_without_a_list_there_are_no_shards() -> None:
-    """Any worker is the place of a task that has no static part, and of no static
-    part.
+    """Without a list any worker may host a task without a static part, and no worker a
+    static part.
     """
     placement = placed("a")
     assert placement.num_shards == 0
@@ -84,7 +84,7 @@ def test_local_jobs_stay_local() -> None:
 
 
 def test_a_local_shard_waits_for_its_worker() -> None:
-    """A static part that is read locally goes to its own worker or to none."""
+    """A local static part goes only to its own worker."""
     placement = placed("a", "b", places=Listed("a", "b"), colocated=True)
     static = iteration("DATA", k=("a",), l=("b",))
     assert placement.stays(task(1), static)
@@ -95,7 +95,7 @@ def test_a_local_shard_waits_for_its_worker() -> None:
 
 
 def test_a_worker_forgets_a_task() -> None:
-    """With a task go its leases; one that was never here changes nothing."""
+    """The worker's record drops a task with its leases, and ignores an unknown task."""
     placement = Placement()
     placement.add("a", WorkerFacts("a", (), "3.11", tasks={1}, leases={1: {0: (1, 0.0)}}))
     placement.drop("a", 1)
@@ -105,8 +105,8 @@ def test_a_worker_forgets_a_task() -> None:
 
 
 def test_workers_of_a_former_dispatcher_are_taken_over() -> None:
-    """Their facts are those that were written, with the tasks that they host and that
-    are not settled.
+    """A restarted dispatcher takes over the committed facts of its workers with their
+    unsettled tasks.
     """
     state = DispatcherState()
     description = DatasetDescription(
@@ -130,8 +130,8 @@ def test_workers_of_a_former_dispatcher_are_taken_over() -> None:
 
 
 def shared(placement: Placement, *hosts: str) -> Iteration:
-    """An iteration with a fixed number of tasks, each at one of these hosts, or at
-    none.
+    """Return an iteration with a fixed number of tasks, each at the given host or
+    without a host.
     """
     job = JobParameters("job", "dataset", "DYNAMIC", num_tasks=len(hosts))
     tasks = {number: Task(number, 2000, 1, [], worker=name) for number, name in enumerate(hosts)}
@@ -139,7 +139,9 @@ def shared(placement: Placement, *hosts: str) -> Iteration:
 
 
 def test_orphans_are_shared_evenly() -> None:
-    """A worker takes no more of them than leaves as many for each of the others."""
+    """A worker takes its even share of unhosted tasks, and leaves as many for each
+    other worker.
+    """
     placement = placed("a", "b", "c")
     found = shared(placement, "", "", "", "", "a", "a", "a")
     orphans = [one for one in found.live_tasks if not one.worker]
@@ -148,7 +150,9 @@ def test_orphans_are_shared_evenly() -> None:
 
 
 def test_orphans_that_have_come_to_their_end_are_shared_too() -> None:
-    """Somebody has to make again what was not delivered of them."""
+    """Ended tasks without a host are shared too, as a worker must make their
+    undelivered elements again.
+    """
     placement = placed("a", "b")
     found = shared(placement, "", "", "", "")
     for number in (0, 1, 2):
@@ -163,8 +167,8 @@ def test_orphans_that_have_come_to_their_end_are_shared_too() -> None:
 
 
 def test_a_newcomer_takes_from_those_who_have_most() -> None:
-    """So many that nobody has two more than another, and none of a task that has come
-    to its end.
+    """A new worker takes running tasks from the busiest workers until no worker has two
+    more than another.
     """
     placement = placed("a", "b", "c")
     found = shared(placement, "a", "a", "a", "a", "b", "b")
@@ -175,8 +179,8 @@ def test_a_newcomer_takes_from_those_who_have_most() -> None:
 
 
 def test_of_many_missing_tasks_some_are_sent_again() -> None:
-    """So many for each report, the same ones until they are there: a slow worker is not
-    sent all, over and over.
+    """A report resends a limited number of missing tasks, the same until the worker has
+    them, so that slow workers are not flooded.
     """
     facts, missing = WorkerFacts("tcp://w", (), ""), list(range(3 * MOST_SENT_AGAIN))
     assert facts.lost(missing) == []

@@ -1,4 +1,4 @@
-"""Facts about decisions on their way to the dispatcher, and what waits for them."""
+"""Test decisions on their way to the dispatcher, and the events that wait for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = (7, 1)
 
 
 class Hosted:
-    """A task, and what became of the events for it."""
+    """A task, and the outcome of its events."""
 
     key = KEY
 
@@ -40,7 +40,7 @@ class Hosted:
         self.sent.append(command.message)
 
     def make(self, number: int) -> e.Produced:
-        """A block is made; it is handled or held."""
+        """Make a block, which is handled or held."""
         made = e.Produced(*KEY, number, 1, 10, b"", ())
         if not self.agreeing.holds(made):
             self.handled.append(made)
@@ -56,14 +56,16 @@ class Hosted:
 
 
 def test_nothing_waits_where_nothing_is_decided() -> None:
-    """A pipeline that leaves nothing out sends what it makes at once."""
+    """A pipeline that skips nothing sends its elements at once."""
     host = Hosted()
     made = host.make(0)
     assert (host.handled, host.sent) == ([made], [])
 
 
 def test_what_is_made_behind_a_decision_waits_until_it_is_durable() -> None:
-    """In the order in which it was made; what was made before does not wait."""
+    """Elements behind a decision wait in order until it is durable, and earlier
+    elements do not wait.
+    """
     host = Hosted()
     before = host.make(0)
     host.decide(0, Decision("/0", 0, 5, (3,)))
@@ -75,8 +77,8 @@ def test_what_is_made_behind_a_decision_waits_until_it_is_durable() -> None:
 
 
 def test_what_is_decided_meanwhile_is_told_at_once_all_together() -> None:
-    """When an answer comes, what waited for it goes, and everything decided since is
-    one ask.
+    """An acknowledgement releases its elements, and a single request carries all
+    decisions since.
     """
     host = Hosted()
     host.decide(0, Decision("/0", 0, 5))
@@ -96,8 +98,8 @@ def test_what_is_decided_meanwhile_is_told_at_once_all_together() -> None:
 
 
 def test_an_ask_is_repeated_until_it_is_answered() -> None:
-    """After a while without an answer, and again; another answer than its own changes
-    nothing.
+    """The worker repeats a request after a while without an acknowledgement, and
+    ignores other acknowledgements.
     """
     host = Hosted()
     host.decide(0, Decision("/0", 0, 5))
@@ -113,8 +115,8 @@ def test_an_ask_is_repeated_until_it_is_answered() -> None:
 
 
 def test_very_much_is_told_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after an outage of the dispatcher, as messages have limits: each portion frees
-    what was made behind it.
+    """The worker sends many decisions in portions, for example after an outage of the
+    dispatcher, as messages have limits. Each portion releases its elements.
     """
     monkeypatch.setattr(decisions, "MOST_TOLD", 2)
     host = Hosted()
@@ -139,8 +141,8 @@ def test_very_much_is_told_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_nobody_needs_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A little of it is, for clients that come late; of very much only what an attempt
-    may need.
+    """The worker keeps a few unneeded decisions for late clients, and beyond a bound
+    only decisions that an attempt may need.
     """
     monkeypatch.setattr(decisions, "MOST_KEPT", 3)
     host = Hosted()

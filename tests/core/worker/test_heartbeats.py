@@ -1,4 +1,4 @@
-"""Facts about when a worker speaks to its dispatcher."""
+"""Test when a worker sends heartbeats to its dispatcher."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from zmqdata.core.worker.heartbeats import FEW_TASKS, Heartbeats
 
 
 def test_news_of_few_tasks_are_told_at_once() -> None:
-    """However soon after the last word; and then nothing is due before the usual pause
-    is over.
+    """News of a few tasks is sent at once, however recent the last heartbeat, and the
+    next heartbeat follows after the usual pause.
     """
     beats = Heartbeats(usual=1.0, patience=60.0)
     beats.spoke(10.0)
@@ -19,8 +19,8 @@ def test_news_of_few_tasks_are_told_at_once() -> None:
 
 
 def test_news_of_many_tasks_wait_for_more() -> None:
-    """For as long as all of them cost, but no longer than usual, and they are told
-    without being said again.
+    """News of many tasks waits as long as their heartbeats cost, at most the usual
+    pause, and goes with that heartbeat.
     """
     beats = Heartbeats(usual=100.0, patience=600.0)
     beats.spoke(10.0)
@@ -32,8 +32,8 @@ def test_news_of_many_tasks_wait_for_more() -> None:
 
 
 def test_the_dispatcher_may_want_them_more_rarely() -> None:
-    """Never more often than the worker would, and not so rarely that its patience
-    ends.
+    """The dispatcher can ask for rarer heartbeats, but neither for more frequent ones
+    nor beyond its time-out.
     """
     beats = Heartbeats(usual=1.0, patience=60.0)
     for every, pause in ((0.0, 1.0), (0.2, 1.0), (5.0, 5.0), (100.0, 20.0)):
@@ -42,8 +42,8 @@ def test_the_dispatcher_may_want_them_more_rarely() -> None:
 
 
 def test_who_says_nothing_is_given_up_once_in_so_long() -> None:
-    """Counted from the first look, or from the last word; what it can do without is not
-    sent to it before that.
+    """The worker gives the dispatcher up after a time-out from the first check or the
+    last message, and sends optional messages only while it answers.
     """
     beats = Heartbeats(usual=1.0, patience=60.0)
     assert not beats.listens(0.0)

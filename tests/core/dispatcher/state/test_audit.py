@@ -1,4 +1,4 @@
-"""Facts about the audit of an iteration."""
+"""Test the audit of an iteration."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ DESCRIPTION = m.DatasetDescription(
 
 
 def state_after(*updates: u.AnyUpdate, **job: Any) -> DispatcherState:
-    """The state of a dispatcher with an iteration that two clients have read, and what
-    else has happened.
+    """Return the state of a dispatcher with an iteration that two clients have read,
+    and with further updates.
     """
     state = DispatcherState(1)
     for update in (
@@ -53,7 +53,9 @@ STORY = (
 
 
 def test_everything_is_accounted_for() -> None:
-    """Splits, tasks and elements, and what each client had."""
+    """The audit accounts for splits, tasks and elements, and for each client's
+    deliveries.
+    """
     audit = audit_of(state_after(*STORY).iterations[2000])
     assert audit["splits"] == {"handed_out": 90, "finished": 40, "rehosted": 50}
     assert audit["tasks"] == {"count": 2, "finished": 1, "lost": 0, "rehosted": 1, "attempts": 3}
@@ -73,7 +75,7 @@ def test_everything_is_accounted_for() -> None:
 
 
 def test_an_audit_survives_a_restart() -> None:
-    """It is the same after a snapshot."""
+    """The audit is the same after a snapshot."""
     state, copy = state_after(*STORY), DispatcherState()
     for update in snapshot(state):
         copy.apply(update)
@@ -94,8 +96,8 @@ def audit_of_consumers(*updates: u.AnyUpdate) -> dict[str, Any]:
 
 
 def test_consumers_are_shown_by_what_they_had() -> None:
-    """Numbered consumers have had what their steps were, in elements, and no client is
-    named beside them.
+    """The audit counts numbered consumers in elements of their steps, and names no
+    clients beside them.
     """
     audit = audit_of_consumers()
     assert audit["consumers"] == [5, 3]
@@ -104,11 +106,11 @@ def test_consumers_are_shown_by_what_they_had() -> None:
 
 
 def test_a_turn_of_a_task_that_had_nothing_left_is_no_element() -> None:
-    """Steps beyond the end of a task count for nobody: what was made in rounds for all
-    of them is what they had.
+    """Steps beyond the end of a task count for no consumer, so the consumers' sum is
+    the number of elements made in rounds.
     """
-    # Task 1 has three rounds, task 2 has one: of steps 0 to 7 it is 0, 1, 2 and 4 that
-    # gave something.
+    # Task 1 has three rounds and task 2 has a single round, so steps 0, 1, 2 and 4 of
+    # steps 0 to 7 gave an element.
     ends = u.EndTaskUpdate(1, 3, dropped=1), u.EndTaskUpdate(2, 1)
     audit = audit_of_consumers(*ends, u.PassStepsUpdate(2000, 0, 8))
     assert audit["consumers"] == [4, 3]
@@ -121,8 +123,8 @@ def test_a_turn_of_a_task_that_had_nothing_left_is_no_element() -> None:
 
 
 def test_what_was_had_before_a_view_counts_behind_it() -> None:
-    """A view that all have passed is forgotten, not what was read in it, nor what those
-    behind have of the next.
+    """The audit keeps the elements of a forgotten view, and counts the elements of
+    slower consumers in the next view.
     """
     view = (
         u.EndTaskUpdate(1, 4),
@@ -138,6 +140,6 @@ def test_what_was_had_before_a_view_counts_behind_it() -> None:
 
 
 def test_the_failure_of_a_job_is_told() -> None:
-    """In the words that its clients got."""
+    """The audit has the failure text that clients got."""
     audit = audit_of_consumers(u.FailIterationUpdate(2000, "UnavailableError", "nobody came"))
     assert audit["failure"] == "nobody came"

@@ -1,4 +1,4 @@
-"""Facts about who has how much."""
+"""Test the order of workers and clients by load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = st.sampled_from("abcde")
 
 @given(st.lists(st.tuples(NAMES, st.integers(-2, 3))))
 def test_the_order_is_that_of_the_loads(changes: list[tuple[str, int]]) -> None:
-    """Whatever changes, names come by what they have; who has nothing is not there."""
+    """Names are ordered by load after any change, and a name without load is absent."""
     loads, counts = Loads(), dict.fromkeys("abcde", 0)
     for name, more in changes:
         counts[name] = max(0, counts[name] + more)
@@ -34,8 +34,8 @@ EVENTS = st.tuples(
 
 @given(st.lists(EVENTS))
 def test_tasks_are_where_they_were_placed(events: list[tuple[str, int, str]]) -> None:
-    """Each task is at one worker, or at none, until it is removed; ended ones do not
-    run.
+    """A task counts at its worker or at none until it is removed, and an ended task
+    does not count as running.
     """
     hosts, worker, ended = Hosts(), dict[int, str](), set[int]()
     for what, task, name in events:

@@ -1,4 +1,4 @@
-"""Facts about what a dispatcher decides in a turn."""
+"""Test the decisions of a dispatcher in a turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zmqdata.updates import CreateJobUpdate
 
 
 def test_a_fact_is_true_at_once_and_written_first() -> None:
-    """A committed update changes the state and precedes what is sent after it."""
+    """A committed update changes the state at once, and precedes later messages."""
     out = Outbox(1)
     update = CreateJobUpdate(JobParameters("job", "dataset", "OFF"))
     out.commit(update)
@@ -22,14 +22,14 @@ def test_a_fact_is_true_at_once_and_written_first() -> None:
 
 
 def test_nothing_is_sent_to_nobody() -> None:
-    """A message to a peer that is not connected is left out."""
+    """The outbox drops a message to a peer that is not connected."""
     out = Outbox(1)
     out.send(None, Probe())
     assert out.drain() == []
 
 
 def test_a_refusal_names_its_error() -> None:
-    """The class travels by name."""
+    """A refusal carries the name of its error class."""
     out = Outbox(1)
     out.refuse("peer", "request", NotFoundError, "text")
     assert out.drain() == [e.Send("peer", RequestRefused("request", "NotFoundError", "text"))]
@@ -43,7 +43,7 @@ def test_seeds_depend_on_dispatcher_and_names_only() -> None:
 
 
 def test_two_dispatchers_number_their_tasks_differently() -> None:
-    """A worker that outlives a forgetful dispatcher does not mistake its successor's
-    tasks for old ones.
+    """A worker does not mistake the tasks of a dispatcher without a journal for the
+    tasks of its predecessor.
     """
     assert Outbox(1).state.next_task != Outbox(2).state.next_task

@@ -1,4 +1,4 @@
-"""Facts about snapshots of the dispatcher's state."""
+"""Test snapshots of the dispatcher's state."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ SOURCES = (IndexSplits(40), FileSplits(("*",), False, None))
 
 
 class History:
-    """Draws updates that may follow each other, as a dispatcher would make them, and
-    applies them.
+    """Draw and apply consecutive updates as a dispatcher makes them.
 
     Args:
         seed: decides what happens.
@@ -200,7 +199,7 @@ class History:
         return u.HostTaskUpdate(task, self.state.tasks[task].attempt + (not worker or 1), worker)
 
     def fed_task(self) -> int | None:
-        """A task that still gets splits."""
+        """Return a task that still gets splits."""
         task = self.task()
         found = self.state.tasks.get(task or 0)
         return task if found is not None and found.ledger and not found.settled else None
@@ -224,7 +223,7 @@ class History:
             return None
         source, found = self.draw.randrange(2), self.state.tasks[task]
         if found.cursors:
-            return None  # it goes on with its own splits, whoever hosts it
+            return None  # the task continues with its own splits on any host
         ledger = found.ledger[source]
         needed = max([ledger.base, *(state.needs[source] + 1 for state in found.states)])
         entries = self.draw.randint(min(needed, ledger.length), ledger.length)
@@ -251,7 +250,7 @@ class History:
         if task is None:
             return None
         known, news = self.state.tasks[task].decisions, []
-        if known.entries and self.draw.random() < 0.5:  # the last one grows
+        if known.entries and self.draw.random() < 0.5:  # the last entry grows
             news = [replace(known.entries[-1], stop=known.entries[-1].stop + 1)]
         place, first = self.draw.choice(["/0", "/1"]), self.draw.randrange(99)
         news.append(Decision(place, first, first + 2, (first,)))
@@ -416,8 +415,8 @@ def replayed(updates: list[u.AnyUpdate]) -> DispatcherState:
 
 @given(seed=st.integers(0, 2**32), steps=st.integers(0, 400))
 def test_a_replayed_snapshot_is_the_state(seed: int, steps: int) -> None:
-    """Whatever has happened, the updates of a snapshot make a state that is equal in
-    every field.
+    """The updates of a snapshot make a state that is equal in every field, after any
+    history.
     """
     history = History(seed)
     history.state.apply(history.begin_life())
@@ -427,7 +426,7 @@ def test_a_replayed_snapshot_is_the_state(seed: int, steps: int) -> None:
 
 
 def test_the_histories_have_everything_in_them() -> None:
-    """No kind of update is left out of the histories drawn here."""
+    """The drawn histories contain each kind of update."""
     history = History(1)
     for _ in range(3_000):
         history.step()
@@ -435,7 +434,9 @@ def test_the_histories_have_everything_in_them() -> None:
 
 
 def test_a_snapshot_has_the_size_of_what_lives() -> None:
-    """A thousand deliveries and ledger entries of one task are a handful of updates."""
+    """A snapshot has a handful of updates for a thousand deliveries and ledger entries
+    of a single task.
+    """
     history = History(2)
     for way in (history.begin_life, history.add_worker, history.register_dataset):
         history.state.apply(way() or history.begin_life())
@@ -455,9 +456,7 @@ def test_a_snapshot_has_the_size_of_what_lives() -> None:
 
 
 def test_what_is_told_again_late_stays_forgotten() -> None:
-    """A repeated report of decisions that no state needs any more brings none of them
-    back.
-    """
+    """A repeated report of decisions that no state needs restores none of them."""
     history = History(2)
     for way in (history.begin_life, history.add_worker, history.register_dataset):
         history.state.apply(way() or history.begin_life())
