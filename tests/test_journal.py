@@ -1,4 +1,4 @@
-"""Facts about the journal's format."""
+"""Tests of the journal's format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TURNS: list[list[u.AnyUpdate]] = [
 
 
 def written() -> tuple[bytes, list[int]]:
-    """A journal, and where each of its turns ends."""
+    """Return the content of a journal and the offset at the end of each turn."""
     encoder = JournalEncoder(SALT)
     content, ends = encoder.begin(SNAPSHOT), []
     for turn in TURNS:
@@ -48,21 +48,19 @@ def up_to(turns: int) -> list[u.AnyUpdate]:
 
 
 def test_what_was_written_is_read_back() -> None:
-    """Snapshot and turns come back in order."""
+    """The snapshot and the turns are read back in order."""
     assert read(CONTENT) == (Replay(4, 7, 0), up_to(3))
 
 
 def test_a_large_snapshot_is_cut_into_records() -> None:
-    """No record of a snapshot has more than a fixed number of updates."""
+    """Each record of a snapshot contains at most a fixed number of updates."""
     many = [u.CloseTaskListUpdate(number) for number in range(SNAPSHOT_RECORD * 2 + 1)]
     assert read(JournalEncoder(SALT).begin(many)) == (Replay(3, len(many), 0), many)
 
 
 @pytest.mark.parametrize("cut", range(ENDS[0], len(CONTENT)))
 def test_cut_behind_the_snapshot_it_reads_as_a_prefix_of_whole_turns(cut: int) -> None:
-    """Wherever the end is cut off, every turn before the cut is there, and no part of
-    the next.
-    """
+    """A journal truncated behind its snapshot reads as its complete turns, and no more."""
     turns = max(at for at, end in enumerate(ENDS) if end <= cut)
     replay, found = read(CONTENT[:cut])
     assert (found, replay.torn) == (up_to(turns), cut - ENDS[turns])
@@ -70,8 +68,8 @@ def test_cut_behind_the_snapshot_it_reads_as_a_prefix_of_whole_turns(cut: int) -
 
 @pytest.mark.parametrize("cut", range(ENDS[0]))
 def test_cut_within_the_snapshot_it_is_damaged(cut: int) -> None:
-    """A file is found under its name only once its snapshot is whole, so a part of one
-    is no torn write.
+    """A journal truncated within its snapshot is damaged, not torn. It gets its name
+    only once the snapshot is complete.
     """
     with pytest.raises(DataLossError, match="`work/journal` is damaged at offset"):
         read(CONTENT[:cut])
@@ -79,9 +77,7 @@ def test_cut_within_the_snapshot_it_is_damaged(cut: int) -> None:
 
 @pytest.mark.parametrize("at", range(len(CONTENT)))
 def test_a_flipped_bit_is_never_believed(at: int) -> None:
-    """Damage is an error that names file and offset; in the last turn it looks like a
-    torn write.
-    """
+    """A flipped bit is an error with file and offset, or a torn write in the last turn."""
     broken = bytearray(CONTENT)
     broken[at] ^= 1 << (at % 8)
     if at < ENDS[-2]:
@@ -93,8 +89,8 @@ def test_a_flipped_bit_is_never_believed(at: int) -> None:
 
 @pytest.mark.parametrize("beyond", range(-30, 30, 7))
 def test_damage_is_found_however_far_the_next_record_is(beyond: int) -> None:
-    """A record of a megabyte is damaged, and a small one follows, at whatever place of
-    those looked at together.
+    """Damage in a large record is detected wherever the next record starts. The search
+    reads the file in windows, and the test moves the record across their boundary.
     """
     encoder = JournalEncoder(SALT)
     start = encoder.begin([])
@@ -106,25 +102,25 @@ def test_damage_is_found_however_far_the_next_record_is(beyond: int) -> None:
 
 
 def test_zeros_at_the_end_are_a_torn_write() -> None:
-    """A file that was made longer before its bytes came reads as far as they did."""
+    """Zeros at the end of a journal are a torn write, as after a crash while it grew."""
     assert read(CONTENT + bytes(5000)) == (Replay(4, 7, 5000), up_to(3))
 
 
 @given(tail=st.binary(max_size=200))
 def test_whatever_follows_the_last_record_is_left_out(tail: bytes) -> None:
-    """Bytes that nobody wrote as a record of this file are not taken for one."""
+    """Bytes behind the last record that are not a record of this file are ignored."""
     assert read(CONTENT + tail)[1] == up_to(3)
 
 
 @given(content=st.binary(max_size=300), marked=st.booleans())
 def test_hostile_bytes_raise_one_error(content: bytes, marked: bool) -> None:
-    """Bytes that are no journal are refused as damaged, whatever they are."""
+    """Bytes that are not a journal are rejected as damaged."""
     with pytest.raises(DataLossError):
         read(MARK + content if marked else content)
 
 
 def test_a_record_of_another_file_does_not_count() -> None:
-    """What an older file left on the disk, or a peer made up, has another salt."""
+    """A record from an older file or a peer is ignored, as its salt differs."""
     stranger = JournalEncoder(SALT + 1)
     stranger.begin(SNAPSHOT)
     foreign = stranger.turn(TURNS[0])
@@ -134,7 +130,7 @@ def test_a_record_of_another_file_does_not_count() -> None:
 
 @pytest.mark.parametrize(("first", "then"), [(0, 0), (0, 2)])
 def test_records_follow_each_other(first: int, then: int) -> None:
-    """A record that comes twice, or misses its predecessor, is damage even at the
+    """A repeated record, or a record without its predecessor, is damage even at the
     end.
     """
     turns = [CONTENT[start:stop] for start, stop in itertools.pairwise(ENDS)]
@@ -143,7 +139,7 @@ def test_records_follow_each_other(first: int, then: int) -> None:
 
 
 def test_updates_that_make_no_sense_are_damage() -> None:
-    """What cannot be applied, or is no update, is an error at its offset."""
+    """An update that is invalid or cannot be applied is an error at its offset."""
     encoder = JournalEncoder(SALT)
     content = encoder.begin([]) + encoder.turn(["nonsense"])  # type: ignore[list-item]
     with pytest.raises(DataLossError, match="make no sense here"):
@@ -157,7 +153,7 @@ def test_updates_that_make_no_sense_are_damage() -> None:
 
 
 def test_a_later_schema_is_refused() -> None:
-    """What a later version wrote is left alone, with a word on what to do."""
+    """A journal of a later version is left unchanged, and the error gives the remedy."""
     with pytest.raises(
         FailedPreconditionError,
         match="later version of zmqdata: it has schema 1, and this version supports up to 0",
@@ -166,7 +162,9 @@ def test_a_later_schema_is_refused() -> None:
 
 
 def test_an_earlier_schema_is_migrated() -> None:
-    """Every update of an old file passes the migrations up to the present schema."""
+    """Every update of an older file passes through the migrations to the current
+    schema.
+    """
 
     def rename(update: dict[str, Any]) -> dict[str, Any]:
         old = update.get("iteration")
@@ -184,9 +182,7 @@ def test_an_earlier_schema_is_migrated() -> None:
 
 
 def test_what_a_fact_said_once_and_says_no_more_is_passed_over() -> None:
-    """Ledgers used to have the number of splits that they did not keep: such a journal
-    needs no migration.
-    """
+    """A journal with the ledgers' former number of dropped splits needs no migration."""
     former = {
         "type": "RestoreLedgerUpdate",
         "task": 4,
@@ -201,7 +197,7 @@ def test_what_a_fact_said_once_and_says_no_more_is_passed_over() -> None:
 
 
 def test_a_header_that_makes_no_sense_is_damage() -> None:
-    """A sound record that is no header is no beginning of a journal."""
+    """A valid record that is not a header cannot start a journal."""
     payload = msgspec.msgpack.encode({"schema": "one"})
     numbered = bytes(8) + payload
     checksum = zlib.crc32(numbered, zlib.crc32(len(payload).to_bytes(4, "little"), 0))

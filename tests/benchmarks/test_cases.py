@@ -1,4 +1,4 @@
-"""The table of cases fits the peers that there are."""
+"""Tests of the table of cases and its match with the peers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PEERS_FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
 
 
 def settings_of(peer: str) -> set[str]:
-    """What the module of a peer can do; it is not imported, as its library may not be
-    installed.
+    """Return the settings of a peer's module without importing it. Its library may not
+    be installed.
     """
     tree = ast.parse((PEERS_FOLDER / f"{MODULES[peer]}.py").read_text(encoding="utf-8"))
     [found] = [
@@ -29,7 +29,9 @@ def settings_of(peer: str) -> set[str]:
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_every_setting_is_measured_and_explained(peer: str) -> None:
-    """The settings that cases name are those that the peer's module explains."""
+    """The settings named by cases are exactly the settings that the peer's module
+    explains.
+    """
     assert {way.setting for case in CASES for way in case.ways if way.peer == peer} == settings_of(
         peer
     )
@@ -37,9 +39,7 @@ def test_every_setting_is_measured_and_explained(peer: str) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_goals_compare_what_is_measured(case: Case) -> None:
-    """Both sides of each goal take part in its case, which is measured in a way that
-    exists.
-    """
+    """Both sides of each goal take part in its case, whose measure exists."""
     taking_part = {(way.peer, way.setting) for way in case.ways}
     for goal in case.goals:
         assert ("zmqdata", goal.ours) in taking_part
@@ -50,12 +50,12 @@ def test_goals_compare_what_is_measured(case: Case) -> None:
 
 
 def test_case_names_differ() -> None:
-    """No two cases have the same name."""
+    """Each case has a unique name."""
     assert len({case.name for case in CASES}) == len(CASES)
 
 
 def test_cases_and_peers_can_be_chosen() -> None:
-    """Cases are chosen by a part of their name; ways of other peers are left out."""
+    """Cases are selected by a part of their name; ways of other peers are left out."""
     [case] = chosen(["19 MB"], ["zmqdata", "torch"])
     assert case.name == "19 MB float32 batches"
     assert {way.peer for way in case.ways} == {"zmqdata", "torch"}
@@ -63,7 +63,7 @@ def test_cases_and_peers_can_be_chosen() -> None:
 
 
 def test_a_case_without_anybody_is_left_out() -> None:
-    """Cases in which none of the chosen peers takes part are not run."""
+    """A case without any selected peer is not run."""
     assert [case.name for case in chosen([], ["ray"]) if "link" in case.name] == []
 
 
@@ -73,15 +73,13 @@ def test_a_case_without_anybody_is_left_out() -> None:
 def test_a_name_that_does_not_exist_is_an_error(
     cases: list[str], peers: list[str], named: str
 ) -> None:
-    """The error says which names there are."""
+    """The error about an unknown name lists the valid names."""
     with pytest.raises(ValueError, match=named):
         list(chosen(cases, peers))
 
 
 def test_what_goals_name() -> None:
-    """The settings named are ours of every goal, and the peer's that a goal restricts
-    itself to.
-    """
+    """A goal names our setting, and the peer's settings to which it restricts itself."""
     goals = (Goal("default", 2, "tfdata", ("AUTO",)), Goal("tcp", 3, "torch"))
     case = Case("a case", "images", (), goals)
     assert [case.named(peer) for peer in ("zmqdata", "tfdata", "torch")] == [
@@ -92,7 +90,7 @@ def test_what_goals_name() -> None:
 
 
 def test_a_quick_run_leaves_settings_out() -> None:
-    """Of each peer a quick run has the settings that goals name, or the first one."""
+    """A quick run measures a peer's settings named by goals, or else its first setting."""
     goals = (Goal("default", 2, "tfdata", ("AUTO", "uncompressed")),)
     taking_part = ways(
         zmqdata="tcp|default", tfdata="AUTO|uncompressed|more", torch="numpy|shared tensors"

@@ -1,4 +1,4 @@
-"""Medians, ratios, goals and turns, on values that are made up."""
+"""Tests of medians, ratios, goals and turns on made-up values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def case(*goals: Goal, measure: str = "rate") -> Case:
 
 
 def test_median_and_spread() -> None:
-    """The spread is the distance of the extremes, as a share of the median."""
+    """The spread is the range of the values divided by the median."""
     values = Values([8.0, 10.0, 13.0])
     assert (values.median, values.spread) == (10.0, 0.5)
 
 
 def test_everybody_has_one_turn_in_each_repetition() -> None:
-    """A repetition has each way once, and another one begins each time."""
+    """Each repetition measures every way once, and starts with a different way."""
     ways = case().ways
     orders = [turns(ways, repetition) for repetition in range(5)]
     assert all(sorted(order) == sorted(ways) for order in orders)
@@ -33,9 +33,7 @@ def test_everybody_has_one_turn_in_each_repetition() -> None:
 
 
 def test_the_best_setting_is_that_of_the_best_median() -> None:
-    """A single high value does not make a setting the best one; of seconds the smallest
-    median is.
-    """
+    """The best setting has the best median: the largest rate or the smallest time."""
     measured = {AUTO: Values([1.0, 1.0, 90.0]), PLAIN: Values([2.0, 2.0, 2.0])}
     assert best(case(), measured, "tfdata") == PLAIN
     assert best(case(measure="first"), measured, "tfdata") == AUTO
@@ -43,22 +41,22 @@ def test_the_best_setting_is_that_of_the_best_median() -> None:
 
 
 def test_what_was_not_measured_to_the_end_is_never_the_best() -> None:
-    """A setting that failed or was dropped has fewer values, and is passed over."""
+    """A setting that failed or was dropped has fewer values and is never the best."""
     measured = {AUTO: Values([9.0], "killed"), PLAIN: Values([2.0, 2.0])}
     assert best(case(), measured, "tfdata") == PLAIN
     assert best(case(), {AUTO: Values([], "failed")}, "tfdata") is None
 
 
 def test_everybody_is_tried_before_anybody_is_dropped() -> None:
-    """In the first two repetitions only those are left out that have failed."""
+    """The first two repetitions leave out only settings that failed."""
     assert worth_more(case(), {}, 0) == list(case().ways)
     measured = {AUTO: Values([1.0]), PLAIN: Values([100.0]), NUMPY: Values([], "failed")}
     assert worth_more(case(), measured, 1) == [OURS, TCP, AUTO, PLAIN]
 
 
 def test_settings_far_behind_another_one_of_their_peer_are_dropped() -> None:
-    """Below six tenths of the peer's best median a setting is measured no more; other
-    peers do not count.
+    """A setting below six tenths of its peer's best median is dropped; other peers do
+    not matter.
     """
     measured = {
         OURS: Values([900.0, 900.0]),
@@ -71,16 +69,14 @@ def test_settings_far_behind_another_one_of_their_peer_are_dropped() -> None:
 
 
 def test_slow_settings_are_dropped_where_less_is_better() -> None:
-    """Of seconds, twice the best median is too many."""
+    """A setting that takes twice its peer's best median time is dropped."""
     measured = {AUTO: Values([1.0, 1.0]), PLAIN: Values([2.0, 2.0])}
     two = Case("a case", "scalars", (AUTO, PLAIN), (), "first")
     assert worth_more(two, measured, 2) == [AUTO]
 
 
 def test_what_a_goal_names_is_never_dropped() -> None:
-    """Our setting of a goal, and the peer's settings that it names, are measured to the
-    end.
-    """
+    """Neither our setting in a goal nor the peer's settings it names are ever dropped."""
     goal = Goal("tcp", 2, "tfdata", ("AUTO",))
     measured = {
         way: Values([value] * 2)
@@ -90,13 +86,13 @@ def test_what_a_goal_names_is_never_dropped() -> None:
 
 
 def test_one_that_was_dropped_stays_out() -> None:
-    """Who has fewer values than its peer's leader is not measured again."""
+    """A setting with fewer values than its peer's leader is not measured again."""
     measured = {AUTO: Values([1.9] * 2), PLAIN: Values([2.0] * 3)}
     assert worth_more(Case("a case", "images", (AUTO, PLAIN)), measured, 3) == [PLAIN]
 
 
 def test_ratios_are_those_of_the_same_repetition() -> None:
-    """A machine that slows down for a whole repetition changes no ratio."""
+    """A machine that is slow for a whole repetition changes no ratio."""
     goal = Goal("default", 3, "tfdata")
     measured = {
         OURS: Values([40.0, 20.0, 10.0]),
@@ -108,7 +104,9 @@ def test_ratios_are_those_of_the_same_repetition() -> None:
 
 @pytest.mark.parametrize(("least", "reached"), [(2.0, True), (2.1, False)])
 def test_a_goal_is_reached_by_the_median_ratio(least: float, reached: bool) -> None:
-    """The median of the ratios decides; the extremes are told."""
+    """The median ratio decides whether a goal is reached, and the extremes are
+    reported.
+    """
     goal = Goal("default", least, "torch")
     found = verdict(
         case(goal), {OURS: Values([1.0, 2.0, 30.0]), NUMPY: Values([1.0, 1.0, 1.0])}, goal
@@ -117,7 +115,7 @@ def test_a_goal_is_reached_by_the_median_ratio(least: float, reached: bool) -> N
 
 
 def test_fewer_seconds_are_a_larger_ratio() -> None:
-    """In a case of seconds, twice as good is half as long."""
+    """Half the seconds count as a ratio of two."""
     goal = Goal("default", 2, "tfdata")
     measured = {OURS: Values([1.0]), AUTO: Values([3.0])}
     assert verdict(case(goal, measure="first"), measured, goal).value == 3.0
@@ -125,14 +123,14 @@ def test_fewer_seconds_are_a_larger_ratio() -> None:
 
 @pytest.mark.parametrize(("most", "reached"), [(0.05, True), (0.03, False)])
 def test_a_goal_may_be_a_time(most: float, reached: bool) -> None:
-    """Without a peer, the median is compared with the seconds allowed."""
+    """A goal without a peer compares the median with the allowed seconds."""
     goal = Goal("default", most=most)
     found = verdict(case(goal, measure="first"), {OURS: Values([0.02, 0.04, 0.9])}, goal)
     assert (found.theirs, found.value, found.reached) == (None, 0.04, reached)
 
 
 def test_what_was_not_measured_is_neither_reached_nor_missed() -> None:
-    """Without a value of ours, or of theirs, a goal has no verdict."""
+    """A goal without a value on either side has no verdict."""
     goal = Goal("default", 2, "torch")
     assert verdict(case(goal), {NUMPY: Values([1.0])}, goal).reached is None
     assert (

@@ -1,6 +1,4 @@
-"""zmqdata.blocks.adaptive: what is measured for the choice of codecs, with real codecs
-and a clock that tests move.
-"""
+"""Tests of ``zmqdata.blocks.adaptive`` with real codecs and a clock that tests move."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ SLOW = 1e6
 
 
 class Clock:
-    """A clock that moves by a step each time somebody looks at it."""
+    """A clock that advances by a fixed step at each reading."""
 
     def __init__(self, step: float = 0.0) -> None:
         self.now, self.step = 0.0, step
@@ -32,7 +30,7 @@ class Clock:
 
 
 def far(step: float = 0.0, speed: float = SLOW) -> Compression:
-    """AUTO to another host, behind its first block."""
+    """Return an AUTO codec for a remote host that has sent its first block."""
     auto = Compression("AUTO", clock=Clock(step))
     auto.speed = speed
     auto.encode("s", [(TOKENS, 8)])
@@ -40,8 +38,8 @@ def far(step: float = 0.0, speed: float = SLOW) -> Compression:
 
 
 def test_auto_compresses_what_shrinks_and_nothing_else() -> None:
-    """On a slow link tokens are compressed, noise and what is small are not; the
-    receiver finds all as it was.
+    """On a slow link AUTO compresses tokens but neither noise nor small values. The
+    receiver decodes every column unchanged.
     """
     auto = far()
     columns = [(TOKENS, 8), (NOISE, 1), (TOKENS[:1000], 8)]
@@ -55,8 +53,8 @@ def test_auto_compresses_what_shrinks_and_nothing_else() -> None:
 
 
 def test_auto_compresses_nothing_on_one_host() -> None:
-    """Before anybody has told the speed, and where it is infinite, no codec is tried
-    and the clock not looked at.
+    """On a single host AUTO tries no codec and never reads the clock. The same holds
+    until the speed is known.
     """
     clock = Clock(1.0)
     auto = Compression("AUTO", clock=clock)
@@ -66,7 +64,7 @@ def test_auto_compresses_nothing_on_one_host() -> None:
 
 
 def test_auto_follows_its_clients() -> None:
-    """A reader on another host brings compression, one on this host takes it away."""
+    """A remote reader enables compression, and a local reader disables it."""
     auto = far()
     auto.encode("s", [(TOKENS, 8)])
     assert auto.chosen
@@ -79,9 +77,7 @@ def test_auto_follows_its_clients() -> None:
 
 
 def test_slow_codecs_are_not_taken() -> None:
-    """Where a codec takes longer than the link saves, by the clock, nothing is
-    compressed.
-    """
+    """AUTO compresses nothing if the codec takes longer than the link saves."""
     auto = far(step=1.0)
     auto.rest()
     auto.encode("s", [(TOKENS, 8)])
@@ -89,9 +85,7 @@ def test_slow_codecs_are_not_taken() -> None:
 
 
 def test_crowded_cores_are_noticed() -> None:
-    """Work that takes much longer than its own time, since others want the core, is
-    left out; and tried again later.
-    """
+    """AUTO skips a codec slowed down by contention for the core, and retries it later."""
     passed, worked = Clock(), Clock()
     auto = Compression("AUTO", clock=passed, work=worked)
     auto.speed = 1e9
@@ -111,7 +105,9 @@ def test_crowded_cores_are_noticed() -> None:
 
 
 def test_the_first_block_only_starts_the_clock() -> None:
-    """Opening a pipeline is no measure of how fast it makes elements."""
+    """The first block only starts the clock, as opening a pipeline says nothing of its
+    pace.
+    """
     auto = Compression("AUTO", clock=Clock())
     auto.speed = SLOW
     assert auto.encode("s", [(TOKENS, 8)]) == [(TOKENS, ())]
@@ -120,8 +116,8 @@ def test_the_first_block_only_starts_the_clock() -> None:
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "blosclz"])
 def test_named_codecs_are_honoured(codec: str) -> None:
-    """A codec asked for by name is used whatever it costs and wherever the reader
-    is.
+    """A codec requested by name is used regardless of its cost and of the reader's
+    location.
     """
     named = Compression(codec, clock=Clock(1.0))
     [(frame, chunks)] = named.encode("s", [(TOKENS, 8)])
@@ -131,19 +127,21 @@ def test_named_codecs_are_honoured(codec: str) -> None:
 
 
 def test_none_compresses_nothing() -> None:
-    """None is None."""
+    """Compression None leaves every block raw."""
     assert Compression(None).encode("s", [(TOKENS, 8)]) == [(TOKENS, ())]
     assert Compression(None).shown == ""
 
 
 def test_unknown_codecs_are_refused() -> None:
-    """What no codec is called is an error at once."""
+    """An unknown codec name is an error at once."""
     with pytest.raises(ValueError, match="Invalid `compression` argument"):
         Compression("SNAPPY")
 
 
 def test_files_take_lz4_where_it_saves() -> None:
-    """Without a clock AUTO goes by size alone, from the first block, and with lz4."""
+    """Without a clock AUTO decides by size alone, from the first block on, and uses
+    lz4.
+    """
     file = Compression("AUTO")
     assert file.speed == UNKNOWN_SPEED
     file.encode("s", [(TOKENS, 8), (NOISE, 1)])
@@ -151,8 +149,8 @@ def test_files_take_lz4_where_it_saves() -> None:
 
 
 def test_each_structure_has_its_own_choice() -> None:
-    """When elements of another structure come, their columns are probed; those before
-    are not forgotten.
+    """A new element structure triggers a probe of its columns; earlier choices are
+    kept.
     """
     auto = far()
     auto.encode("s", [(TOKENS, 8)])
@@ -164,7 +162,7 @@ def test_each_structure_has_its_own_choice() -> None:
 
 
 def test_few_structures_are_remembered() -> None:
-    """Elements that look different all the time do not fill the memory."""
+    """Elements whose structure keeps changing do not fill the memory."""
     auto = far()
     for number in range(100):
         auto.encode(number, [(TOKENS, 8)])
@@ -172,15 +170,15 @@ def test_few_structures_are_remembered() -> None:
 
 
 def test_large_buffers_are_cut() -> None:
-    """A buffer beyond the limit of one call becomes several chunks."""
+    """A buffer beyond the limit of a single call becomes several chunks."""
     [(frame, chunks)] = Compression("zstd").encode("s", [(TOKENS, 8)], max_chunk=100_000)
     assert len(chunks) == 3
     assert sum(chunks) == len(frame)
 
 
 def test_only_the_middle_of_a_column_is_tried() -> None:
-    """What pays is found on a sample from the middle: noise at both ends does not keep
-    tokens from being compressed.
+    """AUTO probes the middle of a column, so noise at both ends does not prevent
+    compression.
     """
     rim = NOISE[: PROBE_BYTES // 2]
     auto = far()
@@ -189,14 +187,14 @@ def test_only_the_middle_of_a_column_is_tried() -> None:
 
 
 def test_items_without_width_are_not_shuffled() -> None:
-    """For text codecs are tried without filters."""
+    """Columns without an item width, such as text, are probed without filters."""
     auto, text = far(), memoryview(b"it was the best of times, it was the worst of times, " * 4000)
     auto.encode("s", [(text, 0)])
     assert auto.chosen[0].shuffle == "noshuffle"
 
 
 def test_what_is_shown_tells_codecs_and_ratio() -> None:
-    """In words: the codecs in use, and how much smaller the last blocks became."""
+    """The description names the codecs in use and the ratio of the last blocks."""
     auto = far()
     for _ in range(50):
         auto.encode("s", [(TOKENS, 8)])
@@ -211,9 +209,7 @@ def test_what_is_shown_tells_codecs_and_ratio() -> None:
 
 
 def test_pace_is_time_per_byte_without_rests() -> None:
-    """Only the time in which elements are made counts, also when a rest begins in one
-    block and ends in another.
-    """
+    """The pace counts only the time spent on elements, not pauses, even across blocks."""
     clock = Clock()
     pace = Pace(clock)
     assert pace.made(100) is None
@@ -230,7 +226,7 @@ def test_pace_is_time_per_byte_without_rests() -> None:
 
 
 def test_pace_forgets() -> None:
-    """A pipeline that has become faster is known as such after some blocks."""
+    """The measured pace follows a pipeline that becomes faster within a few blocks."""
     clock, found = Clock(), math.inf
     pace = Pace(clock)
     for number in count():
@@ -245,7 +241,7 @@ def test_pace_forgets() -> None:
 
 
 def test_unwanted_compression_is_left_out() -> None:
-    """While no reader decompresses, a named codec and "AUTO" leave blocks as they are."""
+    """While no reader decompresses, named codecs and "AUTO" leave blocks raw."""
     for stream in (Compression("lz4"), Compression("AUTO")):
         assert not stream.leaves_all()
         assert stream.encode("s", [(TOKENS, 8)])[0][1]
@@ -259,9 +255,7 @@ def test_unwanted_compression_is_left_out() -> None:
 def test_without_codecs_all_is_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without blosc a stream that would be compressed travels as it is, and one warning
-    says so.
-    """
+    """Without blosc a stream meant to be compressed is sent raw, with a single warning."""
     compression.warn_of_missing_codec.cache_clear()
     monkeypatch.setattr(compression, "blosc", None)
     auto = far()

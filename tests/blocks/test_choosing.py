@@ -1,6 +1,4 @@
-"""zmqdata.blocks.choosing: what is decided from costs and conditions, without a codec
-or a clock.
-"""
+"""Tests of ``zmqdata.blocks.choosing``: choices from costs and conditions alone."""
 
 from __future__ import annotations
 
@@ -69,9 +67,7 @@ def settled(costs: dict[Packing, Cost], around: Conditions) -> Packing | None:
 def test_the_best_is_never_worse_than_nothing(
     found: dict[int, MeasuredColumn], around: Conditions
 ) -> None:
-    """However columns, costs and conditions are, what is chosen takes no longer than to
-    send all as it is.
-    """
+    """The chosen packing is never slower than sending everything raw."""
     assert seconds(found, best_choice(found, around), around) <= seconds(found, {}, around) * (
         1 + 1e-9
     )
@@ -81,7 +77,7 @@ def test_the_best_is_never_worse_than_nothing(
     costs=st.dictionaries(st.sampled_from([LZ4, ZSTD, BITS]), costs, min_size=1), around=conditions
 )
 def test_one_column_gets_the_best_there_is(costs: dict[Packing, Cost], around: Conditions) -> None:
-    """With a single column no packing takes less time than the one chosen."""
+    """No packing of a single column is faster than the chosen packing."""
     found = {0: MeasuredColumn(MB, costs)}
     least = min(seconds(found, {0: packing}, around) for packing in costs)
     assert seconds(found, best_choice(found, around), around) <= least * (1 + 1e-9)
@@ -94,9 +90,7 @@ def test_one_column_gets_the_best_there_is(costs: dict[Packing, Cost], around: C
 def test_what_stands_is_never_worse_than_nothing(
     found: dict[int, MeasuredColumn], story: list[tuple[Conditions, dict[int, Cost]]]
 ) -> None:
-    """However conditions and columns change, each decision is as good as no compression
-    at all.
-    """
+    """No decision is worse than no compression as conditions and columns change."""
     choice = Choice()
     choice.probed(found, 1, GIGABIT)
     for around, blocks in story:
@@ -128,24 +122,22 @@ def test_what_stands_is_never_worse_than_nothing(
     ],
 )
 def test_what_pays(costs: dict[Packing, Cost], around: Conditions, chosen: Packing | None) -> None:
-    """The slower the link, the stronger the codec; less where the core or the client's
-    thread has other work.
+    """A slower link selects a stronger codec; a busy core or client selects a weaker
+    codec.
     """
     assert settled(costs, around) == chosen
 
 
 def test_nothing_is_tried_where_nothing_can_be_gained() -> None:
-    """While the pipeline is slower than the link, or everything stays on the host, no
-    column is probed.
+    """No column is probed while the pipeline is slower than the link or stays on its
+    host.
     """
     assert not Choice().begin(MB, Conditions(speed=math.inf))
     assert not Choice().begin(MB, Conditions(speed=1.25e9, making=1e-9))
 
 
 def test_ties_spare_the_cores() -> None:
-    """Of choices that take the same time, because something else is slower, the one
-    with the least work is taken.
-    """
+    """The chooser selects the cheapest of the packings that take the same time."""
     found = {0: MeasuredColumn(MB, {LZ4: Cost(0.5, 1e-9, 1e-9), ZSTD: Cost(0.4, 3e-9, 1e-9)})}
     assert best_choice(found, Conditions(speed=1e9, making=1e-9)) == {}
     found[1] = MeasuredColumn(100 * MB, {LZ4: Cost(0.5, 1e-12, 1e-12)})
@@ -153,7 +145,7 @@ def test_ties_spare_the_cores() -> None:
 
 
 def test_columns_are_decided_together() -> None:
-    """What one column costs the core is not there for another one."""
+    """The chooser decides all columns together, as they share the core's time."""
     busy = {LZ4: Cost(0.5, 8e-9, 0.0)}
     around = Conditions(speed=2e8)
     assert best_choice({0: MeasuredColumn(MB, busy), 1: MeasuredColumn(MB, {})}, around) == {0: LZ4}
@@ -163,9 +155,7 @@ def test_columns_are_decided_together() -> None:
 
 
 def test_small_gains_change_nothing() -> None:
-    """A choice stays while another one is only a little better, and goes as soon as it
-    is worse than nothing.
-    """
+    """A choice stays while alternatives are only slightly better, until raw is better."""
     choice = Choice()
     choice.probed({0: MeasuredColumn(MB, {LZ4: Cost(0.5, 4e-9, 0.0)})}, 1, Conditions(speed=1e8))
     assert choice.standing == {0: LZ4}
@@ -180,9 +170,7 @@ def test_small_gains_change_nothing() -> None:
 
 
 def test_a_change_of_speed_is_noticed_without_a_probe() -> None:
-    """After some blocks the choice is thought over under the conditions of the
-    moment.
-    """
+    """The chooser notices a change of speed without a new probe, after a few blocks."""
     choice = Choice()
     choice.probed({0: MeasuredColumn(MB, dict(TOKENS))}, 1 << 20, GIGABIT)
     assert not choice.begin(DECIDE_BYTES - 1, LAN)
@@ -194,7 +182,7 @@ def test_a_change_of_speed_is_noticed_without_a_probe() -> None:
 
 
 def test_probes_are_a_small_part_of_all() -> None:
-    """The next probe is due when so much more has been sent than was tried."""
+    """The next probe waits until enough bytes were sent to keep probes a small share."""
     choice = Choice()
     choice.probed({0: MeasuredColumn(MB, dict(TOKENS))}, 100, GIGABIT)
     assert not choice.begin(100 * PROBE_SHARE - 1, GIGABIT)
@@ -202,9 +190,7 @@ def test_probes_are_a_small_part_of_all() -> None:
 
 
 def test_a_column_that_has_changed_is_probed_again() -> None:
-    """When blocks shrink clearly less than at first, columns are probed soon; small
-    changes do not count.
-    """
+    """Columns are probed again soon once blocks shrink clearly less than at first."""
     choice = Choice()
     choice.probed({0: MeasuredColumn(MB, dict(TOKENS))}, 16 * MB // PROBE_SHARE, GIGABIT)
     for _ in range(20):
@@ -219,8 +205,8 @@ def test_a_column_that_has_changed_is_probed_again() -> None:
 
 @pytest.mark.parametrize("pack", [0.5e-9, 2e-9])
 def test_a_column_whose_codec_takes_another_time_is_probed_again(pack: float) -> None:
-    """The others take another one, too: a machine that was slow when they were tried
-    may be so no more.
+    """A changed codec time triggers a probe of all columns. The machine may have been
+    slow when they were probed.
     """
     choice = Choice()
     choice.probed({0: MeasuredColumn(MB, dict(TOKENS))}, 16 * MB // PROBE_SHARE, GIGABIT)
@@ -235,7 +221,7 @@ def test_a_column_whose_codec_takes_another_time_is_probed_again(pack: float) ->
 
 
 def test_what_takes_no_time_has_not_changed() -> None:
-    """Where there is no clock only sizes count."""
+    """Without a clock only sizes count as a change."""
     choice = Choice()
     choice.probed({0: MeasuredColumn(MB, {LZ4: Cost(0.2)})}, MB, GIGABIT)
     for _ in range(20):
@@ -244,7 +230,7 @@ def test_what_takes_no_time_has_not_changed() -> None:
 
 
 def test_what_was_not_tried_is_not_counted() -> None:
-    """Blocks of columns that are not compressed, or not known, change nothing."""
+    """Blocks of uncompressed or unknown columns change nothing."""
     choice = Choice()
     choice.packed(0, MB, Cost(0.5, 1e-9))
     assert choice.columns == {}
@@ -254,5 +240,5 @@ def test_what_was_not_tried_is_not_counted() -> None:
 
 
 def test_names_are_short() -> None:
-    """A packing is called by its codec, and its filter if it has one."""
+    """The name of a packing is its codec, followed by its filter if it has any."""
     assert [str(LZ4), str(Packing("zstd", "noshuffle"))] == ["lz4+shuffle", "zstd"]

@@ -1,6 +1,4 @@
-"""zmqdata.blocks.codec with its columns: any element goes through a block unchanged,
-any garbage is refused.
-"""
+"""Tests of ``zmqdata.blocks.codec`` with its columns: round trips and rejected garbage."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ class Example:
 
 
 class Colour(enum.Enum):
-    """A class of a user's own."""
+    """A user's own class."""
 
     RED = 1
     GREEN = 2
@@ -64,7 +62,7 @@ sys.modules.setdefault(__name__, sys.modules[Example.__module__])
 
 
 def encode(*elements: Any, codec: Any = None) -> EncodedBlock:
-    """One block of elements that share a structure."""
+    """Return a block of elements that share a structure."""
     builder = BlockBuilder()
     for element in elements:
         assert builder.add(element)
@@ -72,13 +70,15 @@ def encode(*elements: Any, codec: Any = None) -> EncodedBlock:
 
 
 def receive(block: EncodedBlock, **arguments: Any) -> list[Any]:
-    """The elements of a block whose frames arrived at odd addresses."""
+    """Return the elements of a block whose frames arrived at unaligned addresses."""
     frames = [memoryview(b"?" + bytes(frame))[1:] for frame in block.frames]
     return [*decode_block(block.meta, frames, **arguments).elements()]
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal in type, dtype, shape and value, with NaN equal to itself."""
+    """Return True if two values are equal in type, dtype, shape and value, NaN
+    included.
+    """
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
@@ -109,8 +109,8 @@ def same(left: Any, right: Any) -> bool:
 
 
 def check(*elements: Any) -> None:
-    """Elements come back the same, raw and with each codec, in numbers that need a
-    second look at their bytes.
+    """Assert that elements survive a round trip raw and with each codec. Repeating them
+    makes columns large enough to be compressed.
     """
     for codec in (None, *CODECS, Compression("AUTO")):
         for repetitions in (1, 300):
@@ -144,7 +144,7 @@ DTYPES: list[Any] = [
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)], ids=str)
 def test_arrays_of_any_dtype_and_shape(dtype: Any, shape: tuple[int, ...]) -> None:
-    """Arrays keep dtype and shape, whatever they are."""
+    """Arrays of every kind keep their dtype and shape."""
     array = np.zeros(shape, dtype)
     array[...] = (
         np.ones((), np.uint8).astype(dtype) if array.dtype.kind not in "V" else np.zeros((), dtype)
@@ -154,7 +154,7 @@ def test_arrays_of_any_dtype_and_shape(dtype: Any, shape: tuple[int, ...]) -> No
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_ragged_arrays_of_any_dtype(dtype: Any) -> None:
-    """Arrays of one dtype and different shapes share a block."""
+    """Arrays of the same dtype and different shapes share a block."""
     check(
         np.zeros((2, 3), dtype),
         np.zeros((0, 5), dtype),
@@ -167,7 +167,7 @@ def test_ragged_arrays_of_any_dtype(dtype: Any) -> None:
     "dtype", [item for item in DTYPES if item not in (">i8", ">f4", ">c16", ">M8[D]")], ids=str
 )
 def test_numpy_scalars_stay_scalars(dtype: Any) -> None:
-    """A numpy scalar is not an array of no axes when it arrives."""
+    """A numpy scalar arrives as a scalar, not as an array without axes."""
     check(np.zeros(1, dtype)[0])
 
 
@@ -191,16 +191,12 @@ def test_numpy_scalars_stay_scalars(dtype: Any) -> None:
     ids=lambda values: type(values[0]).__name__,
 )
 def test_scalars_keep_type_and_value(values: tuple[Any, ...]) -> None:
-    """Python's and numpy's scalars come back as what they were, at their extremes
-    too.
-    """
+    """Scalars of Python and numpy keep type and value, also at their extremes."""
     check(*values)
 
 
 def test_text_arrays_of_differing_width_share_a_block() -> None:
-    """Fixed-width text may differ in width and shape within a block, and keeps its
-    width.
-    """
+    """Fixed-width texts keep their width, and may differ in width and shape in a block."""
     check(np.array(["a", "bcd"]), np.array(["xy"]), np.array([], "<U7"), np.array(["", "", ""]))
     check(np.array([b"a", b"bcd"]), np.array([b"xy"]))
     check(np.array([["a", "bcd"]], ">U3"), np.array([["xyz", "bcdef"]], ">U5"))
@@ -218,7 +214,7 @@ def test_text_arrays_of_differing_width_share_a_block() -> None:
     ids=["fortran", "strided", "broadcast", "transposed"],
 )
 def test_any_memory_order_arrives_in_c_order(array: np.ndarray[Any, Any]) -> None:
-    """Arrays that are not contiguous travel by value and arrive contiguous."""
+    """Non-contiguous arrays are sent by value and arrive contiguous."""
     for sent in ((array,), (array, array), (array, array[:1])):
         found = receive(encode(*sent))
         assert all(np.array_equal(left, right) for left, right in zip(found, sent, strict=True))
@@ -226,7 +222,7 @@ def test_any_memory_order_arrives_in_c_order(array: np.ndarray[Any, Any]) -> Non
 
 
 def in_any_order(array: np.ndarray[Any, Any], how: int) -> np.ndarray[Any, Any]:
-    """The same values in C order, in Fortran order, or with gaps in between."""
+    """Return the same values in C order, in Fortran order, or with gaps in between."""
     if how == 0 or not array.ndim:
         return array
     return np.asfortranarray(array) if how == 1 else np.repeat(array, 2, axis=0)[::2]
@@ -297,9 +293,7 @@ ELEMENTS = st.recursive(
 def test_any_elements_go_through_blocks(
     elements: list[Any], repetitions: int, codec: Any, max_chunk: int
 ) -> None:
-    """Random elements, cut into blocks where their structure changes, all arrive in
-    order and unchanged.
-    """
+    """Random elements, divided into blocks by structure, arrive in order and unchanged."""
     builder, found = BlockBuilder(), []
     sent = [element for element in elements for _ in range(repetitions)]
     for element in sent:
@@ -317,9 +311,7 @@ def test_any_elements_go_through_blocks(
     order=st.lists(st.integers(0, 2), min_size=1, max_size=30),
 )
 def test_structures_may_change_at_every_element(elements: list[Any], order: list[int]) -> None:
-    """Elements of several structures in any mixture arrive in their order, each as it
-    was.
-    """
+    """Elements of several structures in any mixture arrive in order and unchanged."""
     builder, found = BlockBuilder(), []
     sent = [elements[number % len(elements)] for number in order]
     for element in sent:
@@ -340,9 +332,7 @@ def test_structures_may_change_at_every_element(elements: list[Any], order: list
     full=st.sampled_from([1, 50, 500, 1 << 40]),
 )
 def test_many_are_taken_as_one_by_one(elements: list[Any], order: list[int], full: int) -> None:
-    """However many are offered at once, a block takes those that it would take by
-    themselves, and is as large.
-    """
+    """Adding many elements at once gives the same block as adding them individually."""
     sent = [elements[number % len(elements)] for number in order]
     together, single = BlockBuilder(), BlockBuilder()
     while sent:
@@ -361,9 +351,7 @@ def test_many_are_taken_as_one_by_one(elements: list[Any], order: list[int], ful
 
 
 def test_builders_of_references_take_what_is_described_too() -> None:
-    """Who describes elements before adding them may do so without knowing which builder
-    it is.
-    """
+    """A caller may describe and then add elements with either kind of builder."""
     builder = ReferenceBuilder()
     assert builder.add(1, describe=False)
     assert builder.add_described(builder.describe(len))
@@ -371,9 +359,7 @@ def test_builders_of_references_take_what_is_described_too() -> None:
 
 
 def test_references_that_several_take_have_arrays_of_their_own() -> None:
-    """Whoever takes an element may write to it, and the next one finds it as it was
-    made.
-    """
+    """Each consumer of a shared element gets arrays of its own and may write to them."""
     builder = ReferenceBuilder(shared=True)
     builder.add({"x": np.zeros(2), "y": (np.ones(1), RaggedTensor(np.zeros(2), np.array([0, 2])))})
     block = builder.build()
@@ -384,8 +370,8 @@ def test_references_that_several_take_have_arrays_of_their_own() -> None:
 
 
 def test_objects_must_be_allowed() -> None:
-    """A block with object leaves is refused whole by a receiver that does not allow
-    them; others are not touched.
+    """A receiver without ``allow_objects`` rejects blocks with object leaves and no
+    others.
     """
     block = encode((1, {2}))
     assert receive(block) == [(1, {2})]
@@ -397,7 +383,7 @@ def test_objects_must_be_allowed() -> None:
 
 
 def test_objects_belong_to_the_sender_again_once_added() -> None:
-    """An object is pickled when it is added: what becomes of it later is not sent."""
+    """An object is pickled when it is added, so later changes are not sent."""
     builder, changing = BlockBuilder(), {1}
     assert builder.add(changing)
     changing.add(2)
@@ -406,8 +392,8 @@ def test_objects_belong_to_the_sender_again_once_added() -> None:
 
 
 def test_objects_count_before_and_after_they_are_packed() -> None:
-    """A builder knows about how many bytes its objects take, and the block says it
-    exactly.
+    """A builder estimates the bytes of its objects, and the block gives the exact
+    number.
     """
     builder = BlockBuilder()
     builder.add([1, "a" * 1000])
@@ -436,9 +422,7 @@ def test_objects_count_before_and_after_they_are_packed() -> None:
     ],
 )
 def test_other_structure_needs_a_new_block(first: Any, other: Any) -> None:
-    """An element of another structure is not taken, and taken after the block has been
-    built.
-    """
+    """A block rejects an element of another structure, and the next block accepts it."""
     builder = BlockBuilder()
     assert builder.add(first)
     nbytes = builder.nbytes
@@ -450,13 +434,13 @@ def test_other_structure_needs_a_new_block(first: Any, other: Any) -> None:
 
 
 def test_lists_and_arrays_share_a_block() -> None:
-    """A list is the array that numpy makes of it, beside real arrays too."""
+    """A list shares a block with arrays, as the array that numpy makes of it."""
     found = receive(encode({"x": [1, 2]}, {"x": np.array([3, 4])}, {"x": [5]}))
     assert [element["x"].tolist() for element in found] == [[1, 2], [3, 4], [5]]
 
 
 def test_unsupported_element_leaves_the_block_as_it_was() -> None:
-    """A TypeError in the middle of a block loses nothing of what was collected."""
+    """A TypeError within a block keeps the elements collected before."""
     builder = BlockBuilder()
     builder.add({"x": 1})
     with pytest.raises(TypeError, match=r"element\['x'\] is of type builtins.function"):
@@ -466,9 +450,7 @@ def test_unsupported_element_leaves_the_block_as_it_was() -> None:
 
 
 def test_counts_and_sizes_are_known_while_filling() -> None:
-    """The builder says how many elements and bytes it holds, and starts anew after a
-    build.
-    """
+    """The builder reports its elements and bytes, and starts from zero after a build."""
     builder = BlockBuilder()
     for _ in range(3):
         builder.add(
@@ -492,7 +474,7 @@ def test_counts_and_sizes_are_known_while_filling() -> None:
 
 
 def test_block_is_full_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elements without bytes do not make a block without end."""
+    """A block of elements without bytes is full at a maximum number of elements."""
     monkeypatch.setattr("zmqdata.blocks.codec.MAX_ELEMENTS", 2)
     builder = BlockBuilder()
     assert [builder.add(None), builder.add(None), builder.add(None)] == [True, True, False]
@@ -510,7 +492,7 @@ def test_empty_block_cannot_be_built() -> None:
 
 
 def test_unknown_codec_is_refused_without_losing_the_block() -> None:
-    """A codec that does not exist is a ValueError and the elements stay."""
+    """An unknown codec raises a ValueError and keeps the elements."""
     builder = BlockBuilder()
     builder.add(1)
     with pytest.raises(ValueError, match="Invalid `compression`"):
@@ -519,8 +501,8 @@ def test_unknown_codec_is_refused_without_losing_the_block() -> None:
 
 
 def test_structure_is_told_once() -> None:
-    """A header without structure is shorter and needs the one announced before; the
-    builder keeps one object.
+    """A header without a structure is shorter and refers to the structure sent before.
+    The builder keeps a single structure object.
     """
     builder = BlockBuilder()
     builder.add({"x": 1})
@@ -540,7 +522,7 @@ def test_structure_is_told_once() -> None:
 
 @pytest.mark.parametrize("skip", [-1, 0, 1, 3, 9])
 def test_elements_may_be_skipped(skip: int) -> None:
-    """Iteration begins behind the elements that the receiver has already."""
+    """Iteration starts behind the elements that the receiver already has."""
     row: list[Any] = [
         (
             i,
@@ -567,8 +549,8 @@ def test_elements_may_be_skipped(skip: int) -> None:
 @pytest.mark.parametrize("shapes", [[0], [0, 0], [0, 1]], ids=["one", "stacked", "ragged"])
 @pytest.mark.parametrize("codec", [None, "lz4"])
 def test_arrays_belong_to_the_receiver(size: int, shapes: list[int], codec: str | None) -> None:
-    """Arrays are writable, aligned for their dtype, and share no byte with the frames
-    or each other.
+    """Arrays are writable, aligned for their dtype, and share no byte with frames or
+    others.
     """
     block = encode(*(np.zeros(size + extra) for extra in shapes), codec=codec)
     before = [bytes(frame) for frame in block.frames]
@@ -582,8 +564,8 @@ def test_arrays_belong_to_the_receiver(size: int, shapes: list[int], codec: str 
 
 
 def test_keeping_a_small_array_does_not_keep_its_block() -> None:
-    """Small arrays own their memory; large ones are views of the block's, aligned to 64
-    bytes at its start.
+    """Small arrays own their memory; large arrays are views aligned to 64 bytes.
+    Keeping a small array does not keep its block.
     """
     small = receive(encode(*[np.zeros(100)] * 5))
     assert all(array.base is None for array in small)
@@ -593,8 +575,8 @@ def test_keeping_a_small_array_does_not_keep_its_block() -> None:
 
 
 def test_one_large_array_travels_from_where_it_lies() -> None:
-    """A block of one contiguous array is encoded without a copy, and lets go of it when
-    it is dropped.
+    """A block of a contiguous array encodes it without a copy, and releases it when
+    dropped.
     """
     array = np.zeros(COPY_BELOW)
     block = encode(array)
@@ -609,7 +591,7 @@ def test_one_large_array_travels_from_where_it_lies() -> None:
 
 
 def message(leaf: Node, column: Column, frame: bytes, count: int = 1) -> tuple[bytes, list[bytes]]:
-    """A block as a hostile peer may write it."""
+    """Return a block as a hostile peer may write it."""
     return msgspec.msgpack.encode(BlockMeta(count, (column,), leaf)), [frame]
 
 
@@ -618,7 +600,7 @@ TEXTS = Leaf("array", "<U", 1)
 
 
 def table(*numbers: int) -> bytes:
-    """The shapes at the beginning of a ragged column."""
+    """Return the table of shapes at the start of a ragged column."""
     raw = np.array(numbers, "<i8").tobytes()
     return raw + bytes(-len(raw) % 64)
 
@@ -669,16 +651,16 @@ def table(*numbers: int) -> bytes:
     ],
 )
 def test_contradictions_are_refused(leaf: Node, column: Column, frame: bytes, count: int) -> None:
-    """Sizes, shapes, counts and text that cannot be are a ProtocolError, before
-    anything of that size is made.
+    """Invalid sizes, shapes, counts and texts raise ProtocolError before any
+    allocation.
     """
     with pytest.raises(ProtocolError):
         decode_block(*message(leaf, column, frame, count))
 
 
 def test_announced_size_is_limited() -> None:
-    """A block that claims more bytes than the receiver allows is refused however well
-    its parts agree.
+    """A block that announces more bytes than allowed is rejected, even if it is
+    consistent.
     """
     block = encode(np.zeros(1000))
     assert decode_block(block.meta, block.frames, max_bytes=8000).nbytes == 8000
@@ -688,7 +670,7 @@ def test_announced_size_is_limited() -> None:
 
 @pytest.mark.parametrize("frames", [[], [bytes(8), bytes(8)]])
 def test_number_of_frames_must_fit(frames: list[bytes]) -> None:
-    """There is one frame for each leaf."""
+    """A block must have exactly one frame per leaf."""
     with pytest.raises(ProtocolError, match="frames for 1 leaves"):
         decode_block(encode(1).meta, frames)
 
@@ -704,7 +686,7 @@ def test_deep_headers_are_refused(depth: int) -> None:
 
 @given(st.binary(max_size=200))
 def test_garbage_is_no_header(garbage: bytes) -> None:
-    """Random bytes in the place of the header are refused."""
+    """Random bytes are rejected as a header."""
     with pytest.raises(ProtocolError):
         decode_block(garbage, [b""])
 
@@ -722,7 +704,7 @@ SAMPLES = [
 
 
 def mutated(data: st.DataObject, raw: bytes) -> bytes:
-    """The bytes with some changed, cut off, put in or repeated."""
+    """Return the bytes with some of them changed, removed, inserted or repeated."""
     changed = bytearray(raw)
     for _ in range(data.draw(st.integers(0, 3))):
         place = data.draw(st.integers(0, len(changed)))
@@ -736,8 +718,8 @@ def mutated(data: st.DataObject, raw: bytes) -> bytes:
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_mutations_decode_or_are_refused(data: st.DataObject) -> None:
-    """A damaged block gives as many elements as it says or a ProtocolError, never
-    anything else.
+    """A damaged block yields its number of elements or raises ProtocolError, nothing
+    else.
     """
     block = data.draw(st.sampled_from(SAMPLES))
     meta = mutated(data, block.meta)
@@ -753,8 +735,8 @@ def test_mutations_decode_or_are_refused(data: st.DataObject) -> None:
 
 
 def test_what_is_too_large_to_be_sent_is_an_error() -> None:
-    """An element of more than 4 GB is refused with its size and the limit, and the
-    block goes on without it.
+    """An element above 4 GB is rejected with its size and the limit; the block stays
+    usable.
     """
     large = np.broadcast_to(np.zeros(1, np.uint8), (MAX_ELEMENT_BYTES // 2 + 1,))
     builder = BlockBuilder()
@@ -771,8 +753,8 @@ def test_what_is_too_large_to_be_sent_is_an_error() -> None:
 def test_a_block_is_decompressed_for_a_peer_without_blosc(
     codec: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An uncompressed block holds the same elements, and is read without blosc; one
-    that was not compressed stays as it is.
+    """A peer without blosc gets a decompressed block with the same elements. A raw
+    block is passed on unchanged.
     """
     elements = [{"x": np.full(2_000, i), "y": f"{i}", "z": b"z" * 5_000} for i in range(3)]
     block = encode(*elements, codec=codec)

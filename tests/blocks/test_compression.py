@@ -1,4 +1,4 @@
-"""zmqdata.blocks.compression: codecs, the choice among them, and chunks that lie."""
+"""Tests of ``zmqdata.blocks.compression``: codecs, their choice, and false chunks."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ NOISE = memoryview(np.random.default_rng(7).integers(0, 256, 32768, np.uint8))
 
 @pytest.mark.parametrize("value", ["AUTO", None, *CODECS])
 def test_known_compressions_are_accepted(value: str | None) -> None:
-    """AUTO, None and each codec that blosc has come back as given."""
+    """AUTO, None and the name of each codec in blosc are accepted unchanged."""
     assert validate_compression(value) == value
 
 
 @pytest.mark.parametrize("value", ["", "gzip", "auto", "LZ4", 1, True, b"lz4"])
 def test_unknown_compressions_are_refused(value: object) -> None:
-    """Anything else is a ValueError in tf.data's words that lists what is allowed."""
+    """Any other value raises tf.data's ValueError with the list of accepted values."""
     with pytest.raises(ValueError, match=r"Invalid `compression` argument.*'AUTO', None, .*'lz4'"):
         validate_compression(value)
 
 
 def test_snappy_is_pointed_to_its_counterpart() -> None:
-    """Who comes from tf.data with SNAPPY is told what to write."""
+    """SNAPPY, a tf.data value, is rejected with the name of its counterpart."""
     with pytest.raises(ValueError, match=r"tf\.data's codec; its counterpart here is 'lz4'"):
         validate_compression("SNAPPY")
 
@@ -57,8 +57,8 @@ def test_snappy_is_pointed_to_its_counterpart() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("typesize", [0, 1, 8, 4000])
 def test_compressed_buffer_comes_back(codec: str, typesize: int) -> None:
-    """Each codec and each shuffle gives back the bytes, in fewer bytes, aligned and
-    writable.
+    """Each codec and shuffle restores the bytes, aligned and writable, from fewer
+    bytes.
     """
     frame, chunks = encode_buffer(TOKENS, packing_of(codec, typesize), typesize)
     buffer = decode_buffer(memoryview(frame), TOKENS.nbytes, chunks, own=False)
@@ -71,9 +71,7 @@ def test_compressed_buffer_comes_back(codec: str, typesize: int) -> None:
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 @pytest.mark.parametrize("typesize", [1, 2, 8])
 def test_any_filter_suits_any_type(shuffle: str, typesize: int) -> None:
-    """A filter that is not the usual one for items of a size gives back the bytes,
-    too.
-    """
+    """A filter that is unusual for an item size also restores the bytes."""
     frame, chunks = encode_buffer(TOKENS, Packing("lz4", shuffle), typesize)
     assert bytes(decode_buffer(memoryview(frame), TOKENS.nbytes, chunks, own=False)) == bytes(
         TOKENS
@@ -88,7 +86,7 @@ def test_any_filter_suits_any_type(shuffle: str, typesize: int) -> None:
 def test_any_bytes_come_back_in_any_number_of_chunks(
     raw: bytes, max_chunk: int, codec: str | None
 ) -> None:
-    """Whatever the bytes and wherever they are cut, decoding gives them back."""
+    """Decoding restores any bytes, however they are divided into chunks."""
     raw = raw * 3
     packing = None if codec is None else packing_of(codec, 1)
     frame, chunks = encode_buffer(memoryview(raw), packing, 1, max_chunk=max_chunk)
@@ -96,7 +94,7 @@ def test_any_bytes_come_back_in_any_number_of_chunks(
 
 
 def test_large_buffers_are_cut() -> None:
-    """A buffer beyond the limit of one call becomes several chunks."""
+    """A buffer beyond the limit of a single call becomes several chunks."""
     frame, chunks = encode_buffer(TOKENS, ZSTD, 8, max_chunk=10_000)
     assert len(chunks) == 4
     assert sum(chunks) == len(frame)
@@ -106,12 +104,12 @@ def test_large_buffers_are_cut() -> None:
     "buffer", [NOISE, TOKENS[: MIN_BYTES - 1]], ids=["incompressible", "small"]
 )
 def test_compression_that_does_not_pay_is_left_out(buffer: memoryview) -> None:
-    """Noise and small buffers travel as they are."""
+    """Noise and small buffers are sent raw."""
     assert encode_buffer(buffer, LZ4, 1) == (buffer, ())
 
 
 def test_raw_frame_is_copied_only_on_demand() -> None:
-    """A raw frame is seen in place unless the result has to be owned."""
+    """A raw frame is read in place unless the caller needs to own the result."""
     frame = memoryview(bytes(100))
     assert not decode_buffer(frame, 100, (), own=False).flags.writeable
     owned = decode_buffer(frame, 100, (), own=True)
@@ -129,7 +127,9 @@ def _lie(offset: int, value: int) -> tuple[memoryview, tuple[int, ...]]:
 @pytest.mark.parametrize("value", [0, 1, 16, 32767, 32769, 2**31, 2**32 - 1])
 @pytest.mark.parametrize("offset", [4, 8, 12], ids=["nbytes", "blocksize", "cbytes"])
 def test_chunk_that_lies_about_its_sizes_is_refused(offset: int, value: int) -> None:
-    """A chunk's claims are held against the announcement before it is opened."""
+    """The decoder compares a chunk's claims with the announcement before decompressing
+    it.
+    """
     frame, chunks = _lie(offset, value)
     with pytest.raises(ProtocolError):
         decode_buffer(frame, TOKENS.nbytes, chunks, own=False)
@@ -137,7 +137,7 @@ def test_chunk_that_lies_about_its_sizes_is_refused(offset: int, value: int) -> 
 
 @pytest.mark.parametrize("chunks", [(1,), (16,), (-1, 17), (0,), (10**9,), (20, 20)])
 def test_sizes_of_chunks_must_add_up(chunks: tuple[int, ...]) -> None:
-    """Sizes of chunks that are not those of the frame are refused."""
+    """Chunk sizes that do not add up to the frame's size are rejected."""
     frame, _ = encode_buffer(TOKENS, LZ4, 8)
     with pytest.raises(ProtocolError):
         decode_buffer(memoryview(frame), TOKENS.nbytes, chunks, own=False)
@@ -145,13 +145,13 @@ def test_sizes_of_chunks_must_add_up(chunks: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("nbytes", [0, 99, 101])
 def test_raw_frame_must_have_the_announced_size(nbytes: int) -> None:
-    """A raw frame of another size than announced is refused."""
+    """A raw frame whose size differs from the announced size is rejected."""
     with pytest.raises(ProtocolError, match="announced"):
         decode_buffer(memoryview(bytes(100)), nbytes, (), own=False)
 
 
 def test_impossible_allocation_is_a_protocol_error() -> None:
-    """More memory than there is, is the announcement's fault."""
+    """An announced size beyond the available memory is a ProtocolError."""
 
     def room(nbytes: int) -> Bytes:
         return empty_aligned(nbytes << 50)
@@ -164,8 +164,8 @@ def test_impossible_allocation_is_a_protocol_error() -> None:
 
 @given(st.data())
 def test_damaged_chunks_decode_or_are_refused(data: st.DataObject) -> None:
-    """Bytes changed anywhere in a chunk give other bytes or a ProtocolError, never
-    anything else.
+    """A chunk with changed bytes decodes to other bytes or raises ProtocolError,
+    nothing else.
     """
     codec = data.draw(st.sampled_from(CODECS))
     frame, chunks = encode_buffer(TOKENS[:8000], packing_of(codec, 8), 8)
@@ -177,9 +177,7 @@ def test_damaged_chunks_decode_or_are_refused(data: st.DataObject) -> None:
 
 
 def test_decoding_keeps_nothing_of_the_frame() -> None:
-    """What was decoded, or refused, is all that is left: no reference to the frame
-    stays behind.
-    """
+    """Decoding keeps no reference to the frame, even after an error."""
     frame, chunks = encode_buffer(memoryview(bytes(10_000)), LZ4, 8)
     good, bad = bytearray(frame), bytearray(frame)
     bad[0] = 9
@@ -194,8 +192,9 @@ def test_decoding_keeps_nothing_of_the_frame() -> None:
 
 @pytest.mark.parametrize(("place", "value"), [(0, 1), (3, 0), (8, 0), (11, 255), (4, 255), (12, 1)])
 def test_a_header_that_cannot_be_is_refused(place: int, value: int) -> None:
-    """Another format, no item size, an impossible block size, raw size or chunk size:
-    nothing is decompressed.
+    """A chunk with an invalid format or size in its header is rejected before
+    decompression. The test covers format, item size, block size, raw size and chunk
+    size.
     """
     frame, chunks = encode_buffer(memoryview(bytes(10_000)), LZ4, 8)
     damaged = bytearray(frame)
@@ -211,7 +210,7 @@ def test_a_header_that_cannot_be_is_refused(place: int, value: int) -> None:
 
 @pytest.fixture
 def no_blosc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This process has no blosc for the duration of a test."""
+    """Hide blosc from this process for the duration of a test."""
     compression.warn_of_missing_codec.cache_clear()
     monkeypatch.setattr(compression, "blosc", None)
     yield
@@ -219,7 +218,7 @@ def no_blosc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_package_imports_without_blosc() -> None:
-    """Without blosc the package is imported, and its codecs keep their names."""
+    """The package imports without blosc, and its codecs keep their names."""
     program = (
         "import sys; sys.modules['blosc'] = None\n"
         "import zmqdata.dataset, zmqdata.client.distribute, zmqdata.worker.server\n"
@@ -236,8 +235,8 @@ def test_the_package_imports_without_blosc() -> None:
 def test_without_blosc_a_codec_means_none(
     value: str, no_blosc: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A codec's name is accepted, nothing is compressed, and one warning in the process
-    names the package and the remedy.
+    """Without blosc a named codec is accepted, and blocks stay raw. A single warning
+    per process names the package and the remedy.
     """
     assert validate_compression(value) == value
     for _ in range(2):
@@ -254,8 +253,8 @@ def test_without_blosc_a_codec_means_none(
 def test_without_blosc_auto_warns_where_it_would_compress(
     no_blosc: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On one host "AUTO" compresses nothing and says nothing; over a link, and in
-    files, it warns.
+    """Without blosc "AUTO" warns on links and in files, and stays silent on a single
+    host.
     """
     ticks = iter(range(1_000))
     stream = Compression("AUTO", clock=lambda: float(next(ticks)))
@@ -269,7 +268,7 @@ def test_without_blosc_auto_warns_where_it_would_compress(
 
 
 def test_without_blosc_compressed_bytes_name_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is compressed cannot be decoded, and the error names blosc; what is not can."""
+    """Without blosc compressed bytes raise an error that names blosc; raw bytes decode."""
     frame, chunks = encode_buffer(TOKENS, LZ4, 8)
     monkeypatch.setattr(compression, "blosc", None)
     with pytest.raises(MissingCodecError, match=r"pip install blosc"):

@@ -1,4 +1,4 @@
-"""Facts about the command that makes key files."""
+"""Tests of the command that creates key files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from zmqdata.transport import keychoice, keys
 def test_a_key_is_made_where_processes_look_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the user's folder; the command says where it is and what to do with it, and
-    nothing secret.
+    """The command creates the user's key and prints its path and use, but nothing
+    secret.
     """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert main(["keygen"]) == 0
@@ -31,7 +31,7 @@ def test_a_key_is_made_where_processes_look_for_it(
 def test_a_key_is_made_where_it_is_wanted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """But not in place of another one."""
+    """The command creates a key at a given path, but never overwrites a key."""
     path = tmp_path / "some.key"
     assert main(["keygen", "--key-file", str(path)]) == 0
     assert [one.role for one in keys.load(path).known] == ["all"]
@@ -50,7 +50,7 @@ def test_a_name_that_is_none_is_refused(
     flag: str,
     path: str,
 ) -> None:
-    """An empty variable in a script puts no key into the working folder."""
+    """An empty path, as from an unset variable, creates no key in the working folder."""
     monkeypatch.chdir(tmp_path)
     assert main(["keygen", flag, path]) == 2
     assert f"`{flag}` must name a " in (told := capsys.readouterr().err)
@@ -59,7 +59,7 @@ def test_a_name_that_is_none_is_refused(
 
 
 def test_each_role_may_have_a_key_of_its_own(tmp_path: Path) -> None:
-    """Three files of one cluster."""
+    """``keygen --roles`` creates a key file per role, all of a single cluster."""
     assert main(["keygen", "--roles", str(tmp_path / "keys")]) == 0
     made = {role: keys.load(tmp_path / "keys" / f"{role}.key") for role in keys.ROLES}
     assert len({key.cluster for key in made.values()}) == 1
@@ -70,7 +70,7 @@ def test_each_role_may_have_a_key_of_its_own(tmp_path: Path) -> None:
 def test_keys_of_roles_are_made_all_or_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], role: str
 ) -> None:
-    """Where one of them is there already, the others would be of another cluster."""
+    """If a role's key file exists, the command creates none, as keys would not match."""
     keys.save(tmp_path / f"{role}.key", keys.new_key())
     assert main(["keygen", "--roles", str(tmp_path)]) == 2
     assert f"{role}.key already" in capsys.readouterr().err
@@ -78,8 +78,8 @@ def test_keys_of_roles_are_made_all_or_none(
 
 
 def test_who_has_no_home_may_name_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As users in containers who are a number only; the folder for configuration may
-    have any name.
+    """A user without a home may name a file, as users with only a number in containers.
+    The configuration folder may have any name.
     """
 
     def homeless() -> Path:
@@ -98,8 +98,8 @@ def test_who_has_no_home_may_name_a_file(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_key_that_is_there_already_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever has tried a cluster on this machine has one: it is to be copied, not
-    deleted.
+    """The error about an existing key names it and advises to copy it, not to delete
+    it. A trial cluster on this machine may have created it.
     """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     keychoice.own_key()
@@ -110,7 +110,7 @@ def test_a_key_that_is_there_already_is_named(
 
 
 def test_a_client_is_added_and_revoked_by_its_line(tmp_path: Path) -> None:
-    """Dispatcher and worker know it by name; without that line they do not."""
+    """Adding a line lets a client in by name, and removing the line revokes it."""
     assert main(["keygen", "--roles", str(tmp_path)]) == 0
     assert main(["keygen", "--roles", str(tmp_path), "--client", "alice"]) == 0
     alice = keys.load(tmp_path / "alice.key")
@@ -126,9 +126,7 @@ def test_a_client_is_added_and_revoked_by_its_line(tmp_path: Path) -> None:
 
 
 def test_clients_that_are_added_at_once_are_all_let_in(tmp_path: Path) -> None:
-    """Each of several runs writes both servers' files anew, and none forgets what
-    another one has added.
-    """
+    """Concurrent runs that add clients lose no line of either server's file."""
     assert main(["keygen", "--roles", str(tmp_path)]) == 0
     names = [f"client{number}" for number in range(16)]
     with ThreadPoolExecutor(len(names)) as pool:
@@ -146,8 +144,8 @@ def test_clients_that_are_added_at_once_are_all_let_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o600, 0o440])
 def test_a_server_can_read_its_file_after_a_client_was_added(tmp_path: Path, mode: int) -> None:
-    """Mode, and owner where root adds it, are what they were: in a container it is the
-    group that reads.
+    """Adding a client keeps the file's mode, and its owner if root runs the command. In
+    a container the server reads the file through its group.
     """
     assert main(["keygen", "--roles", str(tmp_path)]) == 0
     path = tmp_path / "dispatcher.key"
@@ -187,7 +185,7 @@ def test_what_cannot_be_made_is_told(
     arguments: list[str],
     error: str,
 ) -> None:
-    """In a line, with exit code 2, and nothing is written."""
+    """A failure is a single line with exit code 2, and no file is written."""
     monkeypatch.chdir(tmp_path)
     assert main(["keygen", "--roles", "r"]) == 0
     before = sorted(tmp_path.rglob("*"))

@@ -1,4 +1,4 @@
-"""What all commands share: options from settings, and errors that are one line."""
+"""Tests of the parts all commands share: options from settings, and one-line errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zmqdata.errors import DataServiceError, UnavailableError
 
 @dataclass(frozen=True)
 class Sample:
-    """A setting of each kind that options tell apart."""
+    """Settings of each kind that options distinguish."""
 
     dispatcher_address: str = dispatcher_setting()
     count: int = setting(3, "how many, in 100% of cases", least=1)
@@ -36,8 +36,8 @@ def chosen(*given: str) -> Sample:
 
 
 def test_settings_become_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each setting has an option, a switch its opposite too; what is not given comes
-    from environment and defaults.
+    """Each setting has an option, and each switch has its opposite. Missing options
+    come from the environment and the defaults.
     """
     assert chosen() == Sample()
     assert chosen("--count", "7", "--tag=a", "--tag=b", "--loud") == Sample(
@@ -49,7 +49,9 @@ def test_settings_become_options(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_help_has_meaning_default_and_variable() -> None:
-    """Every option is explained; a parser without settings speaks of no environment."""
+    """The help explains every option; a parser without settings mentions no
+    environment.
+    """
     told = " ".join(options.command_parser("x", "Counts words.", Sample).format_help().split())
     assert "how many, in 100% of cases (default: 3; $ZMQDATA_COUNT)" in told
     assert "which words; repeat it for more (default: none; $ZMQDATA_TAGS)" in told
@@ -69,8 +71,8 @@ def test_the_help_has_meaning_default_and_variable() -> None:
 def test_options_that_cannot_work_are_one_line(
     given: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command ends with 2, the one line begins with its name and says where to read
-    more.
+    """An invalid option exits with 2 and a line with the command's name and its help
+    option.
     """
     with pytest.raises(SystemExit) as ended:
         chosen(*given)
@@ -79,7 +81,9 @@ def test_options_that_cannot_work_are_one_line(
 
 
 def test_a_dispatcher_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the option or the variable; else both are told."""
+    """The dispatcher comes from its option or its variable; the error without it names
+    both.
+    """
     with pytest.raises(
         ValueError, match=r"^who\? Give --dispatcher tcp://HOST:PORT or set ZMQDATA_DISPATCHER$"
     ):
@@ -104,8 +108,8 @@ def test_a_dispatcher_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_user_can_repair_is_one_line(
     error: Exception, code: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An error becomes a line and an exit code: 1 where nobody answers, 2 where the
-    command could not start.
+    """An error becomes a line and an exit code. The code is 1 if the server does not
+    answer, and 2 if the command could not start.
     """
 
     def fail() -> int:
@@ -116,8 +120,8 @@ def test_what_a_user_can_repair_is_one_line(
 
 
 def test_other_errors_keep_their_traceback() -> None:
-    """A mistake of ours is not made to look like one of the user; what goes well gives
-    its own code.
+    """An internal error keeps its traceback, and a successful command returns its own
+    code.
     """
 
     def fail() -> int:
@@ -129,20 +133,20 @@ def test_other_errors_keep_their_traceback() -> None:
 
 
 def test_words_are_printed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is said is a line on standard output."""
+    """A message is printed at once as a line on standard output."""
     options.say("ready")
     assert capsys.readouterr() == ("ready\n", "")
 
 
 class Broken(io.StringIO):
-    """A standard output whose reader has left."""
+    """A standard output whose reader has closed the pipe."""
 
     def write(self, text: str) -> int:
         raise BrokenPipeError
 
 
 def test_a_reader_that_left_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind a pipe that nobody reads any more, lines go nowhere and raise nothing."""
+    """Lines written to a closed pipe are discarded without an error."""
     broken = Broken()
     monkeypatch.setattr(sys, "stdout", broken)
     options.say("a")
@@ -153,9 +157,7 @@ def test_a_reader_that_left_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_command_ends_well_behind_a_broken_pipe(capfd: pytest.CaptureFixture[str]) -> None:
-    """Not even its last breath, when the interpreter empties standard output, is an
-    error.
-    """
+    """The interpreter exits cleanly behind a closed pipe, even at its final flush."""
     program = (
         "import os, sys; read, write = os.pipe(); os.dup2(write, 1); os.close(write); "
         "os.close(read)\n"
@@ -166,7 +168,9 @@ def test_a_command_ends_well_behind_a_broken_pipe(capfd: pytest.CaptureFixture[s
 
 
 def test_the_log_level_is_one_of_four() -> None:
-    """Whatever its case; anything else is refused with the four."""
+    """The log level accepts four names in any case; the error for another name lists
+    them.
+    """
     assert options.LogSettings("DEBUG").log_level == "debug"
     with pytest.raises(ValueError, match="'debug', 'info', 'warning', 'error', got 'loud'"):
         options.LogSettings("loud")

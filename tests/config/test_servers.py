@@ -1,4 +1,4 @@
-"""What a dispatcher and a worker can be told, and what they refuse to be told."""
+"""Configurations of dispatchers and workers: valid values, defaults and errors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ HERE = "tcp://127.0.0.1:5050"
 
 
 def test_a_dispatcher_needs_no_configuration() -> None:
-    """Every field of the dispatcher has a default: this machine only, any free port, a
-    death noticed in ten seconds.
+    """A dispatcher's defaults are this machine only, any free port and a ten-second
+    timeout.
     """
     config = DispatcherConfig()
     assert (config.host, config.port, config.protocol) == ("127.0.0.1", 0, "tcp")
@@ -33,7 +33,7 @@ def test_a_dispatcher_needs_no_configuration() -> None:
 
 
 def test_fields_come_in_the_order_of_tf_data() -> None:
-    """Positional arguments written for tf.data mean the same here."""
+    """Positional arguments written for tf.data have the same meaning here."""
     assert [field.name for field in dataclasses.fields(DispatcherConfig)][:9] == [
         "port",
         "protocol",
@@ -58,9 +58,7 @@ def test_fields_come_in_the_order_of_tf_data() -> None:
 
 
 def test_fields_of_the_protocol_buffers_are_there() -> None:
-    """What tf.data offers in its protocol buffers only is a field of the configuration
-    here.
-    """
+    """The configuration has a field for every option of tf.data's protocol buffers."""
     assert {"client_timeout_ms", "gc_dynamic_sharding_jobs", "deployment_mode"} <= vars(
         DispatcherConfig()
     ).keys()
@@ -83,7 +81,7 @@ def test_none_means_the_default() -> None:
 
 
 def test_a_configuration_never_changes() -> None:
-    """Configurations are frozen, and lists in them become tuples."""
+    """Configurations are immutable, and their lists become tuples."""
     addresses = ["a", "b:1"]
     config = DispatcherConfig(worker_addresses=addresses)  # type: ignore[arg-type]
     addresses.append("c")
@@ -102,17 +100,15 @@ def test_a_configuration_never_changes() -> None:
     ],
 )
 def test_what_is_as_good_is_taken(kind: Any, given: dict[str, Any], final: object) -> None:
-    """Integers of numpy and paths are as good as those of Python, and become those of
-    Python.
-    """
+    """Configurations convert numpy integers and paths to Python's own types."""
     [name] = given
     found = getattr(kind(**given), name)
     assert (found, type(found)) == (final, type(final))
 
 
 def test_a_range_of_ports_is_an_entry_for_each() -> None:
-    """The processes of one worker, which take consecutive ports, need one word in the
-    list of addresses.
+    """A range of ports in the address list stands for an entry per port. The processes
+    of a worker take consecutive ports, so they need a single entry.
     """
     config = DispatcherConfig(worker_addresses=("a:7000-7002", "[::1]:80-80", "b:%port%", "c-1"))
     assert config.worker_addresses == ("a:7000", "a:7001", "a:7002", "[::1]:80", "b:%port%", "c-1")
@@ -122,23 +118,19 @@ def test_a_range_of_ports_is_an_entry_for_each() -> None:
 
 
 def test_words_of_a_choice_have_one_form() -> None:
-    """A word that is one of a few is taken in any case and kept in one."""
+    """A choice accepts any case and stores its declared spelling."""
     assert DispatcherConfig(deployment_mode="colocated").deployment_mode == "COLOCATED"
     assert WorkerConfig(HERE, data_transfer_protocol="TCP").data_transfer_protocol == "tcp"
 
 
 def test_zero_snapshots_are_the_default() -> None:
-    """worker_max_concurrent_snapshots=0, the default of tf.data, means its number:
-    three.
-    """
+    """worker_max_concurrent_snapshots=0 means the default of three, as in tf.data."""
     assert DispatcherConfig(worker_max_concurrent_snapshots=0) == DispatcherConfig()
     assert DispatcherConfig().worker_max_concurrent_snapshots == 3
 
 
 def test_zero_and_minus_one_of_the_collection() -> None:
-    """For the collection of jobs 0 is at once and -1 is never, and both are kept as
-    they are.
-    """
+    """The job collection keeps 0 for immediate and -1 for never."""
     for value in (0, -1):
         config = DispatcherConfig(job_gc_check_interval_ms=value, job_gc_timeout_ms=value)
         assert (config.job_gc_check_interval_ms, config.job_gc_timeout_ms) == (value, value)
@@ -195,9 +187,7 @@ def each(names: dict[type[Any], list[str]]) -> list[Any]:
 
 
 def test_every_field_is_examined() -> None:
-    """The tables of this module leave out no field but those with tests of their
-    own.
-    """
+    """The tables of this module cover every field without a test of its own."""
     for kind, others in (
         (DispatcherConfig, set()),
         (WorkerConfig, {"dispatcher_address", "data_ports"}),
@@ -209,8 +199,8 @@ def test_every_field_is_examined() -> None:
 @pytest.mark.parametrize("value", WRONG_NUMBERS)
 @pytest.mark.parametrize(("kind", "name"), each(NUMBERS))
 def test_a_number_is_a_number(kind: type[Any], name: str, value: object) -> None:
-    """A text, a fraction, a truth value and a list are no whole numbers, and are
-    refused with what came.
+    """A text, a fraction, a boolean and a list are rejected as integers, with the value
+    given.
     """
     with pytest.raises(
         TypeError, match=rf"`{name}` must be int, got .* of type {type(value).__name__}"
@@ -220,7 +210,7 @@ def test_a_number_is_a_number(kind: type[Any], name: str, value: object) -> None
 
 @pytest.mark.parametrize(("kind", "name"), each(NUMBERS))
 def test_a_number_has_a_range(kind: type[Any], name: str) -> None:
-    """A number below or above what can work is refused, with the range."""
+    """A number outside its valid range is rejected with the range."""
     with pytest.raises(ValueError, match=rf"`{name}` must be (at least|between) .*, got -2"):
         made(kind, **{name: -2})
     with pytest.raises(ValueError, match=rf"`{name}` must be (at most|between) .*, got {1 << 70}"):
@@ -229,7 +219,7 @@ def test_a_number_has_a_range(kind: type[Any], name: str) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), each(TEXTS))
 def test_a_text_is_a_text(kind: type[Any], name: str) -> None:
-    """A number and bytes are no text; an empty text means nothing."""
+    """A text field rejects numbers and bytes, and treats an empty text as unset."""
     for value in (7, b"x", ["x"]):
         with pytest.raises(TypeError, match=f"`{name}` must be str, got"):
             made(kind, **{name: value})
@@ -239,7 +229,7 @@ def test_a_text_is_a_text(kind: type[Any], name: str) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), each(FLAGS))
 def test_a_truth_value_is_one(kind: type[Any], name: str) -> None:
-    """A number and a text are no truth values."""
+    """A boolean field rejects numbers and texts."""
     for value in (1, 0, "true", ""):
         with pytest.raises(TypeError, match=f"`{name}` must be bool, got"):
             made(kind, **{name: value})
@@ -247,8 +237,8 @@ def test_a_truth_value_is_one(kind: type[Any], name: str) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), each(LISTS))
 def test_a_list_of_texts_is_one(kind: type[Any], name: str) -> None:
-    """A single text, a number, a mapping and a list of other things are no lists of
-    texts; no entry is empty.
+    """A list of texts rejects single texts, numbers, mappings, other items and empty
+    entries.
     """
     for value in ("host", 5, {"host": 1}, [5], [b"host"]):
         with pytest.raises(TypeError, match=f"`{name}( entry)?` must be"):
@@ -298,15 +288,15 @@ def test_a_list_of_texts_is_one(kind: type[Any], name: str) -> None:
     ],
 )
 def test_a_dispatcher_refuses(fields: dict[str, Any], error: type[Exception], text: str) -> None:
-    """A field of a wrong type or out of its range is refused with what came and what
-    was expected.
+    """A dispatcher's invalid field raises an error with the given and the expected
+    value.
     """
     with pytest.raises(error, match=text):
         DispatcherConfig(**fields)
 
 
 def test_fault_tolerance_needs_a_folder() -> None:
-    """Fault tolerance without a work folder is refused with the words of tf.data."""
+    """Fault tolerance without a work folder is rejected with tf.data's message."""
     with pytest.raises(
         ValueError, match="Cannot enable fault tolerant mode without configuring a work dir"
     ):
@@ -314,8 +304,8 @@ def test_fault_tolerance_needs_a_folder() -> None:
 
 
 def test_a_work_folder_brings_fault_tolerance() -> None:
-    """Who gives a work folder gets fault tolerance unless refused; without a folder
-    there is none.
+    """A work folder enables fault tolerance by default; without a folder it is
+    disabled.
     """
     assert DispatcherConfig(work_dir="somewhere").fault_tolerant_mode is True
     assert (
@@ -327,9 +317,7 @@ def test_a_work_folder_brings_fault_tolerance() -> None:
 
 @pytest.mark.parametrize("nothing", ["", None])
 def test_a_worker_needs_a_dispatcher(nothing: Any) -> None:
-    """A worker without the address of a dispatcher is refused, and told what such an
-    address looks like.
-    """
+    """A worker without a dispatcher address is rejected with an example of an address."""
     with pytest.raises(ValueError, match=r"`dispatcher_address`.*tcp://"):
         WorkerConfig(nothing)
     with pytest.raises(ValueError, match="`dispatcher_address`"):
@@ -338,9 +326,7 @@ def test_a_worker_needs_a_dispatcher(nothing: Any) -> None:
 
 @pytest.mark.parametrize("tag", ["", "  "])
 def test_a_tag_is_never_empty(tag: str) -> None:
-    """An empty tag is refused with the words of tf.data, and with a class that is a
-    RuntimeError too.
-    """
+    """An empty tag raises tf.data's message as an error that is also a RuntimeError."""
     with pytest.raises(FailedPreconditionError, match=r"Worker tags cannot be empty\.") as caught:
         WorkerConfig(HERE, worker_tags=("GPU", tag))
     assert isinstance(caught.value, RuntimeError)
@@ -489,22 +475,18 @@ def test_a_tag_is_never_empty(tag: str) -> None:
     ],
 )
 def test_a_worker_refuses(fields: dict[str, Any], error: type[Exception], text: str) -> None:
-    """A field of a wrong type or out of its range is refused with what came and what
-    was expected.
-    """
+    """A worker's invalid field raises an error with the given and the expected value."""
     with pytest.raises(error, match=text):
         WorkerConfig(**{"dispatcher_address": HERE, **fields})
 
 
 def test_a_range_of_ports_may_be_a_list() -> None:
-    """Data ports given as a list are kept as a pair."""
+    """Data ports given as a list are stored as a pair."""
     assert WorkerConfig(HERE, data_ports=[7000, 7100]).data_ports == (7000, 7100)  # type: ignore[arg-type]
 
 
 def test_one_data_port_may_be_announced() -> None:
-    """An announced address of data sockets may name a port where there is only one, and
-    needs none.
-    """
+    """The announced data address may name a port only if the worker has a single port."""
     for address in ("gate:7000", "gate", "gate:%dts_port%", "[::1]:7000", "::1"):
         config = WorkerConfig(HERE, data_transfer_address=address, data_transfer_port=7000)
         assert config.usable_data_ports == (7000, 7000)
@@ -520,14 +502,14 @@ def test_one_data_port_may_be_announced() -> None:
 
 
 def test_an_unknown_field_is_refused() -> None:
-    """A name that is no field is refused instead of ignored."""
+    """An unknown field is rejected instead of ignored."""
     with pytest.raises(TypeError, match="snapshot_chunk_size"):
         WorkerConfig(HERE, snapshot_chunk_size=1)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("kind", [DispatcherConfig, WorkerConfig])
 def test_the_docstring_explains_every_field(kind: type[Any]) -> None:
-    """What is declared of a field stands in the docstring of its configuration."""
+    """The docstring of a configuration contains the declaration of every field."""
     told = inspect.getdoc(kind) or ""
     for field in dataclasses.fields(kind):
         assert f"\n    {field.name}: {declaration_of(field).meaning}.\n" in told
@@ -537,8 +519,8 @@ def test_the_docstring_explains_every_field(kind: type[Any]) -> None:
 
 
 def test_the_environment_fills_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fields that are not given come from ZMQDATA_*, given ones win, the rest is at its
-    default.
+    """ZMQDATA_* variables fill in missing fields; given fields win, and the rest use
+    defaults.
     """
     monkeypatch.setenv("ZMQDATA_PORT", " 7000 ")
     monkeypatch.setenv("ZMQDATA_WORKER_TIMEOUT_MS", "20_000")
@@ -555,15 +537,13 @@ def test_the_environment_fills_what_is_not_given(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_configuration_by_itself_is_explicit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A configuration that is made by its class knows nothing of the environment."""
+    """A configuration built from its class ignores the environment."""
     monkeypatch.setenv("ZMQDATA_PORT", "7000")
     assert DispatcherConfig().port == 0
 
 
 def test_a_worker_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker's fields come from the environment too, its dispatcher from
-    ZMQDATA_DISPATCHER.
-    """
+    """A worker reads its fields and ZMQDATA_DISPATCHER from the environment."""
     monkeypatch.setenv("ZMQDATA_DISPATCHER", HERE)
     monkeypatch.setenv("ZMQDATA_DATA_PORTS", "7000-7100")
     monkeypatch.setenv("ZMQDATA_WORKER_TAGS", "GPU,COLOCATED")
@@ -591,8 +571,8 @@ def test_a_worker_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_wrong_in_the_environment_is_named(
     monkeypatch: pytest.MonkeyPatch, variable: str, text: str, expected: str
 ) -> None:
-    """A value of the environment that cannot be used is an error that names the
-    variable and says what was expected.
+    """An invalid environment value raises an error with its variable and the expected
+    value.
     """
     monkeypatch.setenv(variable, text)
     with pytest.raises((ValueError, NotFoundError)) as caught:
@@ -604,14 +584,14 @@ def test_what_is_wrong_in_the_environment_is_named(
 def test_what_is_wrong_elsewhere_is_not_blamed_on_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An error about something that was given says nothing of the environment."""
+    """An error about an explicit argument does not mention the environment."""
     monkeypatch.setenv("ZMQDATA_PORT", "7000")
     with pytest.raises(ValueError, match=r"got 0$"):
         DispatcherConfig.from_environment(worker_timeout_ms=0)
 
 
 def test_contradictions_with_the_environment_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was given and contradicts the environment is told so."""
+    """An error about an argument that contradicts the environment names both."""
     monkeypatch.setenv("ZMQDATA_DATA_PORTS", "7000-7100")
     with pytest.raises(
         ValueError,
@@ -622,9 +602,7 @@ def test_contradictions_with_the_environment_are_named(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("bad", [{"a", "b"}, frozenset({"a"})])
 def test_places_have_an_order(bad: Any) -> None:
-    """A set of worker addresses is refused: an address's place is its worker's part of
-    the input.
-    """
+    """A set of worker addresses is rejected, as a worker's position selects its input."""
     with pytest.raises(TypeError, match=r"`worker_addresses` must be a list.* set has no order"):
         DispatcherConfig(worker_addresses=bad)
 
@@ -644,9 +622,7 @@ def test_places_have_an_order(bad: Any) -> None:
     ],
 )
 def test_places_that_nobody_could_take_are_refused(entries: list[str], text: str) -> None:
-    """A static job would wait for a second worker at one port, and for one at a port
-    that does not exist.
-    """
+    """Duplicate and nonexistent ports are rejected, as a static job would wait forever."""
     with pytest.raises(ValueError, match=text):
         DispatcherConfig(worker_addresses=entries)  # type: ignore[arg-type]  # a list becomes a tuple
 
@@ -663,7 +639,7 @@ def test_places_that_nobody_could_take_are_refused(entries: list[str], text: str
     ],
 )
 def test_places_of_one_host_are_as_many_as_wanted(entries: tuple[str, ...]) -> None:
-    """Open and named ports may be the same; an IPv6 address without brackets has no
+    """A host may have any number of open and named ports; a bare IPv6 address has no
     port.
     """
     assert DispatcherConfig(worker_addresses=entries).worker_addresses == entries

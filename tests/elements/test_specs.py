@@ -72,9 +72,7 @@ specs = st.recursive(
 
 @given(specs)
 def test_any_spec_survives_bytes(spec: Any) -> None:
-    """Decoding gives an equal spec of the same types, namedtuples and structured dtypes
-    included.
-    """
+    """Decoding restores an equal spec, including namedtuples and structured dtypes."""
     decoded = decode_spec(encode_spec(spec))
     assert decoded == spec
     assert repr(decoded) == repr(spec)
@@ -82,7 +80,7 @@ def test_any_spec_survives_bytes(spec: Any) -> None:
 
 @given(st.binary(max_size=40) | specs.map(encode_spec).map(lambda encoded: encoded[:-1] + b"\xc1"))
 def test_rubbish_raises_protocol_error_only(encoded: bytes) -> None:
-    """Bytes that are no spec raise ProtocolError, never anything else."""
+    """Bytes that encode no spec raise ProtocolError and no other error."""
     try:
         decode_spec(encoded)
     except ProtocolError:
@@ -102,7 +100,7 @@ def test_rubbish_raises_protocol_error_only(encoded: bytes) -> None:
     ],
 )
 def test_wrong_descriptions_raise_protocol_error(wrong: Any) -> None:
-    """Well-formed msgpack that describes no spec is refused as well."""
+    """Well-formed msgpack that describes no spec is rejected as well."""
     with pytest.raises(ProtocolError):
         decode_spec(msgspec.msgpack.encode(wrong))
 
@@ -122,28 +120,26 @@ def test_deep_nesting_is_refused() -> None:
 
 
 def test_unknown_namedtuple_becomes_a_dict() -> None:
-    """A class that is not imported here is not imported on a peer's word."""
+    """An unknown namedtuple becomes a dict, as a peer cannot trigger an import."""
     encoded = encode_spec(Point(INT, INT)).replace(b"Point", b"Paint")
     assert decode_spec(encoded) == {"x": INT, "y": INT}
 
 
 def test_only_specs_are_encoded() -> None:
-    """Something that is no spec is a TypeError that shows it."""
+    """Encoding a value other than a spec raises a TypeError that shows it."""
     with pytest.raises(TypeError, match="got 7"):
         encode_spec({"x": 7})
 
 
 def test_python_leaves_have_numpys_dtypes() -> None:
-    """Python's own types count as the dtypes that numpy would give them, anything else
-    as object.
-    """
+    """Python's scalar types have numpy's dtypes, and any other type is object."""
     spec = spec_of((1, 2.0, True, 1j, "a", b"b", None, {1}))
     dtypes = [np.int64, np.float64, np.bool_, np.complex128, np.str_, np.bytes_, object, object]
     assert spec == tuple(TensorSpec((), dtype) for dtype in dtypes)
 
 
 def test_a_list_is_an_array() -> None:
-    """Lists in elements have the spec of the array that they become."""
+    """A list in an element has the spec of the array that numpy makes of it."""
     assert spec_of({"x": [[1, 2]]}) == {"x": TensorSpec((1, 2), np.int64)}
 
 
@@ -167,9 +163,7 @@ def test_texts_have_no_width() -> None:
 def test_admits_compares_shape_and_dtype(
     shape: tuple[int, ...], dtype: str, admitted: bool
 ) -> None:
-    """None in a shape stands for any length, and every other length and the dtype must
-    be equal.
-    """
+    """None in a shape admits any length; other lengths and the dtype must be equal."""
     assert TensorSpec((None, 2), "int8").admits(shape, np.dtype(dtype)) is admitted
 
 
@@ -180,20 +174,20 @@ def test_unknown_rank_admits_any_shape() -> None:
 
 @pytest.mark.parametrize("shape", [(-1,), ("a",), (True,), (1.5,)])
 def test_wrong_shapes_are_refused(shape: Any) -> None:
-    """Lengths are ints of at least 0, or None."""
+    """Lengths are integers of at least 0, or None."""
     with pytest.raises(ValueError, match="lengths"):
         TensorSpec(shape, "int8")
 
 
 def test_a_single_length_is_a_shape() -> None:
-    """One int is the shape of a vector, and the default dtype is that of
-    tf.TensorSpec.
-    """
+    """An integer is the shape of a vector, and tf.TensorSpec gives the default dtype."""
     assert TensorSpec(3) == TensorSpec((3,), np.float32)
 
 
 def test_merging_keeps_what_is_common() -> None:
-    """Different lengths become None, different numbers of axes an unknown shape."""
+    """Merging turns different lengths into None, and different ranks into an unknown
+    shape.
+    """
     first = {"x": TensorSpec((2, 3), "int8"), "y": TensorSpec((1,), "int8")}
     second = {"x": TensorSpec((4, 3), "int8"), "y": TensorSpec((), "int8")}
     assert merge_specs(first, second) == {
@@ -206,7 +200,7 @@ def test_merging_keeps_what_is_common() -> None:
     "other", [TensorSpec((), "int8"), (INT,), {"x": INT, "y": INT}, {"y": INT}]
 )
 def test_merging_different_elements_is_an_error(other: Any) -> None:
-    """Different dtypes or nestings are a TypeError that names the remedy."""
+    """Merging different dtypes or nestings raises a TypeError with the remedy."""
     for pair in (
         ({"x": INT}, other if isinstance(other, dict) else {"x": other}),
         (other, {"x": INT}),
@@ -216,17 +210,15 @@ def test_merging_different_elements_is_an_error(other: Any) -> None:
 
 
 def test_batches_have_one_more_axis() -> None:
-    """Adding and removing the leading axis are opposites, also where the shape is
-    unknown.
-    """
+    """Adding and removing the leading axis are inverse, also for an unknown shape."""
     spec = (TensorSpec((2,), "int8"), TensorSpec(None, "int8"))
     assert with_leading_axis(spec, 4) == (TensorSpec((4, 2), "int8"), TensorSpec(None, "int8"))
     assert without_leading_axis(with_leading_axis(spec, None)) == spec
 
 
 def test_structures_keep_their_kind() -> None:
-    """Mapping keeps dicts in order, namedtuples as such, and takes None and lists as
-    leaves.
+    """Mapping keeps the order of dicts and the class of namedtuples. It treats None and
+    lists as leaves.
     """
     structure = {"b": Point(1, None), "a": ([1, 2],)}
     mapped = map_structure(lambda leaf: [leaf], structure)
@@ -235,8 +227,8 @@ def test_structures_keep_their_kind() -> None:
 
 
 def test_ragged_leaves_have_specs() -> None:
-    """A ragged tensor is one leaf; batching adds a ragged axis, and its rows lose one,
-    down to arrays.
+    """A ragged tensor is a single leaf. Batching adds a ragged axis, and each row has
+    an axis less, down to arrays.
     """
     spec = spec_of({"r": RaggedTensor(np.zeros((3, 2)), [0, 1, 3])})["r"]
     assert spec == RaggedTensorSpec((2, None, 2), "f8", 1)
@@ -248,8 +240,8 @@ def test_ragged_leaves_have_specs() -> None:
 
 
 def test_ragged_specs_merge() -> None:
-    """Lengths that differ become None; another ragged rank, dtype of splits or kind of
-    leaf does not fit.
+    """Merging ragged specs turns different lengths into None. It rejects a different
+    ragged rank, dtype of splits or kind of leaf.
     """
     one = RaggedTensorSpec((2, None, 3), "f8", 1)
     assert merge_specs(one, RaggedTensorSpec((4, None, 3), "f8", 1)) == RaggedTensorSpec(
@@ -265,14 +257,14 @@ def test_ragged_specs_merge() -> None:
 
 
 def test_the_leading_length_is_the_one_that_is_known() -> None:
-    """Of several leaves the first with a known length tells; without any it is None."""
+    """The leading length comes from the first leaf that knows it; otherwise it is None."""
     assert leading_length((TensorSpec((None,)), TensorSpec((5, 1)))) == 5
     assert leading_length((TensorSpec((None,)), TensorSpec(()), TensorSpec(None))) is None
     assert with_leading_length(TensorSpec(None), 3) == TensorSpec(None)
 
 
 def test_datasets_in_elements_have_a_spec() -> None:
-    """A DatasetSpec travels, merges, and is an object to whoever batches."""
+    """A DatasetSpec can be encoded and merged, and batching treats it as an object."""
     inner = DatasetSpec({"x": TensorSpec((2,), "int8")})
     spec = (inner, TensorSpec((), "int8"))
     assert decode_spec(encode_spec(spec)) == spec
@@ -286,7 +278,7 @@ def test_datasets_in_elements_have_a_spec() -> None:
 
 
 def test_a_leaf_with_an_element_spec_is_a_dataset() -> None:
-    """What has an element_spec is described by it."""
+    """A leaf with an element_spec is described by that spec."""
 
     class Anything:
         element_spec = TensorSpec((), "int8")
@@ -311,8 +303,8 @@ I8 = TensorSpec((2, None), "int8")
     ],
 )
 def test_specs_agree_where_an_element_can_look_like_both(other: Any, agrees: bool) -> None:
-    """Nesting, kind and dtype are equal, and lengths are where both are known; within
-    nestings and windows, too.
+    """Specs agree if nestings, kinds, dtypes and known lengths are equal, also in
+    windows.
     """
     assert specs_agree(I8, other) is agrees
     assert specs_agree(other, I8) is agrees
@@ -325,9 +317,7 @@ def test_specs_agree_where_an_element_can_look_like_both(other: Any, agrees: boo
     "bad", [5, None, "int64", TensorSpec, [TensorSpec((), "int8")], {"x": np.int8}]
 )
 def test_a_dataset_s_spec_is_made_of_specs(bad: Any) -> None:
-    """What is none is refused where it is given, and not where it is first looked
-    at.
-    """
+    """An invalid element spec is rejected when it is given, not when it is first used."""
     with pytest.raises(
         TypeError, match=r"element_spec must be TensorSpec\(shape, dtype\) for each leaf.* of type"
     ):

@@ -1,4 +1,4 @@
-"""Which pipelines have the same fingerprint."""
+"""Tests of fingerprints: pipelines with equal and with different ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Other(Node):
 
 
 class Bare:
-    """A node that is no dataclass."""
+    """A node that is not a dataclass."""
 
     def __init__(self, *inputs: Any, **parameters: Any) -> None:
         self.inputs = inputs
@@ -47,7 +47,7 @@ class Bare:
 
 
 def script_function(source: str, **names: Any) -> Any:
-    """A function ``f`` as a training script defines it."""
+    """Return a function ``f`` as a training script defines it."""
     space = {"__name__": "__main__", **names}
     exec(source, space)
     return space["f"]
@@ -71,7 +71,7 @@ print(fingerprint([f, Record, Record(1), {"u", "v", "w"}, Colour, np.arange(3), 
 
 
 def test_a_script_has_the_same_fingerprint_in_every_run() -> None:
-    """The seed of string hashing, addresses and line numbers make no difference."""
+    """A script's fingerprint is independent of hash seed, addresses and line numbers."""
     found = {
         subprocess.run(
             [sys.executable, "-c", "\n" * int(seed) + SCRIPT],
@@ -85,7 +85,7 @@ def test_a_script_has_the_same_fingerprint_in_every_run() -> None:
 
 
 def test_where_a_pipeline_was_written_does_not_count() -> None:
-    """Site and label are no part of it."""
+    """A node's site and label do not affect the fingerprint."""
     assert fingerprint(Node(1, site="a.py:1")) == fingerprint(Node(1, site="b.py:2"))
 
 
@@ -101,39 +101,37 @@ def test_where_a_pipeline_was_written_does_not_count() -> None:
     ],
 )
 def test_another_structure_has_another_fingerprint(other: Node) -> None:
-    """Kind, parameters, type of parameters and inputs count."""
+    """A node's kind, parameters, parameter types and inputs affect the fingerprint."""
     assert fingerprint(other).structure != fingerprint(Node(1, (Node(),))).structure
 
 
 def test_a_shared_input_differs_from_two_equal_ones() -> None:
-    """How nodes are joined counts."""
+    """A shared input and two equal inputs have different fingerprints."""
     shared = Node()
     assert fingerprint(Node(1, (shared, shared))) != fingerprint(Node(1, (Node(), Node())))
 
 
 @dataclasses.dataclass(frozen=True)
 class Counted(Node):
-    """A node that remembers how often it was read."""
+    """A node that counts how often it was read."""
 
     reads: int = dataclasses.field(default=0, compare=False)
 
 
 def test_what_is_not_compared_does_not_count() -> None:
-    """A field that is no part of a node's identity, as how often it was read, is none
-    of its fingerprint.
-    """
+    """A field excluded from a node's comparison, such as a counter, does not count."""
     assert fingerprint(Counted(1, reads=5)) == fingerprint(Counted(1))
     assert fingerprint(Counted(2)) != fingerprint(Counted(1))
 
 
 def test_nodes_need_not_be_dataclasses() -> None:
-    """Any object with inputs is a node; its attributes are its parameters."""
+    """Any object with inputs is a node, and its attributes are its parameters."""
     assert fingerprint(Bare(Bare(), a=1)) == fingerprint(Bare(Bare(), a=1))
     assert fingerprint(Bare(a=1)) != fingerprint(Bare(a=2))
 
 
 def test_nodes_come_inputs_first_and_once() -> None:
-    """The order is that of execution, the last node last."""
+    """Nodes come once each in execution order, inputs first."""
     source = Node("source")
     left, right = Node("left", (source,)), Node("right", (source,))
     last = Node("last", (left, right))
@@ -155,14 +153,12 @@ VALUES: list[Any] = [
 
 
 def test_different_values_have_different_fingerprints() -> None:
-    """Type and content of parameters count, for every kind of value."""
+    """Types and contents of parameters affect the fingerprint, for every kind of value."""
     assert len({str(fingerprint(Node(value))) for value in VALUES}) == len(VALUES)
 
 
 def test_flags_with_several_members_or_none_have_fingerprints() -> None:
-    """Combinations of flags differ, whether or not this version of Python gives them a
-    name.
-    """
+    """Combinations of flags differ, even if this version of Python does not name them."""
     bits = enum.Flag("Bits", "A B C")
     combined = [bits(0), bits.A, bits.A | bits.B, bits.A | bits.C, bits.A | bits.B | bits.C]
     assert len({str(fingerprint(Node(value))) for value in combined}) == len(combined)
@@ -182,7 +178,9 @@ plain = st.recursive(
 
 @given(plain, plain)
 def test_plain_values_have_equal_fingerprints_exactly_when_they_are_equal(a: Any, b: Any) -> None:
-    """Equal reading of sorted contents and types means equal fingerprints."""
+    """Plain values have equal fingerprints exactly if their types and contents are
+    equal.
+    """
     same = canonical(a) == canonical(b)
     assert (fingerprint(Node(a)) == fingerprint(Node(b))) == same
 
@@ -197,7 +195,7 @@ def canonical(value: Any) -> str:
 
 @given(st.lists(st.text() | st.integers(), unique=True))
 def test_the_order_of_sets_and_mappings_does_not_count(values: list[Any]) -> None:
-    """Sets and dictionaries are what they hold."""
+    """The order of a set or a dictionary does not affect the fingerprint."""
     backwards = values[::-1]
     assert fingerprint(set(values)) == fingerprint(set(backwards))
     assert fingerprint(dict.fromkeys(values)) == fingerprint(dict.fromkeys(reversed(values)))
@@ -246,7 +244,9 @@ def test_the_order_of_sets_and_mappings_does_not_count(values: list[Any]) -> Non
 def test_other_code_changes_only_the_code_part(
     first: Callable[[], Any], second: Callable[[], Any]
 ) -> None:
-    """Changed code is worth a warning; the structure stays the same."""
+    """Changed code changes the code part, which causes a warning, and not the
+    structure.
+    """
     before, after = fingerprint(Node(first())), fingerprint(Node(second()))
     assert before.code != after.code
     assert before.structure == after.structure
@@ -258,7 +258,7 @@ def closed_over(value: Any) -> Callable[[], Any]:
 
 
 def test_bound_arguments_are_parameters() -> None:
-    """What a partial or a bound method holds is part of the structure."""
+    """The arguments of a partial and the instance of a bound method count as structure."""
     assert (
         fingerprint(functools.partial(len, 1)).structure
         != fingerprint(functools.partial(len, 2)).structure
@@ -269,7 +269,7 @@ def test_bound_arguments_are_parameters() -> None:
 
 
 def test_the_order_of_functions_in_the_code_does_not_reach_the_structure() -> None:
-    """Objects reached through code are numbered apart from those of the structure."""
+    """Objects reached through code are numbered apart from objects of the structure."""
     held = types.SimpleNamespace(a=1)
     one = fingerprint([closed_over(held), held, held])
     two = fingerprint([closed_over([1, held]), held, held])
@@ -278,7 +278,7 @@ def test_the_order_of_functions_in_the_code_does_not_reach_the_structure() -> No
 
 
 def test_what_refers_to_itself_has_a_fingerprint() -> None:
-    """Cycles end."""
+    """An object that refers to itself has a fingerprint, as the writer detects cycles."""
     loop: list[Any] = [1]
     loop.append(loop)
     around = types.SimpleNamespace()
@@ -288,9 +288,7 @@ def test_what_refers_to_itself_has_a_fingerprint() -> None:
 
 
 def test_many_paths_to_one_object_take_no_longer() -> None:
-    """A function, a class or an object is written once, however many ways lead to
-    it.
-    """
+    """A function, a class or an object is written once, however many paths lead to it."""
     source = "class C0:\n  x = 1\n"
     for i in range(1, 40):
         source += f"class C{i}:\n  def a(self): return C{i - 1}\n  def b(self): return C{i - 1}\n"
@@ -298,9 +296,7 @@ def test_many_paths_to_one_object_take_no_longer() -> None:
 
 
 def test_an_array_shared_by_functions_is_hashed_once() -> None:
-    """The content of an array is remembered, so its hash is the same wherever it is
-    met.
-    """
+    """The hash of an array is cached, so all functions that share it hash it once."""
     array = np.arange(1000)
     assert fingerprint([closed_over(array), closed_over(array)]) == fingerprint(
         [closed_over(array), closed_over(array.copy())]
@@ -308,13 +304,13 @@ def test_an_array_shared_by_functions_is_hashed_once() -> None:
 
 
 def test_layout_of_an_array_does_not_count() -> None:
-    """The same elements in another order of memory are the same elements."""
+    """The memory order of an array does not affect the fingerprint."""
     array = np.arange(6).reshape(2, 3)
     assert fingerprint(array) == fingerprint(np.asfortranarray(array))
 
 
 def test_unbound_variables_and_unpicklable_objects_have_a_fingerprint() -> None:
-    """What cannot be looked into is known by its class."""
+    """Unbound variables and unpicklable objects are identified by their class."""
 
     def make() -> Any:
         if VALUES is None:
@@ -326,9 +322,7 @@ def test_unbound_variables_and_unpicklable_objects_have_a_fingerprint() -> None:
 
 
 def test_a_pipeline_inside_of_a_pipeline_is_one_too() -> None:
-    """A node that a parameter or a function holds counts without its site, as at the
-    top.
-    """
+    """A pipeline inside a parameter or a function counts without its site."""
     one, two, other = Node(1, site="a.py:1"), Node(1, site="b.py:2"), Node(2, site="a.py:1")
     assert fingerprint(Node([one])) == fingerprint(Node([two]))
     assert fingerprint(Node([one])).structure != fingerprint(Node([other])).structure
@@ -336,14 +330,16 @@ def test_a_pipeline_inside_of_a_pipeline_is_one_too() -> None:
 
 
 def test_a_pipeline_whose_function_names_it_has_a_fingerprint() -> None:
-    """A script may well call its dataset ``ds`` from within a function of it."""
+    """A pipeline whose function refers to it by name, such as ``ds``, has a
+    fingerprint.
+    """
     f = script_function("def f(x): return ds, [ds for _ in x]")
     f.__globals__["ds"] = Node(f, (Node(f),))
     assert fingerprint(f.__globals__["ds"]) == fingerprint(f.__globals__["ds"])
 
 
 def test_fields_of_records_and_functions_within_functions_count() -> None:
-    """Dataclasses are their fields; a global used only by inner code is used."""
+    """Fields of dataclasses and globals used only by inner functions count."""
     record = dataclasses.make_dataclass("Record", ["x"])
     assert fingerprint(record(1)) != fingerprint(record(2))
     inner = [script_function("def f(): return lambda: n", n=n) for n in (1, 2)]
@@ -352,14 +348,14 @@ def test_fields_of_records_and_functions_within_functions_count() -> None:
 
 
 def test_a_fingerprint_reads_back_from_its_text() -> None:
-    """The text form carries both parts."""
+    """A fingerprint's text parses back to both of its parts."""
     both = fingerprint(Node(len))
     assert Fingerprint.parse(str(both)) == both
 
 
 def test_functions_are_compared_without_their_values() -> None:
-    """What a function holds is no part of ``functions``; its bytecode, its constants
-    and its place are.
+    """The ``functions`` part covers bytecode, constants and location, but not held
+    values.
     """
 
     def holds(value: Any) -> Callable[[int], Any]:

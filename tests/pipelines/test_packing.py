@@ -1,4 +1,4 @@
-"""Packing and opening pipelines, and what both say when it cannot be done."""
+"""Tests of packing and opening pipelines, and of the errors of both."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from zmqdata.pipelines.pickler import LARGE
 
 @dataclasses.dataclass(frozen=True)
 class MapNode:
-    """As ``zmqdata.nodes`` describes an operation."""
+    """A node as ``zmqdata.nodes`` describes an operation."""
 
     function: Any
     inputs: tuple[Any, ...] = ()
@@ -53,9 +53,7 @@ def altered(packed: PackedPipeline, **changes: Any) -> PackedPipeline:
 
 
 def test_a_pipeline_survives_packing_encoding_and_opening() -> None:
-    """Nodes, their order and their functions are the same after a message has carried
-    them.
-    """
+    """Nodes, their order and their functions survive packing, encoding and opening."""
     node = MapNode(lambda x: x + 1, (MapNode(abs),))
     carried = msgspec.msgpack.decode(
         msgspec.msgpack.encode(pack_pipeline(node)), type=PackedPipeline
@@ -69,14 +67,14 @@ def test_a_pipeline_survives_packing_encoding_and_opening() -> None:
 
 
 def test_a_shared_input_stays_one_node() -> None:
-    """Two nodes with one input have one input after opening."""
+    """Two nodes that share an input still share it after opening."""
     shared = MapNode(abs)
     opened = open_pipeline(pack_pipeline(MapNode(len, (MapNode(abs, (shared,)), shared))))
     assert opened.inputs[0].inputs[0] is opened.inputs[1]
 
 
 def test_a_pipeline_may_be_longer_than_the_stack() -> None:
-    """Thousands of operations in a row need no deep recursion."""
+    """A pipeline of thousands of operations needs no deep recursion."""
     node = MapNode(abs)
     for _ in range(5000):
         node = MapNode(abs, (node,))
@@ -88,8 +86,8 @@ def test_a_pipeline_may_be_longer_than_the_stack() -> None:
 
 
 def test_a_packed_pipeline_says_what_it_needs() -> None:
-    """Python's minor version, zmqdata's version, the fingerprint, modules beyond the
-    standard library, a digest.
+    """A packed pipeline states Python's minor version, zmqdata's version, the
+    fingerprint, third-party modules and a digest.
     """
     packed = pack_pipeline(MapNode(holding(np.float32)))
     assert packed.python == f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -101,7 +99,9 @@ def test_a_packed_pipeline_says_what_it_needs() -> None:
 
 
 def test_importing_the_package_does_not_import_dill() -> None:
-    """Who only carries pipelines or rebuilds exceptions has no dill in its process."""
+    """A process that only forwards pipelines or rebuilds exceptions does not import
+    dill.
+    """
     script = "import sys, zmqdata.pipelines, zmqdata.failures.exceptions; sys.exit('dill' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
@@ -131,8 +131,8 @@ sys.stdout.buffer.write(msgspec.msgpack.encode(pack_pipeline(functions)))
 
 
 def test_functions_of_a_script_run_in_another_process() -> None:
-    """Mutual recursion, super, decorators, methods, partials and globals of
-    ``__main__`` need nothing of the script.
+    """Functions of a script run in another process without the script. The test covers
+    mutual recursion, super, decorators, methods, partials and globals.
     """
     sent = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True).stdout
     receiver = (
@@ -147,9 +147,7 @@ def test_functions_of_a_script_run_in_another_process() -> None:
 
 
 def test_what_cannot_travel_is_named_with_its_operation_path_and_remedy() -> None:
-    """The TypeError reads as one sentence about the user's own names, and one about
-    what to do.
-    """
+    """The TypeError names the user's own variables, and then gives the remedy."""
     with pytest.raises(TypeError) as caught:
         pack_pipeline(MapNode(len, (MapNode(holding(threading.Lock())),)))
     assert str(caught.value) == (
@@ -162,9 +160,7 @@ def test_what_cannot_travel_is_named_with_its_operation_path_and_remedy() -> Non
 
 
 def test_the_pickler_s_own_failures_come_with_the_path_too() -> None:
-    """What is not forbidden but fails to be pickled is found as well, with the reason
-    as cause.
-    """
+    """A failure inside the pickler also reports the path, with the reason as its cause."""
     with pytest.raises(
         TypeError, match=r"parse.__closure__\['value'\]\['m'\] \(a memoryview\) cannot be"
     ) as caught:
@@ -173,7 +169,7 @@ def test_the_pickler_s_own_failures_come_with_the_path_too() -> None:
 
 
 def test_a_root_that_is_no_node_is_named_itself() -> None:
-    """Without any node the value itself is what cannot be sent."""
+    """Without any node the error names the root value itself."""
     with pytest.raises(TypeError, match="cannot send <genexpr> to workers: it is a generator"):
         pack_pipeline(_ for _ in "a")
 
@@ -186,22 +182,20 @@ def nested(levels: int, wrap: Callable[[Any], Any]) -> Any:
 
 
 def test_nesting_too_deep_is_said() -> None:
-    """A value nested beyond the recursion limit ends in advice, not in a
-    RecursionError.
-    """
+    """A value nested beyond the recursion limit raises advice, not a RecursionError."""
     with pytest.raises(TypeError, match="is nested too deeply to be pickled"):
         pack_pipeline(MapNode(holding(nested(100_000, lambda value: [value]))))
 
 
 def test_nesting_too_deep_for_the_fingerprint_is_said() -> None:
-    """Also when pickling would just have worked."""
+    """Nesting too deep for the fingerprint is reported even if pickling would succeed."""
     with pytest.raises(TypeError, match="parameter is nested too deeply"):
         pack_pipeline(nested(200, lambda value: frozenset([value])))
 
 
 def test_another_python_is_refused_before_opening() -> None:
-    """Bytecode of another minor version is never loaded; the message names both sides
-    and the remedy.
+    """The worker rejects bytecode of another minor version before loading it. The
+    message names both versions and the remedy.
     """
     packed = altered(pack_pipeline(len), python="3.2", payload=b"never looked at")
     with pytest.raises(
@@ -213,7 +207,7 @@ def test_another_python_is_refused_before_opening() -> None:
 
 
 def test_another_major_version_is_refused_before_opening() -> None:
-    """A pipeline of another major version of zmqdata is refused with what to
+    """A pipeline of another major version of zmqdata is rejected with the version to
     install.
     """
     with pytest.raises(FailedPreconditionError, match=r"zmqdata 99\.1.*'zmqdata==99\.\*'"):
@@ -221,7 +215,7 @@ def test_another_major_version_is_refused_before_opening() -> None:
 
 
 def test_modules_that_the_worker_lacks_are_all_named() -> None:
-    """Missing modules are found before anything runs, each by name."""
+    """All modules missing at the worker are reported by name before any code runs."""
     packed = altered(
         pack_pipeline(len), modules=("numpy", "lacking_one", "lacking_two"), payload=b""
     )
@@ -249,7 +243,7 @@ def test_a_module_with_a_broken_import_is_lacking(monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """A module that is there while packing and can be taken away."""
+    """Return a module that exists while packing and can be removed afterwards."""
     made = types.ModuleType("passing_module")
     exec("def parse(x): return x", made.__dict__)
     monkeypatch.setitem(sys.modules, "passing_module", made)
@@ -259,7 +253,9 @@ def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 def test_a_module_that_disappears_while_opening_is_named(
     module: types.ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A module that only the bytes mention is reported like one that was announced."""
+    """A missing module mentioned only in the bytes is reported like an announced
+    module.
+    """
     packed = altered(pack_pipeline(module.parse), modules=())
     monkeypatch.delitem(sys.modules, "passing_module")
     with pytest.raises(
@@ -271,7 +267,7 @@ def test_a_module_that_disappears_while_opening_is_named(
 def test_a_function_that_the_worker_s_module_lacks_is_version_skew(
     module: types.ModuleType,
 ) -> None:
-    """The module is there, the function is not: other versions on the two sides."""
+    """A function missing from the worker's module is reported as version skew."""
     packed = pack_pipeline(module.parse)
     assert packed.modules == ("passing_module",)
     assert open_pipeline(packed) is module.parse
@@ -282,8 +278,8 @@ def test_a_function_that_the_worker_s_module_lacks_is_version_skew(
 
 
 def test_bytes_that_cannot_be_opened_are_a_failed_precondition() -> None:
-    """Whatever goes wrong while unpickling arrives as one kind of error, with the
-    original as its cause.
+    """Any failure while unpickling raises a single error class with the original as its
+    cause.
     """
     with pytest.raises(FailedPreconditionError, match="cannot be opened by this worker") as caught:
         open_pipeline(altered(pack_pipeline(len), payload=b"\x80\x05garbage"))
@@ -291,7 +287,7 @@ def test_bytes_that_cannot_be_opened_are_a_failed_precondition() -> None:
 
 
 def test_the_version_is_told_without_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that was never installed has version 0."""
+    """A source folder that was never installed has version 0."""
     monkeypatch.setattr(sys, "path", [])
     assert zmqdata_version() == "0"
 
@@ -300,8 +296,8 @@ def test_the_version_is_told_without_an_installation(monkeypatch: pytest.MonkeyP
 
 
 def test_large_arrays_are_kept_apart() -> None:
-    """Their bytes are no part of the packed pipeline, which names them by digest; small
-    ones stay in it.
+    """Large arrays are stored outside the packed pipeline, which names them by digest.
+    Small arrays stay inside.
     """
     large, small = np.arange(LARGE, dtype=np.uint8), np.arange(100)
     packed = pack_pipeline((large, small))
@@ -316,8 +312,8 @@ def test_large_arrays_are_kept_apart() -> None:
 
 
 def test_a_changed_program_has_the_same_large_parts() -> None:
-    """What was sent once need not be sent again because a function beside it has
-    changed.
+    """Changing a function keeps the digests of the large parts, so they are not sent
+    again.
     """
     array = np.ones(LARGE, np.uint8)
     one, other = pack_pipeline(MapNode(holding(array))), pack_pipeline((array, 1))
@@ -326,8 +322,8 @@ def test_a_changed_program_has_the_same_large_parts() -> None:
 
 
 def test_arrays_stay_as_writable_as_they_were() -> None:
-    """Each has memory of its own, also where two have the same content; one that cannot
-    be written still cannot.
+    """Each array has its own memory and keeps its write flag, even if contents are
+    equal.
     """
     frozen = np.ones(LARGE, np.uint8)
     frozen.flags.writeable = False
@@ -341,7 +337,7 @@ def test_arrays_stay_as_writable_as_they_were() -> None:
 
 
 def test_arrays_are_views_of_parts_that_can_be_written() -> None:
-    """Hundreds of megabytes in a mapped file are not copied."""
+    """Opened arrays are views of writable parts, so large mapped files are not copied."""
     packed = pack_pipeline(np.zeros(LARGE, np.uint8))
     memory = memoryview(bytearray(LARGE))
     opened = open_pipeline(packed, lambda digest: memory)
@@ -350,7 +346,7 @@ def test_arrays_are_views_of_parts_that_can_be_written() -> None:
 
 
 def test_a_part_that_is_not_there_is_an_error() -> None:
-    """The text says what to do."""
+    """A missing part raises an error with the remedy."""
     with pytest.raises(
         FailedPreconditionError, match="part of the pipeline is no longer on this worker"
     ):
@@ -360,7 +356,9 @@ def test_a_part_that_is_not_there_is_an_error() -> None:
 def test_beyond_many_large_arrays_the_rest_stays_in_the_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A pipeline names a limited number of parts."""
+    """A pipeline names a limited number of parts; further large arrays stay in the
+    stream.
+    """
     monkeypatch.setattr(pickler, "MOST_APART", 2)
     arrays = [np.full(LARGE, number, np.uint8) for number in range(3)]
     packed = pack_pipeline(arrays)

@@ -1,4 +1,4 @@
-"""Kinds of objects on their way through the pickler of pipelines."""
+"""Tests of the pipeline pickler with each kind of object."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ SCALE = 3
 
 
 def run_as_script(source: str) -> types.SimpleNamespace:
-    """Objects as a training script defines them: in a ``__main__`` that other processes
-    do not have.
+    """Run a training script whose objects live in a ``__main__`` that workers do not
+    have.
     """
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(source, names)
@@ -57,9 +57,7 @@ def run_as_script(source: str) -> types.SimpleNamespace:
 
 
 def test_mutually_recursive_functions_find_each_other() -> None:
-    """Each of two functions that call each other has the other one among its
-    globals.
-    """
+    """Each of two mutually recursive functions finds the other among its globals."""
     script = run_as_script(
         "def even(n): return n == 0 or odd(n-1)\ndef odd(n): return n != 0 and even(n-1)\n"
     )
@@ -69,7 +67,7 @@ def test_mutually_recursive_functions_find_each_other() -> None:
 
 
 def test_a_function_takes_along_only_what_it_uses() -> None:
-    """Other globals of the script stay at home, however unsendable they are."""
+    """A function carries only the globals it uses, so unsendable ones do not matter."""
     script = run_as_script(
         "import threading\nlock = threading.Lock()\nscale = 2\ndef f(x): return x * scale\n"
     )
@@ -81,7 +79,7 @@ def test_a_function_takes_along_only_what_it_uses() -> None:
 
 
 def test_functions_of_a_script_share_their_globals() -> None:
-    """What one function sets with ``global`` another one sees."""
+    """Functions of a script share their globals, including values set with ``global``."""
     script = run_as_script(
         "state = 1\ndef put(v):\n  global state\n  state = v\ndef get(): return state\n"
     )
@@ -91,8 +89,8 @@ def test_functions_of_a_script_share_their_globals() -> None:
 
 
 def test_names_of_a_script_are_not_taken_for_those_of_a_module() -> None:
-    """A function of a module uses a global of the same name as an unsendable one of the
-    script: no conflict.
+    """A module's global does not conflict with an unsendable script global of the same
+    name.
     """
     script = run_as_script(
         "from textwrap import dedent\n_whitespace_only_re = open\ndef f(x): return dedent(x)\n"
@@ -101,7 +99,7 @@ def test_names_of_a_script_are_not_taken_for_those_of_a_module() -> None:
 
 
 def test_closures_share_their_cells() -> None:
-    """Two closures over one variable still do so."""
+    """Two closures over the same variable still share it."""
 
     def counter() -> Any:
         count = 0
@@ -119,7 +117,7 @@ def test_closures_share_their_cells() -> None:
 
 
 def test_a_local_recursive_function_finds_itself() -> None:
-    """A cell that holds the function that owns it is no problem."""
+    """The pickler handles a cell that holds the function that owns the cell."""
 
     def factorial(n: int) -> int:
         return 1 if n < 2 else n * factorial(n - 1)
@@ -140,13 +138,13 @@ def test_an_unbound_variable_stays_unbound() -> None:
 
 
 def test_a_cell_on_its_own_keeps_its_contents() -> None:
-    """A cell that no function owns is filled all the same."""
+    """A cell without an owning function keeps its contents."""
     assert through(types.CellType(5)).cell_contents == 5
 
 
 def test_a_function_keeps_its_defaults_attributes_and_names() -> None:
-    """Defaults, keyword defaults, attributes, docstring, names and annotations
-    travel.
+    """Defaults, keyword defaults, attributes, docstring, names and annotations are
+    sent.
     """
 
     def f(a: int, b: int = 2, *, c: int = 3) -> int:
@@ -160,11 +158,11 @@ def test_a_function_keeps_its_defaults_attributes_and_names() -> None:
 
 
 def test_annotations_that_cannot_be_evaluated_are_left_behind() -> None:
-    """A function whose annotations fail on access travels without them."""
+    """A function whose annotations raise on access is sent without them."""
     from zmqdata.pipelines.pickler import _function_state
 
     class Odd:
-        """Stands for a function of Python 3.14, whose annotations are evaluated on
+        """A stand-in for a function of Python 3.14, which evaluates its annotations on
         access.
         """
 
@@ -177,7 +175,7 @@ def test_annotations_that_cannot_be_evaluated_are_left_behind() -> None:
 
 
 def test_submodules_are_imported_before_they_are_used() -> None:
-    """``xml.etree.ElementTree`` in a function needs its modules imported, not only
+    """A function that uses ``xml.etree.ElementTree`` imports its modules, not only
     ``xml``.
     """
     script = run_as_script(
@@ -192,7 +190,7 @@ def test_submodules_are_imported_before_they_are_used() -> None:
 
 
 def test_modules_are_named_and_never_emptied_into_the_pickle() -> None:
-    """A module travels as its name; what the worker may lack is noted."""
+    """A module is pickled by name, and the pickler notes any that the worker may lack."""
     assert through(collections) is collections
     assert pickled(np)[1] == {"numpy"}
     assert through(vars(collections)) is vars(collections)
@@ -200,7 +198,7 @@ def test_modules_are_named_and_never_emptied_into_the_pickle() -> None:
 
 
 def test_a_module_that_no_worker_could_import_is_refused() -> None:
-    """The script itself and modules made at run time have no meaning elsewhere."""
+    """The pickler rejects the script's own module and modules created at run time."""
     for module in (sys.modules["__main__"], types.ModuleType("made_up")):
         with pytest.raises(UnsendableError) as caught:
             pickled([module])
@@ -255,7 +253,7 @@ Selfish.one = Selfish()
 
 def test_classes_of_a_script_travel_whole() -> None:
     """Methods, properties, super, slots, dataclasses, named tuples, abstract classes
-    and generics work.
+    and generics of a script work at the worker.
     """
     script = run_as_script(CLASSES)
     plain, child, record = through((script.Plain(2), script.Child(4), script.Record(5)))
@@ -270,9 +268,7 @@ def test_classes_of_a_script_travel_whole() -> None:
 
 
 def test_enumerations_of_a_script_travel_whole() -> None:
-    """Members stay members of one class, with names, aliases, methods and what their
-    constructor set.
-    """
+    """Enum members keep their class, names, aliases, methods and constructor state."""
     script = run_as_script(CLASSES)
     blue, colour = through((script.Colour.BLUE, script.Colour))
     assert blue is colour.BLUE
@@ -281,7 +277,7 @@ def test_enumerations_of_a_script_travel_whole() -> None:
 
 
 def test_an_enumeration_and_a_type_variable_are_made_from_plain_parts() -> None:
-    """What the pickle calls makes the same as a class statement."""
+    """The pickle's constructor calls create the same enumeration as a class statement."""
     made = new_enum(enum.EnumMeta, (enum.IntEnum,), ("E", "Outer.E", "there"), [("A", 1)])
     assert (made["A"].value, made.__qualname__, made.__module__) == (1, "Outer.E", "there")
     variable = new_type_var("T", (), {"bound": int, "covariant": False, "contravariant": False})
@@ -289,12 +285,14 @@ def test_an_enumeration_and_a_type_variable_are_made_from_plain_parts() -> None:
 
 
 def test_a_type_variable_of_a_module_travels_by_name() -> None:
-    """The one of a module stays the one of that module."""
+    """A type variable of a module is pickled by name and keeps its identity."""
     assert through(typing.AnyStr) is typing.AnyStr
 
 
 def test_a_class_that_holds_its_own_instance_is_refused_with_the_reason() -> None:
-    """dill would write a name that no worker can look up."""
+    """The pickler rejects a class that holds its own instance and gives the reason.
+    dill would write a name that no worker can look up.
+    """
     with pytest.raises(UnsendableError) as caught:
         pickled(run_as_script(CLASSES).Selfish)
     assert "class Selfish holds an object that refers back to the class itself" in str(
@@ -305,7 +303,9 @@ def test_a_class_that_holds_its_own_instance_is_refused_with_the_reason() -> Non
 def test_an_object_known_only_by_a_name_of_the_script_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A reduction to ``__main__.name`` could not be resolved by a worker."""
+    """An object that reduces to ``__main__.name`` is rejected, as no worker can resolve
+    it.
+    """
 
     class Named:
         def __reduce__(self) -> str:
@@ -325,7 +325,7 @@ def double(x: int) -> int:
 
 
 def test_callables_of_many_kinds_travel() -> None:
-    """Partials, bound methods, builtins, caches, wrappers and operators."""
+    """Partials, bound methods, builtins, caches, wrappers and operators can be sent."""
     cached = through(functools.lru_cache(maxsize=7)(lambda x: x * 2))
     assert (cached(2), cached.cache_info().maxsize) == (4, 7)
     assert through(functools.partial(pow, 2))(3) == 8
@@ -354,7 +354,7 @@ def array_values() -> list[Any]:
 
 @pytest.mark.parametrize("array", array_values(), ids=lambda array: f"{array.dtype}{array.shape}")
 def test_arrays_travel_as_they_are(array: np.ndarray[Any, Any]) -> None:
-    """Shape, type, values and whether it can be written are kept."""
+    """An array keeps its shape, dtype, values and write flag."""
     got = through(array)
     np.testing.assert_array_equal(got, array)
     assert (got.dtype, got.shape, got.flags.writeable) == (
@@ -365,16 +365,14 @@ def test_arrays_travel_as_they_are(array: np.ndarray[Any, Any]) -> None:
 
 
 def test_one_array_in_two_places_stays_one() -> None:
-    """Identity of arrays inside of one pipeline is kept."""
+    """The same array in two places of a pipeline arrives as a single array."""
     array = np.ones(3)
     first, second = through([array, array])
     assert first is second
 
 
 def test_an_array_is_copied_once_into_the_pickle() -> None:
-    """Packing 32 MB takes the memory of one copy, kept apart from the stream, and no
-    further one.
-    """
+    """Packing 32 MB allocates a single copy, stored outside the stream."""
     array = np.zeros(32 << 20, np.uint8)
     gc.collect()
     tracemalloc.start()
@@ -387,8 +385,8 @@ def test_an_array_is_copied_once_into_the_pickle() -> None:
 
 
 def test_long_lists_of_plain_values_are_left_to_the_fast_pickler() -> None:
-    """A long list or tuple of names is the same after the short cut, a mixed one
-    too.
+    """The shortcut for long lists of plain values returns the same list; so do mixed
+    lists.
     """
     names = [str(i) for i in range(5000)]
     mixed: list[Any] = [*names, [1]]
@@ -398,7 +396,7 @@ def test_long_lists_of_plain_values_are_left_to_the_fast_pickler() -> None:
 
 
 def test_dill_s_own_tables_are_not_changed() -> None:
-    """Whoever uses dill beside us finds it as it was."""
+    """Other users of dill find its tables unchanged."""
     before = dict(dill.Pickler.dispatch)
     pickled([np.ones(2), np.add, np.dtype("f4"), double, run_as_script(CLASSES).Plain])
     assert dict(dill.Pickler.dispatch) == before
@@ -406,7 +404,7 @@ def test_dill_s_own_tables_are_not_changed() -> None:
 
 
 def test_a_metaclass_of_its_own_is_a_class_all_the_same() -> None:
-    """A class is saved as one whatever its metaclass; a module's by name."""
+    """A class is pickled as a class whatever its metaclass; a module's class by name."""
     assert through(abc.ABC) is abc.ABC
     script = run_as_script("class Meta(type): pass\nclass C(metaclass=Meta):\n  x = 1\n")
     assert through(script.C).x == 1
@@ -414,7 +412,7 @@ def test_a_metaclass_of_its_own_is_a_class_all_the_same() -> None:
 
 
 def test_a_failure_carries_the_trail() -> None:
-    """The objects inside of which it happened come along, outermost first."""
+    """A failure carries the enclosing objects, outermost first."""
 
     class Broken:
         def __reduce__(self) -> str:
@@ -429,12 +427,12 @@ def test_a_failure_carries_the_trail() -> None:
 
 
 def test_a_pickle_is_protocol_5() -> None:
-    """Out-of-band capable arrays and long frames need it."""
+    """A pickle uses protocol 5, for out-of-band arrays and long frames."""
     assert pickled(1)[0][:2] == pickle.PROTO + b"\x05"
 
 
 class Brought:
-    """Stands for modules that came along."""
+    """A stand-in for modules shipped with a pipeline."""
 
     builtins: typing.ClassVar[dict[str, Any]] = {"print": None}
 
@@ -446,8 +444,8 @@ class Brought:
 
 
 def test_what_came_along_is_found_where_it_was_put() -> None:
-    """Its modules, its way to import them and the builtins of its functions go before
-    those that are here.
+    """Shipped modules, their importer and their builtins take precedence over local
+    ones.
     """
     brought: Any = Brought()
     opener = PipelineUnpickler(io.BytesIO(), (), brought)

@@ -1,4 +1,4 @@
-"""Facts about collecting the source of modules, and about what is refused."""
+"""Tests of collecting the source of modules, and of rejected sources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zmqdata.pipelines.shipping import SourceArchive, pack_sources
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on ``sys.path``, whose modules are forgotten afterwards."""
+    """Add a folder to ``sys.path``, and forget its modules afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)
     yield tmp_path
@@ -53,8 +53,8 @@ def make_package(folder: Path) -> Path:
 
 @pytest.mark.parametrize("form", ["name", "part", "module", "path", "text"])
 def test_a_package_is_collected_whole(folder: Path, form: str) -> None:
-    """However it is named: all sub-packages and small files, without caches and hidden
-    ones.
+    """A package ships all sub-packages and small files, but no caches or hidden files.
+    It may be given in any form.
     """
     package = make_package(folder)
     ship = {
@@ -74,14 +74,14 @@ def test_a_package_is_collected_whole(folder: Path, form: str) -> None:
 
 
 def test_a_module_is_one_file(folder: Path) -> None:
-    """By name and by path."""
+    """A single-file module can be given by name and by path."""
     (folder / "oar.py").write_text("length = 3")
     assert files_of(["oar"]) == files_of([folder / "oar.py"]) == {"oar.py": b"length = 3"}
 
 
 def test_the_same_files_are_the_same_content(folder: Path) -> None:
-    """Where they lie and how they are named makes no difference, and naming them twice
-    neither.
+    """The same files make the same shipment, whatever their location, form or
+    repetition.
     """
     package = make_package(folder / "elsewhere")
     make_package(folder)
@@ -89,7 +89,7 @@ def test_the_same_files_are_the_same_content(folder: Path) -> None:
 
 
 def test_two_modules_of_a_name_are_refused(folder: Path) -> None:
-    """Only one of them could be imported."""
+    """Two modules of the same name are rejected, as only one can be imported."""
     make_package(folder)
     (make_package(folder / "elsewhere") / "names.txt").write_text("others")
     with pytest.raises(ValueError, match="two different modules 'boats'"):
@@ -99,7 +99,7 @@ def test_two_modules_of_a_name_are_refused(folder: Path) -> None:
 def test_a_package_without_init_comes_from_all_its_folders(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A namespace package may be spread over several folders of the path."""
+    """A namespace package ships the files of all its folders on the path."""
     for place in ("a", "b"):
         (folder / place / "fleet").mkdir(parents=True)
         (folder / place / "fleet" / f"{place}.py").write_text(place)
@@ -122,27 +122,27 @@ def test_a_package_without_init_comes_from_all_its_folders(
     ],
 )
 def test_what_cannot_be_shipped_is_an_error_with_a_remedy(ship: object, text: str) -> None:
-    """The text names the module and says what to do instead."""
+    """The error about an unshippable module names it and the remedy."""
     with pytest.raises(ValueError, match=text):
         pack_sources(ship)
 
 
 @pytest.mark.parametrize("ship", ["json", types, b"x", 5, None, [5], [None], Path("x")])
 def test_other_types_are_refused(ship: object) -> None:
-    """A list of modules, names and paths is expected, and said to be."""
+    """Another type is rejected with the expected list of modules, names and paths."""
     with pytest.raises(TypeError, match="`ship` must"):
         pack_sources(ship)
 
 
 def test_a_module_of_compiled_code_is_refused(folder: Path) -> None:
-    """Also where it is a single file, named as a module."""
+    """A compiled module is rejected, also if it is a single file given as a module."""
     (folder / f"fast{EXTENSION_SUFFIXES[0]}").write_bytes(b"\x7fELF")
     with pytest.raises(ValueError, match="'fast' contains compiled code"):
         pack_sources(["fast"])
 
 
 def test_large_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file or a package beyond the limits is named with its size."""
+    """A file or a package above the size limit is rejected with its name and size."""
     package = make_package(folder)
     monkeypatch.setattr(shipping, "MOST_FILE_BYTES", 100)
     (package / "weights.bin").write_bytes(bytes(101))
@@ -155,22 +155,22 @@ def test_large_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_folder_without_source_is_refused(folder: Path) -> None:
-    """There is nothing to import in it."""
+    """A folder without Python source is rejected, as it contains no module."""
     (folder / "empty").mkdir()
     with pytest.raises(ValueError, match=r"'empty' contains no \.py file"):
         pack_sources([folder / "empty"])
 
 
 def test_a_name_that_no_import_can_say_is_refused(folder: Path) -> None:
-    """The folder of a project is not its package."""
+    """A folder whose name cannot be imported, such as a project's folder, is rejected."""
     (folder / "my-project").mkdir()
     with pytest.raises(ValueError, match="'my-project' cannot be the name of a module"):
         pack_sources([folder / "my-project"])
 
 
 def test_what_was_shipped_here_goes_on_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that came along with a pipeline is shipped with all that came with it,
-    byte for byte.
+    """A module shipped with a pipeline is shipped again with all its files, byte for
+    byte.
     """
     came = {"digest of sails": b"sails", "digest of masts": b"masts"}
     root = types.ModuleType(f"{PREFIX}boats")
@@ -185,7 +185,7 @@ def test_what_was_shipped_here_goes_on_whole(folder: Path, monkeypatch: pytest.M
 def test_a_module_made_from_a_file_by_hand_is_found_there(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a spec, as in a module made by hand, the file that it names counts."""
+    """A module without a spec, created by hand, ships the file that it names."""
     (folder / "raft.py").write_text("LOGS = 3")
     module = types.ModuleType("raft")
     module.__file__ = str(folder / "raft.py")
@@ -198,7 +198,9 @@ def test_a_module_made_from_a_file_by_hand_is_found_there(
 def test_a_module_without_a_file_is_refused(
     origin: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was loaded from elsewhere, as from an archive, has no source to send."""
+    """A module loaded from elsewhere, such as an archive, is rejected for lack of
+    source.
+    """
     module = types.ModuleType("raft")
     module.__spec__ = ModuleSpec("raft", None, origin=origin)
     monkeypatch.setitem(sys.modules, "raft", module)
@@ -209,7 +211,7 @@ def test_a_module_without_a_file_is_refused(
 
 
 def test_a_module_whose_spec_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name under which something without spec and file was put is as good as none."""
+    """A module name whose entry has neither spec nor file is rejected."""
     monkeypatch.setitem(sys.modules, "raft", types.ModuleType("raft"))
     with pytest.raises(ValueError, match="the module 'raft' does not exist here"):
         pack_sources(["raft"])

@@ -1,4 +1,4 @@
-"""What is refused, and how the path to it reads."""
+"""Tests of rejected objects and of the path that leads to them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ async def many() -> Any:
     ids=lambda kind: f"{kind.__module__}.{kind.__qualname__}",
 )  # fmt: skip
 def test_what_belongs_to_a_process_is_refused_with_a_remedy(kind: type) -> None:
-    """Locks, threads, sockets, files, queues, loops and generators do not travel."""
+    """Locks, threads, sockets, files, queues, loops and generators are rejected with a
+    remedy.
+    """
     assert remedy_for(kind)
 
 
@@ -54,12 +56,14 @@ def test_what_belongs_to_a_process_is_refused_with_a_remedy(kind: type) -> None:
     "kind", [dict, io.BytesIO, io.StringIO, np.ndarray, type(len), type, object]
 )
 def test_plain_kinds_are_not_refused(kind: type) -> None:
-    """Values, files in memory and classes travel."""
+    """Values, in-memory files and classes are accepted."""
     assert remedy_for(kind) is None
 
 
 def test_asynchronous_iterators_are_refused() -> None:
-    """Coroutines and asynchronous generators have a state that cannot be sent."""
+    """Coroutines and asynchronous generators are rejected, as their state cannot be
+    sent.
+    """
     waiting = coroutine()
     assert remedy_for(type(waiting))
     assert remedy_for(type(many()))
@@ -184,8 +188,8 @@ def script_function(lock: Any) -> Any:
     ids=lambda case: case if isinstance(case, str) else "",
 )
 def test_the_path_reads_as_the_user_would_write_it(make: Callable[[Any], Any], path: str) -> None:
-    """Closures, globals, defaults, attributes, slots, items and keys each have their
-    own way to be named.
+    """The path names closures, globals, defaults, attributes, slots, items and keys in
+    Python.
     """
     with pytest.raises(TypeError) as caught:
         pack_pipeline(Node(make(LOCK)))
@@ -199,25 +203,25 @@ def test_the_path_reads_as_the_user_would_write_it(make: Callable[[Any], Any], p
 
 
 def test_a_class_names_itself_on_the_path() -> None:
-    """What a class holds is reached through the class's name."""
+    """An object in a class is reached through the class's name."""
     with pytest.raises(TypeError, match=r"workers: Local\.(held|make.*) is a _thread\.lock"):
         pack_pipeline(a_class(LOCK))
 
 
 def test_the_innermost_operation_is_the_one_named() -> None:
-    """With nodes inside of nodes the one nearest to the trouble is blamed."""
+    """The error names the innermost of the nested operations around the object."""
     inner = Node(LOCK, site="here:1")
     assert describe_trail([Node(inner), inner, LOCK]) == ("map(f) at here:1", "function")
 
 
 def test_an_unknown_step_keeps_the_path_known_so_far() -> None:
-    """An object reached in a way that nobody can name does not break the message."""
+    """An object reached by an unknown step keeps the known part of the path."""
     assert describe_trail([Node(len), object(), LOCK]) == ("map(f) at train.py:12", "lock")
     assert describe_trail([Node(len), [LOCK], LOCK]) == ("map(f) at train.py:12", "lock")
 
 
 def test_a_long_path_is_cut_in_the_middle() -> None:
-    """Both ends of a path say more than its middle."""
+    """A long path is shortened in the middle, as its ends are more informative."""
     trail: list[Any] = [[LOCK]]
     for _ in range(500):
         trail.insert(0, [trail[0]])
@@ -227,7 +231,7 @@ def test_a_long_path_is_cut_in_the_middle() -> None:
 
 
 def test_unbound_variables_do_not_break_the_path() -> None:
-    """A cell without contents is passed over."""
+    """The search for a path skips cells without contents."""
 
     def make() -> Iterator[Any]:
         if LOCK is None:
@@ -240,8 +244,8 @@ def test_unbound_variables_do_not_break_the_path() -> None:
 
 
 def test_a_label_need_not_repeat_its_site() -> None:
-    """The site is added only where the label does not have it; a node without a label
-    goes by its class.
+    """The error adds the site only if the label lacks it. A node without a label is
+    named by its class.
     """
     described = dataclasses.make_dataclass("Described", ["label", "site", "inputs"])
     assert node_label(described("map(f) at a.py:1", "a.py:1", ())) == "map(f) at a.py:1"

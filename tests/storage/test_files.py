@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.storage.files``: the same facts about files of this machine and
-about those behind a URL.
-"""
+"""Tests of ``zmqdata.storage.files``, on local files and on files behind a URL."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from zmqdata.storage.files import LOCAL, files_of, is_url, read, whole_path
 
 @pytest.fixture(params=["local", "url", "memory"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty folder, on this machine or in fsspec's memory."""
+    """Return an empty folder, on this machine or in fsspec's memory."""
     if request.param == "local":
         yield str(tmp_path / "deep" / "folder")
         return
@@ -34,9 +32,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def test_files_come_and_go(folder: str) -> None:
-    """What is written is there with its size, under its new name after a move, and gone
-    when it is removed.
-    """
+    """A written file has its size, moves to its new name, and disappears when removed."""
     files = files_of(folder)
     path, target = f"{folder}/a", f"{folder}/sub/b"
     assert (files.names(folder), files.size(path)) == ([], None)
@@ -52,7 +48,7 @@ def test_files_come_and_go(folder: str) -> None:
 
 
 def test_a_move_takes_the_place_of_what_is_there(folder: str) -> None:
-    """A file that is moved onto another one replaces it."""
+    """Moving a file onto another file replaces it."""
     files = files_of(folder)
     for name in ("a", "b"):
         files.replace(f"{folder}/{name}", name.encode())
@@ -61,8 +57,8 @@ def test_a_move_takes_the_place_of_what_is_there(folder: str) -> None:
 
 
 def test_a_file_is_created_once(folder: str) -> None:
-    """Creating a file that exists is an error and leaves it alone; replacing it does
-    not.
+    """Creating a file that exists is an error and leaves it unchanged; replacing
+    succeeds.
     """
     files, path = files_of(folder), f"{folder}/a"
     files.create(path, b"one")
@@ -74,7 +70,7 @@ def test_a_file_is_created_once(folder: str) -> None:
 
 
 def test_folders_are_removed_whole(folder: str) -> None:
-    """A folder goes with everything in it; one that is not there is gone already."""
+    """Removing a folder removes its content; removing a missing folder succeeds."""
     files = files_of(folder)
     files.replace(f"{folder}/sub/a", b"")
     files.remove_folder(f"{folder}/sub")
@@ -106,10 +102,10 @@ def test_what_is_no_file_is_not_opened(
     protocol: str,
     mode: str,
 ) -> None:
-    """A pipe, socket, device or folder is an error that names it, and keeps nobody
-    waiting; none stays open.
+    """A pipe, socket, device or folder raises an error that names it. The call does not
+    block and leaves no descriptor open.
     """
-    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    monkeypatch.chdir(tmp_path)  # socket names are limited in length
     make(Path("a"))
     path = f"{protocol}{tmp_path}/a"
     before = os.listdir("/proc/self/fd")
@@ -119,7 +115,7 @@ def test_what_is_no_file_is_not_opened(
 
 
 def test_files_have_the_rights_that_the_user_gives(folder: str, tmp_path: Path) -> None:
-    """What is written can be read by those whom the umask lets, and run by nobody."""
+    """The umask determines the read permissions of a file, which is never executable."""
     files_of(folder).replace(f"{folder}/a", b"")
     mask = os.umask(0)
     os.umask(mask)
@@ -128,7 +124,7 @@ def test_files_have_the_rights_that_the_user_gives(folder: str, tmp_path: Path) 
 
 
 def test_paths_mean_the_same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A relative path becomes whole; a URL stays as it is."""
+    """A relative path becomes absolute; a URL stays unchanged."""
     monkeypatch.chdir(tmp_path)
     assert whole_path("a/b") == f"{tmp_path}/a/b"
     assert (whole_path("s3://x/y/"), is_url("a/b"), is_url("s3://x")) == ("s3://x/y", False, True)
@@ -136,8 +132,8 @@ def test_paths_mean_the_same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_a_missing_fsspec_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without fsspec, or what it needs for a protocol, a URL is an error that says what
-    to install.
+    """A URL without fsspec or its protocol's library raises an error that says what to
+    install.
     """
     real = builtins.__import__
 
@@ -152,6 +148,6 @@ def test_a_missing_fsspec_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_unknown_protocol_is_refused() -> None:
-    """A URL whose protocol nobody knows is a ValueError."""
+    """A URL with an unknown protocol raises a ValueError."""
     with pytest.raises(ValueError, match="nonsense"):
         files_of("nonsense://x")

@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.storage.manifests``: what a folder of saved elements says of
-itself, and what it must not say.
-"""
+"""Tests of ``zmqdata.storage.manifests``: valid manifests and rejected ones."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ def publish(folder: Path, *names: str) -> None:
 
 
 def test_a_manifest_says_what_there_is(tmp_path: Path) -> None:
-    """A manifest comes back as it was written, with the number of elements and their
-    spec.
-    """
+    """A manifest is read back as written, with the number of elements and their spec."""
     filled(tmp_path)
     found = read_manifest(str(tmp_path))
     assert found == MADE
@@ -74,8 +70,8 @@ def test_a_manifest_says_what_there_is(tmp_path: Path) -> None:
 
 
 def test_a_manifest_replaces_what_was_there(tmp_path: Path) -> None:
-    """Chunks that a new manifest does not name are removed with the old one; other
-    files stay.
+    """A new manifest removes the old manifest and chunks it does not name; other files
+    stay.
     """
     filled(tmp_path)
     (tmp_path / "other").touch()
@@ -85,7 +81,7 @@ def test_a_manifest_replaces_what_was_there(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_manifest_holds_nothing(tmp_path: Path) -> None:
-    """A missing folder or manifest is an error that says so."""
+    """A missing folder or manifest raises an error that says so."""
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(NotFoundError, match=r"holds no saved dataset: it has no manifest.json"):
             read_manifest(str(folder))
@@ -93,14 +89,14 @@ def test_a_folder_without_manifest_holds_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"checksum": 1}', "\udcff"])
 def test_a_manifest_that_is_none_is_data_loss(tmp_path: Path, text: str) -> None:
-    """Whatever stands in a manifest, a damaged one is DataLossError."""
+    """A damaged manifest raises DataLossError, whatever its content."""
     (tmp_path / MANIFEST).write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(DataLossError, match=r"manifest.json is damaged"):
         read_manifest(str(tmp_path))
 
 
 def test_a_changed_manifest_is_data_loss(tmp_path: Path) -> None:
-    """A manifest in which a number was changed fails its checksum."""
+    """A manifest with a changed number fails its checksum."""
     filled(tmp_path)
     path = tmp_path / MANIFEST
     content = json.loads(path.read_text())
@@ -124,7 +120,7 @@ def test_a_changed_manifest_is_data_loss(tmp_path: Path) -> None:
     ],
 )
 def test_a_manifest_names_chunks_as_writers_do(tmp_path: Path, name: str) -> None:
-    """No name leads out of the folder, however well it is sealed."""
+    """No chunk name escapes the folder, even in a manifest with a valid checksum."""
     write_manifest(str(tmp_path), Manifest("run", None, None, (Chunk(name, 1, 1),)))
     with pytest.raises(
         DataLossError, match=rf"manifest.json is damaged: it names the chunk {name!r}. Expected"
@@ -150,7 +146,7 @@ def test_a_manifest_names_chunks_as_writers_do(tmp_path: Path, name: str) -> Non
 def test_a_manifest_claims_no_counts_that_cannot_be(
     tmp_path: Path, chunk: Chunk, text: str
 ) -> None:
-    """Elements are neither fewer than none nor more than fit into their bytes."""
+    """A chunk's element count is neither negative nor larger than its bytes allow."""
     write_manifest(str(tmp_path), Manifest("run", None, None, (chunk,)))
     with pytest.raises(DataLossError, match=text):
         read_manifest(str(tmp_path))
@@ -160,9 +156,7 @@ def test_a_manifest_claims_no_counts_that_cannot_be(
 def test_a_huge_file_is_not_read_whole(
     tmp_path: Path, name: str, reading: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is larger than anything that is written is damaged; as much as that is read
-    of it, and no more.
-    """
+    """An oversized file is damaged, and the reader stops at the largest valid size."""
     monkeypatch.setattr(manifests, "MOST_BYTES", 1000)
     (tmp_path / name).touch()
     os.truncate(tmp_path / name, 1 << 40)
@@ -171,8 +165,8 @@ def test_a_huge_file_is_not_read_whole(
 
 
 def test_the_spec_of_a_save_admits_every_chunk() -> None:
-    """Where only chunks have specs, that of the whole admits all of them; those that do
-    not fit together are none.
+    """The spec of a save admits all its chunks; it is None if their specs are
+    incompatible.
     """
 
     def specs(*given: TensorSpec) -> Manifest:
@@ -188,8 +182,8 @@ def test_the_spec_of_a_save_admits_every_chunk() -> None:
 
 
 def test_a_save_takes_its_folder_once(tmp_path: Path) -> None:
-    """Beginning the same save again changes nothing; another one is refused, there and
-    where `save` has written.
+    """Repeating a save's start has no effect; a different save in its folder is
+    rejected.
     """
     folder = str(tmp_path / "deep" / "save")
     assert read_save(folder) is None
@@ -208,7 +202,7 @@ def test_a_save_takes_its_folder_once(tmp_path: Path) -> None:
 def test_two_saves_that_begin_at_once_are_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two saves that both saw an empty folder one is refused."""
+    """The second of two saves that start at once in an empty folder is rejected."""
     folder = str(tmp_path / "save")
     begin_save(folder, SAVE)
     monkeypatch.setattr("zmqdata.storage.manifests.read_save", lambda path: None)
@@ -217,7 +211,7 @@ def test_two_saves_that_begin_at_once_are_one(
 
 
 def test_a_save_ends_with_a_marker(tmp_path: Path) -> None:
-    """At the end there are chunks, manifest and DONE; what did not count is removed."""
+    """A finished save leaves chunks, manifest and DONE, and removes uncommitted files."""
     folder = str(tmp_path)
     begin_save(folder, SAVE)
     leftover = Path(uncommitted_path(folder, 0, 1, 5))
@@ -238,7 +232,7 @@ def test_a_save_ends_with_a_marker(tmp_path: Path) -> None:
 
 
 def test_a_save_that_fails_says_why(tmp_path: Path) -> None:
-    """The marker ERROR holds the error by name and its text."""
+    """The marker ERROR holds the class and the text of the error."""
     folder = str(tmp_path)
     assert read_save_error(folder) is None
     fail_save(folder, SaveError("InvalidArgumentError", "not so", "00"))
@@ -250,8 +244,8 @@ def test_a_save_that_fails_says_why(tmp_path: Path) -> None:
 
 
 def test_chunks_are_read_round_by_round(tmp_path: Path) -> None:
-    """The order of chunks is their number within the stream, then the stream, by value
-    and not by text.
+    """The reader orders chunks by number within the stream, then by stream,
+    numerically.
     """
     publish(
         tmp_path,
@@ -279,7 +273,7 @@ BAD_CHUNKS = [
 
 @pytest.mark.parametrize("name", BAD_CHUNKS)
 def test_a_chunk_with_a_bad_name_is_data_loss(tmp_path: Path, name: str) -> None:
-    """What has another name than a chunk has no place among chunks."""
+    """A file in the chunk folder without a valid chunk name is data loss."""
     publish(tmp_path, name)
     with pytest.raises(
         DataLossError, match=r"Can't parse .* Expected chunk_<stream>_<chunk>_<num_elements>"
@@ -288,7 +282,7 @@ def test_a_chunk_with_a_bad_name_is_data_loss(tmp_path: Path, name: str) -> None
 
 
 def test_a_chunk_twice_is_data_loss(tmp_path: Path) -> None:
-    """Two files for one place in a stream contradict each other."""
+    """Two chunk files for the same position in a stream are data loss."""
     publish(tmp_path, "chunk_0_0_5", "chunk_0_0_6")
     with pytest.raises(
         DataLossError, match=r"Found duplicate chunk: .* has chunk_0_0_5 and chunk_0_0_6"
@@ -298,7 +292,7 @@ def test_a_chunk_twice_is_data_loss(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["stream_", "stream_x", "stream_-1"])
 def test_a_stream_with_a_bad_name_is_data_loss(name: str) -> None:
-    """What has another name than a stream has no place among streams."""
+    """A folder without a valid stream name is data loss."""
     with pytest.raises(DataLossError, match="Can't parse"):
         parse_stream(name)
 
@@ -308,7 +302,7 @@ def test_a_stream_with_a_bad_name_is_data_loss(name: str) -> None:
 def test_damaged_descriptions_are_data_loss(
     tmp_path: Path, read: Callable[[str], object], text: str
 ) -> None:
-    """Whatever stands in the files of a save, a damaged one is DataLossError."""
+    """A damaged file of a save raises DataLossError, whatever its content."""
     for name in ("save.json", "ERROR"):
         (tmp_path / name).write_text(text)
     with pytest.raises(DataLossError, match="is damaged"):
@@ -316,5 +310,5 @@ def test_damaged_descriptions_are_data_loss(
 
 
 def test_names_of_chunks_are_read_as_written() -> None:
-    """A name says what it was made from."""
+    """A chunk's name parses back to the values it was built from."""
     assert ChunkName.parse(str(ChunkName(3, 4, 5))) == (3, 4, 5)

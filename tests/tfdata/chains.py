@@ -1,8 +1,7 @@
-"""Random chains of sources and transformations: how one is built and run with both
-libraries, and what must be equal.
+"""Random chains of sources and transformations, run and compared in both libraries.
 
-A step that TensorFlow's static shapes and dtypes do not allow where it stands is left
-out of both chains. What is let pass here is listed in ``docs/tfdata-compatibility.md``.
+Both chains omit a step that TensorFlow's static shapes and dtypes do not allow at its
+position. ``docs/tfdata-compatibility.md`` lists the tolerated differences.
 """
 
 from __future__ import annotations
@@ -32,17 +31,16 @@ __all__ = ["ENDING_NAMES", "SOURCES", "WEIGHTED", "Chain", "differences", "refus
 LIMIT = 600
 SHORT = 30
 FEW = 40
-"""Of chains with no more elements it is asked what else can be asked: single elements,
-and what they are folded to.
+"""Most elements of a chain for which the test also compares single elements and folds.
 """
 DEADLINE = 120.0
-"""Seconds for one chain, of which the slowest takes a few."""
+"""Seconds for one chain; the slowest takes a few."""
 refused: Counter[str] = Counter()
 taken: Counter[str] = Counter()
 # Behind an assert_cardinality() that fails or a damaged file, TensorFlow's
-# ignore_errors() may go on for ever, its window() gets the error many times, and its
-# save() now and then takes it for the end. A file of a cache that is written twice at a
-# time is an error in both, but at a place that depends on when TensorFlow pulls ahead.
+# ignore_errors() may never end. Its window() then raises the error many times, and its
+# save() sometimes takes it for the end. A cache file written twice at a time is an
+# error in both, but its position depends on TensorFlow's prefetching.
 UNSAFE_AFTER = {
     **{
         name: {"assert_cardinality", "records_damaged"}
@@ -65,7 +63,7 @@ class Chain:
 
 @dataclass
 class Built:
-    """A chain in both libraries; ``refusal``: what zmqdata alone did not accept."""
+    """A chain in both libraries, and the ``refusal`` that only zmqdata raised."""
 
     tensor: Any
     numpy: Any
@@ -117,14 +115,14 @@ def _is_unsafe(name: str, built: Built) -> bool:
     before = {one.split("(")[0] for one in built.names}
     if before & UNSAFE_AFTER.get(name, set()):
         return True
-    if name == "ragged_unbatch":  # leaves of one shape are stacked, and are not ragged then
+    if name == "ragged_unbatch":  # leaves of one shape are stacked and not ragged
         return any(0 in leaf.shape.as_list() for leaf in tf.nest.flatten(built.tensor.element_spec))
     return name == "unbatch" and _has_empty_rows(built.tensor)
 
 
 def _has_empty_rows(dataset: Any) -> bool:
-    """Whether unbatch() would end the program: it does for rows without elements, of
-    numbers.
+    """Return True if unbatch() would crash TensorFlow, as it does for empty numeric
+    rows.
     """
     leaves = [leaf for leaf in tf.nest.flatten(dataset.element_spec) if leaf.dtype != tf.string]
     if all(leaf.shape.is_fully_defined() and leaf.shape.num_elements() for leaf in leaves):
@@ -143,7 +141,7 @@ def _has_empty_rows(dataset: Any) -> bool:
 
 
 def elements(dataset: Any, loose: bool) -> tuple[list[Any], str]:
-    """The first elements in comparable form, and how it ended: "end", "more" or an
+    """Return the first elements in comparable form, and the end: "end", "more" or an
     error.
     """
     found: list[Any] = []
@@ -161,14 +159,14 @@ def elements(dataset: Any, loose: bool) -> tuple[list[Any], str]:
 
 
 def differences(chain: Chain) -> list[str]:
-    """In what the two libraries differ on a chain; nothing, if all is well."""
+    """Return the differences between the two libraries on a chain, empty if they agree."""
     with _deadline(chain):
         return _differences(build(chain))
 
 
 @contextmanager
 def _deadline(chain: Chain) -> Iterator[None]:
-    """Ends the program and names the chain when it takes too long: neither library can
+    """Abort the program with the chain's name after the deadline. Neither library can
     be interrupted from outside.
     """
 
@@ -195,7 +193,7 @@ def _differences(built: Built) -> list[str]:
     got, end = elements(built.numpy, built.loose)
     if built.has(
         "ragged"
-    ):  # TensorFlow hands out arrays where all rows are equally long; specs tell the rest
+    ):  # TensorFlow returns arrays if all rows have equal lengths; specs tell the rest
         expected, got = (
             [lists(element) for element in expected],
             [lists(element) for element in got],
@@ -221,13 +219,12 @@ def _first_difference(expected: list[Any], ending: str, got: list[Any], end: str
     return f"tf {len(expected)} elements, then {ending}; zmqdata {len(got)} elements, then {end}"
 
 
-# --------------------------------------------------------------------------------------
-# what is listed as different
+# ----------------------------------------------------------------- listed differences
 
 
 def _is_known_refusal(built: Built) -> bool:
-    """pad_to_cardinality() needs a spec at once, and behind a function an empty dataset
-    has none.
+    """Return True if zmqdata rejects pad_to_cardinality() for lack of a spec. It needs
+    a spec at once, and an empty dataset behind a function has none.
     """
     return built.names[-1].startswith("pad_to_cardinality") and "the pipeline yields none" in str(
         built.refusal
@@ -235,17 +232,18 @@ def _is_known_refusal(built: Built) -> bool:
 
 
 def _is_fault_of_tensorflow(built: Built, ending: str) -> bool:
-    # Its shuffle_and_repeat_fusion refuses what shuffle(n).repeat(0) means.
+    # TensorFlow's shuffle_and_repeat_fusion rejects the equivalent of
+    # shuffle(n).repeat(0).
     if "count must be greater than zero or equal to -1" in ending:
         return True
-    # Ragged batches of ragged rank 2 with int32 splits.
+    # TensorFlow fails on ragged batches of ragged rank 2 with int32 splits.
     if "Expected row_splits Tensor dtype: int32, found: int64" in ending:
         return True
-    # It batches ragged batches of equally many rows only.
+    # TensorFlow batches ragged batches only if they have equally many rows.
     if built.has("ragged_batch_batch") and "Cannot batch tensors with different shapes" in ending:
         return True
-    # It forgets the shapes of a choice's components, and checks them when something is
-    # concatenated.
+    # TensorFlow forgets the shapes of a choice's components and checks them when
+    # concatenating.
     return (
         built.has("choose", "sample")
         and "MakeIterator" in ending
@@ -256,8 +254,8 @@ def _is_fault_of_tensorflow(built: Built, ending: str) -> bool:
 def _is_lost_in_a_window(
     built: Built, expected: list[Any], ending: str, got: list[Any], end: str
 ) -> bool:
-    """The error of a last batch that is not full ends its window(), which takes it for
-    the end of its input.
+    """Return True if TensorFlow's window() swallowed the error of a partial last batch.
+    That window() takes the error for the end of its input.
     """
     failed = re.match(r"error: PipelineError: (padded_|ragged_)?batch\(", end)
     return (
@@ -269,21 +267,20 @@ def _is_lost_in_a_window(
 
 
 def _knows_no_numbers(built: Built, refusal: Exception) -> bool:
-    """Where at() is not: behind shuffle(), and in what cache() keeps of elements that
-    have no numbers themselves.
+    """Return True if the chain lacks random access. It does behind shuffle(), and in a
+    cache() of elements without numbers.
     """
     return "Random access is not supported for" in str(refusal) and built.has("shuffle", "cache")
 
 
-# ------------------------------------------------------------------------------- what
-# is said and can be asked of it
+# ------------------------------------------------------- cardinalities, specs, answers
 
 
 def _described(built: Built, count: int | None) -> list[str]:
     found = []
     size, expected = int(built.numpy.cardinality()), int(built.tensor.cardinality())
-    # zmqdata may know more, if it is right. Behind a function it knows no shapes, and
-    # so not how many rows there are.
+    # zmqdata may know a cardinality that TensorFlow does not, if it is right. Behind a
+    # function it knows no shapes, and so no number of rows.
     more = size == count or (expected < 0 and count is None and size >= 0)
     less = built.learned and size == zmqdata.UNKNOWN_CARDINALITY and expected == count
     if size != expected and not more and not less:
@@ -292,8 +289,8 @@ def _described(built: Built, count: int | None) -> list[str]:
     try:
         mine = plain_spec(built.numpy.element_spec, built.loose)
     except Exception as error:
-        # What a function returns is found by running it on an element, and there may be
-        # none, or it fails.
+        # zmqdata finds the spec of a function by running it, which fails on errors and
+        # on empty datasets.
         return found if built.learned else [*found, f"spec: {type(error).__name__}: {error}"]
     if not (specs_agree(theirs, mine) if built.learned else theirs == mine):
         found.append(f"spec: tf {theirs}, zmqdata {mine} {built.names}")
@@ -301,8 +298,8 @@ def _described(built: Built, count: int | None) -> list[str]:
 
 
 def _answer(question: Any) -> tuple[Any, Exception | None]:
-    """What comes of it. Threads of an iterator that was dropped let go of their files a
-    moment later.
+    """Return the result of a question, or its exception. It retries while the threads
+    of a dropped iterator still hold their files.
     """
     deadline = time.monotonic() + 5
     while True:
@@ -316,9 +313,7 @@ def _answer(question: Any) -> tuple[Any, Exception | None]:
 
 
 def _asked(built: Built, got: list[Any]) -> list[str]:
-    """What differs in the length, a fold, single elements by number, and the only
-    element.
-    """
+    """Return the differences in length, fold, single elements and get_single_element()."""
     found = []
     if built.numpy.cardinality() == int(built.tensor.cardinality()):
         theirs, mine = (
@@ -348,8 +343,8 @@ def _asked(built: Built, got: list[Any]) -> list[str]:
 
 
 def _asked_by_number(built: Built, got: list[Any]) -> list[str]:
-    """What differs in at(): where TensorFlow has random access zmqdata has it, too, and
-    it is the same element.
+    """Return the differences in at(). zmqdata must return the same element in each case
+    with random access in TensorFlow.
     """
     for index in sorted({-1, 0, len(got) // 2, len(got) - 1, len(got)}):
         theirs, error = _answer(lambda index=index: TENSOR.at(built.tensor, index))

@@ -1,6 +1,4 @@
-"""The files that chains read, write, and keep elements in: all in one folder, which
-goes with the program.
-"""
+"""Files that chains read, write and cache, all in a folder removed at exit."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ COMPRESSIONS = sorted(_PACK)
 
 
 def fresh(suffix: str = "") -> str:
-    """A path at which there is nothing yet."""
+    """Return an unused path."""
     return os.path.join(_FOLDER.name, f"{next(_numbers)}{suffix}")
 
 
@@ -41,10 +39,10 @@ def written(content: bytes, compression: str = "") -> str:
 
 
 def text_files(n: int, m: int) -> Any:
-    """Lines with each kind of line end, with and without one behind the last, in one
-    file or two.
+    """Write lines with each kind of line end, in one or two files.
 
-    No other ``\r``, which TensorFlow would delete.
+    The last line may lack its end. The lines contain no other carriage return, as
+    TensorFlow would delete it.
     """
     packed = COMPRESSIONS[n % 3]
     ends = [[b"\n"], [b"\r\n"], [b"\n", b"\r\n", b"\n\n", b"\r\n\r\n"]][m % 3]
@@ -57,7 +55,7 @@ def text_files(n: int, m: int) -> Any:
 
 
 def line_files(n: int, m: int) -> Any:
-    """Several files whose names are listed."""
+    """List the names of several files."""
     folder = fresh()
     os.mkdir(folder)
     for number in range(m % 4 + 1):
@@ -78,10 +76,10 @@ def line_files(n: int, m: int) -> Any:
 
 
 def record_files(n: int, m: int, damaged: bool = False) -> Any:
-    """TFRecord files that one library or the other wrote.
+    """Write TFRecord files with either library.
 
-    Packed files are not damaged, nor the first 12 bytes of a record cut: TensorFlow
-    takes both for the end of the file.
+    Compressed files are not damaged, nor is a record cut in its first 12 bytes.
+    TensorFlow takes both for the end of the file.
     """
     packed = "" if damaged else COMPRESSIONS[n % 3]
     records = [bytes(range(i, i * 7 % 90)) + b"\xff\0." for i in range(n)]
@@ -95,8 +93,8 @@ def record_files(n: int, m: int, damaged: bool = False) -> Any:
 
 
 def _damage(name: str, m: int) -> None:
-    """Cut off up to the last four bytes, the checksum of the last record, or change the
-    last one.
+    """Cut up to the last four bytes, the checksum of the last record, or change the
+    record.
     """
     size = os.path.getsize(name)
     with open(name, "rb+") as file:
@@ -120,8 +118,8 @@ def _record_file(records: list[bytes], packed: str, ours: bool) -> str:
 
 
 def fixed_length_files(n: int, m: int) -> Any:
-    """Records of three bytes between header and footer; of 8, the last one is cut
-    short.
+    """Write records of three bytes between header and footer; the last of 8 is
+    truncated.
     """
     packed, header, footer = COMPRESSIONS[n % 3], m % 3, m % 2
     body = b"".join(b"%03d" % (i * 37) for i in range(n))
@@ -145,7 +143,7 @@ _CSV = (
 
 
 def csv_files(n: int, m: int) -> Any:
-    """Rows with quotes, missing fields, and in some files one that cannot be read."""
+    """Write rows with quotes, missing fields and, in some files, an unreadable field."""
     rows = [_CSV[(i * (m % 3 + 1)) % (8 if m == 7 else 6)] for i in range(n)]
     content = ("h,i,j,k\n" if m % 2 else "") + "".join(rows)
     delimiter = ";" if m % 4 == 3 else ","
@@ -179,7 +177,7 @@ def csv_files(n: int, m: int) -> Any:
 
 
 def data_base(n: int, m: int) -> Any:
-    """The rows of a query, with NULLs among them."""
+    """Query a database whose rows include NULLs."""
     path = fresh(".db")
     with sqlite3.connect(path) as base:
         base.execute("CREATE TABLE t (n INTEGER, x REAL, s TEXT)")
@@ -194,8 +192,8 @@ def data_base(n: int, m: int) -> Any:
 
 
 def saved(side: Any, dataset: Any) -> Any:
-    """What comes back of a dataset from files. It is run before: where it fails,
-    TensorFlow's save() waits for ever.
+    """Return a dataset saved to files and loaded again. The dataset runs first, as
+    TensorFlow's save() waits forever if it fails.
     """
     if int(dataset.cardinality()) == zmqdata.INFINITE_CARDINALITY:
         raise ValueError("never ends")

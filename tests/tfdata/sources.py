@@ -1,5 +1,5 @@
-"""Where a chain begins: each source as a function of the library, which gives the same
-elements in both.
+"""Sources of chains, each a function of the library that gives the same elements in
+both.
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ def arrays_from_generator(n: int) -> Any:
 
 
 def random_numbers(n: int, m: int) -> Any:
-    """What can be said of random numbers: their range, and that a seed makes equal
-    ones.
-    """
+    """Compare random numbers by their range and by the equality of equal seeds."""
 
     def make(side: Any) -> Any:
         first, second = (side.Dataset.random(seed=n).take(m) for _ in range(2))
@@ -58,7 +56,7 @@ def random_numbers(n: int, m: int) -> Any:
 
 
 def random_twice(n: int, m: int) -> Any:
-    """Whether the numbers of the second repetition are those of the first."""
+    """Compare two repetitions of random numbers with each other."""
     again = None if n % 3 == 2 else n % 3 == 1
 
     def make(side: Any) -> Any:
@@ -71,7 +69,7 @@ def random_twice(n: int, m: int) -> Any:
 
 
 def shuffle_twice(n: int, m: int) -> Any:
-    """Whether the order of the second repetition is that of the first."""
+    """Compare the order of two shuffled repetitions with each other."""
 
     def make(side: Any) -> Any:
         mixed = side.Dataset.range(20).shuffle(
@@ -83,7 +81,7 @@ def shuffle_twice(n: int, m: int) -> Any:
 
 
 def resampled(n: int, m: int) -> Any:
-    """Draws without end, with estimated or given first shares: each comes with its
+    """Draw endlessly with estimated or given initial shares; each element has its
     class.
     """
 
@@ -148,5 +146,5 @@ SOURCES: dict[str, Any] = {
     "resampled": resampled,
 }
 LEARNED = {"line_files", "random", "random_twice", "shuffle_twice", "resampled"}
-"""Those in which a function stands before the first step."""
+"""Sources with a function before the first step."""
 LOOSE = {"python", "python_tensors"}

@@ -1,4 +1,4 @@
-"""Facts about who is let in, and about what whoever is not is told."""
+"""Access control at a server's socket, and the errors that rejected peers see."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROLES = keys.new_roles()
 
 
 class Door:
-    """A ROUTER with an access check, and what has come through."""
+    """A ROUTER with an access check that records every message and its objection."""
 
     def __init__(self, key: Key | None) -> None:
         self.context = sockets.new_context()
@@ -58,8 +58,8 @@ class Door:
         self.context.term()
 
     def knock(self, key: Key | None, role: str = "dispatcher", endpoint: str = "") -> str:
-        """What comes of a connection with a key: "" if it is let in, else the
-        reason.
+        """Connect with a key and return the reason for the rejection, "" if there is
+        none.
         """
         with sockets.new_context() as context:
             dealer, handshakes = sockets.control_dealer(
@@ -87,14 +87,16 @@ def door(request: pytest.FixtureRequest) -> Iterator[Door]:
 
 
 def test_who_has_a_key_that_is_known_is_let_in(door: Door) -> None:
-    """A client's and a worker's key open the door of the dispatcher."""
+    """The dispatcher accepts the keys of its clients and its workers."""
     assert [door.knock(ROLES[role]) for role in ("client", "worker")] == ["", ""]
     assert [heard for heard, _ in door.heard] == [b"hello"] * 2
     assert door.rejects.total == 0
 
 
 def test_an_unknown_key_is_told_so(door: Door) -> None:
-    """Both sides say so at once; what it said is not read."""
+    """An unknown key is rejected with an error on both sides, and its message stays
+    unread.
+    """
     stranger = replace(keys.new_client(ROLES["dispatcher"], ROLES["worker"]), path="some.key")
     assert "does not let in the holder of key file some.key" in door.knock(stranger)
     assert door.heard == []
@@ -102,28 +104,28 @@ def test_an_unknown_key_is_told_so(door: Door) -> None:
 
 
 def test_the_key_of_another_cluster_is_told_so(door: Door) -> None:
-    """Neither side can read what the other one says."""
+    """A client with the key of another cluster learns that its key is not the server's."""
     assert "has another key than key file" in door.knock(keys.new_roles()["client"])
     assert door.heard == []
 
 
 def test_who_has_no_key_is_told_so(door: Door) -> None:
-    """It was told to do without one."""
+    """A peer without a key learns that the server accepts only holders of its key."""
     assert "lets in holders of its key only" in door.knock(None)
     assert door.heard == []
 
 
 @pytest.mark.parametrize("door", [None], indirect=True)
 def test_a_server_without_a_key_is_not_trusted(door: Door) -> None:
-    """Who has a key speaks to nobody without; who has none may."""
+    """A peer with a key rejects a keyless server, and a peer without a key accepts it."""
     assert "does without a key" in door.knock(ROLES["client"])
     assert door.heard == []
     assert door.knock(None) == ""
 
 
 def test_a_key_is_for_its_role() -> None:
-    """A client's key cannot speak as a worker, nor a worker's as a client; that of a
-    cluster can do both.
+    """A client's key cannot act as a worker, nor the reverse; a cluster's key has both
+    roles.
     """
     register = m.RegisterWorker("w", "tcp://h:1", (), "3.11", "0", ())
     objection = Access.objection
@@ -150,8 +152,8 @@ def test_a_key_is_for_its_role() -> None:
 def test_a_line_that_is_deleted_revokes_its_key(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For new connections, and for the next message of those that are there; a damaged
-    file changes nothing.
+    """Deleting a line revokes its key for new and open connections; a damaged file does
+    not.
     """
     path = tmp_path / "dispatcher.key"
     keys.save(path, ROLES["dispatcher"])
@@ -190,13 +192,13 @@ def test_a_line_that_is_deleted_revokes_its_key(
 
 
 def without_client(path: Path) -> str:
-    """What a key file has beside the line of the client's key."""
+    """Return the text of a key file without the line of the client's key."""
     lines = path.read_text().splitlines(keepends=True)
     return "".join(line for line in lines if ROLES["client"].public not in line)
 
 
 def test_what_a_file_that_is_open_to_others_adds_does_not_count(tmp_path: Path) -> None:
-    """Until it is private again: somebody else may have written it."""
+    """Additions to a key file open to others count only once the file is private again."""
     path = tmp_path / "k"
     keys.save(path, ROLES["dispatcher"])
     keyring = Keyring(keys.load(path))
@@ -219,8 +221,9 @@ def test_what_a_file_that_is_open_to_others_adds_does_not_count(tmp_path: Path) 
 def test_what_a_file_that_is_open_to_others_lacks_is_revoked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after `grep -v NAME k >new; mv new k`; the log says how to mend the mode, and
-    a line that is back counts.
+    """A line missing from a key file open to others is revoked, as after
+    `grep -v NAME k >new; mv new k`. The log says how to repair the mode, and a restored
+    line counts.
     """
     path = tmp_path / "k"
     keys.save(path, ROLES["dispatcher"])
@@ -241,7 +244,7 @@ def test_what_a_file_that_is_open_to_others_lacks_is_revoked(
 def test_a_file_that_is_gone_revokes_nothing_and_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each time that it goes; what it says when it is there again counts."""
+    """A missing key file revokes nothing and is logged once each time it disappears."""
     path = tmp_path / "k"
     keys.save(path, ROLES["dispatcher"])
     keyring = Keyring(keys.load(path))
@@ -259,7 +262,9 @@ def test_a_file_that_is_gone_revokes_nothing_and_is_told_once(
 
 
 def test_a_change_while_the_server_starts_is_seen(tmp_path: Path) -> None:
-    """Between the moment at which the file was read and the first look at it."""
+    """The server notices a change made between loading the key file and the first
+    check.
+    """
     path = tmp_path / "k"
     keys.save(path, ROLES["dispatcher"])
     key = keys.load(path)
@@ -272,7 +277,7 @@ def test_a_change_while_the_server_starts_is_seen(tmp_path: Path) -> None:
 def test_the_file_is_found_from_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pipeline may go to one, and the name of the key file may be relative."""
+    """The server finds a relative key file after the process changes its directory."""
     monkeypatch.chdir(tmp_path)
     keys.save("k", ROLES["dispatcher"])
     keyring = Keyring(keys.load("k"))
@@ -284,7 +289,7 @@ def test_the_file_is_found_from_another_folder(
 
 
 def test_without_a_key_everybody_is_let_in() -> None:
-    """Also when there is no file to look at."""
+    """A server without a key accepts every peer and has no file to check."""
     keyring = Keyring(None)
     keyring.look()
     assert keyring.holder("whoever") == ANYBODY
@@ -292,9 +297,7 @@ def test_without_a_key_everybody_is_let_in() -> None:
 
 
 class Proxy:
-    """Takes connections and ends them at once, as a proxy does whose server is not
-    there.
-    """
+    """A proxy whose server is down: it accepts connections and closes them at once."""
 
     def __init__(self) -> None:
         self.socket = plain.create_server(("127.0.0.1", 0))
@@ -312,7 +315,7 @@ class Proxy:
 
 
 def test_a_proxy_without_a_server_is_waited_for() -> None:
-    """Connections that end before anybody has greeted tell nothing about keys."""
+    """A client keeps trying when connections end before any greeting arrives."""
     proxy = Proxy()
     with sockets.new_context() as context:
         dealer, handshakes = sockets.control_dealer(
@@ -332,7 +335,9 @@ def test_a_proxy_without_a_server_is_waited_for() -> None:
 
 
 def test_a_greeting_tells_the_mechanism(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of who greets; nobody does at a closed port, a proxy, or a path."""
+    """A server's greeting names its mechanism; a closed port, a proxy and a path give
+    None.
+    """
     monkeypatch.setattr("zmqdata.transport.handshakes.LOOKS", 10.0)
     assert mechanism_of(door.endpoint) == "CURVE"
     proxy = Proxy()
@@ -343,8 +348,8 @@ def test_a_greeting_tells_the_mechanism(door: Door, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_greeting_that_comes_in_drops_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looks does nothing else meanwhile: the time is for all of it, not for
-    each byte.
+    """The check of a greeting has a single deadline for all bytes, as it blocks its
+    caller.
     """
     monkeypatch.setattr("zmqdata.transport.handshakes.LOOKS", 0.2)
     ended = threading.Event()
@@ -370,7 +375,7 @@ def _free_port() -> int:
 
 
 def test_a_key_file_that_vanishes_changes_nothing(tmp_path: Path) -> None:
-    """Until it is there again, what it said counts."""
+    """The last loaded keys remain valid while the key file is missing."""
     keys.save(tmp_path / "k", ROLES["dispatcher"])
     keyring = Keyring(keys.load(tmp_path / "k"))
     os.unlink(tmp_path / "k")

@@ -1,6 +1,4 @@
-"""What a peer has not taken of large answers, and who is silent, is known, on real
-connections.
-"""
+"""Tests of unread large answers and silent peers, on real connections."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Ends:
-    """A ROUTER and those who connect to it, each heard once."""
+    """A ROUTER and its peers, each heard once."""
 
     def __init__(self, silence: float = 60.0) -> None:
         self._stack = ExitStack()
@@ -62,8 +60,8 @@ class Ends:
 
 
 def test_who_takes_nothing_gets_no_more() -> None:
-    """So much of large answers waits for a peer as may; small ones do not count, and
-    what it takes makes room.
+    """A peer that reads nothing gets no large answers beyond a limit, until it reads
+    again. Small answers do not count.
     """
     with closing(Ends()) as ends:
         connections = ends.connections
@@ -89,7 +87,7 @@ def test_who_takes_nothing_gets_no_more() -> None:
 
 
 def test_one_answer_may_be_larger_than_all_that_may_wait() -> None:
-    """Whoever has taken everything gets any answer."""
+    """A peer without unread answers gets an answer of any size."""
     with closing(Ends()) as ends:
         name, _ = ends.join()
         assert [ends.connections.has_room(name, MOST_UNTAKEN + 1) for _ in range(2)] == [
@@ -101,8 +99,8 @@ def test_one_answer_may_be_larger_than_all_that_may_wait() -> None:
 
 
 def test_a_name_that_comes_back_is_another_connection() -> None:
-    """Who chooses its name comes back under it over another connection, and what that
-    one has acknowledged counts.
+    """A peer that returns under its chosen name counts as a new connection. The server
+    counts the acknowledgements of that connection alone.
     """
     with closing(Ends()) as ends:
         before = set(os.listdir("/proc/self/fd"))
@@ -121,8 +119,8 @@ def test_a_name_that_comes_back_is_another_connection() -> None:
 
 
 def test_a_silent_connection_is_ended() -> None:
-    """A connection on which not even a heartbeat comes is ended after the time for
-    that; one with heartbeats stays.
+    """A connection without heartbeats is closed after a timeout, and an active one
+    stays.
     """
     with closing(Ends(silence=3.0)) as ends:
         silent, _ = ends.join()
@@ -135,12 +133,12 @@ def test_a_silent_connection_is_ended() -> None:
         await_condition(is_gone, what="its end")
         assert ends.is_there(beating)
         assert ends.connections.has_room(beating, MOST_UNTAKEN + 1)
-        assert not ends.connections.has_room(beating, MOST_UNTAKEN + 1)  # it is still known
+        assert not ends.connections.has_room(beating, MOST_UNTAKEN + 1)  # it is still tracked
 
 
 def test_somebody_else_s_connection_is_left_alone() -> None:
-    """A descriptor that libzmq has closed may belong to anybody by now: what is not of
-    our port is not touched.
+    """A descriptor reused after libzmq closed it is left alone, as its port is not the
+    server's.
     """
     with closing(Ends(silence=0.0)) as ends, socket.create_server(("127.0.0.1", 0)) as server:
         name, _ = ends.join()

@@ -1,4 +1,4 @@
-"""Facts about the socket on which a server hears everybody, on real connections."""
+"""Tests of the socket on which a server receives all peers, on real connections."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class House:
-    """An entrance, and who comes to it. Its loop and its clock are moved by hand."""
+    """An entrance with its peers, whose loop and clock the test drives by hand."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.context = stack.enter_context(sockets.new_context())
@@ -66,11 +66,11 @@ class House:
         return True
 
     def look(self, now: float) -> None:
-        """What a tick does, in the loop's thread."""
+        """Run a tick in the loop's thread."""
         self.call(lambda: self.entrance.look(now))
 
     def call(self, what: Callable[[], object]) -> None:
-        """Has something done in the loop's thread; raises what it raises."""
+        """Run a call in the loop's thread, and raise its exception."""
         done: list[BaseException | None] = []
 
         def run() -> None:
@@ -87,7 +87,7 @@ class House:
             raise done[0]
 
     def join(self, name: bytes = b"") -> zmq.Socket[bytes]:
-        """A peer, which has connected."""
+        """Return a connected peer."""
         dealer = self.peers.enter_context(closing(self.context.socket(zmq.DEALER)))
         dealer.linger, dealer.sndhwm = 0, 0
         if name:
@@ -114,8 +114,8 @@ class House:
         return sum(told.received for told in (found or {}).values())
 
     def await_guests(self, count: int, nbytes: int) -> None:
-        """Waits until so many were let in, and have said so much: the sockets' own
-        threads see to both.
+        """Wait until ``count`` peers are accepted and have sent ``nbytes``. The
+        sockets' own threads accept and receive.
         """
         guests = self.entrance._guests
         await_condition(
@@ -124,8 +124,8 @@ class House:
         )
 
     def says(self, dealer: zmq.Socket[bytes], what: bytes) -> None:
-        """Says something until it is heard: what is on its way is lost with a
-        connection.
+        """Send a message until the server receives it, as a closed connection loses
+        messages.
         """
 
         def is_heard() -> bool:
@@ -147,8 +147,8 @@ def house() -> Iterator[House]:
 def test_names_that_others_have_make_the_socket_anew(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What their connections have said is forgotten with the old one; the honest
-    connect again by themselves.
+    """Duplicate names force a new socket, and honest peers reconnect by themselves. The
+    server forgets the messages of the old connections.
     """
     honest, first = house.join(), house.join(b"x")
     house.says(honest, b"hello")
@@ -169,7 +169,9 @@ def test_names_that_others_have_make_the_socket_anew(
 
 
 def test_few_that_say_much_are_too_many(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    """It is memory that is bounded: bytes that came and are not heard count at once."""
+    """A few connections with many unread bytes force a new socket at once, to bound
+    memory.
+    """
     first = house.join(b"x")
     house.says(first, b"it is me")
     other = house.join(b"x")
@@ -187,7 +189,7 @@ def test_few_that_say_much_are_too_many(house: House, caplog: pytest.LogCaptureF
 
 
 def test_who_leaves_without_a_word_counts(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    """What is kept of a connection that is gone cannot be seen any more."""
+    """Closed connections whose messages were never read count as unheard."""
     first = house.join(b"x")
     house.says(first, b"it is me")
     for _ in range(MOST_UNHEARD):
@@ -201,7 +203,9 @@ def test_who_leaves_without_a_word_counts(house: House, caplog: pytest.LogCaptur
 
 
 def test_strangers_hide_nobody(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    """Who is not let in yet makes up for none of those who were, however many come."""
+    """Connections without a handshake do not offset unheard peers, however many
+    connect.
+    """
     house.says(house.join(b"x"), b"it is me")
     for _ in range(MOST_UNHEARD):
         house.join(b"x").send(bytes(LITTLE))
@@ -216,9 +220,7 @@ def test_strangers_hide_nobody(house: House, caplog: pytest.LogCaptureFixture) -
 
 
 def test_a_large_first_message_has_its_time(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    """Connections on which one message comes slowly are not taken for hidden ones, as
-    long as it goes on.
-    """
+    """A slow first message does not count as unheard while its bytes keep arriving."""
     with ExitStack() as slow:
         said = recorded(house.entrance.bound)
         them = [
@@ -239,15 +241,13 @@ def test_a_large_first_message_has_its_time(house: House, caplog: pytest.LogCapt
 
 
 def recorded(endpoint: str) -> bytes:
-    """A greeting and a handshake without a key."""
+    """Return the bytes of a greeting and a handshake without a key."""
     ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0"
     return GREETING.replace(b"CURVE", b"NULL\0") + b"\x04" + bytes([len(ready)]) + ready
 
 
 def test_who_connects_again_counts_as_reachable(house: House) -> None:
-    """A peer that has not come back yet after the socket was made anew is not said to
-    be gone.
-    """
+    """A peer that reconnects after a socket reset remains reachable."""
     honest = house.join()
     house.says(honest, b"hello")
     peer = house.heard[-1][0]
@@ -262,7 +262,7 @@ def test_who_connects_again_counts_as_reachable(house: House) -> None:
 def test_a_port_that_somebody_else_has_is_waited_for(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is asked for again and again, and said so; then peers are heard as before."""
+    """The server retries a port that another process holds, logs it, and then recovers."""
     honest = house.join()
     house.says(honest, b"hello")
     thief = plain.socket()
@@ -289,8 +289,8 @@ def bound(one: plain.socket, port: int) -> bool:
 
 
 def test_who_has_nothing_to_say_may_stay(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    """Connections on which only heartbeats come are no burden, however many, and are
-    heard when they speak.
+    """Any number of connections may send only heartbeats; the server still receives
+    them.
     """
     quiet = [house.join() for _ in range(2 * MOST_UNHEARD)]
     now = time.monotonic()
@@ -303,7 +303,9 @@ def test_who_has_nothing_to_say_may_stay(house: House, caplog: pytest.LogCapture
 def test_who_comes_and_goes_may_if_he_is_heard(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However often: nothing is made anew while each says something."""
+    """Peers that connect, send and leave never force a new socket, however often they
+    do.
+    """
     for number in range(2 * MOST_UNHEARD):
         with closing(house.join()) as dealer:
             house.says(dealer, b"%d" % number)
@@ -316,7 +318,9 @@ def test_who_comes_and_goes_may_if_he_is_heard(
 def test_where_the_kernel_tells_nothing_all_stays(
     house: House, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Quiet peers cannot be told from hidden ones there."""
+    """Without kernel statistics the server keeps its socket, as quiet peers look
+    unheard.
+    """
     monkeypatch.setattr("zmqdata.transport.connections.connections_of", lambda port: None)
     kept = [house.join() for _ in range(2 * MOST_UNHEARD)]
     now = time.monotonic()
@@ -327,9 +331,7 @@ def test_where_the_kernel_tells_nothing_all_stays(
 
 
 def test_a_name_counts_once() -> None:
-    """What is read late of a connection that is gone does not make up for one that is
-    never heard.
-    """
+    """Repeated messages under a single name count as a single heard peer."""
     guests = Guests()
     for _ in range(3):
         guests.let_in()
@@ -338,7 +340,7 @@ def test_a_name_counts_once() -> None:
 
 
 def test_those_who_have_just_come_have_time() -> None:
-    """Only who was let in before the patience began counts, however many come."""
+    """Only peers accepted before the patience interval count, however many connect."""
     guests = Guests()
     found = []
     for second in range(30):

@@ -1,4 +1,4 @@
-"""Facts about which key a process goes by."""
+"""Tests of the choice of a process's key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTRADICTION = "`key_file` .--key-file. and `insecure` .--insecure. contradict 
 def test_a_key_is_made_when_it_is_needed_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the user's folder for configuration, once."""
+    """The user's key is created once, on first use, in the configuration folder."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert keychoice.own_key() == keychoice.own_key()
     assert (tmp_path / "zmqdata" / "cluster.key").exists()
@@ -32,8 +32,8 @@ def test_a_key_is_made_when_it_is_needed_first(
 def test_folders_on_the_way_to_a_key_are_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the umask: who could write in one of them could put another key in place
-    of it.
+    """New folders above a key are private whatever the umask. A user with write access
+    to such a folder could replace the key.
     """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home" / ".config"))
     before = os.umask(0)
@@ -48,15 +48,15 @@ def test_folders_on_the_way_to_a_key_are_private(
 def test_a_folder_that_is_none_of_the_users_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A relative XDG_CONFIG_HOME means nothing; then the home folder counts."""
+    """A relative XDG_CONFIG_HOME is ignored, and the home folder is used instead."""
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert keychoice.default_path() == tmp_path / ".config" / "zmqdata" / "cluster.key"
 
 
 def test_a_home_that_is_relative_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key would be made in the working folder, another one in each; the error says
-    what HOME is, and the remedy.
+    """A relative HOME raises an error with its value and the remedy. Otherwise each
+    working folder would get a key of its own.
     """
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setenv("HOME", "relative")
@@ -73,7 +73,7 @@ def test_a_home_that_is_relative_is_none(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_folder_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the two ways to name another file."""
+    """The error about an unwritable folder names both ways to choose another key file."""
     (tmp_path / "zmqdata").write_text("a file")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(
@@ -83,7 +83,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 
 
 def test_settings_choose_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is named, the user's own, or none."""
+    """The settings select a named key file, the user's own key, or no key."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     keys.save(tmp_path / "k", KEY)
     named = keychoice.key_for(KeySettings(str(tmp_path / "k")))
@@ -97,8 +97,8 @@ def test_settings_choose_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_to_listen_beyond_the_machine_takes_a_key_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One made just now would let in nobody else; the error names the command, and the
-    way without.
+    """A server open to other machines needs an existing key, as no peer knows a new
+    key. The error names the command and the option to run without a key.
     """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(FailedPreconditionError, match=r"zmqdata keygen.*--insecure"):
@@ -111,7 +111,9 @@ def test_to_listen_beyond_the_machine_takes_a_key_that_is_there(
 def test_a_process_shows_the_key_that_it_was_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a call, which wins, by the environment, or else its user's."""
+    """A process uses the key from its call, else from its environment, else its user's
+    key.
+    """
     for name in ("one", "two"):
         keys.save(tmp_path / name, keys.new_key())
     monkeypatch.setenv("ZMQDATA_KEY_FILE", str(tmp_path / "one"))
@@ -133,9 +135,7 @@ def test_a_process_shows_the_key_that_it_was_told(
 def test_what_a_command_was_told_counts_whatever_the_environment_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--no-insecure` shows a key though ZMQDATA_INSECURE is set, which holds again for
-    who chooses nothing.
-    """
+    """`--no-insecure` overrides ZMQDATA_INSECURE, which applies again without a choice."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("ZMQDATA_INSECURE", "1")
     monkeypatch.setattr(keychoice, "_chosen", None)
@@ -148,7 +148,9 @@ def test_what_a_command_was_told_counts_whatever_the_environment_says(
 def test_a_process_cannot_show_a_key_and_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither by a call nor by its environment; a call wins over the environment."""
+    """A key file together with `insecure` is rejected in a call and in the environment.
+    A call overrides the environment.
+    """
     keys.save(tmp_path / "k", KEY)
     monkeypatch.setattr(keychoice, "_chosen", None)
     with pytest.raises(ValueError, match=CONTRADICTION):
@@ -172,7 +174,9 @@ CONFIGS: list[Callable[..., KeySettings | DispatcherConfig | WorkerConfig]] = [
 
 @pytest.mark.parametrize("make", CONFIGS)
 def test_a_key_file_and_none_contradict_each_other(make: Callable[..., object]) -> None:
-    """To do without one would else win, silently, and open a server to everybody."""
+    """A key file together with `insecure` is rejected, as `insecure` would silently
+    win. That server would accept every peer.
+    """
     with pytest.raises(ValueError, match=CONTRADICTION):
         make(key_file="k", insecure=True)
     make(key_file="k", insecure=False)
@@ -191,8 +195,8 @@ def test_a_key_file_and_none_contradict_each_other(make: Callable[..., object]) 
 def test_what_is_explicit_wins_over_the_environment(
     monkeypatch: pytest.MonkeyPatch, explicit: dict[str, Any], wanted: tuple[str | None, bool]
 ) -> None:
-    """Which has a key file and does without one at once, so that nothing of it could be
-    used alone.
+    """An explicit key choice overrides an environment that sets both key file and
+    insecure. Neither value of that environment would be valid with the other.
     """
     monkeypatch.setenv("ZMQDATA_KEY_FILE", "k")
     monkeypatch.setenv("ZMQDATA_INSECURE", "1")

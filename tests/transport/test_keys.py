@@ -1,6 +1,4 @@
-"""Facts about key files: what is in them, who may read them, what is wrong with
-them.
-"""
+"""Tests of key files: their contents, their permissions and their errors."""
 
 from __future__ import annotations
 
@@ -29,8 +27,8 @@ HEAD = TEXT.removesuffix("end\n")
 
 
 def test_a_key_is_in_its_file(tmp_path: Path) -> None:
-    """What is written is read again, by its owner alone; folders are made on the
-    way.
+    """A saved key loads again, only its owner can read it, and missing folders are
+    created.
     """
     path = tmp_path / "some" / "where" / "cluster.key"
     keys.save(path, KEY)
@@ -46,7 +44,9 @@ def test_a_key_is_in_its_file(tmp_path: Path) -> None:
 
 
 def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
-    """Whoever has the key that is there would be locked out."""
+    """An existing key file is never overwritten, as that would lock out its key's
+    users.
+    """
     keys.save(tmp_path / "k", KEY)
     with pytest.raises(AlreadyExistsError, match="delete it first"):
         keys.save(tmp_path / "k", keys.new_key())
@@ -54,7 +54,7 @@ def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_the_secret_is_not_shown() -> None:
-    """Neither a repr nor an error has it, nor any other part of a damaged file."""
+    """Neither a repr nor an error shows the secret or any other part of a damaged file."""
     assert KEY.secret not in repr(KEY)
     for text in (
         TEXT.replace("secret ", "secrets "),
@@ -68,7 +68,9 @@ def test_the_secret_is_not_shown() -> None:
 
 @pytest.mark.parametrize("mode", [0o604, 0o602, 0o620, 0o666, 0o601, 0o610])
 def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
-    """The error names the file, its mode and the command that mends it."""
+    """The error about a readable key file gives its path, its mode and the repair
+    command.
+    """
     keys.save(tmp_path / "k", KEY)
     (tmp_path / "k").chmod(mode)
     with pytest.raises(FailedPreconditionError, match=f"mode {mode:04o}.*chmod 600"):
@@ -78,8 +80,8 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> No
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 @pytest.mark.parametrize("mode", [0o600, 0o644])
 def test_a_file_of_another_user_is_refused(tmp_path: Path, mode: int) -> None:
-    """Whatever its mode, as its owner can change it; the error says whose it has to
-    be.
+    """A key file of another user is rejected whatever its mode, as its owner can change
+    it. The error names the required owner.
     """
     keys.save(tmp_path / "k", KEY)
     (tmp_path / "k").chmod(mode)
@@ -91,11 +93,13 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path, mode: int) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_told_with_the_remedy(tmp_path: Path) -> None:
-    """Who cannot read it, and what to change: its owner, its group, or the pod."""
+    """The error about an unreadable key file says whether to change owner, group or
+    pod.
+    """
     keys.save(tmp_path / "k", KEY)
     (tmp_path / "k").chmod(0)
     user = os.geteuid()
-    os.seteuid(user or 54321)  # nothing is forbidden to root
+    os.seteuid(user or 54321)  # root can read every file
     try:
         told = rf"k cannot be read by user {user or 54321} of group {os.getegid()}.*chown.*chmod 440.*`fsGroup`"
         with pytest.raises(PermissionError, match=told):
@@ -106,7 +110,7 @@ def test_a_file_that_cannot_be_read_is_told_with_the_remedy(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o440, 0o640])
 def test_a_group_may_read_it(tmp_path: Path, mode: int) -> None:
-    """As volumes of container platforms are mounted."""
+    """A group may read the key file, as container platforms mount volumes this way."""
     keys.save(tmp_path / "k", KEY)
     (tmp_path / "k").chmod(mode)
     assert keys.load(tmp_path / "k").pair == KEY.pair
@@ -131,7 +135,7 @@ def test_a_group_may_read_it(tmp_path: Path, mode: int) -> None:
     ],
 )
 def test_what_is_wrong_is_told(text: str, reason: str) -> None:
-    """By the number of the line."""
+    """An error about a key file gives the line number."""
     with pytest.raises(DataLossError, match=reason):
         keys.parse(text, "some.key")
 
@@ -141,15 +145,15 @@ def test_what_is_wrong_is_told(text: str, reason: str) -> None:
     | st.lists(st.sampled_from([*TEXT.split("\n"), "known", KEY.public, "#"])).map("\n".join)
 )
 def test_any_text_is_a_key_or_damaged(text: str) -> None:
-    """There is no other error."""
+    """Any text parses as a key or raises the documented error."""
     with contextlib.suppress(DataLossError):
         keys.parse(text)
 
 
 @pytest.mark.parametrize("key", keys.new_roles().values(), ids=keys.ROLES)
 def test_a_key_that_is_cut_is_no_key(key: keys.Key) -> None:
-    """Wherever that is, at the end of a line, too: as whole it would let in fewer than
-    its owner wants.
+    """A truncated key file is rejected, even when cut at the end of a line. Accepting
+    it as complete would revoke the keys that follow.
     """
     text = keys.render(key)
     for length in range(len(text) - 1):
@@ -159,7 +163,7 @@ def test_a_key_that_is_cut_is_no_key(key: keys.Key) -> None:
 
 @given(st.data())
 def test_a_changed_key_is_noticed(data: st.DataObject) -> None:
-    """A single other character in the pair is an error, never another key."""
+    """Changing a single character of the key pair raises an error, never another key."""
     start = TEXT.index("public") + len("public ")
     place = data.draw(
         st.integers(start, start + 39)
@@ -173,20 +177,20 @@ def test_a_changed_key_is_noticed(data: st.DataObject) -> None:
         found = keys.parse(changed)
     except DataLossError:
         return
-    # Some bits of a secret do not count: it is the same key written in another way.
+    # Some bits of a secret are unused, so another spelling can be the same key.
     assert found.public == KEY.public
 
 
 def test_who_is_known_has_a_key() -> None:
-    """Forty characters of which five stand for more than four bytes are none, and no
-    socket would take them.
+    """A known peer's key of forty characters is rejected if it is not valid Z85. No
+    socket would accept it.
     """
     with pytest.raises(DataLossError, match="line 7 cannot be read"):
         keys.parse(TEXT.replace(f"known all {KEY.public}", f"known all {'#' * 40}"))
 
 
 def test_what_is_no_key_file_is_not_read_whole(tmp_path: Path) -> None:
-    """A file of any size costs no more than a megabyte."""
+    """The loader reads at most a megabyte of a file that is not a key file."""
     path = tmp_path / "big"
     path.touch(mode=0o600)
     os.truncate(path, 1 << 40)
@@ -198,8 +202,8 @@ def test_what_is_no_key_file_is_not_read_whole(tmp_path: Path) -> None:
 
 
 def test_each_role_finds_and_lets_in_the_others() -> None:
-    """A dispatcher is found by workers and clients, a worker by clients; nobody is let
-    in as what it is not.
+    """Each role finds and accepts the others: workers and clients find the dispatcher,
+    and clients find workers. A server accepts no key in a different role.
     """
     made = keys.new_roles()
     assert made["worker"].server("dispatcher") == made["dispatcher"].pair[0]
@@ -216,7 +220,7 @@ def test_each_role_finds_and_lets_in_the_others() -> None:
 
 
 def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
-    """Else there would be no such file here, and one already for whoever makes it."""
+    """A dangling link is reported as such, as it can be neither opened nor created."""
     (tmp_path / "k").symlink_to(tmp_path / "gone")
     with pytest.raises(NotFoundError, match=r"no key file .*k; that is a link to .*gone\."):
         keys.load(tmp_path / "k")
@@ -230,7 +234,7 @@ def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
 def test_what_is_no_file_is_refused_at_once(
     tmp_path: Path, make: Callable[[Path, int], None]
 ) -> None:
-    """A pipe is not waited for, nor is a folder an error that says nothing of keys."""
+    """A pipe is rejected without blocking, and a folder with an error about keys."""
     make(tmp_path / "k", 0o600)
     with pytest.raises(
         FailedPreconditionError,
@@ -240,8 +244,8 @@ def test_what_is_no_file_is_refused_at_once(
 
 
 def knowing(*roles: str) -> keys.Key:
-    """The key of a file with a line for each of these roles, in which `own` is a
-    dispatcher's own one.
+    """Return the key of a file with a line per role, where `own` is the dispatcher's
+    own key.
     """
     known = [keys.Known(role, keys.new_key().public) for role in roles if role != "own"]
     own = [keys.Known("dispatcher", KEY.public)] if "own" in roles else []
@@ -261,8 +265,8 @@ def knowing(*roles: str) -> keys.Key:
     ],
 )
 def test_a_dispatcher_takes_a_file_that_lets_in_its_peers(roles: tuple[str, ...]) -> None:
-    """One without roles, its own, and that one after all workers or all clients were
-    revoked.
+    """A dispatcher accepts a file without roles, its own file, and its own file after
+    all workers or all clients were revoked.
     """
     knowing(*roles).check_dispatcher()
 
@@ -281,7 +285,7 @@ def test_a_dispatcher_takes_a_file_that_lets_in_its_peers(roles: tuple[str, ...]
     ],
 )
 def test_a_dispatcher_refuses_the_file_of_another_role(roles: tuple[str, ...], seems: str) -> None:
-    """The error says whose file it seems to be, and which one to name."""
+    """The error about the wrong role's file names that role and the file to use."""
     with pytest.raises(
         PermissionDeniedError,
         match=rf"^Key file some.key {seems}.*name dispatcher.key with --key-file",

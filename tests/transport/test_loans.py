@@ -1,4 +1,4 @@
-"""Facts about memory on loan."""
+"""Tests of memory on loan."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from zmqdata.transport.loans import Pool, address_of, lend
     ],
 )
 def test_it_is_given_back_with_the_last_view(view: object) -> None:
-    """Bytes are given back once, when nothing refers to them any more: slices, casts,
-    buffers and views of views.
+    """Memory is released once, after the last slice, cast, buffer or nested view is
+    gone.
     """
     room, back = np.arange(64, dtype=np.uint8), []
     lent = lend(address_of(room), 64, lambda: back.append(1))
@@ -37,9 +37,7 @@ def test_it_is_given_back_with_the_last_view(view: object) -> None:
 
 
 def test_a_forked_child_gives_nothing_back() -> None:
-    """The child's copies of views are not its own to give back; the parent's still
-    are.
-    """
+    """A forked child releases none of its copied views; the parent still does."""
     room, back = np.zeros(8, np.uint8), []
     views = [lend(address_of(room), 8, lambda: back.append(1))]
 
@@ -53,8 +51,8 @@ def test_a_forked_child_gives_nothing_back() -> None:
 
 
 class Pooling(RuleBasedStateMachine):
-    """Whatever is taken and dropped, no two views share bytes, and no more is kept than
-    may be.
+    """A pool whose views never share bytes, and whose kept memory stays within its
+    limit.
     """
 
     MOST = 1 << 20
@@ -67,9 +65,7 @@ class Pooling(RuleBasedStateMachine):
 
     @rule(nbytes=st.integers(1, 400_000))
     def take(self, nbytes: int) -> None:
-        """What is taken has the size that was asked for, lies at a multiple of 64, and
-        can be written to.
-        """
+        """Take a view of the requested size, writable and at a multiple of 64."""
         taken = self.pool.take(nbytes)
         assert taken.size == nbytes
         assert taken.ctypes.data % 64 == 0
@@ -79,18 +75,20 @@ class Pooling(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 20))
     def drop(self, place: int) -> None:
-        """What is dropped may be used again."""
+        """Drop a view, so that the pool can reuse its memory."""
         if place < len(self.held):
             del self.held[place]
 
     @invariant()
     def nobody_writes_to_what_is_held(self) -> None:
-        """Every view has what was written to it."""
+        """Assert that every held view contains the bytes written to it."""
         assert all((taken == mark).all() for mark, taken in self.held)
 
     @invariant()
     def what_is_kept_is_bounded(self) -> None:
-        """What waits for its next use is within the limit, and as much as is said."""
+        """Assert that the memory kept for reuse is within the limit and reported
+        correctly.
+        """
         free = [buffer for buffers in self.pool._free.values() for buffer in buffers]
         assert sum(buffer.size for buffer in free) == self.pool.kept <= self.MOST
 
@@ -99,7 +97,7 @@ TestPooling = Pooling.TestCase
 
 
 def test_a_pool_keeps_the_sizes_that_are_used() -> None:
-    """When it is full, buffers of sizes that nobody has asked for lately make way."""
+    """A full pool drops buffers of sizes that were not requested recently."""
     pool = Pool(700_000)
     addresses = {}
     for size in (100_000, 200_000, 300_000):
@@ -115,8 +113,8 @@ def test_a_pool_keeps_the_sizes_that_are_used() -> None:
 
 
 def test_a_buffer_dropped_while_the_pool_is_busy_is_freed() -> None:
-    """A view that dies within the pool's own work, by the garbage collector, does not
-    wait for itself.
+    """A view that the garbage collector frees during the pool's own work causes no
+    deadlock.
     """
     pool = Pool()
     buffer = pool.take(100_000)

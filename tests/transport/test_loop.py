@@ -1,4 +1,4 @@
-"""Facts about the thread that owns the sockets of a server."""
+"""Tests of the thread that owns a server's sockets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zmqdata.transport.loop import CROWD, FAIR_SHARE, TURN, Loop
 
 
 class Moved:
-    """The module ``time``, with a clock that goes on only where a test says so."""
+    """The module ``time`` with a clock that only the test advances."""
 
     def __init__(self) -> None:
         self.now = time.monotonic()
@@ -29,15 +29,15 @@ class Moved:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Moved:
-    """The clock of loops, on which a busy machine takes no time from anybody's turn."""
+    """Replace the loops' clock, so that a busy machine does not shorten a turn."""
     moved = Moved()
     monkeypatch.setattr(module, "time", moved)
     return moved
 
 
 def test_a_fault_is_heard_and_survived(caplog: pytest.LogCaptureFixture) -> None:
-    """What a callback raises is told to whoever wants to hear it, before it is logged;
-    the next call is made.
+    """The loop reports a callback's exception before logging it, and makes the next
+    call.
     """
     heard: list[tuple[str, int]] = []
     loop = Loop(
@@ -60,9 +60,7 @@ def test_a_fault_is_heard_and_survived(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_what_takes_long_to_hear_keeps_nobody_waiting(clock: Moved) -> None:
-    """A socket whose messages take long has its turn ended after the first of them;
-    quick ones are heard together.
-    """
+    """A slow socket's turn ends after its first message; quick messages share a turn."""
     heard: list[str] = []
     done = threading.Event()
     with zmq.Context() as context:
@@ -99,8 +97,8 @@ def test_what_takes_long_to_hear_keeps_nobody_waiting(clock: Moved) -> None:
 
 
 def test_calls_are_made_when_they_are_due() -> None:
-    """In the order of their times, between the ticks, and not before; those of a loop
-    that has ended never are.
+    """Calls run in the order of their times, never early, and never after the loop
+    ends.
     """
     made: list[tuple[str, float]] = []
     done = threading.Event()
@@ -118,8 +116,8 @@ def test_calls_are_made_when_they_are_due() -> None:
 
 
 def test_a_socket_rests_and_the_others_do_not() -> None:
-    """What comes to it meanwhile is heard afterwards; one that is forgotten then is
-    heard no more.
+    """A resting socket's messages wait until it resumes; a forgotten socket stays
+    unread.
     """
     heard: list[bytes] = []
     done = threading.Event()
@@ -158,9 +156,7 @@ def test_a_socket_rests_and_the_others_do_not() -> None:
 
 @pytest.mark.parametrize("gather", [0.0, 2.0])
 def test_many_messages_gather(clock: Moved, gather: float) -> None:
-    """Where there are thousands in a second a loop that may waits, when it has read
-    all, for some to come together.
-    """
+    """A loop under high load may wait after a full read to receive messages in groups."""
     count, drained, again = 3 * FAIR_SHARE + 1, threading.Event(), threading.Event()
     heard = 0
     with zmq.Context() as context:

@@ -1,4 +1,4 @@
-"""Facts about memory that a worker and a client share."""
+"""Tests of the memory that a worker shares with a client."""
 
 from __future__ import annotations
 
@@ -44,13 +44,15 @@ def ends(shared: SharedMemory) -> tuple[SharedMemory, MappedMemory]:
 
 
 def placed(ends: tuple[SharedMemory, MappedMemory], *frames: Any) -> Any:
-    """What the client has of frames that the worker puts into a slot."""
+    """Return the client's view of frames that the worker placed in a slot."""
     slot = ends[0].place(frames)
     return None if slot is None else ends[1].take(slot)
 
 
 def test_the_least_that_may_be_configured_is_of_use() -> None:
-    """It can be mapped and has room for the smallest frame that is placed."""
+    """The smallest valid memory can be mapped and holds the smallest frame to be
+    placed.
+    """
     shared = SharedMemory(LEAST_SHARED_MEMORY)
     try:
         found = placed((shared, MappedMemory(shared.told)), frame(7, PLACE_FROM))
@@ -60,8 +62,8 @@ def test_the_least_that_may_be_configured_is_of_use() -> None:
 
 
 def test_what_is_placed_is_read(ends: tuple[SharedMemory, MappedMemory]) -> None:
-    """Large frames, gathered ones too, lie one behind the other at multiples of 64;
-    small ones stay outside.
+    """Large frames, also gathered ones, are placed at multiples of 64; small ones are
+    not.
     """
     pieces = [frame(2, PLACE_FROM - 1), frame(3, 9)]
     slot = ends[0].place([frame(1, PLACE_FROM + 1), frame(9, PLACE_FROM - 1), Gathered(pieces)])
@@ -76,7 +78,7 @@ def test_what_is_placed_is_read(ends: tuple[SharedMemory, MappedMemory]) -> None
 
 
 def test_small_frames_take_no_slot(ends: tuple[SharedMemory, MappedMemory]) -> None:
-    """A block without a large frame travels as it always did."""
+    """A block without a large frame takes no slot and is sent as usual."""
     assert placed(ends, frame(1, PLACE_FROM - 1), b"") is None
     assert ends[0].full == 0
 
@@ -84,7 +86,7 @@ def test_small_frames_take_no_slot(ends: tuple[SharedMemory, MappedMemory]) -> N
 def test_small_values_that_were_joined_take_no_slot(
     ends: tuple[SharedMemory, MappedMemory],
 ) -> None:
-    """Their client copies them in any case, so that they go as they are; a large one
+    """Small joined values take no slot, as the client copies them anyway. A large frame
     beside them is placed.
     """
     joined = memoryview(b"".join([bytes(1024)] * (LARGE // 1024)))
@@ -93,8 +95,8 @@ def test_small_values_that_were_joined_take_no_slot(
 
 
 def test_a_slot_is_used_again_after_its_last_view(ends: tuple[SharedMemory, MappedMemory]) -> None:
-    """While a view lives its bytes stay; a full memory places nothing; what was given
-    back is written to again.
+    """A slot's bytes stay while a view lives, and the slot is reused after its release.
+    A full memory places nothing.
     """
     held = [placed(ends, frame(value)) for value in range(4)]
     assert placed(ends, frame(9)) is None
@@ -111,7 +113,7 @@ def test_a_slot_is_used_again_after_its_last_view(ends: tuple[SharedMemory, Mapp
 
 
 def test_memory_is_taken_as_it_is_needed(ends: tuple[SharedMemory, MappedMemory]) -> None:
-    """The system provides as many bytes as have been in use at the same time."""
+    """The system allocates as many bytes as were in use at the same time."""
     assert ends[0].nbytes == HEAD_BYTES
     for value in range(20):
         assert placed(ends, frame(value)) is not None
@@ -119,9 +121,7 @@ def test_memory_is_taken_as_it_is_needed(ends: tuple[SharedMemory, MappedMemory]
 
 
 def test_views_outlive_both_ends() -> None:
-    """Arrays stay as they are when worker and client have closed their ends, and
-    nothing is left when they die.
-    """
+    """Arrays outlive both ends, and the memory is freed with the last array."""
     with no_leaks():
         shared = SharedMemory(SIZE)
         mapped = MappedMemory(shared.told)
@@ -158,9 +158,7 @@ def test_views_outlive_both_ends() -> None:
 def test_a_slot_lies_within_the_memory(
     ends: tuple[SharedMemory, MappedMemory], change: dict[str, Any]
 ) -> None:
-    """A slot that is not wholly within the memory, or has no place in its table, is
-    refused before anything is read.
-    """
+    """A slot outside the memory or the slot table is rejected before anything is read."""
     slot = ends[0].place([frame(1)])
     assert slot is not None
     with pytest.raises(ProtocolError, match="is not within"):
@@ -168,9 +166,7 @@ def test_a_slot_lies_within_the_memory(
 
 
 def test_a_slot_is_sent_once(ends: tuple[SharedMemory, MappedMemory]) -> None:
-    """The same slot in the same turn again is refused while the first one is held: it
-    would be given back twice.
-    """
+    """A slot already held in the same turn is rejected, as it would be released twice."""
     slot = ends[0].place([frame(1)])
     assert slot is not None
     first = ends[1].take(slot)
@@ -180,8 +176,8 @@ def test_a_slot_is_sent_once(ends: tuple[SharedMemory, MappedMemory]) -> None:
 
 
 def test_a_memory_is_what_the_worker_says(shared: SharedMemory) -> None:
-    """Another size, number or token, another kind of file, and one whose size is not
-    sealed are refused.
+    """The client rejects a wrong size, number, token or file type, and an unsealed
+    size.
     """
     told = shared.told
     for change in (
@@ -208,7 +204,7 @@ def test_a_memory_is_what_the_worker_says(shared: SharedMemory) -> None:
 
 
 def test_what_is_refused_leaves_nothing_open(shared: SharedMemory) -> None:
-    """A memory that cannot be used is closed."""
+    """A rejected memory is closed."""
     with no_leaks(), pytest.raises(ProtocolError):
         MappedMemory(structs.replace(shared.told, token=bytes(16)))
 
@@ -217,23 +213,21 @@ def test_what_is_refused_leaves_nothing_open(shared: SharedMemory) -> None:
 
 
 def limited(limit: int) -> SharedMemory:
-    """The memory of a worker that may not have files above ``limit`` bytes."""
+    """Return the memory of a worker whose files are limited to ``limit`` bytes."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     return SharedMemory(SIZE)
 
 
 def test_a_worker_does_without_what_it_cannot_have() -> None:
-    """Where the system gives no memory the worker hears of it when it asks, and not by
-    a signal when it writes.
-    """
+    """A refused allocation is an error at the request, not a signal at the first write."""
     assert "File too large" in told_by_child(lambda: limited(PAGE))
 
 
 def test_half_of_the_memory_is_used_when_the_rest_is_missing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What the system has given goes on to be used, what it refused is never asked for
-    again: one warning.
+    """After a partial refusal the worker uses the granted memory and never asks for
+    more. It logs a single warning.
     """
     shared = SharedMemory(SIZE)
     shared._descriptor, memfd = os.open("/dev/null", os.O_RDWR), shared._descriptor
@@ -248,8 +242,8 @@ def test_half_of_the_memory_is_used_when_the_rest_is_missing(
 
 
 def test_a_fork_parts_what_is_on_loan(ends: tuple[SharedMemory, MappedMemory]) -> None:
-    """Parent and child each keep what they had, whatever the other one, or the worker,
-    writes afterwards.
+    """After a fork parent and child keep their slots' contents, whatever the other
+    writes.
     """
     held = [placed(ends, frame(1)), placed(ends, frame(2))]
     to_child, from_parent = os.pipe()
@@ -276,7 +270,7 @@ def test_a_fork_parts_what_is_on_loan(ends: tuple[SharedMemory, MappedMemory]) -
     assert os.read(from_child, 1) == b"1"
     os.waitpid(child, 0)
     assert (held[0] == 1).all()
-    assert placed(ends, frame(6)) is None  # the child has given nothing back
+    assert placed(ends, frame(6)) is None  # the child has released nothing
     for end in (to_child, from_parent, from_child, to_parent):
         os.close(end)
 
@@ -284,8 +278,8 @@ def test_a_fork_parts_what_is_on_loan(ends: tuple[SharedMemory, MappedMemory]) -
 def test_what_dies_while_the_process_forks_is_given_back_afterwards(
     ends: tuple[SharedMemory, MappedMemory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The garbage collector may find arrays in the midst of a fork: later blocks in
-    their place are what they were.
+    """Arrays that the garbage collector frees during a fork are released afterwards.
+    Later blocks in their slots stay intact.
     """
     move = memory._move_to_private
 
@@ -305,7 +299,7 @@ def test_what_dies_while_the_process_forks_is_given_back_afterwards(
 
 
 def test_a_child_may_fork_again(ends: tuple[SharedMemory, MappedMemory]) -> None:
-    """A child of a child has its own copies, too, and so on."""
+    """Each child of a child also has copies of its own."""
     held = placed(ends, frame(1))
     assert told_by_child(lambda: told_by_child(lambda: int(held.sum()))) == str(LARGE)
     assert isinstance(ends[0].place([frame(2)]), Slot)

@@ -1,6 +1,4 @@
-"""Sockets find their way back to a machine that was out of reach, and outlive their
-peers.
-"""
+"""Tests of sockets that reconnect to an unreachable machine and survive their peers."""
 
 from __future__ import annotations
 
@@ -22,11 +20,10 @@ from zmqdata.transport import keys, sockets
 
 
 class Deaf:
-    """A port that takes no connection, as one behind a cut cable: what asks for one is
-    lost without an answer.
+    """A port that accepts no connection, as behind a cut cable.
 
-    Linux loses asks for connections while the queue of those that nobody has taken yet
-    is full.
+    Linux drops connection requests while the queue of connections to be accepted is
+    full.
     """
 
     def __init__(self) -> None:
@@ -71,8 +68,8 @@ def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[zmq.Context[zmq.Socket[
 def test_connections_do_not_all_wait_for_one_thread(
     context: zmq.Context[zmq.Socket[bytes]],
 ) -> None:
-    """Who keeps a thread of libzmq busy, with encryption or by ending thousands of
-    connections, leaves another one.
+    """libzmq has a second thread while encryption or thousands of closes occupy the
+    first.
     """
     assert context.get(zmq.IO_THREADS) >= 2
 
@@ -80,15 +77,15 @@ def test_connections_do_not_all_wait_for_one_thread(
 def test_a_link_that_cannot_be_connected_says_so(
     deaf: Deaf, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    """The monitor of a link speaks soon when the other side does not answer at all."""
+    """The monitor of a link soon reports a peer that does not answer at all."""
     pull, monitor = sockets.link_pull(context, deaf.endpoint, "link", "secret")
     assert monitor.poll(5_000)
     sockets.close_pull(pull)
 
 
 def test_links_have_no_heartbeats(context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    """A heartbeat that is due while a link is closed and blocks come would end the
-    process: the kernel's suffice.
+    """A link uses the kernel's keepalive and no heartbeats of ZeroMQ. A heartbeat due
+    while a link closes and blocks arrive would abort the process.
     """
     push, endpoint = sockets.link_push(context, ["tcp://127.0.0.1:*"], "link")
     pull, _ = sockets.link_pull(context, endpoint, "link", "secret")
@@ -100,8 +97,8 @@ def test_links_have_no_heartbeats(context: zmq.Context[zmq.Socket[bytes]]) -> No
 def test_a_link_keeps_next_to_nothing_of_what_is_said_to_it(
     context: zmq.Context[zmq.Socket[bytes]],
 ) -> None:
-    """What a client says to a socket that is never read stays there, with the
-    connection, until the link is closed.
+    """A link buffers almost nothing that a client sends to it. The server never reads
+    these bytes, which stay until the link is closed.
     """
     push, _ = sockets.link_push(context, ["tcp://127.0.0.1:*"], "link")
     assert push.rcvhwm * push.maxmsgsize <= sockets.MAX_GREETING_BYTES
@@ -110,9 +107,7 @@ def test_a_link_keeps_next_to_nothing_of_what_is_said_to_it(
 def test_control_connections_ask_again_soon(
     deaf: Deaf, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    """A connection that gets no answer is asked for anew, each time from another port,
-    before TCP would.
-    """
+    """A control connection without an answer retries earlier than TCP, from a new port."""
     dealer, handshakes = sockets.control_dealer(context, deaf.endpoint, None, "dispatcher")
     handshakes.close()
     events = dealer.get_monitor_socket(zmq.Event.CONNECT_DELAYED, "inproc://events")
@@ -132,9 +127,7 @@ def test_control_connections_ask_again_soon(
 
 
 def test_a_message_is_sent_at_once_or_not_at_all() -> None:
-    """All frames arrive as one message; of one for somebody who is not there, none
-    goes.
-    """
+    """A message arrives with all frames, or fails whole if the peer is absent."""
     with sockets.new_context() as context:
         router, endpoint = sockets.control_router(context, "tcp://127.0.0.1:0", 1_000)
         dealer, handshakes = sockets.control_dealer(context, endpoint, None, "dispatcher")
@@ -185,16 +178,16 @@ DEATHS = {
 @pytest.mark.realprocess
 @pytest.mark.parametrize("kind", DEATHS)
 def test_who_dies_while_much_of_it_waits_takes_nobody_along(kind: str) -> None:
-    """libzmq ends a process that has stopped to read of a connection that breaks, with
-    its next heartbeat there.
+    """A dead peer with many unread messages does not abort the process. libzmq sends a
+    heartbeat on a broken connection whose reading it has paused.
     """
     lines = [
         "import os, time, zmq",
         "from zmqdata.transport import sockets",
         textwrap.dedent(DEATHS[kind]),
     ]
-    # It is busy until some heartbeats are due after the death, and waits for one more
-    # after what it has read.
+    # The process is busy until heartbeats are due after the death. It then waits for
+    # one more heartbeat behind the last message.
     lines += ["until = time.monotonic() + 3", "while time.monotonic() < until: pass"]
     lines += ["while server.poll(1500): server.recv_multipart()"]
     lines += ["print('alive', flush=True)", "os._exit(0)"]
@@ -205,9 +198,7 @@ def test_who_dies_while_much_of_it_waits_takes_nobody_along(kind: str) -> None:
 
 
 def kept_by_kernel(port: int) -> int:
-    """Bytes that the kernel would keep of what is sent from a port of this process,
-    where it listens.
-    """
+    """Return the kernel's send buffer size for a port on which this process listens."""
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as found:
             if found.family in (socket.AF_INET, socket.AF_INET6) and found.getsockname()[1] == port:
@@ -219,8 +210,8 @@ def kept_by_kernel(port: int) -> int:
 def test_little_waits_in_the_kernel_for_a_client_of_the_same_host(
     context: zmq.Context[zmq.Socket[bytes]], near: bool, encrypts: bool
 ) -> None:
-    """The kernel is told where it listens, from which connections have it; others have
-    what the system gives.
+    """A link for the same host has a small send buffer, and other links the system's.
+    The listening socket sets it for its connections.
     """
     with socket.create_server(("127.0.0.1", 0)) as untouched:
         usual = untouched.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
