@@ -1,4 +1,4 @@
-"""The command line, as far as nothing has to be measured; plots."""
+"""Tests of the command line without measurements, and of its plots."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ FOUND: dict[str, Any] = {
 def test_a_run_is_published_between_its_marks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page keeps what stands around its marks and gets the new tables between them,
-    plots lie beside it.
+    """Publishing replaces the tables between the page's marks and writes plots beside
+    it.
     """
     docs, out = tmp_path / "docs", tmp_path / "out"
     docs.mkdir()
@@ -58,7 +58,7 @@ def test_a_run_is_published_between_its_marks(
 def test_nothing_is_published_where_nothing_was_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without results the page stays as it is, and it is said what is missing."""
+    """Without results the page stays unchanged, and the command names the missing file."""
     before = (command.DOCS / "benchmarks.md").read_bytes()
     assert command.main(["publish", f"--out={tmp_path}"]) == 2
     assert "throughput.md" in capsys.readouterr().err
@@ -66,7 +66,7 @@ def test_nothing_is_published_where_nothing_was_measured(
 
 
 def test_the_page_has_the_marks() -> None:
-    """The page of the documentation has a place for each table."""
+    """The documentation page has marks for each table."""
     text = (command.DOCS / "benchmarks.md").read_text(encoding="utf-8")
     for begin, end in command.MARKS.values():
         assert text.index(begin) < text.index(end)
@@ -76,17 +76,13 @@ def test_the_page_has_the_marks() -> None:
 def test_a_wrong_name_ends_it_before_anything_is_measured(
     wrong: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A case or peer that does not exist is told on standard error, with those that
-    do.
-    """
+    """An unknown case or peer is reported on standard error with the valid names."""
     assert command.main(["run", *wrong]) == 2
     assert wrong[1] in capsys.readouterr().err
 
 
 def test_curves_are_chosen_by_name() -> None:
-    """Without a name all curves are measured; others than those that exist are
-    refused.
-    """
+    """All curves are measured by default, and an unknown curve is rejected."""
     assert command.parser().parse_args(["curves"]).curves == []
     assert command.parser().parse_args(["curves", "splits", "journal"]).curves == [
         "splits",
@@ -99,8 +95,8 @@ def test_curves_are_chosen_by_name() -> None:
 def test_curves_of_earlier_runs_stay_on_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who measures one curve again publishes it beside the others, each with the
-    machine that it was measured on.
+    """A newly measured curve is published beside earlier curves, each with its own
+    machine.
     """
     docs, out = tmp_path / "docs", tmp_path / "out"
     docs.mkdir()
@@ -117,14 +113,12 @@ def test_curves_of_earlier_runs_stay_on_the_page(
     text = page.read_text(encoding="utf-8")
     assert text.index("The splits") < text.index(
         "The journal"
-    )  # as they are listed, not as they were measured
+    )  # in the order of the list, not of measurement
     assert text.count(" cores (") == 2
 
 
 def test_curves_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each curve becomes JSON with the machine and the budget, and all of them a
-    page.
-    """
+    """Each curve is written as JSON with machine and budget, and all curves as a page."""
     monkeypatch.setitem(command.CURVES, "journal", lambda budget, tell: CURVE)
     assert command.main(["curves", "journal", "--seconds=2", f"--out={tmp_path}"]) == 0
     found = json.loads((tmp_path / "curve-journal.json").read_text(encoding="utf-8"))
@@ -135,7 +129,7 @@ def test_curves_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_point_that_cannot_be_measured_is_left_out() -> None:
-    """A failure at one number is told, and costs that point alone."""
+    """A failure at a point is reported and leaves out that point alone."""
     told: list[str] = []
 
     def measure(number: int) -> float:
@@ -148,8 +142,8 @@ def test_a_point_that_cannot_be_measured_is_left_out() -> None:
 
 
 def test_bars_show_what_the_overview_says() -> None:
-    """We are drawn as we come, the machine in each way, others at their best of what
-    was measured to the end.
+    """The bars show our default, the machine's every way, and each peer's best setting.
+    A setting counts only if all its repetitions were measured.
     """
     assert bars(FOUND["cases"][0]) == {
         "zmqdata": ("zmqdata", 2.0),
@@ -162,7 +156,7 @@ def test_bars_show_what_the_overview_says() -> None:
 def test_without_matplotlib_nothing_is_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A missing matplotlib costs the plots and nothing else."""
+    """Without matplotlib the command skips the plots and nothing else."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     target = tmp_path / "plot.svg"
     assert [draw_curve(CURVE, target), draw_cases(FOUND, target)] == [False, False]
@@ -170,9 +164,7 @@ def test_without_matplotlib_nothing_is_drawn(
 
 
 def test_plots_are_drawn(tmp_path: Path) -> None:
-    """With matplotlib, cases and curves become SVG; what was not measured is left
-    out.
-    """
+    """matplotlib draws cases and curves as SVG, without the missing measurements."""
     pytest.importorskip("matplotlib", reason="only the benchmark's own environment has it")
     for draw, found in ((draw_curve, CURVE), (draw_cases, FOUND)):
         target = tmp_path / f"{draw.__name__}.svg"

@@ -1,5 +1,5 @@
-"""Facts about what events cost a dispatcher's core, whatever the number of its workers.
-No time is measured here.
+"""Tests that an event's cost at the dispatcher is independent of the number of workers.
+The tests count steps and measure no time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FEW, MANY = 20, 400
 
 
 def crowd(workers: int, clients: int = 2) -> Crowd:
-    """So many workers with a task each, everybody told of them."""
+    """Return a dispatcher with many workers, each with a task that all peers know."""
     made = Crowd(clients)
     for _ in range(workers):
         made.register()
@@ -33,9 +33,7 @@ def crowd(workers: int, clients: int = 2) -> Crowd:
 
 
 def steps(call: Callable[[], object]) -> int:
-    """How many bytecode instructions a call executes, in all functions that it
-    calls.
-    """
+    """Return the number of bytecode instructions that a call executes, calls included."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -45,7 +43,7 @@ def steps(call: Callable[[], object]) -> int:
         return trace
 
     before = sys.gettrace()
-    gc.disable()  # what others have left behind may say something as it goes
+    gc.disable()  # garbage of other tests could run code
     sys.settrace(trace)
     try:
         call()
@@ -71,15 +69,17 @@ EVENTS: dict[str, Callable[[Crowd], Callable[[], object]]] = {
 
 @pytest.mark.parametrize("kind", EVENTS)
 def test_an_event_costs_the_same_however_many_workers_there_are(kind: str) -> None:
-    """As many steps of the interpreter, give or take a tenth."""
+    """An event takes the same number of interpreter steps for many workers, within a
+    tenth.
+    """
     few, many = (steps(EVENTS[kind](crowd(workers))) for workers in (FEW, MANY))
     assert 0 < many <= 1.1 * few
 
 
 @pytest.mark.parametrize("kind", ["register", "die"])
 def test_workers_come_and_go_at_the_same_cost(kind: str) -> None:
-    """Nobody looks at the others to place one task; with no clients to tell, that is
-    all there is to do.
+    """A worker joins or leaves at a constant cost, as placing its task looks at no
+    other.
     """
     found = []
     for workers in (FEW, MANY):
@@ -92,13 +92,13 @@ def test_workers_come_and_go_at_the_same_cost(kind: str) -> None:
 
 
 def test_a_tick_looks_at_the_silent_only() -> None:
-    """When all have just spoken there is as little to do for many as for few."""
+    """A tick looks only at silent workers, so it is cheap after all have just reported."""
     few, many = (steps(crowd(workers).tick) for workers in (FEW, MANY))
     assert 0 < many <= 1.1 * few
 
 
 def test_every_kind_of_event_is_measured() -> None:
-    """The program measures each kind that it names, and says seconds."""
+    """The program measures each kind of event it names, and reports seconds."""
     found = measure(20, 2)
     assert len(found) == 7
     assert all(0 < seconds < 1 for seconds in found.values())

@@ -1,4 +1,4 @@
-"""Tables and JSON of results that are made up."""
+"""Tests of tables and JSON from made-up results."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ WEIGHTS = {"images": 150_000}
 
 
 def test_the_overview_has_each_peer_at_its_best() -> None:
-    """A cell has the best setting's median, half the spread and the setting; a missing
-    library is said.
+    """The overview shows each peer's best median, half its spread and its setting. It
+    marks a missing library.
     """
     header, _, line = overview([RESULT], WEIGHTS).splitlines()
     assert header == "| case | zmqdata | tf.data service | torch DataLoader |"
@@ -38,8 +38,8 @@ def test_the_overview_has_each_peer_at_its_best() -> None:
 
 
 def test_the_overview_has_us_as_we_come() -> None:
-    """Our cell has the first of our settings, however good another one is; the
-    machine's has each of its ways.
+    """The overview shows our first setting even if another is better, and the machine's
+    every way.
     """
     copying, sending = Way("bare", "memcpy"), Way("bare", "raw TCP")
     case = Case("limits", "scalars", (OURS, Way("zmqdata", "tcp"), copying, sending))
@@ -51,7 +51,9 @@ def test_the_overview_has_us_as_we_come() -> None:
 
 
 def test_each_goal_has_its_ratio_and_verdict() -> None:
-    """Goals that could not be measured are told as such."""
+    """The table of goals has ratios and verdicts, and marks goals that were not
+    measured.
+    """
     _, _, first, second = goals([RESULT]).splitlines()
     assert (
         first
@@ -61,24 +63,22 @@ def test_each_goal_has_its_ratio_and_verdict() -> None:
 
 
 def test_a_missed_goal_stands_out() -> None:
-    """A goal that is missed says so in bold; a time is given in milliseconds."""
+    """A missed goal is shown in bold, and a time in milliseconds."""
     case = Case("first", "scalars", (OURS,), (Goal("default", most=0.05),), "first")
     line = goals([Result(case, {OURS: Values([0.1, 0.2, 0.3])})]).splitlines()[-1]
     assert line == "| first | default | - | 200 ms | 100 to 300 ms | < 50 ms | **no** |"
 
 
 def test_every_setting_is_told_with_its_number_of_turns() -> None:
-    """Settings that were dropped have fewer turns, those that failed have none and say
-    why.
-    """
+    """The table shows the turns of dropped settings and the reasons of failed settings."""
     lines = every_way([RESULT], WEIGHTS).splitlines()[2:]
     assert [line.split(" | ")[-1] for line in lines] == ["3 |", "2 |", "3 |", "0 |"]
     assert "torch is not installed" in lines[-1]
 
 
 def test_a_peer_that_failed_late_keeps_its_values() -> None:
-    """What was measured before a failure is shown with the failure, in one line without
-    table marks.
+    """A peer that fails late keeps its values, and the failure is a line without table
+    marks.
     """
     failed = Result(CASE, {OURS: Values([5.0]), PLAIN: Values([2.0], "killed:\nlong | story")})
     line = every_way([failed], WEIGHTS).splitlines()[4]
@@ -87,12 +87,12 @@ def test_a_peer_that_failed_late_keeps_its_values() -> None:
 
 
 def test_a_skipped_case_says_why() -> None:
-    """A case that cannot be run here has its reason in the table."""
+    """The table gives the reason for a skipped case."""
     assert "skipped: not permitted" in overview([Result(CASE, {}, "not permitted")], WEIGHTS)
 
 
 def test_quantities_have_units() -> None:
-    """Small elements are counted, large ones weighed too, seconds are told in
+    """Small elements are shown per second, large elements also in bytes, times in
     milliseconds.
     """
     seconds = Case("first", "scalars", (), (), "first")
@@ -102,7 +102,7 @@ def test_quantities_have_units() -> None:
 
 
 def test_the_json_has_every_value() -> None:
-    """Every value, error and verdict is in the JSON, with what else is to be kept."""
+    """The JSON contains every value, error and verdict, and the extra fields."""
     found = json.loads(json.dumps(as_json([RESULT], WEIGHTS, machine={"cores": 2})))
     [case] = found["cases"]
     assert found["machine"] == {"cores": 2}
@@ -117,7 +117,7 @@ def test_the_json_has_every_value() -> None:
 
 
 def test_the_page_says_on_what_machine_it_was() -> None:
-    """The page begins with machine and versions and has all three tables."""
+    """The page begins with the machine and the versions, and has all three tables."""
     text = page([RESULT], WEIGHTS, "2 cores.")
     assert text.startswith("2 cores.")
     assert text.count("| --- | --- |") >= 3

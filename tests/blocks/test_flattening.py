@@ -1,4 +1,4 @@
-"""zmqdata.blocks.flattening: what may be an element, and how it is taken apart."""
+"""Tests of ``zmqdata.blocks.flattening``: valid elements, and how they are taken apart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zmqdata.elements.ragged import RaggedTensor
 
 
 def again(element: object) -> Any:
-    """The element taken apart by the fast path and put together again."""
+    """Take an element apart by the fast path and put it together again."""
     structure, leaves = describe_element(element)
     fast = transposer(structure.node, element)([element, element])
     assert fast is not None
@@ -45,14 +45,14 @@ def again(element: object) -> Any:
     ids=repr,
 )
 def test_nesting_comes_back(element: object) -> None:
-    """Any nesting is the same after a round trip: types, order of keys, classes."""
+    """Any nesting survives a round trip with its types, key order and classes."""
     found = again(element)
     assert found == element
     assert repr(found) == repr(element)
 
 
 def test_subclasses_of_dict_arrive_as_dict() -> None:
-    """An OrderedDict or defaultdict travels, as a dict."""
+    """An OrderedDict or defaultdict arrives as a dict."""
     assert type(again(collections.OrderedDict(b=1, a=2))) is dict
     assert again(collections.defaultdict(int, a=2)) == {"a": 2}
 
@@ -68,7 +68,7 @@ def test_subclasses_of_dict_arrive_as_dict() -> None:
     ],
 )
 def test_lists_become_arrays(value: list[Any], dtype: str) -> None:
-    """A list of equal numbers or texts is the array that numpy makes of it."""
+    """A list of equal numbers or texts becomes the array that numpy makes of it."""
     (leaf,) = describe_element({"x": value})[1]
     assert isinstance(leaf, np.ndarray)
     assert leaf.dtype == dtype
@@ -76,14 +76,14 @@ def test_lists_become_arrays(value: list[Any], dtype: str) -> None:
 
 
 def test_memory_maps_are_arrays(tmp_path: Any) -> None:
-    """A memmap is an array like others."""
+    """A memmap is treated as an array."""
     mapped = np.memmap(tmp_path / "x", np.uint8, "w+", shape=(3,))
     (leaf,) = describe_element(mapped)[1]
     assert type(leaf) is np.ndarray
 
 
 def test_text_without_width_gets_one() -> None:
-    """Arrays of text of no character, which numpy makes only by views, travel with
+    """A text array of width zero, which numpy creates only by views, arrives with width
     one.
     """
     empty = np.zeros(3, [("a", "U0"), ("b", "i4")])["a"]
@@ -115,8 +115,8 @@ LOOP["again"] = LOOP
     ],
 )
 def test_what_does_not_travel_is_named(element: object, text: str) -> None:
-    """What cannot be pickled, and excess, are a TypeError with the path, the type and
-    the remedy.
+    """An unpicklable or excessive element raises a TypeError with path, type and
+    remedy.
     """
     with pytest.raises(TypeError, match=text):
         describe_element(element)
@@ -150,9 +150,7 @@ def test_what_does_not_travel_is_named(element: object, text: str) -> None:
     ids=lambda element: type(element).__name__,
 )
 def test_everything_else_is_an_object(element: object) -> None:
-    """What has no kind of its own is pickled as a whole, unless objects are not
-    allowed.
-    """
+    """A value of no other kind is pickled whole, unless objects are not allowed."""
     structure, leaves = describe_element({"x": element})
     assert structure.leaves == (Leaf("object"),)
     assert [type(leaf) for leaf in leaves] == [Pickled]
@@ -164,8 +162,8 @@ def test_everything_else_is_an_object(element: object) -> None:
 
 
 def test_lists_within_dataclasses_stay_lists() -> None:
-    """A pipeline does not look into dataclasses, so the wire leaves their lists alone,
-    at any depth.
+    """Lists inside dataclasses stay lists at any depth, as a pipeline treats them as
+    opaque.
     """
     structure, _ = describe_element(Example(image=[1, 2], label={"x": (3, [4])}))  # type: ignore[arg-type]
     assert [leaf.kind for leaf in structure.leaves] == ["object", "int", "object"]
@@ -189,9 +187,7 @@ def test_lists_within_dataclasses_stay_lists() -> None:
     ],
 )
 def test_other_nesting_is_noticed(example: object, other: object) -> None:
-    """The fast path made for one element finds nothing in an element of other
-    nesting.
-    """
+    """The fast path of an element rejects an element with a different nesting."""
     transpose = transposer(describe_element(example)[0].node, example)
     assert transpose([example, example]) is not None
     assert transpose([other]) is None
@@ -199,8 +195,8 @@ def test_other_nesting_is_noticed(example: object, other: object) -> None:
 
 
 def test_ragged_tensors_are_nodes_of_their_own() -> None:
-    """A ragged tensor is taken apart into its values and splits, at any depth, and
-    another class is not.
+    """A ragged tensor is flattened into values and splits at any depth; another class
+    is not.
     """
     ragged = RaggedTensor(RaggedTensor(np.arange(3), [0, 1, 3]), [0, 2])
     assert again({"r": ragged})["r"].equals(ragged)
@@ -212,7 +208,7 @@ def test_ragged_tensors_are_nodes_of_their_own() -> None:
 
 
 def test_the_structure_tells_kinds_and_order() -> None:
-    """Keys keep their order, and each leaf says what it is."""
+    """The structure records the order of keys and the kind of each leaf."""
     structure, leaves = describe_element({"b": (1, None), "a": np.zeros((2, 3), "f4")})
     assert structure == Structure(
         DictOf(("b", "a"), (TupleOf((Leaf("int"), Leaf("none"))), Leaf("array", "<f4", 2)))

@@ -1,5 +1,5 @@
-"""Tests of ``zmqdata.blocks.names``: what a peer may name, and that nothing is imported
-or run to find it.
+"""Tests of ``zmqdata.blocks.names``: the names a peer may use, found without side
+effects.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 import types
 import zoneinfo
-from os import system  # a name of the system module that this module happens to hold
+from os import system  # a name of the system module that this module holds
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class Kept:
 
     @classmethod
     def maker(cls, number: int) -> Kept:
-        """Make one."""
+        """Create an instance."""
         return cls()
 
 
@@ -70,8 +70,8 @@ sys.modules.setdefault(HERE, sys.modules[Kept.__module__])
     ],
 )
 def test_values_and_what_users_made_are_found(module: str, qualname: str, found: object) -> None:
-    """Containers, values and exceptions everybody has, numpy's, and classes and
-    functions of imported modules.
+    """Lookup finds standard containers, values and exceptions, numpy's values and user
+    code. User code means classes and functions of imported modules.
     """
     assert named(module, qualname) is found
 
@@ -113,8 +113,8 @@ def test_values_and_what_users_made_are_found(module: str, qualname: str, found:
     ],
 )
 def test_what_does_something_is_not_found(module: str, qualname: str) -> None:
-    """No function of the system, of numpy or of zmqdata, by whatever module it is
-    named, and no module or variable.
+    """Lookup rejects functions of the system, numpy and zmqdata, modules and variables.
+    The module through which a peer names them does not matter.
     """
     with pytest.raises(ProtocolError, match="which is not among the values that may be sent"):
         named(module, qualname)
@@ -124,16 +124,14 @@ def test_what_does_something_is_not_found(module: str, qualname: str) -> None:
     ("module", "qualname"), [("not_imported", "Kept"), (HERE, "Missing"), (HERE, ""), ("", "")]
 )
 def test_what_is_not_there_names_the_remedy(module: str, qualname: str) -> None:
-    """A class that this process does not have is an error that says what to import;
-    nothing is imported.
-    """
+    """The error for a missing class says what to import, and nothing is imported."""
     with pytest.raises(ProtocolError, match="does not exist in this process: import"):
         named(module, qualname)
     assert "not_imported" not in sys.modules
 
 
 def test_no_hook_runs() -> None:
-    """A module that makes its attributes on request is not asked for any."""
+    """Lookup never calls a module's ``__getattr__``."""
 
     class Lazy(types.ModuleType):
         def __getattr__(self, name: str) -> Any:
@@ -149,14 +147,12 @@ def test_no_hook_runs() -> None:
 
 
 def test_where_python_3_13_says_that_paths_are_from() -> None:
-    """Paths of another version of Python are paths here."""
+    """A path pickled by another version of Python resolves to this version's class."""
     assert named("pathlib._local", "PosixPath") is named("pathlib", "PosixPath")
 
 
 def test_attributes_are_members_and_makers() -> None:
-    """Members of enumerations and class methods that make instances may be asked
-    for.
-    """
+    """A peer may name members of enumerations and class methods that create instances."""
     assert attribute(Colour, "RED") is Colour.RED
     assert isinstance(attribute(Kept, "maker")(1), Kept)
     assert attribute(zoneinfo.ZoneInfo, "_unpickle")("UTC", True) == zoneinfo.ZoneInfo("UTC")
@@ -178,8 +174,8 @@ def test_attributes_are_members_and_makers() -> None:
     ids=lambda value: repr(value).partition(" at 0x")[0],
 )
 def test_other_attributes_are_refused(owner: object, name: str) -> None:
-    """Nothing of instances, modules, the standard library and numpy, and nothing that
-    Python itself has put there.
+    """Attributes of instances, modules, the standard library and numpy are rejected. So
+    are attributes that Python itself defines.
     """
     if (owner, name) == (Colour, "mro"):
         owner = enum.Flag
@@ -194,8 +190,8 @@ class Slotted:
 
 
 def test_states_are_set_on_instances() -> None:
-    """An instance gets its attributes, its slots, or what its own ``__setstate__``
-    makes of its state.
+    """An instance gets its attributes, its slots, or the result of its own
+    ``__setstate__``.
     """
     kept, slotted, error = Kept(), Slotted(), ValueError()
     set_state(kept, {"a": 1})
@@ -225,8 +221,8 @@ def test_states_are_set_on_instances() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_states_of_classes_and_of_numpy_are_refused(instance: object, state: object) -> None:
-    """What belongs to everybody is not changed, and numpy's own ``__setstate__`` is
-    never called.
+    """A state for a class is rejected, and numpy's own ``__setstate__`` is never
+    called. Classes are shared by the whole process.
     """
     with pytest.raises(ProtocolError, match="sets the state of"):
         set_state(instance, state)
@@ -234,7 +230,7 @@ def test_states_of_classes_and_of_numpy_are_refused(instance: object, state: obj
 
 
 def test_closed_packages() -> None:
-    """What every process has is closed but for values; modules of users are open."""
+    """Standard packages are closed except for values; users' modules are open."""
     assert is_closed("os.path")
     assert is_closed("zmqdata")
     assert not is_closed("__main__")

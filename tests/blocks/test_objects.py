@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.blocks.objects``: how objects are pickled, laid out, checked and
-unpickled.
-"""
+"""Tests of ``zmqdata.blocks.objects``: pickling, layout, checks and unpickling."""
 
 from __future__ import annotations
 
@@ -57,53 +55,53 @@ class Bits(enum.IntFlag):
 
 
 class Counted(list[Any]):
-    """A list with more to it."""
+    """A list with an extra attribute."""
 
     total = 0
 
 
 class Made:
-    """An object that is made by a class method."""
+    """An object created by a class method."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
     @classmethod
     def of(cls, number: int) -> Made:
-        """Make one."""
+        """Create an instance."""
         return cls(number)
 
     def __reduce__(self) -> Any:
-        """Through the class method."""
+        """Reduce to a call of the class method."""
         return Made.of, (self.number,)
 
     def __eq__(self, other: object) -> bool:
-        """By number."""
+        """Compare by number."""
         return isinstance(other, Made) and self.number == other.number
 
     __hash__ = None  # type: ignore[assignment]
 
 
 class Bad:
-    """An object whose own methods do what they should not."""
+    """An object whose own methods misbehave."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
     def __getstate__(self) -> Any:
-        """Fails in the worker, perhaps."""
+        """Raise in the worker if asked to."""
         if self.error is not None:
             raise self.error
         return {"x": 1}
 
     def __setstate__(self, state: Any) -> None:
-        """Fails in the client."""
+        """Raise in the client."""
         raise SystemExit(3)
 
 
 def by_value() -> type:
-    """A class as a worker has it that came with a pipeline: its module here does not
-    hold it.
+    """Return a class as a worker holds it that received it with a pipeline. Its module
+    in this process lacks the class.
     """
     return type("Colour", (), {"__module__": __name__, "__qualname__": "Made", "number": 7})
 
@@ -144,14 +142,14 @@ VALUES: list[Any] = [
 
 
 def packed_again(*values: Any) -> list[Any]:
-    """The values after their bytes have been elsewhere."""
+    """Return the values after a round trip of their bytes."""
     buffer = memoryview(bytes(pack_objects([pickled(value) for value in values])))
     return unpack_objects(buffer.nbytes, (), buffer, len(values))
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_objects_come_back(value: Any) -> None:
-    """Values of the standard library and of users arrive equal, with equal types."""
+    """Values of the standard library and of users arrive equal and with equal types."""
     first, second = packed_again(value, value)
     assert type(first) is type(value)
     assert first == second == value
@@ -171,9 +169,7 @@ ARRAYS: list[Any] = [
 
 @pytest.mark.parametrize("value", ARRAYS, ids=lambda value: f"{type(value).__name__}-{value.dtype}")
 def test_arrays_that_are_objects_come_back(value: Any) -> None:
-    """Arrays of objects and subclasses of arrays keep class, dtype, shape and
-    content.
-    """
+    """Object arrays and array subclasses keep class, dtype, shape and content."""
     (found,) = packed_again(value)
     assert type(found) is type(value)
     assert (found.dtype, found.shape) == (value.dtype, value.shape)
@@ -182,20 +178,20 @@ def test_arrays_that_are_objects_come_back(value: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 def test_matrices_come_back() -> None:
-    """numpy's matrix, outdated as it is, stays one."""
+    """numpy's outdated matrix arrives as a matrix."""
     (found,) = packed_again(np.matrix([[1, 2]]))
     assert type(found) is np.matrix
 
 
 def test_error_values_come_back() -> None:
-    """An exception may be a value."""
+    """An exception can be a value in an element."""
     (found,) = packed_again(KeyError("x", 3))
     assert (type(found), found.args) == (KeyError, ("x", 3))
 
 
 def test_large_buffers_lie_beside_the_pickle() -> None:
-    """Memory of 16 KB and more is taken from where it is, and handed out aligned,
-    writable and not shared.
+    """Buffers of 16 KB and more are sent without a copy and arrive aligned, writable
+    and unshared.
     """
     small, large = np.zeros(OUT_OF_BAND - 1, np.uint8), np.zeros(OUT_OF_BAND, np.uint8)
     sent = pickled([small, large])
@@ -212,8 +208,8 @@ def test_large_buffers_lie_beside_the_pickle() -> None:
 
 
 def test_classes_that_came_with_the_pipeline_are_named() -> None:
-    """An instance of a class that a worker got by value is an instance of the client's
-    class of that name.
+    """An instance of a class shipped with the pipeline arrives as the client's own
+    class.
     """
     instance = by_value()()
     instance.number = 5
@@ -241,9 +237,7 @@ def test_classes_that_came_with_the_pipeline_are_named() -> None:
     ids=lambda value: str(value).partition(" at 0x")[0][:30],
 )
 def test_what_receivers_would_refuse_is_refused_at_once(value: Any, text: str) -> None:
-    """What cannot be pickled, or could not be unpickled, is a TypeError where the
-    element is made.
-    """
+    """A value that cannot be pickled or unpickled raises a TypeError at its creation."""
     with pytest.raises(TypeError, match=text):
         pickled({"deep": [value]})
 
@@ -252,8 +246,8 @@ def test_what_receivers_would_refuse_is_refused_at_once(value: Any, text: str) -
 
 
 def column(*parts: int | bytes) -> memoryview:
-    """A column of objects as a hostile peer may write it: numbers for the table, then
-    bytes, each filled up.
+    """Return a column of objects as a hostile peer may write it. Numbers form the
+    table, and each bytes value is padded.
     """
     raw = np.array([part for part in parts if isinstance(part, int)], "<i8").tobytes()
     pieces = [raw, *[part for part in parts if isinstance(part, bytes)]]
@@ -264,7 +258,7 @@ ONE = pickle.dumps(1, 5)
 
 
 def test_a_column_by_hand() -> None:
-    """The layout is a table of sizes, the pickles and the buffers, each filled up to 64
+    """A column consists of the size table, the pickles and the buffers, padded to 64
     bytes.
     """
     frame = column(len(ONE), 0, len(ONE), 0, ONE + ONE)
@@ -297,31 +291,29 @@ def test_a_column_by_hand() -> None:
     ],
 )
 def test_sizes_that_contradict_each_other_are_refused(frame: Any, count: int) -> None:
-    """Whatever the table says, nothing beyond the column is read and nothing larger is
-    made.
+    """Contradictory sizes cause neither a read beyond the column nor a larger
+    allocation.
     """
     with pytest.raises(ProtocolError):
         unpack_objects(len(frame), (), memoryview(frame), count)
 
 
 class Witness:
-    """Tells whether it was unpickled."""
+    """An object that records whether it was unpickled."""
 
     seen: ClassVar[list[int]] = []
 
     def __setstate__(self, state: Any) -> None:
-        """Never called where objects are not allowed."""
+        """Record the call, which must never happen without ``allow_objects``."""
         self.seen.append(1)
 
     def __getstate__(self) -> Any:
-        """Something to set."""
+        """Return a nonempty state, so that unpickling sets it."""
         return {"x": 1}
 
 
 def test_nothing_is_unpickled_where_objects_are_not_allowed() -> None:
-    """Without ``allow_objects`` no frame is even looked at, and the text says which
-    leaf it was.
-    """
+    """Without ``allow_objects`` no frame is read, and the error names the leaf."""
     builder = BlockBuilder()
     builder.add({"n": 1, "x": (2, Witness())})
     block = builder.build()
@@ -371,8 +363,8 @@ def test_nothing_is_unpickled_where_objects_are_not_allowed() -> None:
     ],
 )
 def test_hostile_pickles_are_refused(stream: bytes) -> None:
-    """Damaged pickles, opcodes that no pickler writes, names that do something, and
-    what raises: ProtocolError.
+    """Damaged pickles, unknown opcodes, dangerous names and raising calls give
+    ProtocolError.
     """
     with pytest.raises(ProtocolError):
         unpickled(stream, [])
@@ -380,7 +372,7 @@ def test_hostile_pickles_are_refused(stream: bytes) -> None:
 
 @pytest.mark.parametrize("value", VALUES + ARRAYS, ids=lambda value: type(value).__name__)
 def test_what_picklers_write_passes_the_check(value: Any) -> None:
-    """The check knows every opcode that the pickler of objects writes."""
+    """The check accepts every opcode that the object pickler writes."""
     check_stream(pickled([value, value]).stream)
 
 
@@ -391,9 +383,7 @@ def test_what_picklers_write_passes_the_check(value: Any) -> None:
     )
 )
 def test_the_check_agrees_with_pickletools(value: Any) -> None:
-    """A pickle is accepted up to its end, and without its end, or with more behind it,
-    it is refused.
-    """
+    """The check accepts a complete pickle, and rejects a truncated or extended pickle."""
     stream = pickle.dumps({"k": (value, frozenset(["x"]))}, 5)
     check_stream(stream)
     assert [place for opcode, _, place in pickletools.genops(stream) if opcode.name == "STOP"] == [
@@ -409,9 +399,7 @@ def test_the_check_agrees_with_pickletools(value: Any) -> None:
 def test_damaged_objects_are_read_or_refused(
     value: Any, place: int, patch: bytes, in_place: bool
 ) -> None:
-    """Whatever is changed in a column of objects, there is an object for each or a
-    ProtocolError.
-    """
+    """A changed object column yields an object per entry or raises ProtocolError."""
     raw = bytes(pack_objects([pickled(value), pickled(1)]))
     place %= len(raw)
     frame = raw[:place] + patch + raw[place + (len(patch) if in_place else 0) :]

@@ -1,5 +1,5 @@
-"""zmqdata.blocks.references: blocks that stay in their process, and the size that
-credit counts for them.
+"""Tests of ``zmqdata.blocks.references``: blocks that stay in their process, and their
+size.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from zmqdata.elements.ragged import RaggedTensor
 
 
 def test_a_block_has_the_very_elements() -> None:
-    """Nothing is copied or encoded, whatever the elements are, and a block is its own
-    frames.
-    """
+    """A block holds the very elements without a copy, and is its own frames."""
     elements = [{"x": np.zeros(3)}, object(), lambda: 1]
     builder = ReferenceBuilder()
     assert all(builder.add(element, describe=False) for element in elements)
@@ -31,8 +29,8 @@ def test_a_block_has_the_very_elements() -> None:
 
 
 def test_a_block_counts_its_bytes() -> None:
-    """The size of a block is that of its elements; the builder shows it while it grows,
-    and begins anew.
+    """A block's size is the total of its elements. The builder shows it as it grows,
+    and restarts at zero.
     """
     builder = ReferenceBuilder()
     builder.add(np.zeros(4))
@@ -43,7 +41,7 @@ def test_a_block_counts_its_bytes() -> None:
 
 
 def test_what_was_built_does_not_change() -> None:
-    """Elements that come later are of the next block."""
+    """Elements added after a build belong to the next block."""
     builder = ReferenceBuilder()
     builder.add("first")
     block = builder.build()
@@ -53,9 +51,7 @@ def test_what_was_built_does_not_change() -> None:
 
 
 def test_a_described_element_is_added_as_it_is() -> None:
-    """There is nothing to know about an element: describing it and adding that is
-    adding it.
-    """
+    """Adding a described element is the same as adding the element."""
     builder = ReferenceBuilder()
     element = {"x": [1]}
     assert builder.add_described(builder.describe(element))
@@ -64,7 +60,9 @@ def test_a_described_element_is_added_as_it_is() -> None:
 
 
 def test_a_full_block_takes_nothing() -> None:
-    """Beyond so many elements the builder says no, and goes on with the next block."""
+    """A full block rejects elements beyond its maximum, and the builder continues with
+    the next.
+    """
     builder = ReferenceBuilder()
     assert all(builder.add(None) for _ in range(MAX_ELEMENTS))
     size = builder.nbytes
@@ -75,7 +73,9 @@ def test_a_full_block_takes_nothing() -> None:
 
 
 def test_there_is_no_block_without_elements() -> None:
-    """It is refused with the remedy, as by the builder that encodes."""
+    """Building without elements raises an error with the remedy, as in the encoding
+    builder.
+    """
     for builder in (ReferenceBuilder(), BlockBuilder()):
         with pytest.raises(ValueError, match="block without elements"):
             builder.build()
@@ -92,14 +92,14 @@ class Slim:
 
 
 class Tensor:
-    """As those of other libraries are."""
+    """A tensor like those of other libraries."""
 
     nbytes = 12_345
 
 
 def test_what_objects_refer_to_counts() -> None:
-    """Arrays in attributes, of classes with slots, too, in sets, and the bytes that an
-    object says it has.
+    """Arrays in attributes, slots and sets count, and so do the bytes an object
+    reports.
     """
     image = np.zeros(1000)
     for element in (Sample(image), Slim(image), Sample(Slim({"x": image}))):
@@ -112,8 +112,8 @@ def test_what_objects_refer_to_counts() -> None:
 
 
 def test_what_elements_share_counts_once_for_a_block() -> None:
-    """However many of them refer to it; to look at each of its million entries for each
-    element would cost more.
+    """A value shared by elements counts once per block. Scanning its million entries
+    for each element would cost more.
     """
     vocabulary, image = list(range(1_000_000)), np.zeros(1000)
     builder = ReferenceBuilder()
@@ -125,8 +125,8 @@ def test_what_elements_share_counts_once_for_a_block() -> None:
 
 
 def test_of_many_parts_few_are_looked_at() -> None:
-    """Those that are near, so what is large counts exactly, and what is not looked at
-    counts nothing.
+    """The size covers nearby parts only: large parts exactly, unvisited parts not at
+    all.
     """
     images = [np.zeros(1_000_000, np.uint8) for _ in range(10)]
     for parts in ([*images, *[1] * 20_000], [[None] * 900, images]):
@@ -155,8 +155,8 @@ def test_of_many_parts_few_are_looked_at() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_sizes(element: object, size: int) -> None:
-    """Arrays count their bytes, nestings what is in them, ragged tensors all their
-    arrays, others what Python says.
+    """Arrays count their bytes, nestings their content, ragged tensors all their
+    arrays. Other values count what Python reports.
     """
     assert size_of(element) == size
 
@@ -169,7 +169,7 @@ class Point(NamedTuple):
 
 
 def test_shared_blocks_hand_out_copies() -> None:
-    """Where several read the same elements, what one writes the others do not see."""
+    """Each reader of a shared block gets a copy, so writes stay private."""
     ragged = RaggedTensor(np.arange(3), [0, 1, 3])
     element = {
         "a": np.zeros(2),
@@ -194,9 +194,7 @@ def test_shared_blocks_hand_out_copies() -> None:
 
 
 def test_copies_go_to_any_depth() -> None:
-    """Arrays and ragged tensors are copied wherever they are, everything else is passed
-    on.
-    """
+    """Arrays and ragged tensors are copied at any depth, and other values are shared."""
     array, ragged, thing = np.zeros(2), RaggedTensor([1.0], [0, 1]), object()
     found = copied({"x": (array, Point(thing, ragged), 1), "y": "text"})
     assert found["x"][0] is not array
@@ -207,5 +205,5 @@ def test_copies_go_to_any_depth() -> None:
 
 
 def test_what_is_no_plain_structure_may_be_copied_otherwise() -> None:
-    """Lists and other objects go through the function given, at any depth."""
+    """Lists and other objects are copied by the given function at any depth."""
     assert copied({"x": ([1, 2], 3)}, tuple) == {"x": ((1, 2), 3)}

@@ -1,6 +1,4 @@
-"""Arguments of the commands: what they mean, and the one line on standard error for
-those that mean nothing.
-"""
+"""Tests of the commands' arguments, and of their one-line errors."""
 
 from __future__ import annotations
 
@@ -60,25 +58,21 @@ WORKERS = st.builds(
 
 @given(DISPATCHERS)
 def test_a_dispatcher_is_configured_the_same_by_options(config: DispatcherConfig) -> None:
-    """Every configuration of a dispatcher can be written as options, which are read
-    back as the same.
-    """
+    """Every dispatcher configuration can be written as options and read back unchanged."""
     chosen = commands.dispatcher_arguments("x").parse_args(command_options(config))
     assert options.chosen_settings(DispatcherConfig, chosen) == config
 
 
 @given(WORKERS)
 def test_a_worker_is_configured_the_same_by_options(config: WorkerConfig) -> None:
-    """Every configuration of a worker can be written as options, which are read back as
-    the same.
-    """
+    """Every worker configuration can be written as options and read back unchanged."""
     chosen = commands.worker_arguments("x").parse_args(command_options(config))
     assert options.chosen_settings(WorkerConfig, chosen) == config
 
 
 @pytest.mark.parametrize("command", [commands.dispatcher_arguments, commands.worker_arguments])
 def test_every_option_is_explained(command: type[argparse.ArgumentParser]) -> None:
-    """Each option has a help text, but for the one that is for our own use."""
+    """Every option has a help text, except for the internal option."""
     parser = command("x")
     assert "the environment variable that its help names" in parser.format_help()
     silent = [action.dest for action in parser._actions if not action.help]
@@ -93,9 +87,7 @@ def test_every_option_is_explained(command: type[argparse.ArgumentParser]) -> No
 def test_help_explains_each_field(
     command: Callable[[str], argparse.ArgumentParser], kind: type[Any]
 ) -> None:
-    """--help has the meaning, the default and the environment variable of every field
-    of the configuration.
-    """
+    """--help shows the meaning, default and environment variable of every field."""
     told = " ".join(command("x").format_help().split())
     for field in fields(kind):
         assert " ".join(declaration_of(field).meaning.split()[:4]) in told
@@ -114,8 +106,8 @@ def worker_from(*given: str) -> WorkerConfig:
 
 
 def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An option wins over its variable, lists and turned off switches included; the
-    rest comes from the environment.
+    """Options override variables, also lists and disabled switches; the rest comes from
+    the environment.
     """
     monkeypatch.setenv("ZMQDATA_DISPATCHER", HERE)
     monkeypatch.setenv("ZMQDATA_WORKER_TAGS", "A,B")
@@ -130,8 +122,8 @@ def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_every_option_of_the_commands_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is no field of a configuration (processes, log level, status) comes from the
-    environment, too.
+    """Options outside the configuration (processes, log level, status) have variables
+    too.
     """
     for name, text in {
         "PROCESSES": "3",
@@ -149,8 +141,8 @@ def test_every_option_of_the_commands_has_a_variable(monkeypatch: pytest.MonkeyP
 
 
 def test_variables_that_are_misspelt_are_found() -> None:
-    """A variable that is nearly one of ours is told with the right one; those of others
-    are left alone.
+    """A misspelt variable is reported with the correct name; foreign variables are
+    ignored.
     """
     environment = [
         "ZMQDATA_WORKER_TIMOUT_MS",
@@ -257,8 +249,8 @@ def test_variables_that_are_misspelt_are_found() -> None:
 )
 @pytest.mark.realprocess
 def test_arguments_that_cannot_work_are_one_line(arguments: list[str], text: str) -> None:
-    """Bad arguments end a command with exit code 2 and one line on standard error that
-    begins with its name.
+    """A bad argument exits with 2 and prints a line that begins with the command's
+    name.
     """
     program = f"import sys; from zmqdata.cli.commands import main; sys.exit(main({arguments!r}))"
     ended = subprocess.run(
@@ -304,9 +296,7 @@ def test_arguments_that_cannot_work_are_one_line(arguments: list[str], text: str
 def test_a_wrong_environment_is_one_line(
     command: str, variable: str, text: str, expected: str
 ) -> None:
-    """A variable that cannot be used ends a command with exit code 2 and one line that
-    names it.
-    """
+    """An invalid variable exits with 2 and prints a line that names it."""
     program = f"import sys; from zmqdata.cli.commands import main; sys.exit(main([{command!r}]))"
     environment = {"ZMQDATA_DISPATCHER": HERE, variable: text}
     asked = [sys.executable, "-c", program]
@@ -317,7 +307,7 @@ def test_a_wrong_environment_is_one_line(
 
 @pytest.mark.realprocess
 def test_a_supervisor_imports_next_to_nothing() -> None:
-    """The command that becomes a supervisor loads no numpy, ZeroMQ or dill."""
+    """The supervisor command loads neither numpy nor ZeroMQ nor dill."""
     heavy = ["numpy", "zmq", "dill", "msgspec", "optree", "rich", "asyncio"]
     program = f"import sys, zmqdata.worker.__main__; print([name for name in {heavy} if name in sys.modules])"
     ended = subprocess.run(
@@ -327,7 +317,7 @@ def test_a_supervisor_imports_next_to_nothing() -> None:
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """--version prints what is installed and ends well."""
+    """--version prints the installed version and exits with 0."""
     with pytest.raises(SystemExit) as ended:
         commands.main(["--version"])
     assert not ended.value.code

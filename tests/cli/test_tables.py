@@ -1,4 +1,4 @@
-"""Facts about what ``zmqdata status`` prints."""
+"""Tests of the output of ``zmqdata status``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def printed(width: int = 80, **found: Any) -> str:
 
 
 def test_workers() -> None:
-    """A worker is shown with its rate, and with what is wrong with it."""
+    """The table shows a worker with its rate and its problems."""
     alive = {**WORKER, "connected": True, "draining": False, "silent_seconds": 0.3}
     rows = [
         alive,
@@ -73,8 +73,8 @@ def test_workers() -> None:
 
 
 def test_jobs() -> None:
-    """A job is shown with its progress in each source; an endless or unlisted one has
-    no count.
+    """The table shows a job's progress in each source. An endless or unlisted source
+    has no count.
     """
     splits = [{"handed_out": 1000, "count": 20000}, {"handed_out": 5, "count": None}]
     text = printed(100, jobs=[{**JOB, "splits": splits, "finished": True}])
@@ -83,7 +83,7 @@ def test_jobs() -> None:
 
 
 def test_tasks() -> None:
-    """A task is shown with its state."""
+    """The table shows a task with its state."""
     running = {**TASK, **QUIET}
     tasks = [
         running,
@@ -100,7 +100,7 @@ def test_tasks() -> None:
 
 
 def test_tasks_of_one_worker() -> None:
-    """What a worker says of itself is a table of its tasks with their state."""
+    """A worker's own status is a table of its tasks with their state."""
     task = {
         **TASK,
         "dataset_id": "1000",
@@ -122,7 +122,7 @@ def test_tasks_of_one_worker() -> None:
 
 
 def test_dropped_messages_are_shown_when_there_are_any() -> None:
-    """Dropped messages have a table of their own, and no table when there are none."""
+    """Dropped messages have a table of their own, which is omitted when empty."""
     assert "dropped" not in printed()
     assert "not a zmqdata message" in printed(
         rejected={"the dispatcher's socket: not a zmqdata message": 3}
@@ -130,16 +130,16 @@ def test_dropped_messages_are_shown_when_there_are_any() -> None:
 
 
 def test_a_server_without_a_key_is_warned_of() -> None:
-    """First of all, and only then."""
+    """The output begins with a warning about a server without a key, and only about
+    that.
+    """
     assert "any process that can reach this server" in printed(config={"insecure": True})
     assert "insecure" not in printed(config={"insecure": False})
 
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_addresses_can_be_copied(width: int) -> None:
-    """On a narrow terminal an address keeps to one line, however many columns want
-    room.
-    """
+    """An address stays on a single line, however narrow the terminal."""
     address = "tcp://[fe80:1234:5678:9abc:def0:1234:5678]:65535"
     workers = [
         {
@@ -159,8 +159,8 @@ def test_addresses_can_be_copied(width: int) -> None:
 
 
 def test_a_usual_cluster_fits_a_terminal() -> None:
-    """On 80 columns ids, headings and states keep to one line, as what nobody has, tags
-    say, takes no room.
+    """On 80 columns ids, headings and states stay on a line, as an empty column is
+    omitted.
     """
     places = ["tcp://10.20.30.40:41235", "tcp://10.20.30.41:41236"]
     workers = [
@@ -203,8 +203,8 @@ AUDIT = {
 
 
 def test_what_became_of_a_job() -> None:
-    """Each repetition is a table with its state, its counts, and what reached each
-    client and consumer.
+    """Each repetition of a job has a table with its state, counts, clients and
+    consumers.
     """
     ended, failed = (
         {**AUDIT, "finished": True},
@@ -237,7 +237,7 @@ SHOWN = "?]0;OWNED??[2J?31m?[red]x"
 
 
 def test_no_text_of_others_reaches_the_terminal_as_it_is() -> None:
-    """Names, addresses, tags and labels neither tell a terminal what to do nor are
+    """Names, addresses, tags and labels from peers are neither control codes nor
     markup.
     """
     worker = {

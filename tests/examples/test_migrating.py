@@ -1,6 +1,4 @@
-"""What the page for those who come from tf.data shows as our side runs as it stands
-there.
-"""
+"""Tests that run our side of the migration page for users of tf.data unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ Steps = list[Any]
 
 
 def sections() -> dict[str, list[str]]:
-    """The Python programs of each section."""
+    """Return the Python programs of each section."""
     parts = re.split(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     found = {
         title: re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
@@ -38,7 +36,7 @@ PROGRAMS = sections()
 
 @pytest.fixture
 def target(tmp_path: Path) -> Iterator[str]:
-    """The address of a service with two workers."""
+    """Return the address of a service with two workers."""
     config = zmqdata.DispatcherConfig(work_dir=str(tmp_path / "work"))
     with (
         zmqdata.DispatchServer(config) as dispatcher,
@@ -50,7 +48,7 @@ def target(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which programs run, with three files of images to train with."""
+    """Return the folder in which programs run, with three image files to train with."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train").mkdir()
     for number in range(3):
@@ -61,10 +59,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(program: str, target: str) -> Steps:
-    """What a program gives to its training step."""
+    """Run a program and return the elements passed to its training step."""
     steps: Steps = []
-    # As __main__, whose functions travel by value: a script is no module that workers
-    # could import.
+    # Programs run as __main__, whose functions are pickled by value. Workers could not
+    # import a script as a module.
     names = {"__name__": "__main__", "train_step": steps.append}
     exec(compile(program.replace(SERVICE, target), str(PAGE), "exec"), names)
     return steps
@@ -106,8 +104,8 @@ COORDINATED = "Coordinated reads"
 
 
 def test_every_use_is_shown_before_and_after() -> None:
-    """Each section has a program for TensorFlow and then one for zmqdata, and a test
-    here; all can be compiled.
+    """Each section has a TensorFlow program, then a zmqdata program, and a test here.
+    All of them compile.
     """
     assert PROGRAMS.keys() == {*CHECKS, COORDINATED}
     for before, after in PROGRAMS.values():
@@ -119,7 +117,9 @@ def test_every_use_is_shown_before_and_after() -> None:
 
 @pytest.mark.parametrize("title", CHECKS)
 def test_what_comes_after_runs(title: str, target: str, folder: Path) -> None:
-    """The program ends, and its training step gets what the section promises."""
+    """The zmqdata program ends, and its training step gets the elements the section
+    promises.
+    """
     program = PROGRAMS[title][1]
     if "distributed_save" in program and not hasattr(zmqdata, "distributed_save"):
         pytest.skip("distributed_save is not there yet")
@@ -127,8 +127,8 @@ def test_what_comes_after_runs(title: str, target: str, folder: Path) -> None:
 
 
 def test_consumers_read_batches_of_one_bucket_in_each_step(target: str) -> None:
-    """Both ranks run the program; in each step their batches differ and come from the
-    same bucket.
+    """Two ranks that run the program read different batches of the same bucket in each
+    step.
     """
     if "num_consumers" not in inspect.signature(zmqdata.distribute).parameters:
         pytest.skip("coordinated reads are not there yet")

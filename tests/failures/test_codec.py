@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.failures.codec``: an exception at a worker is the right exception
-at the consumer.
-"""
+"""Tests of ``zmqdata.failures.codec``: a worker's exception arrives as the right one."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ WORKER = "tcp://worker:5"
 
 
 def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
-    """The error as it is caught, with a traceback."""
+    """Return the error as caught, with a traceback."""
     try:
         raise error from cause
     except BaseException as caught:
@@ -34,13 +32,13 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
 
 
 def sent(error: BaseException, element: int = 7) -> DataServiceError:
-    """What a consumer raises for an error at a worker."""
+    """Return the exception that a consumer raises for a worker's error."""
     return decode_failure(encode_failure(error, element, WORKER))
 
 
 def test_a_users_error_names_node_element_and_worker() -> None:
-    """The consumer learns which operation failed at which element, where, and sees the
-    traceback of over there.
+    """The consumer's error has the operation, the element, the worker and its
+    traceback.
     """
     error = PipelineError(
         "map(f) at train.py:12 failed: ValueError: bad", node="map(f) at train.py:12"
@@ -59,8 +57,8 @@ def test_a_users_error_names_node_element_and_worker() -> None:
 
 
 def test_a_module_that_a_function_imports_and_a_worker_lacks_comes_with_remedies() -> None:
-    """A function may import within: nobody can know before that a worker will miss
-    something.
+    """The error for a module imported inside a function and missing at the worker has
+    remedies. Such an import cannot be detected in advance.
     """
     missing = raised(ModuleNotFoundError("No module named 'mine'", name="mine"))
     error = PipelineError(
@@ -82,9 +80,7 @@ def test_a_module_that_a_function_imports_and_a_worker_lacks_comes_with_remedies
     ],
 )
 def test_what_was_not_shipped_with_a_package_comes_with_remedies(missing: Exception) -> None:
-    """A part of a shipped package that a worker lacks was left out of it: why is
-    said.
-    """
+    """The error for a missing part of a shipped package says why it was left out."""
     found = str(sent(raised(PipelineError("map(f) failed", node="map(f)"), raised(missing))))
     assert "hidden files, __pycache__, .pyc and backup files are not shipped" in found
     assert "ship=" not in found
@@ -104,8 +100,8 @@ def test_what_was_not_shipped_with_a_package_comes_with_remedies(missing: Except
     ],
 )
 def test_the_cause_is_rebuilt(cause: Exception) -> None:
-    """The user's own exception is the cause, of its class and with its arguments, as it
-    would be locally.
+    """The cause is the user's own exception with its class and arguments, as in a local
+    run.
     """
     found = sent(raised(PipelineError("map(f) failed", node="map(f)"), raised(cause)))
     assert type(found.__cause__) is type(cause)
@@ -113,9 +109,7 @@ def test_the_cause_is_rebuilt(cause: Exception) -> None:
 
 
 def test_an_error_outside_of_a_function_is_its_own_cause() -> None:
-    """What was raised without a node around it comes as a PipelineError that says class
-    and text.
-    """
+    """An error outside of a node arrives as a PipelineError with its class and text."""
     found = sent(raised(OSError("disk full")))
     assert isinstance(found, PipelineError)
     assert str(found).startswith("OSError: disk full (element 7")
@@ -123,7 +117,7 @@ def test_an_error_outside_of_a_function_is_its_own_cause() -> None:
 
 
 def test_a_pipeline_error_without_a_cause_is_passed_on() -> None:
-    """Its message and node stay; the cause is what describes it best, itself."""
+    """A PipelineError without a cause keeps its message and node, and is its own cause."""
     found = sent(raised(PipelineError("filter(f) must return one bool", node="filter(f)")))
     assert str(found).startswith("filter(f) must return one bool (element 7")
     assert found.node == "filter(f)"  # type: ignore[attr-defined]
@@ -132,9 +126,7 @@ def test_a_pipeline_error_without_a_cause_is_passed_on() -> None:
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_a_fault_of_the_pipeline_keeps_its_class(name: str) -> None:
-    """Errors of the service come back as themselves: their text is whole, no element is
-    to blame.
-    """
+    """A service error keeps its class and full text, and blames no element."""
     found = sent(raised(BY_NAME[name]("python 3.11 here, 3.12 there")))
     assert type(found) is BY_NAME[name]
     assert str(found) == "python 3.11 here, 3.12 there"
@@ -142,8 +134,8 @@ def test_a_fault_of_the_pipeline_keeps_its_class(name: str) -> None:
 
 
 def test_a_users_class_that_borrows_a_name_stays_in_the_family() -> None:
-    """A class of the user named like one of ours arrives as ours: still an error that
-    says what happened.
+    """A user's class with a service error's name arrives as that service error. The
+    error still says what happened.
     """
     found = sent(raised(type("NotFoundError", (Exception,), {})("no row 5")))
     assert isinstance(found, DataServiceError)
@@ -151,9 +143,7 @@ def test_a_users_class_that_borrows_a_name_stays_in_the_family() -> None:
 
 
 def test_exits_in_user_code_do_not_end_the_consumer() -> None:
-    """sys.exit() in a function is a failure like any other; it is never rebuilt as an
-    exit.
-    """
+    """sys.exit() in a function is an ordinary failure and is never rebuilt as an exit."""
     for exit_ in (SystemExit(3), KeyboardInterrupt(), StopIteration(1)):
         found = sent(raised(exit_))
         assert isinstance(found, PipelineError)
@@ -161,7 +151,7 @@ def test_exits_in_user_code_do_not_end_the_consumer() -> None:
 
 
 def test_unknown_service_errors_are_pipeline_errors() -> None:
-    """A later version's error class, or none of ours, loses its class, not its text."""
+    """An unknown or later error class arrives as a PipelineError with the full text."""
     failure = Failure(
         "slow down",
         "",
@@ -179,7 +169,7 @@ def test_unknown_service_errors_are_pipeline_errors() -> None:
     st.text(st.characters(codec="utf-8")), st.integers(0, 2**62), st.sampled_from([*BY_NAME, ""])
 )
 def test_any_text_arrives(text: str, element: int, name: str) -> None:
-    """Texts and numbers of any size come through unharmed."""
+    """Texts and numbers of any size arrive unchanged."""
     error = BY_NAME[name](text) if name else PipelineError(text, node=text)
     found = sent(error, element)
     assert str(found).startswith(text)
@@ -211,15 +201,15 @@ def refused_or_error(encoded: bytes) -> None:
 
 @given(st.binary(max_size=80) | VALUES.map(msgspec.msgpack.encode))
 def test_garbage_is_refused(encoded: bytes) -> None:
-    """Bytes that are no failure raise ProtocolError and nothing else."""
+    """Bytes that encode no failure raise ProtocolError and no other error."""
     with pytest.raises(ProtocolError, match="malformed failure"):
         decode_failure(encoded)
 
 
 @given(st.sampled_from(Failure.__struct_fields__), VALUES)
 def test_wrong_fields_are_refused_or_fit(field: str, value: Any) -> None:
-    """A field of another type is refused; whatever fits makes an error that can be
-    shown.
+    """A field of a wrong type is rejected; any accepted failure makes a printable
+    error.
     """
     fields: dict[str, Any] = msgspec.to_builtins(
         msgspec.msgpack.decode(encode_failure(ValueError("bad"), 1, WORKER))
@@ -229,23 +219,21 @@ def test_wrong_fields_are_refused_or_fit(field: str, value: Any) -> None:
 
 @given(st.integers(0, 10_000), st.integers(0, 255), st.booleans())
 def test_damaged_failures_are_refused_or_fit(at: int, byte: int, cut: bool) -> None:
-    """A changed byte, or an end that is missing, never raises anything but
-    ProtocolError.
-    """
+    """A changed byte or a missing end raises ProtocolError at most."""
     encoded = bytearray(encode_failure(json.JSONDecodeError("bad", "{", 1), 1, WORKER))
     encoded[at % len(encoded)] = byte
     refused_or_error(bytes(encoded[: at % len(encoded)] if cut else encoded))
 
 
 def test_deep_nesting_is_refused() -> None:
-    """A bomb of brackets does not exhaust the stack."""
+    """A deeply nested message does not exhaust the stack."""
     with pytest.raises(ProtocolError):
         decode_failure(b"\x91" * 100_000)
 
 
 def test_a_service_error_with_a_cause_of_its_own_names_itself() -> None:
-    """Only a PipelineError stands for its cause; what a service error was raised from
-    is in its traceback.
+    """A service error is rebuilt as itself, and its cause appears only in the
+    traceback. Only a PipelineError stands for its cause.
     """
     encoded = encode_failure(
         raised(FailedPreconditionError("no module"), raised(ImportError("rare"))), 0, WORKER
@@ -256,7 +244,7 @@ def test_a_service_error_with_a_cause_of_its_own_names_itself() -> None:
 
 
 class Mute(Exception):
-    """An exception that cannot be turned into text."""
+    """An exception that cannot be converted to text."""
 
     def __str__(self) -> str:
         raise RuntimeError("no")
@@ -275,12 +263,14 @@ def test_texts_that_are_no_unicode_travel() -> None:
 
 
 def test_long_texts_are_cut() -> None:
-    """A megabyte of text does not become a megabyte of failure."""
+    """The codec truncates a megabyte of text."""
     assert len(encode_failure(ValueError("x" * 1_000_000), 3, "w")) < 300_000
 
 
 def test_a_failure_is_told_by_name_and_text() -> None:
-    """Without a traceback; bytes that are no failure are told as what they are."""
+    """The log describes a failure by class and text without its traceback. Invalid
+    bytes are described as invalid.
+    """
     name, text = told_by(
         encode_failure(
             raised(PipelineError("map failed", node="map"), ValueError("bad row")), 3, "w"

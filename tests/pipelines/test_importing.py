@@ -1,4 +1,4 @@
-"""Facts about modules that came along with a pipeline: who can import them, and how."""
+"""Tests of importing modules that were shipped with a pipeline."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def lacking(x):
 
 @pytest.fixture
 def kites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Any]]:
-    """Writes and imports a version of the package."""
+    """Return a function that writes and imports a version of the package."""
 
     def forget() -> None:
         for name in [name for name in sys.modules if name.partition(".")[0] == "kites"]:
@@ -98,7 +98,7 @@ ORIGINAL_PATH = list(sys.path)
 
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Makes this process one that does not have the package."""
+    """Return a function that hides the package from this process."""
 
     def leave() -> None:
         for name in [name for name in sys.modules if name.partition(".")[0] == "kites"]:
@@ -109,9 +109,7 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def test_a_function_of_a_shipped_package_runs_without_it(kites: Any, away: Any) -> None:
-    """Absolute, relative and late imports, sub-packages, and imports by text find the
-    shipped modules.
-    """
+    """Shipped modules satisfy absolute, relative, late and textual imports."""
     packed = pack_pipeline(kites(1).version, ship=["kites"])
     away()
     assert open_pipeline(packed)(7) == (1, 2, (7, "red"))
@@ -119,9 +117,7 @@ def test_a_function_of_a_shipped_package_runs_without_it(kites: Any, away: Any) 
 
 
 def test_two_versions_live_side_by_side(kites: Any, away: Any) -> None:
-    """Each pipeline finds its own version, at once, afterwards, and from several
-    threads; late imports too.
-    """
+    """Each pipeline finds its own version of a package at any time and from any thread."""
     packed = {
         version: pack_pipeline(kites(version).version, ship=["kites"]) for version in (1, 2, 3)
     }
@@ -142,7 +138,7 @@ def test_two_versions_live_side_by_side(kites: Any, away: Any) -> None:
 
 
 def test_a_shipped_package_goes_before_an_installed_one(kites: Any) -> None:
-    """The worker's own version of the package is neither used nor replaced."""
+    """A shipped package precedes the worker's own version, which stays unchanged."""
     packed = pack_pipeline(kites(1).version, ship=["kites"])
     own = kites(2)
     assert open_pipeline(packed)(0)[0] == 1
@@ -150,9 +146,7 @@ def test_a_shipped_package_goes_before_an_installed_one(kites: Any) -> None:
 
 
 def test_code_of_the_script_finds_shipped_modules(kites: Any, away: Any) -> None:
-    """Lambdas and functions of the script use them by global name, by closure, and by
-    imports when they are called.
-    """
+    """Script functions find shipped modules by global, by closure and by late import."""
     shapes = kites(1)
     space: dict[str, Any] = {"__name__": "__main__", "shapes": shapes}
     exec(  # a cell of a notebook
@@ -173,7 +167,7 @@ def test_code_of_the_script_finds_shipped_modules(kites: Any, away: Any) -> None
 
 
 def test_objects_and_classes_of_shipped_modules_travel(kites: Any, away: Any) -> None:
-    """Instances, enumerations and the modules themselves are those of the shipment."""
+    """Instances, enumerations and modules of the shipment keep their identity."""
     shapes = kites(1)
     packed = pack_pipeline((shapes.Kite(3), shapes.Form.DELTA, shapes), ship=["kites"])
     away()
@@ -182,8 +176,8 @@ def test_objects_and_classes_of_shipped_modules_travel(kites: Any, away: Any) ->
 
 
 def test_what_a_worker_was_shipped_goes_on_to_other_workers(kites: Any, away: Any) -> None:
-    """A function that runs on a worker and distributes again takes along what came
-    along, whether it says so or not.
+    """A worker that distributes again ships the received modules too, also without
+    ``ship``.
     """
     packed = pack_pipeline(kites(1).version, ship=["kites"])
     away()
@@ -199,15 +193,15 @@ def test_what_a_worker_was_shipped_goes_on_to_other_workers(kites: Any, away: An
 
 
 def test_small_files_come_along(kites: Any, away: Any) -> None:
-    """A file beside the source is found by ``__file__``."""
+    """Shipped code finds a file beside its source by ``__file__``."""
     packed = pack_pipeline(kites(4).label, ship=["kites"])
     away()
     assert open_pipeline(packed)(0) == "blue 4"
 
 
 def test_errors_show_names_and_lines_as_the_client_knows_them(kites: Any, away: Any) -> None:
-    """Class names and tracebacks of shipped code tell nothing of where the worker keeps
-    it but the folder.
+    """Class names and tracebacks of shipped code show the worker's folder and nothing
+    else.
     """
     packed = pack_pipeline(kites(1).tear, ship=["kites"])
     away()
@@ -221,8 +215,8 @@ def test_errors_show_names_and_lines_as_the_client_knows_them(kites: Any, away: 
 
 
 def test_a_module_that_was_not_shipped_is_named_with_remedies(kites: Any, away: Any) -> None:
-    """The error says ship=, pip install and PYTHONPATH; inside of shipped code, the
-    module's own name.
+    """The error for an unshipped module names ship=, pip install and PYTHONPATH. It
+    uses the module's own name inside shipped code.
     """
     shapes = kites(1)
     bare = pack_pipeline(shapes.version)
@@ -239,9 +233,7 @@ def test_a_module_that_was_not_shipped_is_named_with_remedies(kites: Any, away: 
 def test_a_shipped_module_that_needs_another_is_named(
     tmp_path: Path, kites: Any, away: Any
 ) -> None:
-    """What shipped code imports at its top and the worker lacks is an error when the
-    pipeline is opened.
-    """
+    """A missing module imported at the top of shipped code is an error at opening."""
     (tmp_path / "rope.py").write_text("import kites\ndef tie(x): return x\n")
     kites(1)
     sys.path.insert(0, str(tmp_path))
@@ -254,7 +246,7 @@ def test_a_shipped_module_that_needs_another_is_named(
 
 
 def test_the_same_shipment_is_installed_once(kites: Any) -> None:
-    """Two pipelines with the same files have the same modules; other files make another
+    """Pipelines with the same files share their modules; other files are another
     shipment.
     """
     one, other = (
@@ -269,7 +261,7 @@ def test_the_same_shipment_is_installed_once(kites: Any) -> None:
 
 
 def test_shipped_code_is_a_part_of_the_fingerprint_of_code(kites: Any) -> None:
-    """Another version of the package is other code and the same structure."""
+    """Another version of a package changes the fingerprint of code, not of structure."""
     one = pack_pipeline(kites(1).version, ship=["kites"]).fingerprint
     other = pack_pipeline(kites(2).version, ship=["kites"]).fingerprint
     assert one != other
@@ -278,7 +270,7 @@ def test_shipped_code_is_a_part_of_the_fingerprint_of_code(kites: Any) -> None:
 
 @pytest.mark.parametrize("name", ["../out.py", "/out.py", "a/../../out.py"])
 def test_no_file_leaves_the_folder(tmp_path: Path, name: str) -> None:
-    """A path that leads out of the folder of the shipment is refused."""
+    """A path that leads out of the shipment's folder is rejected."""
     archive = msgspec.msgpack.encode(SourceArchive("evil", ((name, b""),)))
     with pytest.raises(FailedPreconditionError, match="leads out"):
         install({name: archive}, tmp_path)
@@ -286,21 +278,21 @@ def test_no_file_leaves_the_folder(tmp_path: Path, name: str) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    """A full or missing disk is told with the folder's name."""
+    """The error for a full or missing disk names the folder."""
     archive = msgspec.msgpack.encode(SourceArchive("lost", (("lost.py", b""),)))
     with pytest.raises(FailedPreconditionError, match=r"cannot be unpacked in .*missing"):
         install({"lost": archive}, tmp_path / "missing")
 
 
 def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
-    """Other bytes in its place are an error of the pipeline, not of the worker."""
+    """Bytes that are not an archive are an error of the pipeline, not of the worker."""
     with pytest.raises(FailedPreconditionError, match="cannot be unpacked"):
         install({"odd": b"\xc1"}, tmp_path)
 
 
 def test_a_script_inside_of_a_shipped_package_imports_its_neighbours(kites: Any, away: Any) -> None:
-    """``python -m kites.train`` is a script whose functions may import relatively when
-    they are called.
+    """``python -m kites.train`` is a script whose functions may import relatively at
+    call time.
     """
     kites(1)
     space: dict[str, Any] = {"__name__": "__main__", "__package__": "kites"}
@@ -316,9 +308,7 @@ def test_a_script_inside_of_a_shipped_package_imports_its_neighbours(kites: Any,
 
 
 def test_a_shipment_that_is_installed_twice_at_once_is_one(tmp_path: Path) -> None:
-    """Threads that open pipelines of the same shipment side by side get the same
-    modules.
-    """
+    """Threads that open pipelines of the same shipment at once get the same modules."""
     archive = msgspec.msgpack.encode(SourceArchive("twins", (("twins.py", b"VALUE = object()\n"),)))
     start, found = threading.Barrier(8), []
 
@@ -339,8 +329,8 @@ def test_a_shipment_that_is_installed_twice_at_once_is_one(tmp_path: Path) -> No
 def test_who_comes_second_takes_what_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where another process has written the files while we did, its folder counts, and
-    ours is gone.
+    """If another process installs the files first, its folder is used and ours is
+    removed.
     """
     archive = msgspec.msgpack.encode(SourceArchive("races", (("races.py", b"VALUE = 5\n"),)))
     rename = Path.rename
@@ -355,9 +345,7 @@ def test_who_comes_second_takes_what_is_there(
 
 
 def test_a_process_s_own_folder_is_its_own(tmp_path: Path) -> None:
-    """It goes with the process that made it, and not with a child that was forked from
-    it.
-    """
+    """The process that created the folder removes it, and a forked child does not."""
     (tmp_path / "x.py").touch()
     _remove_own(tmp_path, os.getppid())
     assert list(tmp_path.iterdir()) != []

@@ -18,7 +18,7 @@ from zmqdata.storage.manifests import Chunk, Manifest, read_manifest, spec_text,
 def filled(
     folder: Path, counts: tuple[int, ...] = (5, 3), compression: str | None = None
 ) -> Manifest:
-    """A folder with chunks of small numbers, two in each block."""
+    """Return a folder with chunks of small numbers, two per block."""
     made = []
     for index, count in enumerate(counts):
         writer = ChunkWriter(str(folder / f"{index}.chunk"), compression)
@@ -41,9 +41,7 @@ EIGHT = [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (1, 1), (1, 2)]
 
 @pytest.mark.parametrize("compression", [None, "AUTO", "zstd"])
 def test_elements_come_back_in_order(tmp_path: Path, compression: str | None) -> None:
-    """What was written to several chunks is read in order, after the manifest said what
-    there is.
-    """
+    """Elements of several chunks are read in order after the manifest names the chunks."""
     made = filled(tmp_path, compression=compression)
     assert read_manifest(str(tmp_path)) == made
     manifest = read_manifest(str(tmp_path))
@@ -52,7 +50,7 @@ def test_elements_come_back_in_order(tmp_path: Path, compression: str | None) ->
 
 
 def test_reading_goes_on_from_any_place(tmp_path: Path) -> None:
-    """A state is a place in a file, and skipping leaves whole chunks unread."""
+    """A state is a position in a file, and skipping leaves whole chunks unread."""
     manifest = filled(tmp_path)
     reader = ChunkReader(str(tmp_path), manifest.chunks)
     for step in range(9):
@@ -71,9 +69,7 @@ def test_reading_goes_on_from_any_place(tmp_path: Path) -> None:
 def test_large_and_many_elements_make_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A block ends when it is large, has many elements, or the next one looks
-    different.
-    """
+    """A block ends at its maximum size or number of elements, or at a new structure."""
     monkeypatch.setattr(chunks, "BLOCK_BYTES", 100)
     monkeypatch.setattr(chunks, "BLOCK_ELEMENTS", 3)
     writer = ChunkWriter(str(tmp_path / "a.chunk"), None)
@@ -88,7 +84,7 @@ def test_large_and_many_elements_make_blocks(
 
 
 def test_writing_goes_on_behind_a_place(tmp_path: Path) -> None:
-    """A chunk opened at a place loses what lies behind it, and goes on there."""
+    """A chunk reopened at an offset is truncated there and continues from it."""
     writer = ChunkWriter(str(tmp_path / "a.chunk"), None)
     writer.add(1)
     writer.flush()
@@ -103,9 +99,7 @@ def test_writing_goes_on_behind_a_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [0, 4, 8, 16, 30, -1])
 def test_a_changed_byte_is_data_loss_and_the_next_chunk_follows(tmp_path: Path, place: int) -> None:
-    """A changed byte anywhere in a chunk is one DataLossError; elements before it and
-    of other chunks are read.
-    """
+    """A changed byte in a chunk is a single DataLossError; all other elements are read."""
     manifest = filled(tmp_path, (2, 1))
     damaged = bytearray((tmp_path / "0.chunk").read_bytes())
     damaged[place] ^= 1
@@ -117,9 +111,7 @@ def test_a_changed_byte_is_data_loss_and_the_next_chunk_follows(tmp_path: Path, 
 
 
 def test_a_truncated_or_missing_chunk_is_data_loss(tmp_path: Path) -> None:
-    """A chunk of another length than was written, and one that is gone, are
-    DataLossError.
-    """
+    """A chunk with the wrong length and a missing chunk raise DataLossError."""
     manifest = filled(tmp_path, (2, 2, 1))
     content = (tmp_path / "0.chunk").read_bytes()
     (tmp_path / "0.chunk").write_bytes(content[:-1])
@@ -135,9 +127,7 @@ def test_a_truncated_or_missing_chunk_is_data_loss(tmp_path: Path) -> None:
 
 
 def test_a_block_with_a_good_checksum_may_still_be_nonsense(tmp_path: Path) -> None:
-    """Bytes that never were a block are DataLossError, also when their checksum
-    fits.
-    """
+    """Bytes that never were a block raise DataLossError even with a valid checksum."""
     head = chunks._HEAD
     for header in (b"\x01", b"\x92\xc4\x01\x00\x90"):
         content = head.pack(b"zqb1", len(header), 0, chunks.zlib.crc32(header)) + header
@@ -148,8 +138,8 @@ def test_a_block_with_a_good_checksum_may_still_be_nonsense(tmp_path: Path) -> N
 
 
 def test_compressed_chunks_need_blosc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without blosc a compressed chunk is no damaged one: the error names the file, the
-    package and the remedy, and what is not compressed is read.
+    """A compressed chunk without blosc is not data loss. The error names file, package
+    and remedy, and uncompressed chunks are read.
     """
     made = []
     for index, codec in enumerate(["lz4", None]):
@@ -170,7 +160,9 @@ def test_compressed_chunks_need_blosc(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_chunks_written_without_blosc_are_read_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A codec asked for by name is left out and warned of; the chunk is like any other."""
+    """Without blosc a chunk with a named codec is written raw with a warning. It is
+    read like any other chunk.
+    """
     codecs.warn_of_missing_codec.cache_clear()
     with monkeypatch.context() as patched:
         patched.setattr(codecs, "blosc", None)

@@ -1,4 +1,4 @@
-"""Facts about folders of parts."""
+"""Tests of folders of parts."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ def names(folder: PartFolder) -> set[str]:
 
 
 def test_a_part_grows_piece_by_piece(folder: PartFolder) -> None:
-    """A piece that does not follow is left out; the part has its name when it is
-    whole.
-    """
+    """A piece out of order is ignored, and the part gets its name once it is complete."""
     assert folder.append(DIGEST, 0, CONTENT[:4]) == 4
     assert folder.append(DIGEST, 0, CONTENT[:4]) == 4
     assert folder.append(DIGEST, 6, CONTENT[6:]) == 4
@@ -44,8 +42,8 @@ def test_a_part_grows_piece_by_piece(folder: PartFolder) -> None:
 
 
 def test_parts_are_their_users_alone(tmp_path: Path) -> None:
-    """Folder, what leads to it, and files, whole or not, however many rights others get
-    by default.
+    """Only the user can access the folder, its parents and its files, whatever the
+    umask.
     """
     before = os.umask(0)
     try:
@@ -64,7 +62,7 @@ def test_parts_are_their_users_alone(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
-    """Whoever made it has decided who may enter."""
+    """An existing folder keeps the mode that its creator chose."""
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts").chmod(0o750)
     PartFolder(tmp_path / "parts")
@@ -72,7 +70,7 @@ def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
 
 
 def test_a_part_with_other_bytes_is_removed(folder: PartFolder) -> None:
-    """It never gets its name."""
+    """A part whose bytes do not match its digest is removed and never gets its name."""
     folder.append(DIGEST, 0, b"9876543210")
     assert not folder.complete(DIGEST)
     assert names(folder) == set()
@@ -82,7 +80,9 @@ def test_a_part_with_other_bytes_is_removed(folder: PartFolder) -> None:
 def test_a_piece_that_does_not_fit_on_the_disk_leaves_nothing_half_written(
     folder: PartFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one goes where it should."""
+    """A piece that does not fit on the disk is undone, so the next piece goes to its
+    place.
+    """
     folder.append(DIGEST, 0, CONTENT[:4])
     if not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full, which fails each write")
@@ -93,7 +93,7 @@ def test_a_piece_that_does_not_fit_on_the_disk_leaves_nothing_half_written(
 
 
 def test_a_removed_part_is_gone(folder: PartFolder) -> None:
-    """Whole or not, and twice does no harm."""
+    """Removing a part works for complete and incomplete parts, and is idempotent."""
     folder.put(DIGEST, CONTENT)
     folder.append(digest(1), 0, CONTENT)
     for one in (DIGEST, digest(1), DIGEST):
@@ -103,7 +103,7 @@ def test_a_removed_part_is_gone(folder: PartFolder) -> None:
 
 
 def test_only_the_file_that_was_looked_at_is_removed(folder: PartFolder) -> None:
-    """One that took its place meanwhile stays."""
+    """Only the file that was examined is removed; a file that replaced it stays."""
     folder.put(DIGEST, b"damaged")
     with folder.path(DIGEST).open("rb") as damaged:
         folder.remove(DIGEST)
@@ -117,8 +117,8 @@ def test_only_the_file_that_was_looked_at_is_removed(folder: PartFolder) -> None
 
 
 def test_one_process_at_a_time_has_a_claim(folder: PartFolder) -> None:
-    """The claim ends with its descriptor, as it does when its owner dies; what was
-    written stays.
+    """A single process holds a claim, which ends with its descriptor or its owner's
+    death. The written bytes stay.
     """
     first = folder.claim(DIGEST)
     assert first is not None
@@ -132,8 +132,8 @@ def test_one_process_at_a_time_has_a_claim(folder: PartFolder) -> None:
 
 
 def test_a_claim_holds_a_file_that_is_still_there(folder: PartFolder) -> None:
-    """A part that is completed while another waits for the claim is whole, and its
-    claim is for a file of its own.
+    """A claim always holds a file that still exists. A process that waits for it while
+    the part is completed gets a file of its own.
     """
     first = folder.claim(DIGEST)
     assert first is not None
@@ -147,7 +147,9 @@ def test_a_claim_holds_a_file_that_is_still_there(folder: PartFolder) -> None:
 
 
 def test_space_is_made_by_removing_what_was_used_longest_ago(folder: PartFolder) -> None:
-    """What is held stays, parts on their way too; abandoned ones go first."""
+    """Making room removes abandoned parts first, then the least recently used. Claimed
+    and incoming parts stay.
+    """
     for number in range(4):
         folder.put(digest(number), CONTENT)
         os.utime(folder.path(digest(number)), (number, number))
@@ -161,8 +163,8 @@ def test_space_is_made_by_removing_what_was_used_longest_ago(folder: PartFolder)
 
 
 def test_a_mapped_part_is_its_reader_s_own(folder: PartFolder) -> None:
-    """Writing to it changes neither the file nor another map, and removing the file
-    changes nothing.
+    """Writing to a mapped part changes no other map, and removing its file changes no
+    map.
     """
     folder.put(DIGEST, CONTENT)
     descriptor = os.open(folder.path(DIGEST), os.O_RDWR)
@@ -175,13 +177,13 @@ def test_a_mapped_part_is_its_reader_s_own(folder: PartFolder) -> None:
 
 
 def test_an_empty_part_can_be_mapped_too(tmp_path: Path) -> None:
-    """Although the system maps no empty file."""
+    """An empty part can be mapped, although the system maps no empty file."""
     (tmp_path / "empty").touch()
     with (tmp_path / "empty").open("rb") as file:
         assert bytes(private_map(file.fileno())) == b""
 
 
 def test_no_path_reaches_the_file_system(folder: PartFolder) -> None:
-    """Only the letters and digits of a digest become part of a file's name."""
+    """Only the letters and digits of a digest become part of a file name."""
     assert folder.path("../../etc/passwd").parent == folder.folder
     assert digest_of(folder.folder / "missing") == ""

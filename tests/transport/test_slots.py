@@ -1,4 +1,4 @@
-"""Facts about the allocator of slots."""
+"""Tests of the allocator of slots."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ MOST = 6
 
 
 class Allocating(RuleBasedStateMachine):
-    """Whatever is taken and freed, slots never overlap, and room is refused only where
-    there is none.
-    """
+    """An allocator whose slots never overlap, and which fails only if no room is left."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,9 +36,7 @@ class Allocating(RuleBasedStateMachine):
 
     @rule(nbytes=st.integers(1, 8 * PAGE))
     def take(self, nbytes: int) -> None:
-        """A slot is as long as it has to be, and has a turn of its own; none is given
-        only where none fits.
-        """
+        """Allocate a slot of minimal length and a new turn, or none if no gap fits."""
         count, gap, before = len(self.slots.taken), self.longest_gap(), self.used()
         taken = self.slots.take(nbytes)
         pages = -(-nbytes // PAGE)
@@ -55,21 +51,23 @@ class Allocating(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, MOST))
     def free(self, which: int) -> None:
-        """What is freed can be taken again."""
+        """Free a slot, so that its pages can be allocated again."""
         numbers = sorted(self.slots.taken)
         if which < len(numbers):
             self.slots.free(numbers[which])
 
     @rule(pages=st.integers(0, PAGES))
     def end_at(self, pages: int) -> None:
-        """Memory that was cut off is not given while nothing in use lies there."""
+        """Shrink the memory, so that pages beyond its end are allocated only while in
+        use.
+        """
         if not any(page >= pages for page in self.used()):
             self.slots.end_at(pages * PAGE)
             self.end = min(self.end, pages)
 
     @invariant()
     def slots_are_disjoint(self) -> None:
-        """No page belongs to two slots, and none lies beyond the end."""
+        """Assert that no page belongs to two slots, and that no slot exceeds the end."""
         total = sum(one.stop - one.start for one in self.slots.taken.values())
         assert len(self.used()) * PAGE == total
         assert all(page < self.end for page in self.used())
@@ -79,7 +77,7 @@ TestAllocating = Allocating.TestCase
 
 
 def test_the_lowest_room_is_given_first() -> None:
-    """What was freed at the beginning is used again before anything behind it."""
+    """The allocator reuses the lowest free pages first."""
     slots = Slots(10 * PAGE)
     first, second = slots.take(2 * PAGE), slots.take(PAGE)
     assert first is not None
@@ -91,5 +89,5 @@ def test_the_lowest_room_is_given_first() -> None:
 
 
 def test_less_than_a_page_holds_nothing() -> None:
-    """A memory without a whole page has no slots."""
+    """A memory smaller than a page has no slots."""
     assert Slots(PAGE - 1).take(1) is None
