@@ -1,5 +1,4 @@
-"""What all tests share: fixed hypothesis settings for CI, and how they are collected
-and reported.
+"""Configuration of all tests: fixed hypothesis settings for CI, collection and reports.
 
 Fakes and servers live in ``zmqdata.testing``, not here.
 """
@@ -30,8 +29,8 @@ settings.register_profile("local", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # Of what a shell runs in the background, and so of all that tests start: none of it
-    # would see a Ctrl-C.
+    # A shell's background processes ignore SIGINT, and tests' children inherit that.
+    # Without this line none of them would react to Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -39,15 +38,15 @@ _terminal = 2
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Notes where the terminal is, while nothing is captured; gives all tests a key
-    that is not the user's.
+    """Remember the terminal before output is captured, and give all tests a private
+    key. The key is not the user's.
     """
     begin_elsewhere(config)
     global _terminal
     _terminal = os.dup(2)
     if (
         "ZMQDATA_TEST_CONFIG" not in os.environ
-    ):  # the processes that share the work have that of their parent
+    ):  # worker processes of the run inherit their parent's key
         folder = os.environ["ZMQDATA_TEST_CONFIG"] = tempfile.mkdtemp(prefix="zmqdata-test-config-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["XDG_CONFIG_HOME"] = os.environ["ZMQDATA_TEST_CONFIG"]
@@ -55,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def begin_elsewhere(config: pytest.Config) -> None:
-    """Has each of several processes begin its collection with another part of the
+    """Make each of several processes begin its collection with another part of the
     tests.
 
     Compiling a module takes most of its collection. The first process that reaches a
@@ -74,7 +73,7 @@ def begin_elsewhere(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds ``--full``."""
+    """Add ``--full``."""
     parser.addoption(
         "--full", action="store_true", help="also run the tests marked full (make test-full)"
     )
@@ -84,10 +83,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
-    """Puts the tests in the order of their files, which processes may collect in
-    different orders; leaves tests marked ``full`` out, unless they are asked for.
+    """Sort the tests by file, and deselect tests marked ``full`` unless they are
+    requested.
 
-    In the end, when they have been shuffled, those that wait come first.
+    Processes may collect files in different orders, hence the sorting. After the
+    shuffle, tests that start processes move to the front.
     """
     items.sort(key=lambda item: item.nodeid.partition("::")[0])
     if not config.getoption("--full"):
@@ -102,10 +102,10 @@ def pytest_collection_modifyitems(
 
 
 def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
-    """Return the tests so that each process begins with its share of the slow ones.
+    """Return the tests so that each process begins with its share of the slow tests.
 
-    pytest-xdist hands each process one part of the list, and moves the ends of parts to
-    processes that have no more to do. A slow test at an end would keep one core busy.
+    pytest-xdist gives each process a part of the list, and moves the ends of parts to
+    idle processes. A slow test at an end would keep a single core busy.
     """
     slow = [item for item in items if is_slow(item)]
     quick = [item for item in items if not is_slow(item)]
@@ -120,16 +120,15 @@ def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item
 
 
 def is_slow(item: pytest.Item) -> bool:
-    """Return True if a test starts processes, which it then waits for."""
+    """Return True if a test starts processes and waits for them."""
     return any(item.get_closest_marker(name) for name in ("realprocess", "netns"))
 
 
 def pytest_collection_finish() -> None:
-    """Takes what was imported and collected out of the garbage collector's sight: it
-    stays, and there is a lot of it.
+    """Hide everything imported and collected so far from the garbage collector.
 
-    A full collection takes milliseconds then instead of half a second, in this process
-    and in those forked from it.
+    These objects stay until the end. A full collection then takes milliseconds instead
+    of half a second, also in forked processes.
     """
     gc.collect()
     gc.freeze()
@@ -137,12 +136,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Prints where all threads are just before a test takes too long, which ends its
-    process without another word.
+    """Print the stacks of all threads shortly before a test times out. The timeout ends
+    its process without further output.
     """
     marker = item.get_closest_marker("timeout")
     seconds = float(marker.args[0] if marker else item.config.getini("timeout"))
-    if seconds > 2:  # 0: it may take as long as it likes
+    if seconds > 2:  # 0: the test has no timeout
         faulthandler.dump_traceback_later(seconds - 2, file=_terminal)
     try:
         return (yield)
@@ -152,9 +151,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
-    """Takes back what a test has set for the whole process, the seed and the key that
-    it shows: others follow these.
-    """
+    """Restore the process-wide seed and key after a test."""
     seeds, chosen = vars(_seeds).copy(), keychoice._chosen
     try:
         return (yield)
@@ -165,8 +162,8 @@ def pytest_runtest_call() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Escapes what UTF-8 cannot hold in captured text, as reports travel when tests run
-    in several processes.
+    """Escape text that UTF-8 cannot encode in captured output. Reports cross processes
+    when several run the tests.
     """
     report = yield
     report.sections = [

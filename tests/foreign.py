@@ -1,6 +1,4 @@
-"""A dispatcher of another version of the protocol, as far as it takes to be recognised.
-Uses nothing of the package.
-"""
+"""A dispatcher of another protocol version, independent of the package."""
 
 from __future__ import annotations
 
@@ -12,15 +10,16 @@ FIRST_FRAME = b"ZD2"
 
 
 class ForeignDispatcher:
-    """Answers every message with one of its own version, of a form that only that
-    version knows; it has no key.
+    """A dispatcher without a key that answers every message in its own version.
+
+    Only that version knows the form of its answers.
 
     Args:
-        address: where to listen, ``"tcp://host:port"``; without a port on any free one.
+        address: where to listen, ``"tcp://host:port"``; without a port on any free port.
 
     Attributes:
         target: where it listens.
-        heard: how many messages it has got.
+        heard: how many messages it has received.
     """
 
     def __init__(self, address: str = "tcp://127.0.0.1:*") -> None:

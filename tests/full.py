@@ -1,6 +1,6 @@
-"""Parameters of which ``make test`` runs some, and only ``make test-full`` all.
+"""Parameters that ``make test`` runs in part, and ``make test-full`` completely.
 
-``FULL.md`` lists the tests that are left to it, each with its reason.
+``FULL.md`` lists the tests that only ``make test-full`` runs, each with its reason.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import pytest
 
 
 def full(*values: Any, marks: Iterable[Any] = ()) -> Any:
-    """Return a parameter that is left to ``make test-full``."""
+    """Return a parameter that only ``make test-full`` runs."""
     return pytest.param(*values, marks=[pytest.mark.full, *marks])
 
 
 def seeds(count: int, core: int) -> list[Any]:
-    """Return the seeds below ``count``, of which the first ``core`` are in ``make test``."""
+    """Return the seeds below ``count``, of which ``make test`` runs the first ``core``."""
     return [*range(core), *map(full, range(core, count))]

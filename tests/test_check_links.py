@@ -1,4 +1,4 @@
-"""Facts about ``docs/check_links.py``: which links and paths of a page lead nowhere."""
+"""Tests of ``docs/check_links.py``, which finds broken links and paths of a page."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def check_links() -> ModuleType:
 def test_what_leads_nowhere(
     check_links: ModuleType, tmp_path: Path, text: str, count: int, broken: list[str]
 ) -> None:
-    """Links are checked with their headings and paths of the repository with their
-    stars; fenced text is left alone.
+    """Links are checked with their headings, and repository paths with their wildcards.
+    Fenced text is skipped.
     """
     page = tmp_path / "page.md"
     page.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Facts about the page that describes the configuration."""
+"""Tests of the page that describes the configuration."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ TEXT = Path(PAGE).read_text(encoding="utf-8")
 
 
 def test_the_tables_are_those_of_the_declarations() -> None:
-    """The page has every setting as it is declared;
-    ``python tools/configuration_page.py`` writes it anew.
+    """The page has every setting as declared; ``python tools/configuration_page.py``
+    updates it.
     """
     assert filled(TEXT) == TEXT
 
@@ -59,20 +59,22 @@ LIMITS = {
 
 @pytest.mark.parametrize("start", LIMITS)
 def test_limits_are_told_as_they_are(start: str) -> None:
-    """The number in the table is that of the code."""
+    """Each number in the table of limits is the code's."""
     (row,) = [line for line in TEXT.splitlines() if line.startswith(f"| {start}")]
     assert row.split(" | ")[1].startswith(LIMITS[start])
 
 
 def described(section: str) -> dict[str, set[str]]:
-    """The keys of a state, each with the keys of the rows in it."""
+    """Return the keys of a state, each with the keys of its rows."""
     table = TEXT.partition(f"{section} tells\n\n")[2].partition("\n\n")[0]
     rows = [line.strip("| ").split(" | ", 1) for line in table.splitlines()[2:]]
     return {key.strip("`"): set(re.findall(r"`(\w+)`", meaning)) for key, meaning in rows}
 
 
 def test_the_state_of_a_server_is_described() -> None:
-    """The page names every key that a dispatcher and a worker tell, and no other."""
+    """The page names every key in the status of a dispatcher and a worker, and no
+    other.
+    """
     with (
         DispatchServer(DispatcherConfig()) as dispatcher,
         WorkerServer(WorkerConfig(dispatcher.target)) as worker,

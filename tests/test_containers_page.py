@@ -1,6 +1,4 @@
-"""Facts about the page on workers that may do little: its examples say what a worker
-understands.
-"""
+"""Tests of the page on restricted workers and of the options in its examples."""
 
 from __future__ import annotations
 
@@ -22,21 +20,19 @@ TEXT = (Path(__file__).resolve().parent.parent / "docs" / "containers.md").read_
 
 
 def docker() -> list[str]:
-    """What stands behind the image."""
+    """Return the arguments behind the image."""
     return shlex.split(TEXT.partition("IMAGE --")[2].partition("```")[0].replace("\\\n", " "))
 
 
 def kubernetes() -> list[str]:
-    """The arguments of the container."""
+    """Return the arguments of the container."""
     [found] = re.findall(r"args: \[(.*?)\]", TEXT, re.DOTALL)
     return [one.strip().strip('"') for one in found.split(",")]
 
 
 @pytest.mark.parametrize("arguments", [["--" + docker()[0], *docker()[1:]], kubernetes()])
 def test_its_workers_would_start(arguments: list[str]) -> None:
-    """The options of each example are known, and go together with the number of
-    processes.
-    """
+    """Each example's options are known and match the number of processes."""
     chosen = worker_arguments("x").parse_args(arguments)
     config, processes = (
         chosen_settings(WorkerConfig, chosen),
@@ -47,7 +43,7 @@ def test_its_workers_would_start(arguments: list[str]) -> None:
 
 
 def test_what_is_not_for_workers_is_not_in_the_examples() -> None:
-    """No example makes a container that may do more than it has to."""
+    """No example gives a container more permissions than it needs."""
     examples = "".join(re.findall(r"^```.*?^```", TEXT, re.MULTILINE | re.DOTALL))
     assert [
         word

@@ -1,4 +1,4 @@
-"""The worked example of CONTRIBUTING, carried out as it stands."""
+"""The worked example of CONTRIBUTING, carried out unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHECKED = [
 
 
 def example() -> list[tuple[str, str]]:
-    """The files that the example adds to, and what."""
+    """Return the files that the example extends, each with the added text."""
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = page.split("## Adding an operation")[1].split("\n## ")[0]
     found = BLOCK.findall(section)
@@ -42,8 +42,8 @@ def example() -> list[tuple[str, str]]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("further", [[], full(["test_house.py", "test_docstrings.py"])])
 def test_the_worked_example_needs_nothing_else(tmp_path: Path, further: list[str]) -> None:
-    """A copy to which each block of the page was added passes the tests, those that go
-    over all operations included.
+    """A copy of the repository with each block of the page added passes the tests. They
+    include the tests that cover all operations.
     """
     copy = tmp_path / "copy"
     hidden = shutil.ignore_patterns(

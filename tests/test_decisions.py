@@ -1,4 +1,4 @@
-"""Facts about the decisions of a task as everybody keeps them."""
+"""Tests of the decisions of a task as each process keeps them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zmqdata.decisions import Decision, Decisions
 
 
 def whole(count: int, grown: int = 9) -> list[Decision]:
-    """The decisions of a task; the last has grown so far."""
+    """Return the decisions of a task, the last of them with the given growth."""
     return [
         Decision("/0", 10 * at, 10 * at + (9 if at < count - 1 else grown)) for at in range(count)
     ]
@@ -17,9 +17,7 @@ def whole(count: int, grown: int = 9) -> list[Decision]:
 
 @given(st.data())
 def test_what_two_know_comes_together(data: st.DataObject) -> None:
-    """Whatever part the one has, and the other tells: afterwards it has both, as far as
-    they meet, the newer wins.
-    """
+    """Merging overlapping or adjacent decisions keeps both parts; the newer entry wins."""
     count = data.draw(st.integers(1, 8))
     base = data.draw(st.integers(0, count))
     length = data.draw(st.integers(base, count))
@@ -34,21 +32,23 @@ def test_what_two_know_comes_together(data: st.DataObject) -> None:
 
 
 def test_what_is_known_better_stays() -> None:
-    """A repeated message that says less takes nothing away."""
+    """A repeated message with less progress does not undo decisions."""
     known = Decisions(whole(3))
     known.take(1, whole(2, grown=2)[1:])
     assert known.entries == whole(3)
 
 
 def test_what_is_far_behind_is_not_taken_up() -> None:
-    """Decisions that were forgotten do not come back without those between."""
+    """Decisions that were trimmed stay forgotten if a gap separates them from the known
+    ones.
+    """
     known = Decisions(whole(9)[5:], 5)
     known.take(0, whole(2))
     assert (known.base, known.length) == (5, 9)
 
 
 def test_the_forgotten_keep_their_numbers() -> None:
-    """What is trimmed is gone, and what follows is numbered on."""
+    """Trimming removes the first decisions, and the rest keep their numbers."""
     known = Decisions(whole(5))
     known.trim(3)
     known.trim(1)

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the package."""
+"""Tests of the examples in the package's docstrings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODULES = [
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_show_what_comes(name: str) -> None:
-    """Each example runs, and yields what stands below it."""
+    """Each example runs and gives the output below it."""
     ran = doctest.testmod(importlib.import_module(name))
     assert ran.failed == 0
     assert ran.attempted > 0

@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.errors``: what can be caught as what, and what an error says."""
+"""Tests of ``zmqdata.errors``: base classes and texts of errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_error_is_documented_and_one_of_ours(kind: type[DataServiceError]) -> None:
-    """One except clause catches all of them, and each says when it is raised."""
+    """All errors share a base class, and each documents when it is raised."""
     assert issubclass(kind, DataServiceError)
     assert (kind.__doc__ or "").strip()
     assert kind.__name__.endswith("Error")
@@ -45,14 +45,14 @@ def test_every_error_is_documented_and_one_of_ours(kind: type[DataServiceError])
     ],
 )
 def test_remote_faults_are_caught_like_local_ones(kind: str, builtin: type[Exception]) -> None:
-    """Code that expects Python's own error for a fault catches ours as well."""
+    """Code that catches Python's own error for a fault catches ours too."""
     with pytest.raises(builtin, match="what came"):
         raise BY_NAME[kind]("what came")
 
 
 def test_errors_that_travel_are_found_by_name() -> None:
-    """All but the base, PipelineError, which has more to carry than a text, and what
-    concerns the receiver alone.
+    """An error sent by name is found by name. The exceptions are the base class,
+    PipelineError with its extra fields, and the receiver's own errors.
     """
     of_the_receiver = {MissingClassError, MissingCodecError, ObjectsRefusedError}
     assert set(BY_NAME.values()) == set(KINDS) - {DataServiceError, PipelineError} - of_the_receiver
@@ -61,16 +61,14 @@ def test_errors_that_travel_are_found_by_name() -> None:
 
 
 def test_a_local_pipeline_error_says_its_message_alone() -> None:
-    """Without anything remote, the text is the message, and node and element are
-    empty.
-    """
+    """The text of a local PipelineError is its message; node and element are empty."""
     error = PipelineError("map(f) failed")
     assert str(error) == "map(f) failed"
     assert (error.node, error.element, error.remote_traceback) == ("", None, "")
 
 
 def test_a_remote_traceback_is_shown_behind_the_message() -> None:
-    """What a consumer prints shows where in the worker it happened."""
+    """The text of a remote PipelineError ends with the worker's traceback."""
     error = PipelineError(
         "map(f) failed", node="map(f)", element=3, remote_traceback="Traceback\n  f()\n\n"
     )
@@ -80,7 +78,7 @@ def test_a_remote_traceback_is_shown_behind_the_message() -> None:
 
 
 def test_a_pipeline_error_keeps_all_of_it_when_pickled() -> None:
-    """A pool of processes in the user's program passes it on whole."""
+    """Pickling a PipelineError, as a user's process pool does, keeps all its fields."""
     error = PipelineError("map(f) failed", node="map(f)", element=3, remote_traceback="Traceback")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is PipelineError
@@ -88,8 +86,8 @@ def test_a_pipeline_error_keeps_all_of_it_when_pickled() -> None:
 
 
 def test_an_error_of_a_message_is_made_by_name() -> None:
-    """Names that are not ours stand for the error that all are; a pipeline's for one
-    without a single element.
+    """An unknown error name becomes the base class, and a pipeline's error a
+    PipelineError. That PipelineError has no single element.
     """
     assert type(named_error("NotFoundError", "no such dataset")) is errors.NotFoundError
     assert type(named_error("PipelineError", "map failed")) is PipelineError

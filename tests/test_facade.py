@@ -1,4 +1,4 @@
-"""Facts about ``import zmqdata``."""
+"""Tests of ``import zmqdata``."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def test_every_public_name_is_there(name: str) -> None:
 
 
 def test_type_checkers_see_the_same_names() -> None:
-    """What is imported for type checkers is what is loaded on first use."""
+    """The imports for type checkers match the names loaded on first use."""
     assert type_checking_names() == set(zmqdata.__all__)
 
 
 def test_other_names_are_attribute_errors() -> None:
-    """A name that does not exist is an AttributeError."""
+    """An unknown name raises AttributeError."""
     with pytest.raises(AttributeError, match="nonsense"):
         _ = zmqdata.nonsense
 

@@ -1,5 +1,5 @@
-"""Every decoder takes whatever comes: what is in its seeds, what hypothesis makes of
-them, and what a fuzzer finds.
+"""Tests that every decoder accepts any bytes: its seeds, their mutations, and a
+fuzzer's.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ RUNS = 2_000
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_seeds_are_decoded(name: str) -> None:
-    """What a fuzzer begins with is sound, but for what shall be refused, so that it
-    gets beyond the first check.
+    """A fuzzer's seeds decode, except for deliberately invalid seeds. Valid seeds let
+    it pass the first check.
     """
     target = TARGETS[name]
     sound = 0
@@ -39,7 +39,7 @@ def test_seeds_are_decoded(name: str) -> None:
 @given(st.data())
 @pytest.mark.parametrize("name", TARGETS)
 def test_changed_bytes_are_decoded_or_refused(name: str, data: st.DataObject) -> None:
-    """Cut, overwritten or repeated, they are an error that was promised, or a value."""
+    """Truncated, overwritten or repeated bytes decode or raise a documented error."""
     target = TARGETS[name]
     content = bytearray(data.draw(st.sampled_from(target.seeds())))
     for _ in range(data.draw(st.integers(0, 4))):
@@ -50,7 +50,7 @@ def test_changed_bytes_are_decoded_or_refused(name: str, data: st.DataObject) ->
 
 @given(st.lists(st.binary(max_size=300), max_size=15))
 def test_frames_are_one_input(frames: list[bytes]) -> None:
-    """And several again."""
+    """Joined frames are a single input, and are separated again."""
     assert parted(joined(frames)) == frames
 
 
@@ -58,7 +58,9 @@ def test_frames_are_one_input(frames: list[bytes]) -> None:
 @pytest.mark.timeout(200)
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not there for this Python")
 def test_a_fuzzer_finds_nothing() -> None:
-    """Some thousand executions of each; `make fuzz` runs two million."""
+    """A fuzzer finds no fault in a few thousand runs per decoder; `make fuzz` runs two
+    million.
+    """
     done = subprocess.run(
         [sys.executable, str(TOOL), "--runs", str(RUNS)],
         capture_output=True,

@@ -1,6 +1,4 @@
-"""The house rules of CONTRIBUTING as executable facts. Files are parsed, never
-imported.
-"""
+"""House rules of CONTRIBUTING as executable tests. Files are parsed, never imported."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 FUTURE = "from __future__ import annotations"
 BANNED_WORDS = {"manager", "helper", "helpers", "util", "utils", "misc", "common", "info"}
 BANNED_NAMES = {"data"}
-# What the design's list of words says another word for, where the word has no second
-# meaning.
+# Words for which the design has another word, and which have no second meaning.
 FOREIGN_WORDS = {
     "session": "job",
     "epoch": "iteration",
@@ -52,7 +49,7 @@ GENERATORS = {
     "SeedSequence",
 }
 LONGEST = {"module": 420, "class": 370, "function": 75}
-"""In lines of code, of 100 columns."""
+"""Maximum number of code lines, of 100 columns each."""
 
 
 SMALLEST = 80
@@ -72,7 +69,7 @@ SMALL = {
     "zmqdata.worker.tasks.events": "the order of a runner's events is a subject of its own",
     "zmqdata.worker.tasks.pipeline": "the only code of a worker that opens a pipeline",
 }
-# Siblings whose names are alike and mean different things, each with its reason.
+# Siblings with similar names and different meanings, each with its reason.
 ALIKE: set[str] = set()
 NO_CODE = {
     tokenize.COMMENT,
@@ -85,8 +82,8 @@ NO_CODE = {
 
 
 def word_stem(word: str) -> str:
-    """The part of a word that number and tense leave alone, for English words of module
-    names.
+    """Return the part of a module name's word that is independent of number and tense.
+    The rules are for English words.
     """
     stem = {"written": "write", "wrote": "write", "left": "leave", "held": "hold"}.get(word, word)
     stem = re.sub(r"(?<=\w{2})(ings|ing|ed|es|s|e)$", "", stem)
@@ -100,14 +97,14 @@ def tree_of(path: Path) -> ast.Module:
 
 @cache
 def walked(path: Path) -> tuple[ast.AST, ...]:
-    """Every node of a module."""
+    """Return every node of a module."""
     return tuple(ast.walk(tree_of(path)))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def forgotten() -> Iterator[None]:
-    """Forgets the trees after these tests: the garbage collector would go through their
-    million nodes for the rest of the run.
+    """Discard the parsed trees after these tests. The garbage collector would otherwise
+    traverse their million nodes for the rest of the run.
     """
     yield
     for cached in (tree_of, walked, code_lines):
@@ -116,7 +113,7 @@ def forgotten() -> Iterator[None]:
 
 @cache
 def code_lines(path: Path) -> frozenset[int]:
-    """The numbers of the lines that have code on them."""
+    """Return the numbers of the lines with code."""
     told = {
         line
         for node in walked(path)
@@ -168,8 +165,8 @@ def is_banned(name: str) -> bool:
 
 @cache
 def foreign_words(name: str) -> set[str]:
-    """The words in a name for which the project has another one; names that tf.data
-    gives are kept.
+    """Return the words in a name for which the project has another word. Names from
+    tf.data are allowed.
     """
     said = {
         word.removesuffix("s") for word in words(OF_TFDATA.sub("", name))
@@ -178,8 +175,8 @@ def foreign_words(name: str) -> set[str]:
 
 
 def is_verb_process(node: ast.AST) -> bool:
-    """A variable may hold a process; a function whose name begins with the word says
-    nothing about what it does.
+    """Return True for a function whose name begins with ``process``. A variable may
+    hold a process, but as a verb the word says nothing.
     """
     return isinstance(node, FUNCTIONS) and words(node.name)[:1] == ["process"]
 
@@ -196,8 +193,8 @@ def test_each_module_says_what_lives_in_it() -> None:
 
 
 def test_hints_are_never_evaluated_at_import() -> None:
-    """Every module with code turns annotations into strings, which keeps new syntax in
-    hints valid on Python 3.10.
+    """Every module with code defers annotations, so new syntax in hints works on Python
+    3.10.
     """
     coded = [path for path in PACKAGE + TESTS + EXAMPLES if len(tree_of(path).body) > 1]
     assert [place(path) for path in coded if FUTURE not in path.read_text(encoding="utf-8")] == []
@@ -220,7 +217,7 @@ def test_nothing_grows_too_long() -> None:
             if isinstance(node, (*FUNCTIONS, ast.ClassDef))
         ]
         for kind, name, lines in spans:
-            # Counting lines of code takes long, so that is for what may have too many.
+            # Counting lines of code is slow, so only candidates are counted.
             if len(lines) > LONGEST[kind]:
                 coded = len(code_lines(path).intersection(lines))
                 if coded > LONGEST[kind]:
@@ -229,8 +226,10 @@ def test_nothing_grows_too_long() -> None:
 
 
 def test_no_folder_holds_too_many_modules() -> None:
-    """No folder of the package has over 25 modules, ``core`` at most 8 of its own."""
-    # Iterators have one module for each family of operations.
+    """No folder of the package has over 25 modules, and ``core`` has at most 8 of its
+    own.
+    """
+    # Iterators have a module for each family of operations.
     limits = {"core": 8, "iterators": 50}
     full = []
     for folder in {path.parent for path in PACKAGE}:
@@ -250,7 +249,7 @@ def test_each_class_has_a_name_of_its_own() -> None:
 
 
 def test_no_module_name_needs_its_neighbour() -> None:
-    """No two modules of a folder differ in number or tense alone, as `ending` and
+    """No two modules of a folder differ only in number or tense, as `ending` and
     `endings`.
     """
     alike = []
@@ -274,8 +273,8 @@ def test_word_stems() -> None:
 
 
 def test_a_small_module_has_several_importers() -> None:
-    """A module of less than 80 lines that a single module imports is part of that module,
-    unless `SMALL` gives the reason why it stands alone.
+    """A module of less than 80 lines with a single importer belongs into it. ``SMALL``
+    lists the exceptions with their reasons.
     """
     importers: dict[str, set[Path]] = {}
     for path, node in nodes(PACKAGE, ast.ImportFrom):
@@ -293,7 +292,7 @@ def test_a_small_module_has_several_importers() -> None:
 
 
 def test_names_keep_to_the_vocabulary() -> None:
-    """No name has manager, helper, util, misc, common or info in it, is data alone, or
+    """No name contains manager, helper, util, misc, common or info, is just data, or
     has process as its verb.
     """
     said = [
@@ -312,9 +311,7 @@ def test_names_keep_to_the_vocabulary() -> None:
 
 
 def test_one_concept_has_one_word() -> None:
-    """No name in package, tests and benchmarks has a word in it for which the design
-    has another one.
-    """
+    """No name in package, tests and benchmarks uses a word that the design replaces."""
     said = []
     for path in PACKAGE + TESTS + BENCHMARKS:
         names = [
@@ -329,8 +326,8 @@ def test_one_concept_has_one_word() -> None:
 
 
 def test_foreign_words_are_found() -> None:
-    """Words are found wherever they stand in a name, in the plural too, and not within
-    other words.
+    """Foreign words are found anywhere in a name and in the plural, but not inside
+    words.
     """
     assert foreign_words("SimulatedTrainers") == {"trainer"}
     assert foreign_words("_SESSION_ID") == {"session"}
@@ -352,10 +349,10 @@ def test_each_test_states_its_fact() -> None:
 
 
 def test_no_test_waits_by_the_clock() -> None:
-    """No test pauses, nor a program in a test: it awaits a condition with a deadline or
-    moves a clock of its own.
+    """No test sleeps, and no program in a test does. A test awaits a condition with a
+    deadline or moves its own clock.
     """
-    pause = re.compile(r"\b[s]leep\b")  # in brackets, so that this line is none
+    pause = re.compile(r"\b[s]leep\b")  # in brackets, so that this line does not match
     lines = (
         (path, line) for path in TESTS for line in path.read_text(encoding="utf-8").splitlines()
     )
@@ -377,7 +374,7 @@ def test_no_test_is_left_out_in_silence() -> None:
 
 
 def test_nothing_is_hidden_from_the_type_checker_without_a_reason() -> None:
-    """Behind each ``type: ignore`` of the package stands its kind, and why the checker
+    """Each ``type: ignore`` of the package has its code and the reason why the checker
     is wrong.
     """
     reasoned = re.compile(r"# type: ignore\[[a-z, -]+\]  # \w")
@@ -389,7 +386,7 @@ def test_nothing_is_hidden_from_the_type_checker_without_a_reason() -> None:
 
 
 def test_no_security_rule_is_set_aside_without_a_reason() -> None:
-    """Behind each ``noqa`` of a security rule stands why it is right there."""
+    """Each ``noqa`` of a security rule has a reason."""
     lines = [
         (path, line) for path in PACKAGE for line in path.read_text(encoding="utf-8").splitlines()
     ]
@@ -402,8 +399,8 @@ def test_no_security_rule_is_set_aside_without_a_reason() -> None:
 
 
 def test_randomness_is_always_seeded_in_pure_modules() -> None:
-    """Pure modules draw from generators made with a seed only, so that a task can be
-    run again with the same result.
+    """Pure modules use only seeded generators, so that a replayed task gives the same
+    result.
     """
     calls = [(path, node) for path, node in nodes(PURE, ast.Call) if isinstance(node, ast.Call)]
     unseeded = [
@@ -422,9 +419,7 @@ def test_randomness_is_always_seeded_in_pure_modules() -> None:
 
 
 def test_pipelines_are_opened_by_workers_only() -> None:
-    """Outside of the package that defines it, ``open_pipeline`` is named in the worker
-    package only.
-    """
+    """Only the worker package and the defining package name ``open_pipeline``."""
     openers = {path for path in PACKAGE if "open_pipeline" in path.read_text(encoding="utf-8")}
     assert {path.relative_to(ROOT).parts[1] for path in openers} <= {
         "pipelines",
@@ -434,7 +429,7 @@ def test_pipelines_are_opened_by_workers_only() -> None:
 
 
 def unpacked_tuples(tree: ast.AST, parameters: frozenset[str] = frozenset()) -> Iterator[ast.Call]:
-    """Calls that unpack a tuple which is neither a parameter nor the key of a task."""
+    """Return calls that unpack a tuple other than a parameter or a task's key."""
     for node in ast.iter_child_nodes(tree):
         known = parameters
         if isinstance(node, (*FUNCTIONS, ast.Lambda)):
@@ -450,16 +445,16 @@ def unpacked_tuples(tree: ast.AST, parameters: frozenset[str] = frozenset()) -> 
 
 
 def test_arguments_are_named_at_the_call() -> None:
-    """No decider and no shell unpacks a tuple into the arguments of a call, unless it
-    is a parameter of its own or the key of a task.
+    """A decider or shell unpacks only a parameter or a task's key into a call's
+    arguments.
     """
     roles = [path for path in PACKAGE if {"core", "worker", "client", "dispatcher"} & {*path.parts}]
     assert [place(path, call) for path in roles for call in unpacked_tuples(tree_of(path))] == []
 
 
 def test_doors_are_typed() -> None:
-    """No decider and no shell takes an event or a command of any class, or keeps a
-    table of handlers of its own.
+    """No decider or shell accepts untyped events or commands, or keeps its own handler
+    table.
     """
     untyped = re.compile(r"Callable\[\[object\], None\]|list\[object\]|dict\[type\[Any\]")
     roles = [path for path in PACKAGE if {"core", "worker", "client", "dispatcher"} & {*path.parts}]
@@ -468,8 +463,8 @@ def test_doors_are_typed() -> None:
 
 
 def test_the_version_is_stated_once() -> None:
-    """The version stands in pyproject.toml and in no module; the changelog has an entry
-    for it.
+    """The version is stated in pyproject.toml and in no module; the changelog has its
+    entry.
     """
     found = re.search(r'^version = "(\d+\.\d+\.\d+)"', read("pyproject.toml"), re.MULTILINE)
     assert found, "pyproject.toml states no version"
@@ -482,9 +477,7 @@ def test_the_version_is_stated_once() -> None:
 
 
 def test_the_design_names_every_module() -> None:
-    """The table of layers has each module and package of the package, and none that is
-    not there.
-    """
+    """The table of layers lists each module and package, and nothing else."""
     table = read("docs/design.md").split("## Layers")[1].split("\n\n`testing`")[0]
     named = {name.partition(".")[0] for name in re.findall(r"`(\w[\w.]*)`", table)} - {"make"}
     found = {path.relative_to(ROOT / "zmqdata").parts[0].removesuffix(".py") for path in PACKAGE}
@@ -492,8 +485,8 @@ def test_the_design_names_every_module() -> None:
 
 
 def test_the_documented_commands_exist() -> None:
-    """Each ``make x`` of README, CONTRIBUTING and CI is a target of the Makefile;
-    README opens with demo and test.
+    """Each ``make x`` in README, CONTRIBUTING and CI is a Makefile target. README
+    begins with demo and test.
     """
     targets = set(re.findall(r"^([a-z-]+):(?!=)", read("Makefile"), re.MULTILINE))
     for name in ("README.md", "CONTRIBUTING.md", ".ci/run"):
@@ -504,14 +497,14 @@ def test_the_documented_commands_exist() -> None:
 
 
 def test_the_list_of_full_tests_names_tests_that_exist() -> None:
-    """Each test and module that ``tests/FULL.md`` names is a test or a module."""
+    """Each test and module named in ``tests/FULL.md`` exists."""
     found = {node.name for _, node in nodes(TESTS, *FUNCTIONS) if isinstance(node, FUNCTIONS)}
     named = set(re.findall(r"\btest_\w+", read("tests", "FULL.md")))
     assert named - found - {path.stem for path in TESTS} == set()
 
 
 def test_the_readme_names_the_limits_that_it_has() -> None:
-    """README says that there is no authentication for as long as the package has no
+    """README says that authentication is missing for as long as the package has no
     keys.
     """
     assert (ROOT / "zmqdata" / "transport" / "keys.py").exists() or "no authentication" in read(

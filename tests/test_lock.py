@@ -1,4 +1,4 @@
-"""Facts about the exact packages that CI installs, and about what is known of them."""
+"""Tests of the exact packages that CI installs, and of the report on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PINNED = re.findall(r"^([A-Za-z0-9._-]+)==([^ ;]+)(?: ; ([^\\]+?))? \\$", LOCK, 
 
 
 def asked_for() -> list[Requirement]:
-    """What the package and its developers need, as pyproject.toml says."""
+    """Return the requirements of the package and its developers from pyproject.toml."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     blocks = re.findall(r"^(?:dependencies|dev) = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
     return [
@@ -29,8 +29,8 @@ def asked_for() -> list[Requirement]:
 
 
 def test_every_package_is_pinned_as_it_is_asked_for() -> None:
-    """Whatever pyproject.toml names is in the lock, in versions that it allows;
-    ``make lock`` writes it anew.
+    """The lock has every requirement of pyproject.toml in an allowed version.
+    ``make lock`` rewrites it.
     """
     versions: dict[str, list[str]] = {}
     for name, version, _ in PINNED:
@@ -44,9 +44,7 @@ def test_every_package_is_pinned_as_it_is_asked_for() -> None:
 
 
 def test_every_pin_has_hashes() -> None:
-    """A package is taken by its content alone; the lock names no place to take it
-    from.
-    """
+    """Every pinned package has hashes, and the lock names no place to fetch it from."""
     entries = re.split(r"^(?=[A-Za-z0-9])", LOCK, flags=re.MULTILINE)[1:]
     assert len(entries) == len(PINNED)
     assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
@@ -78,9 +76,7 @@ HOLE = {"id": "PYSEC-1", "fix_versions": ["1.1", "2.0"]}
 def test_what_is_not_known_is_no_good_news(
     packages: list[dict[str, Any]], code: int, text: str
 ) -> None:
-    """Only if every package was looked up, and none has a vulnerability, all is
-    well.
-    """
+    """The report succeeds only if every package was looked up and has no vulnerability."""
     found = verdict(json.dumps({"dependencies": packages, "fixes": []}), "")
     assert found[0] == code
     assert text in found[1]
@@ -88,7 +84,7 @@ def test_what_is_not_known_is_no_good_news(
 
 @pytest.mark.parametrize("said", ["", "[]", "{}", "no json"])
 def test_a_service_that_is_away_is_told(said: str) -> None:
-    """Without an answer the last line of what went wrong is passed on."""
+    """If the service does not answer, the report has the last line of its error."""
     assert verdict(said, "Traceback\nConnectionError: no way\n") == (
         2,
         "no package was looked up, since the vulnerability service cannot be reached from here: "

@@ -1,4 +1,4 @@
-"""Facts about which files match patterns."""
+"""Tests of the files that match patterns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from zmqdata.matching import matching_files
 
 
 def test_files_are_found_once_and_sorted(tmp_path: Path) -> None:
-    """Patterns may overlap, folders are left out, and a name that exists is not read as
-    a pattern.
+    """Overlapping patterns yield sorted files once, without folders. The name of an
+    existing file is not read as a pattern.
     """
     for name in ("b.txt", "a.txt", "x[1].txt", "sub/c.txt", "folder.txt/d"):
         path = tmp_path / name

@@ -1,6 +1,4 @@
-"""Facts about the messages as a whole: documented, in the right unions, handled,
-unharmed by the wire.
-"""
+"""Tests of the messages: documentation, unions, handlers and round trips."""
 
 from __future__ import annotations
 
@@ -39,8 +37,8 @@ UNIONS = {
     "link": (wire.on_link, set(get_args(m.OnLink))),
 }
 SHARED = {m.Probe: {"client", "worker"}, m.RequestRefused: {"client", "worker"}}
-"""Sent by the dispatcher to clients and workers alike, or by anybody to dispatcher and
-workers alike.
+"""Messages with two receivers. The dispatcher sends them to clients and workers, or any
+peer sends them to dispatcher and workers.
 """
 SHARED[m.RequestStatus] = {"dispatcher", "worker"}
 WITHOUT_CORE = {m.Probe, m.RequestStatus, m.StatusReported, m.DatasetRegistered, m.DatasetDescribed}
@@ -52,9 +50,9 @@ WITHOUT_CORE |= {
     m.AuditReported,
     m.DrainStarted,
 }
-"""Answered or awaited by shells: they carry no decision."""
+"""Messages that shells answer or await, as they carry no decision."""
 
-# Counts are not below zero, nor so large that a sum of them is no number any more.
+# Counts are nonnegative, and small enough that their sums stay valid numbers.
 st.register_type_strategy(int, st.integers(0, MOST_NUMBER))
 st.register_type_strategy(float, st.floats(allow_nan=False))
 for part in [*PARTS, Split, IndexSplits, FileSplits, *KINDS]:
@@ -68,7 +66,7 @@ for part in [*PARTS, Split, IndexSplits, FileSplits, *KINDS]:
 
 @pytest.mark.parametrize("kind", [*KINDS, *PARTS], ids=lambda kind: kind.__name__)
 def test_every_message_is_documented(kind: type[msgspec.Struct]) -> None:
-    """Each message and each part says in a sentence what it is."""
+    """Each message and each part has a docstring of a full sentence."""
     text = (kind.__doc__ or "").strip()
     assert text[:1].isupper()
     assert len(text) > 20
@@ -77,15 +75,13 @@ def test_every_message_is_documented(kind: type[msgspec.Struct]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_message_has_its_receiver(kind: type[m.Message]) -> None:
-    """A message is in the union of its one receiver, or, if it is for two, in both of
-    theirs.
-    """
+    """A message is in the union of each of its receivers and in no other."""
     receivers = {name for name, (_, union) in UNIONS.items() if kind in union}
     assert receivers == SHARED[kind] if kind in SHARED else len(receivers) == 1
 
 
 def test_who_sends_a_message_is_said_where_it_is_defined() -> None:
-    """Messages from clients and workers say so; none of them goes back to who sent
+    """A message from clients or workers documents its sender, and is never sent back to
     it.
     """
     told = {kind: (kind.__doc__ or "").lower() for kind in KINDS}
@@ -95,9 +91,7 @@ def test_who_sends_a_message_is_said_where_it_is_defined() -> None:
 
 
 def test_every_message_is_handled() -> None:
-    """The core of the receiver has a handler for each message that carries a
-    decision.
-    """
+    """The receiver's core has a handler for each message that carries a decision."""
     profile = ClientProfile("me", m.JobParameters("job", "dataset", "OFF"), 0, "tcp://d:1")
     handled = {
         "dispatcher": set(DispatcherCore(1).messages),
@@ -110,15 +104,13 @@ def test_every_message_is_handled() -> None:
 
 
 def test_everything_is_in_the_facade() -> None:
-    """``zmqdata.messages`` names every message and every part."""
+    """``zmqdata.messages`` exports every message and every part."""
     assert {kind.__name__ for kind in [*KINDS, *PARTS]} <= set(m.__all__)
 
 
 @given(st.sampled_from(KINDS).flatmap(st.from_type))
 def test_messages_survive_the_wire(message: Any) -> None:
-    """What is packed is unpacked as it was by every receiver that may get it, and
-    refused by the others.
-    """
+    """Every valid receiver decodes a message unchanged, and the others reject it."""
     for name, (unpacker, union) in UNIONS.items():
         frames = [wire.pack_header(message)] if name == "link" else wire.pack(message)
         unpack = unpacker.header if name == "link" else unpacker.control
@@ -130,13 +122,13 @@ def test_messages_survive_the_wire(message: Any) -> None:
 
 
 def test_unknown_fields_of_a_later_version_are_ignored() -> None:
-    """A peer of the same major version may say more than we understand."""
+    """A field from a later version with the same major number is ignored."""
     frame = msgspec.msgpack.encode({"type": "CloseLink", "link": "k-1", "reason": "new in 1.1"})
     assert wire.to_worker.header(frame) == m.CloseLink("k-1")
 
 
 def test_new_fields_have_defaults() -> None:
-    """A grant and a report of an earlier peer are understood."""
+    """A grant and a report from an earlier version are decoded with defaults."""
     grant = msgspec.convert(
         {"task": 1, "attempt": 1, "elements": 1, "bytes": 1, "handed_out": 0}, m.StreamGrant
     )
@@ -145,7 +137,9 @@ def test_new_fields_have_defaults() -> None:
 
 
 def test_the_secret_of_a_link_is_in_no_repr() -> None:
-    """Neither of the message that tells it, nor of what becomes of it on both sides."""
+    """The link's secret is in no repr: not of its message, nor of the state on either
+    side.
+    """
     told = (f"{MARK}-1", "tcp://w:1", "a word")
     for one in (
         m.LinkOpened(*told),
@@ -179,8 +173,8 @@ MARK, NUMBER = "Mxfw8Zq", 918273645
 
 @pytest.mark.parametrize("kind", WITH_SECRETS, ids=lambda kind: kind.__name__)
 def test_no_secret_and_no_content_is_shown(kind: Any) -> None:
-    """Tickets, secrets, clients' names, pipelines and elements are in no repr of a
-    message, at any depth.
+    """No repr of a message shows secrets or content, at any depth. The test covers
+    tickets, secrets, clients' names, pipelines and elements.
     """
     hidden = {"ticket": NUMBER, "secret": MARK, "process": MARK, "client": MARK, "clients": (MARK,)}
     hidden |= {"link": MARK, "replaces": MARK, "former": MARK}

@@ -1,4 +1,4 @@
-"""Facts about the page that describes the protocol."""
+"""Tests of the page that describes the protocol."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_nothing_else_is_described() -> None:
 
 
 def test_what_draws_follow_from_is_described() -> None:
-    """The page names every seed that a task has, and where it is drawn anew."""
+    """The page names every seed of a task and the place where it is redrawn."""
     fields = messages.TaskDefinition.__struct_fields__
     seeds = {field for field in fields if "seed" in field} | {"repetition"}
     assert seeds <= set(fields)
@@ -34,7 +34,7 @@ def test_what_draws_follow_from_is_described() -> None:
 
 
 def test_clauses_are_numbered_without_gaps() -> None:
-    """Clauses are numbered section.1, section.2, ... in order."""
+    """Clauses are numbered section.1, section.2 and so on in order."""
     clauses = [(int(a), int(b)) for a, b in re.findall(r"^(\d+)\.(\d+)\. ", PAGE, re.MULTILINE)]
     for section in {a for a, _ in clauses}:
         found = [b for a, b in clauses if a == section]

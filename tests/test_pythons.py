@@ -1,4 +1,4 @@
-"""Facts about the tools that bring versions of Python and run the tests on them."""
+"""Tests of the tools that install versions of Python and run the tests on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLAIMED = test_pythons.claimed((ROOT / "pyproject.toml").read_text(encoding="utf
 
 
 def test_the_versions_claimed_are_those_of_the_classifiers() -> None:
-    """Every version from the lowest one required on is claimed, this one among them."""
+    """The classifiers claim every version from the minimum on, including this version."""
     assert CLAIMED[0] == "3.10"
     assert [f"3.{minor}" for minor in range(10, 10 + len(CLAIMED))] == CLAIMED
     assert f"{sys.version_info[0]}.{sys.version_info[1]}" in CLAIMED
@@ -23,7 +23,7 @@ def test_the_versions_claimed_are_those_of_the_classifiers() -> None:
 
 @pytest.mark.parametrize("part", [*test_pythons.QUICK, *test_pythons.FAST])
 def test_the_fast_part_exists(part: str) -> None:
-    """Each path of the fast part has tests in it."""
+    """Each path of the fast part contains tests."""
     assert (ROOT / part).is_file() or list((ROOT / part).rglob("test_*.py"))
 
 
@@ -38,14 +38,14 @@ def test_the_fast_part_exists(part: str) -> None:
     ],
 )  # fmt: skip
 def test_the_mirror_is_that_of_apt(text: str, mirror: str | None) -> None:
-    """Both formats of apt's sources are read; other archives than Debian's own are
-    passed over.
+    """The mirror is found in both formats of apt's sources; only Debian's archive
+    counts.
     """
     assert bring_python.mirror_of([text]) == mirror
 
 
 def test_a_folder_of_others_is_never_removed(tmp_path: Path) -> None:
-    """Only a folder that the program has marked is removed."""
+    """Only a folder marked by the program is removed."""
     with pytest.raises(SystemExit, match="this program did not make it"):
         bring_python.remove(tmp_path)
     (tmp_path / bring_python.MARK).write_text("begun\n", encoding="utf-8")
@@ -56,7 +56,7 @@ def test_a_folder_of_others_is_never_removed(tmp_path: Path) -> None:
 
 
 def test_interpreters_of_a_system_are_found(tmp_path: Path) -> None:
-    """Interpreters count by their own names, not by those of the programs beside them."""
+    """Interpreters are found by their own names; neighbouring programs are ignored."""
     programs = tmp_path / "usr" / "bin"
     programs.mkdir(parents=True)
     for name in ("python3", "python3.14", "python3.14-config", "python3.15"):
@@ -68,7 +68,7 @@ def test_interpreters_of_a_system_are_found(tmp_path: Path) -> None:
 def test_a_name_without_an_interpreter_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that fails, and one of another version, count as absent."""
+    """A program that fails, or that has another version, counts as absent."""
     shims = tmp_path / "bin"
     shims.mkdir()
     for name, text in {"python3.7": "exit 127", "python3.8": "echo '[3, 9, 1]'"}.items():
@@ -83,7 +83,7 @@ def test_a_name_without_an_interpreter_is_passed_over(
 def test_an_interpreter_is_found_on_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The interpreter that runs this is found by its version."""
+    """The interpreter of this process is found by its version."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     shims = tmp_path / "bin"
     shims.mkdir()
@@ -95,7 +95,7 @@ def test_an_interpreter_is_found_on_the_path(
 
 
 def test_an_outcome_is_one_line() -> None:
-    """It names version, tests and seconds, or why the run failed."""
+    """The line of a run has version, tests and seconds, or the reason of the failure."""
     python = test_pythons.Interpreter("3.12", "3.12.1", "/bin/python3.12")
     assert str(test_pythons.Outcome(python, 12, 3.4, "")) == "Python 3.12.1: 12 passed in 3 s"
     failed = test_pythons.Outcome(python, 12, 3.4, "1 failed, 12 passed in 3.4s")

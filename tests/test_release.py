@@ -1,4 +1,4 @@
-"""Facts about the tool that makes a release: what it refuses, and what it writes."""
+"""Tests of the release tool: its refusals and its output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SDIST = (*LIBRARY, "pyproject.toml", "LICENSE")
 
 @pytest.mark.parametrize("version", ["1.2", "v1.2.3", "1.2.3rc1", "01.2.3", ""])
 def test_other_versions_are_refused(version: str) -> None:
-    """A release has three numbers without leading zeros."""
+    """A release version has three numbers without leading zeros."""
     with pytest.raises(ReleaseError, match="Name three numbers"):
         release.parsed(version)
 
@@ -30,7 +30,9 @@ def test_other_versions_are_refused(version: str) -> None:
     ("version", "accepted"), [("0.9.9", False), ("0.10.0", False), ("0.10.1", True)]
 )
 def test_versions_rise(version: str, accepted: bool) -> None:
-    """A version is higher than all tags, compared by numbers; other tags do not count."""
+    """A version must exceed all version tags, compared by numbers; other tags do not
+    count.
+    """
     tags = ["v0.2.0", "v0.10.0", "v9", "nightly"]
     if accepted:
         release.check_order(version, tags)
@@ -43,7 +45,7 @@ def test_versions_rise(version: str, accepted: bool) -> None:
     "heading", ["## 0.2.0 (2026-12-24)", "## [0.2.0] - 2026-12-24", "## 0.2.0, 2026-12-24"]
 )
 def test_a_changelog_with_the_version_is_accepted(heading: str) -> None:
-    """The entry needs its version, a date and a text."""
+    """A changelog entry with the version, a date and a text is accepted."""
     release.check_changelog("0.2.0", f"# Changelog\n\n{heading}\n\n* News.\n\n## 0.1.0\n")
 
 
@@ -56,13 +58,17 @@ def test_a_changelog_with_the_version_is_accepted(heading: str) -> None:
     ],
 )
 def test_a_changelog_without_the_version_is_refused(changelog: str, complaint: str) -> None:
-    """A missing entry, one without date, and one without text are told apart."""
+    """The tool distinguishes a missing changelog entry, a missing date and a missing
+    text.
+    """
     with pytest.raises(ReleaseError, match=complaint):
         release.check_changelog("0.2.0", changelog)
 
 
 def test_the_version_is_written_where_it_stands() -> None:
-    """Nothing else in pyproject.toml changes, and a text that states none is refused."""
+    """Only the version in pyproject.toml changes, and a file without a version is
+    rejected.
+    """
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     changed = release.with_version(text, "98.7.6")
     old, new = text.splitlines(), changed.splitlines()
@@ -75,7 +81,7 @@ def test_the_version_is_written_where_it_stands() -> None:
 def packages(
     folder: Path, in_wheel: tuple[str, ...], in_sdist: tuple[str, ...]
 ) -> tuple[Path, Path]:
-    """A wheel and an sdist with empty files."""
+    """Create a wheel and an sdist with empty files."""
     wheel, sdist = folder / "w.whl", folder / "s.tar.gz"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name in in_wheel:
@@ -87,7 +93,9 @@ def packages(
 
 
 def test_packages_hold_the_library(tmp_path: Path) -> None:
-    """The library with its testing module, the license and the metadata are enough."""
+    """A package with the library, its testing module, the license and the metadata is
+    accepted.
+    """
     more = ("zmqdata/testing/clock.py",)
     release.check_contents(*packages(tmp_path, (*WHEEL, *more), (*SDIST, *more)))
 
@@ -108,13 +116,13 @@ def test_packages_hold_the_library(tmp_path: Path) -> None:
 def test_other_packages_are_refused(
     tmp_path: Path, in_wheel: tuple[str, ...], in_sdist: tuple[str, ...], named: str
 ) -> None:
-    """Files that belong into no package, and files that are missing, are named."""
+    """The error about a package names superfluous and missing files."""
     with pytest.raises(ReleaseError, match=re.escape(named)):
         release.check_contents(*packages(tmp_path, in_wheel, in_sdist))
 
 
 def test_the_page_has_the_commands_that_are_printed() -> None:
-    """What the tool prints for a release stands in docs/releasing.md."""
+    """docs/releasing.md contains the commands that the tool prints."""
     page = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")
     commands = release.next_commands("0.2.0", ["zmqdata-0.2.0*"], "main")
     assert [command for command in commands if command not in page] == []

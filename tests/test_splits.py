@@ -1,4 +1,4 @@
-"""Facts about the order of splits."""
+"""Tests of the order of splits."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ NAMES = [f"{n:02}" for n in range(20)]
 
 
 def test_files_come_by_name() -> None:
-    """Unless they are to be shuffled, files come by name, whatever the seed."""
+    """Files come in the order of their names unless shuffled, whatever the seed."""
     assert FileSplits(("*",), shuffle=False, seed=None).ordered(NAMES[::-1], 1, 0) == tuple(NAMES)
 
 
 def test_the_order_of_files_depends_on_seed_and_turn_only() -> None:
-    """Shuffled files come in a permutation that is the same for the same seed and turn,
-    however they were found.
+    """The order of shuffled files depends on seed and turn only, not on their
+    discovery.
     """
     shuffled = FileSplits(("*",), shuffle=True, seed=None)
     one = shuffled.ordered(NAMES, 1, 0)
@@ -24,9 +24,7 @@ def test_the_order_of_files_depends_on_seed_and_turn_only() -> None:
 
 
 def test_the_users_seed_counts_alone() -> None:
-    """With the user's seed the order of files is a function of that seed and the
-    turn.
-    """
+    """The order of files under the user's seed is a function of that seed and the turn."""
     seeded = FileSplits(("*",), shuffle=True, seed=5)
     assert seeded.ordered(NAMES, 1, 0) == seeded.ordered(NAMES, 2, 0) != seeded.ordered(NAMES, 1, 1)
 

@@ -1,4 +1,4 @@
-"""Threads that do not look dead because somebody was interrupted."""
+"""Tests of threads that survive interrupts of their callers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from zmqdata.threads import Background, available_cores
 
 
 class Interrupt(BaseException):
-    """What a signal handler raises, as KeyboardInterrupt."""
+    """The exception of a signal handler, like KeyboardInterrupt."""
 
 
 def interrupted(call: Callable[[], object]) -> Iterator[None]:
-    """Makes a call again and again, each time interrupted a step later, until it is not
-    any more.
-    """
+    """Repeat a call, interrupting it a step later each time, until it completes."""
     for place in range(10_000):
         steps = 0
 
@@ -44,16 +42,14 @@ def interrupted(call: Callable[[], object]) -> Iterator[None]:
 
 @pytest.fixture
 def release() -> Iterator[threading.Event]:
-    """Lets the thread of a test end."""
+    """Let the thread of a test end."""
     event = threading.Event()
     yield event
     event.set()
 
 
 def test_interrupts_do_not_make_a_thread_look_dead(release: threading.Event) -> None:
-    """Wherever in looking or waiting for it somebody is interrupted, it is alive until
-    it has ended.
-    """
+    """An interrupt while checking or joining a thread leaves it alive until it ends."""
     thread = Background(target=release.wait, daemon=True)
     thread.start()
     for call in (thread.is_alive, lambda: thread.join(0)):
@@ -66,14 +62,18 @@ def test_interrupts_do_not_make_a_thread_look_dead(release: threading.Event) -> 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="these do so no more")
 def test_threads_of_python_look_dead_then(release: threading.Event) -> None:
-    """This is what ours are for: remove them with the last Python that does this."""
+    """Python's own threads look dead after an interrupt, which is why ``Background``
+    exists. Remove it together with the last Python version that has this bug.
+    """
     thread = threading.Thread(target=release.wait, daemon=True)
     thread.start()
     assert not all(thread.is_alive() for _ in interrupted(thread.is_alive))
 
 
 def test_a_thread_lives_from_its_start_to_its_end() -> None:
-    """Neither before it is started nor after its target has returned or failed."""
+    """A thread is alive neither before its start nor after its target returns or
+    raises.
+    """
     thread = Background(target=lambda: None)
     assert not thread.is_alive()
     thread.start()
@@ -82,7 +82,7 @@ def test_a_thread_lives_from_its_start_to_its_end() -> None:
 
 
 def test_a_thread_lives_in_its_process_only(release: threading.Event) -> None:
-    """A child of fork has none of its parent's threads."""
+    """A forked child sees none of its parent's threads as alive."""
     thread = Background(target=release.wait, daemon=True)
     thread.start()
     child = os.fork()
@@ -93,5 +93,5 @@ def test_a_thread_lives_in_its_process_only(release: threading.Event) -> None:
 
 
 def test_there_is_a_core() -> None:
-    """The number of usable cores is at least one and at most what the machine has."""
+    """The number of usable cores is at least 1 and at most the machine's."""
     assert 1 <= available_cores() <= (os.cpu_count() or 1)

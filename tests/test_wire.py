@@ -1,6 +1,4 @@
-"""Facts about decoding: a peer's bytes are a message of the kinds allowed, or a
-``ProtocolError``.
-"""
+"""Tests of decoding: a peer's bytes are an allowed message or a ``ProtocolError``."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ class Names(str, Enum):
 
 
 def decoded(unpacker: wire.Unpacker[Any], frames: list[bytes]) -> Any:
-    """The message, or None when the bytes were refused as they should be."""
+    """Return the message, or None if the bytes are rejected as they should be."""
     try:
         return unpacker.control(frames)
     except ProtocolError:
@@ -48,8 +46,8 @@ def decoded(unpacker: wire.Unpacker[Any], frames: list[bytes]) -> Any:
 
 
 def test_text_of_any_kind_travels_as_text() -> None:
-    """As names from an array are, and members of an enumeration of texts; what no
-    message may have is named.
+    """Text subclasses of arrays and enumerations are sent as text. The error about an
+    unsupported value shows it.
     """
     for name in (np.str_("client"), Names.client):
         found = wire.to_client.control(wire.pack(m.TasksChanged(name, TASKS)))
@@ -60,7 +58,7 @@ def test_text_of_any_kind_travels_as_text() -> None:
 
 
 def test_a_message_is_two_frames() -> None:
-    """The first tells protocol and version, the second is the message."""
+    """The first frame has protocol and version, and the second frame is the message."""
     frames = wire.pack(MESSAGE)
     assert frames[0] == b"ZD1"
     assert wire.to_client.control(frames) == MESSAGE
@@ -70,25 +68,25 @@ def test_a_message_is_two_frames() -> None:
 
 @given(unpackers, st.lists(st.binary(), max_size=4))
 def test_garbage_is_refused(unpacker: wire.Unpacker[Any], frames: list[bytes]) -> None:
-    """Frames of any number and content raise ``ProtocolError`` and nothing else."""
+    """Frames of any number and content raise ``ProtocolError`` and no other error."""
     assert decoded(unpacker, frames) is None
 
 
 @given(unpackers, st.binary())
 def test_garbage_behind_our_magic_is_refused(unpacker: wire.Unpacker[Any], body: bytes) -> None:
-    """A stranger that knows the first frame gets no further."""
+    """Random bytes behind a valid first frame are rejected."""
     assert decoded(unpacker, [wire.MAGIC, body]) is None
 
 
 @given(unpackers, VALUES)
 def test_other_values_are_refused(unpacker: wire.Unpacker[Any], value: Any) -> None:
-    """Well-formed bytes that are no message are refused."""
+    """Well-formed bytes that encode no message are rejected."""
     assert decoded(unpacker, [wire.MAGIC, msgspec.msgpack.encode(value)]) is None
 
 
 @given(st.integers(0, 2**64 - 1), st.sampled_from(["task", "attempt", "elements", "bytes"]), VALUES)
 def test_wrong_fields_are_refused_or_fit(number: int, field: str, value: Any) -> None:
-    """A field of another type is refused; a number that fits is taken as it is."""
+    """A field of another type is rejected, and any number in range is accepted."""
     stream = {"task": 1, "attempt": 1, "elements": 1, "bytes": number, "handed_out": 0} | {
         field: value
     }
@@ -99,20 +97,20 @@ def test_wrong_fields_are_refused_or_fit(number: int, field: str, value: Any) ->
 
 @pytest.mark.parametrize("length", range(len(BODY)))
 def test_cut_messages_are_refused(length: int) -> None:
-    """A message that ends early is refused, wherever it ends."""
+    """A truncated message is rejected, wherever it ends."""
     assert decoded(wire.to_client, [wire.MAGIC, BODY[:length]]) is None
 
 
 @given(st.binary(min_size=1))
 def test_messages_that_go_on_after_their_end_are_refused(tail: bytes) -> None:
-    """What follows a whole message makes it none, whatever it is."""
+    """A complete message followed by any further bytes is rejected."""
     assert decoded(wire.to_client, [wire.MAGIC, BODY + tail]) is None
 
 
 @given(st.integers(0, len(BODY)), st.binary(max_size=3))
 def test_another_end_never_raises_anything_else(length: int, tail: bytes) -> None:
-    """A message with another end is refused, or is another one of the kind, such as one
-    with an unknown field.
+    """A message with a different end is rejected or decodes to a message of the same
+    kind. For example, the end may add an unknown field.
     """
     found = decoded(wire.to_client, [wire.MAGIC, BODY[:length] + tail])
     assert found is None or isinstance(found, m.TasksChanged)
@@ -122,14 +120,14 @@ def test_another_end_never_raises_anything_else(length: int, tail: bytes) -> Non
     st.text().filter(lambda name: name not in ("type", *m.TasksChanged.__struct_fields__)), VALUES
 )
 def test_unknown_fields_are_ignored(name: str, value: Any) -> None:
-    """A field that only a later version knows does not change the message."""
+    """A field known only to a later version leaves the message unchanged."""
     fields = msgspec.msgpack.decode(BODY) | {name: value}
     assert wire.to_client.header(msgspec.msgpack.encode(fields)) == MESSAGE
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_a_flipped_byte_never_raises_anything_else(at: int, flip: int) -> None:
-    """Damage yields another message of the kind or a ``ProtocolError``."""
+    """A changed byte yields another message of the same kind or a ``ProtocolError``."""
     body = bytearray(BODY)
     body[at % len(body)] ^= flip
     found = decoded(wire.to_client, [wire.MAGIC, bytes(body)])
@@ -137,14 +135,14 @@ def test_a_flipped_byte_never_raises_anything_else(at: int, flip: int) -> None:
 
 
 def test_deep_nesting_is_refused() -> None:
-    """A bomb of brackets does not exhaust the stack."""
+    """A deeply nested message does not exhaust the stack."""
     with pytest.raises(ProtocolError):
         wire.to_client.control([wire.MAGIC, b"\x91" * 100_000])
 
 
 def test_a_peer_of_another_version_is_named() -> None:
-    """The error tells both versions, cause and remedy; anything else in the first frame
-    is no message of ours.
+    """The error about another version names both versions, the cause and the remedy.
+    Any other first frame is rejected as a foreign message.
     """
     text = "Version mismatch, the peer speaks protocol version 7 and this process version 1: .*install the same release"
     with pytest.raises(VersionMismatchError, match=text) as found:
@@ -162,20 +160,20 @@ def test_a_peer_of_another_version_is_named() -> None:
 def test_another_version_is_known_by_its_first_frame(
     unpacker: wire.Unpacker[Any], version: int, rest: Any
 ) -> None:
-    """Whatever follows: what a message consists of is that version's affair."""
+    """A message of another version is recognized by its first frame alone. Its version
+    defines the other frames.
+    """
     with pytest.raises(VersionMismatchError, match=f"speaks protocol version {version} and"):
         unpacker.control([b"ZD%d" % version, *map(memoryview, rest)])
 
 
 def test_whoever_connects_understands_the_notice() -> None:
-    """The answer to a message of another version is a message of ours for clients and
-    for workers.
-    """
+    """The answer to a message of another version can be decoded by clients and workers."""
     for unpacker in (wire.to_client, wire.to_worker):
         assert unpacker.control(wire.pack(wire.NOTICE)) == wire.NOTICE
 
 
 def test_the_number_of_frames_is_told() -> None:
-    """Too few or too many frames are refused with their number."""
+    """The error about too few or too many frames shows their number."""
     with pytest.raises(ProtocolError, match="expected 2 frames, got 3"):
         wire.to_client.control([*wire.pack(MESSAGE), b""])

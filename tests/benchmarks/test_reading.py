@@ -1,4 +1,4 @@
-"""The loop that measures, on elements that are made up."""
+"""Tests of the measuring loop on made-up elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.reading import Peer, Turn, count
 
 
 class Fake(Peer):
-    """Notes what is asked of it."""
+    """A target that records every call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ def turn(measure: str) -> Turn:
 
 
 def test_every_element_is_looked_at() -> None:
-    """Whatever is counted was touched, once, in order."""
+    """Every counted element was touched exactly once and in order."""
     seen: list[int] = []
     rate = count(itertools.count(), seen.append, 0.01)
     assert seen == list(range(len(seen)))
@@ -45,7 +45,7 @@ def test_every_element_is_looked_at() -> None:
 
 
 def test_elements_that_end_are_no_measurement() -> None:
-    """A stream that runs dry is an error, not a high rate."""
+    """A stream that ends early is an error, not a high rate."""
     with pytest.raises(EOFError):
         count(iter(range(3)), int, 1.0)
 
@@ -59,8 +59,8 @@ def test_elements_that_end_are_no_measurement() -> None:
     ],
 )
 def test_what_each_measure_includes(measure: str, story: list[str]) -> None:
-    """Servers are started before the time runs, for a cold start within it; a first
-    reader warms them up.
+    """Servers start before the clock, except for a cold start; a first reader warms
+    them up.
     """
     peer = Fake()
     assert peer.measure(turn(measure)) > 0

@@ -1,6 +1,4 @@
-"""The whole benchmark with tiny budgets and our column alone, in real processes: it
-runs, and leaves nothing behind.
-"""
+"""Tests of the whole benchmark with tiny budgets and our column, in real processes."""
 
 from __future__ import annotations
 
@@ -25,8 +23,8 @@ COPYING = Turn("rate", "images", "memcpy", 1, 0.02, 0.0, 0)
 
 
 def test_a_run_writes_its_table(tmp_path: Path) -> None:
-    """A run of one repetition has a value for each way, and tables, JSON and verdicts
-    of it.
+    """A run of a single repetition has a value per way, and writes tables, JSON and
+    verdicts.
     """
     cases = ["int64 scalars", "1 KB", "images", "range.map", "warm cluster", "splits", "limits"]
     budget = ["--repetitions=1", "--seconds=0.02", "--warm=0", f"--out={tmp_path}"]
@@ -44,9 +42,7 @@ def test_a_run_writes_its_table(tmp_path: Path) -> None:
 
 
 def test_curves_are_measured() -> None:
-    """The curves that need no other process than ours have a point for each number
-    asked for.
-    """
+    """The curves without foreign processes have a point for each requested number."""
     told: list[str] = []
     found = [
         curves.splits(TINY, told.append, (10, 100)),
@@ -61,7 +57,7 @@ def test_curves_are_measured() -> None:
 
 
 def test_a_peer_that_takes_too_long_is_killed() -> None:
-    """At its deadline a peer is killed with everything that it has started."""
+    """A peer that exceeds its deadline is killed with all its child processes."""
     process = PeerProcess("bare")
     mark = process._mark
     with pytest.raises(PeerError, match="more than 0 s"):
@@ -71,7 +67,7 @@ def test_a_peer_that_takes_too_long_is_killed() -> None:
 
 
 def test_an_error_of_a_peer_is_no_end_of_it() -> None:
-    """A turn that fails says why, and the peer has its next turn in the same
+    """A failed turn gives its reason, and the peer has its next turn in the same
     process.
     """
     process = PeerProcess("bare")
@@ -87,7 +83,7 @@ def test_an_error_of_a_peer_is_no_end_of_it() -> None:
 def test_a_library_that_is_missing_leaves_a_column_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without its library a peer has no figures, and the table says that it is not
+    """A peer without its library has no figures, and the table says that it is not
     installed.
     """
     (tmp_path / "torch.py").write_text(
@@ -99,8 +95,8 @@ def test_a_library_that_is_missing_leaves_a_column_empty(
 
 
 def test_nothing_outlives_the_one_who_asks() -> None:
-    """When the benchmark itself is killed, its peers end with what they have
-    started.
+    """When the benchmark itself is killed, its peers end with all their child
+    processes.
     """
     program = (
         "from benchmarks.processes import PeerProcess\n"

@@ -1,4 +1,4 @@
-"""The elements that peers carry."""
+"""Tests of the elements that peers deliver."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ KINDS = sorted({case.element for case in CASES} - {"photographs", "float photogr
 
 @pytest.mark.parametrize("name", KINDS)
 def test_elements_can_be_made_and_looked_at(name: str) -> None:
-    """A function that was sent makes an element of each kind, and a consumer can look
-    at it.
-    """
+    """A sent function makes an element of each kind, and a consumer can read it."""
     make = pickle.loads(pickle.dumps(Make(name, spins=3)))
     for x in range(5):
         touching(name)(make(np.int64(x)))
@@ -39,7 +37,7 @@ def test_weights(name: str, size: int) -> None:
 
 
 def test_neighbours_differ() -> None:
-    """Elements that follow each other have different contents."""
+    """Successive elements have different contents."""
     first, second = Make("kilobytes")(0), Make("kilobytes")(1)
     assert not np.array_equal(first, second)
 
@@ -50,11 +48,11 @@ def test_elements_of_any_size() -> None:
 
 
 def test_a_kind_that_does_not_exist_is_an_error() -> None:
-    """The error names it."""
+    """The error for an unknown kind names it."""
     with pytest.raises(ValueError, match="pebbles"):
         variants("pebbles")
 
 
 def test_work_hands_its_element_on() -> None:
-    """The work changes nothing."""
+    """The work returns its element unchanged."""
     assert spin(10, 7) == 7

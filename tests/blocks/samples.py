@@ -1,4 +1,4 @@
-"""Classes of users that elements are made of, in the tests of this folder."""
+"""User classes of elements for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import enum
 from typing import Any, NamedTuple
 
 CALLS: list[object] = []
-"""What ran that must not run on a peer's word."""
+"""Records of code that must not run at a peer's request."""
 
 
 class Point(NamedTuple):
@@ -23,13 +23,13 @@ class NamedPoint(Point):
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A frozen dataclass whose constructor must not run on a peer's word."""
+    """A frozen dataclass whose constructor must not run at a peer's request."""
 
     image: Any
     label: int = 3
 
     def __post_init__(self) -> None:
-        """Count the calls."""
+        """Record the call."""
         CALLS.append(self)
 
 
@@ -48,17 +48,17 @@ class Guarded:
     a: int
 
     def __post_init__(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 Guarded.a = property(lambda self: 1, lambda self, value: CALLS.append(value))  # type: ignore[assignment]
 
 
 class Closing:
-    """What runs code when it goes."""
+    """A class that runs code when it is deleted."""
 
     def __del__(self) -> None:
-        """Say so."""
+        """Record the call."""
         CALLS.append(self)
 
 
@@ -73,11 +73,11 @@ class ClosedPoint(Point):
     """A namedtuple with a `__del__`."""
 
     def __del__(self) -> None:
-        """Say so."""
+        """Record the call."""
         CALLS.append(self)
 
 
 class Colour(enum.IntEnum):
-    """An int that is more than an int."""
+    """An int with an extra meaning."""
 
     RED = 1

@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.blocks.arrays``: numpy's values within objects, told by plain
+"""Tests of ``zmqdata.blocks.arrays``: numpy values in objects, described by plain
 values.
 """
 
@@ -23,7 +23,7 @@ from zmqdata.errors import ProtocolError
 
 
 def again(value: Any) -> Any:
-    """The value made anew from what is told about it, at every level."""
+    """Rebuild a value from its description, at every level."""
     reduced = reduce_numpy(value)
     if reduced is None:
         return [again(item) for item in value] if isinstance(value, (list, tuple)) else value
@@ -45,9 +45,7 @@ DTYPES: list[Any] = [
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_dtypes_come_back(dtype: Any) -> None:
-    """A dtype is the same, with titles, offsets and alignment, and so are arrays and
-    scalars of it.
-    """
+    """A dtype keeps titles, offsets and alignment, and so do its arrays and scalars."""
     wanted = np.dtype(dtype)
     found = again(wanted)
     assert (found, found.itemsize, found.isalignedstruct, found.type) == (
@@ -70,7 +68,7 @@ def test_dtypes_come_back(dtype: Any) -> None:
     )
 )
 def test_arrays_come_back(array: np.ndarray[Any, Any]) -> None:
-    """Any array has the same dtype, shape and bytes."""
+    """Any array keeps its dtype, shape and bytes."""
     found = again(array)
     assert (found.dtype, found.shape, found.tobytes()) == (
         array.dtype,
@@ -81,7 +79,7 @@ def test_arrays_come_back(array: np.ndarray[Any, Any]) -> None:
 
 @given(st.lists(st.none() | st.integers() | st.text() | st.lists(st.integers())))
 def test_arrays_of_objects_keep_their_objects(items: list[Any]) -> None:
-    """An array of objects holds the very objects, lists among them too."""
+    """An array of objects holds the very objects, including lists."""
     array = np.empty(len(items), object)
     for number, item in enumerate(items):
         array[number] = item
@@ -100,20 +98,20 @@ def test_arrays_of_objects_keep_their_objects(items: list[Any]) -> None:
     ],
 )
 def test_scalars_come_back(scalar: Any) -> None:
-    """A scalar is one of the same type, with the NULs that arrays drop."""
+    """A scalar keeps its type and the NULs that arrays drop."""
     assert type(again(scalar)) is type(scalar)
     assert again(scalar) == scalar
 
 
 @pytest.mark.parametrize("mask", [[True, False], np.ma.nomask])
 def test_masked_arrays_come_back(mask: Any) -> None:
-    """Data, mask, also none, and fill value are the same."""
+    """A masked array keeps data, mask, even an absent mask, and fill value."""
     found = again(np.ma.masked_array([1, 2], mask, fill_value=7))
     assert repr(found) == repr(np.ma.masked_array([1, 2], mask, fill_value=7))
 
 
 def test_other_values_are_not_numpys() -> None:
-    """What is not numpy's is told in its own way."""
+    """Values that do not belong to numpy are left to another description."""
     assert reduce_numpy({1}) is None
 
 
@@ -131,16 +129,16 @@ def test_other_values_are_not_numpys() -> None:
     ],
 )
 def test_sizes_that_cannot_be_are_refused(call: Any) -> None:
-    """No array is made that is larger than what came for it, and no bytes are taken for
-    objects or characters.
+    """No array exceeds the bytes received for it, and no bytes become objects or
+    characters.
     """
     with pytest.raises(ProtocolError):
         call()
 
 
 def test_descriptions_of_no_dtype_are_errors() -> None:
-    """numpy's constructors refuse objects that overlap and items that end before their
-    fields.
+    """numpy's constructors reject overlapping objects and items that end before a
+    field.
     """
     for described in [
         "|Q9",
@@ -151,8 +149,8 @@ def test_descriptions_of_no_dtype_are_errors() -> None:
 
 
 def test_views_come_back() -> None:
-    """A matrix and a record array are of their class again, and what is not numpy's is
-    left to others.
+    """A matrix and a record array keep their class; other subclasses are left to
+    others.
     """
     for value in (
         np.zeros((1, 2)).view(np.matrix),

@@ -670,7 +670,7 @@ def test_announced_size_is_limited() -> None:
 
 @pytest.mark.parametrize("frames", [[], [bytes(8), bytes(8)]])
 def test_number_of_frames_must_fit(frames: list[bytes]) -> None:
-    """A block must have exactly one frame per leaf."""
+    """A block must have a single frame for each leaf."""
     with pytest.raises(ProtocolError, match="frames for 1 leaves"):
         decode_block(encode(1).meta, frames)
 

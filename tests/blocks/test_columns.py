@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.blocks.columns``: which values share a column, how their bytes
-lie, and what is refused.
-"""
+"""Tests of ``zmqdata.blocks.columns``: shared columns, their layout and refusals."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def dtype_of(leaf: Leaf) -> Any:
 
 
 def packed(leaf: Leaf, *values: Any) -> Packed:
-    """A column of values, each of which belongs into it."""
+    """Return a column of values that belong into it."""
     size = sizer(leaf, dtype_of(leaf))
     assert size(values) >= 0
     assert all(size([value]) >= 0 for value in values)
@@ -41,14 +39,14 @@ def unpacked(leaf: Leaf, column: Column, frame: bytes, count: int = 1, skip: int
 
 
 def there_and_back(leaf: Leaf, *values: Any, skip: int = 0) -> list[Any]:
-    """The values of a column after their bytes have been elsewhere."""
+    """Return the values of a column after a round trip of its bytes."""
     sent = packed(leaf, *values)
     column = Column(sent.buffer.nbytes, sent.shape, sent.width)
     return unpacked(leaf, column, bytes(sent.buffer), len(values), skip)
 
 
 def table(*numbers: int) -> bytes:
-    """The shapes at the beginning of a ragged column."""
+    """Return the table of shapes at the start of a ragged column."""
     raw = np.array(numbers, "<i8").tobytes()
     return raw + bytes(-len(raw) % 64)
 
@@ -77,7 +75,7 @@ def table(*numbers: int) -> bytes:
     ids=repr,
 )
 def test_sizes_are_known_without_packing(leaf: Leaf, value: Any, size: int) -> None:
-    """A builder learns what a value adds to its block."""
+    """The size that a value adds to its block is known before packing."""
     assert sizer(leaf, dtype_of(leaf))([value, value]) == 2 * size
 
 
@@ -115,9 +113,7 @@ def test_sizes_are_known_without_packing(leaf: Leaf, value: Any, size: int) -> N
     ids=repr,
 )
 def test_what_would_arrive_as_something_else_does_not_belong(leaf: Leaf, others: list[Any]) -> None:
-    """Another type, dtype, byte order, unit or number of axes needs a column of its
-    own.
-    """
+    """Another type, dtype, byte order, unit or rank needs a column of its own."""
     assert [sizer(leaf, dtype_of(leaf))([other]) for other in others] == [-1] * len(others)
 
 
@@ -125,7 +121,7 @@ def test_what_would_arrive_as_something_else_does_not_belong(leaf: Leaf, others:
 
 
 def test_equal_shapes_lie_one_behind_the_other() -> None:
-    """The fixed layout is the bytes of the values in C order, and nothing else."""
+    """The fixed layout consists of the values' bytes in C order."""
     one, other = np.arange(6, dtype="<i4").reshape(2, 3), np.arange(6, dtype="<i4").reshape(3, 2).T
     column = packed(MATRICES, one, other)
     assert (column.shape, column.typesize, column.width) == ((2, 3), 4, 0)
@@ -133,22 +129,22 @@ def test_equal_shapes_lie_one_behind_the_other() -> None:
 
 
 def test_different_shapes_lie_behind_a_table() -> None:
-    """The ragged layout begins with all shapes, filled up to 64 bytes."""
+    """The ragged layout begins with all shapes, padded to 64 bytes."""
     column = packed(MATRICES, np.ones((1, 2), "<i4"), np.ones((0, 5), "<i4"))
     assert (column.shape, column.typesize) == (None, 4)
     assert bytes(column.buffer) == table(1, 2, 0, 5) + np.ones(2, "<i4").tobytes()
 
 
 def test_text_lies_behind_a_table_of_lengths() -> None:
-    """Text is rows of UTF-8; its bytes are not shuffled before compression."""
+    """Text is stored as rows of UTF-8 behind their lengths, and is not shuffled."""
     column = packed(Leaf("str"), "ü", "", "ab")
     assert (column.shape, column.typesize) == (None, 0)
     assert bytes(column.buffer) == table(2, 0, 2) + "üab".encode()
 
 
 def test_numbers_are_as_wide_as_they_must_be() -> None:
-    """Integers take 8 bytes each while all of them fit, and rows of bytes when one does
-    not.
+    """Integers take 8 bytes each if all of them fit, and variable rows of bytes
+    otherwise.
     """
     assert bytes(packed(Leaf("int"), 1, -1).buffer) == np.array([1, -1], "<i8").tobytes()
     assert bytes(packed(Leaf("int"), 1, 2**63).buffer) == table(1, 9) + b"\x01" + (2**63).to_bytes(
@@ -157,9 +153,7 @@ def test_numbers_are_as_wide_as_they_must_be() -> None:
 
 
 def test_text_of_one_width_keeps_it_in_the_column() -> None:
-    """Fixed-width text is a fixed column that tells its width; of several widths it is
-    ragged characters.
-    """
+    """Text of a single width is a fixed column with that width; other text is ragged."""
     assert packed(TEXTS, np.array(["ab"]), np.array(["c"], "<U2"))[1:] == ((1,), 4, 8)
     ragged = packed(BYTES, np.array([b"ab"]), np.array([b"c"]))
     assert (ragged.shape, ragged.width) == (None, 0)
@@ -167,7 +161,7 @@ def test_text_of_one_width_keeps_it_in_the_column() -> None:
 
 
 def test_nothing_takes_no_bytes() -> None:
-    """None is told by the count of the block, an empty array by its shape."""
+    """None takes no bytes beyond the block's count, and an empty array only its shape."""
     for column, shape in [
         (packed(Leaf("none"), None, None), ()),
         (packed(INTS, np.zeros(0, "<i4")), (0,)),
@@ -176,8 +170,8 @@ def test_nothing_takes_no_bytes() -> None:
 
 
 def test_a_contiguous_array_is_not_copied() -> None:
-    """One array that lies in C order is sent from where it is; another order is copied
-    first.
+    """A contiguous array is sent without a copy, and an array in another order is
+    copied.
     """
     array = np.arange(6, dtype="<i4")
     assert np.shares_memory(np.frombuffer(packed(INTS, array).buffer, np.uint8), array)
@@ -217,7 +211,9 @@ def test_a_contiguous_array_is_not_copied() -> None:
     ids=repr,
 )
 def test_values_come_back_as_they_were(leaf: Leaf, values: list[Any]) -> None:
-    """Type, dtype, shape and value are the same, from any place in the column on."""
+    """Values keep type, dtype, shape and content when read from any position in a
+    column.
+    """
     for skip in range(len(values) + 1):
         found = there_and_back(leaf, *values, skip=skip)
         assert len(found) == len(values) - skip
@@ -235,9 +231,7 @@ def test_values_come_back_as_they_were(leaf: Leaf, values: list[Any]) -> None:
     )
 )
 def test_arrays_of_any_shapes_share_a_column(arrays: list[Any]) -> None:
-    """Whatever the shapes, empty ones between the others too, each array gets its own
-    bytes.
-    """
+    """Arrays of any shapes share a column, also with empty arrays between them."""
     for came, sent in zip(there_and_back(MATRICES, *arrays), arrays, strict=True):
         assert came.shape == sent.shape
         assert came.tobytes() == sent.tobytes()
@@ -245,19 +239,19 @@ def test_arrays_of_any_shapes_share_a_column(arrays: list[Any]) -> None:
 
 @given(st.lists(st.integers(), min_size=1))
 def test_integers_of_any_size_share_a_column(numbers: list[int]) -> None:
-    """One integer beyond 64 bits costs the others nothing of their value."""
+    """An integer beyond 64 bits leaves the other integers of its column exact."""
     assert there_and_back(Leaf("int"), *numbers) == numbers
 
 
 def test_empty_values_of_structured_dtypes_keep_their_dtype() -> None:
-    """Arrays without bytes have their dtype all the same."""
+    """Empty arrays of structured dtypes keep their dtype."""
     leaf = Leaf("array", describe(np.dtype(STRUCTURED)), 1)
     empty = there_and_back(leaf, np.zeros(0, STRUCTURED), np.zeros(0, STRUCTURED))
     assert [array.dtype for array in empty] == [np.dtype(STRUCTURED)] * 2
 
 
 def test_values_can_be_read_several_times() -> None:
-    """Each reading of a column is a new one, from where it is told to begin."""
+    """A column can be read repeatedly, each time from a given position."""
     columns: list[tuple[Leaf, list[Any]]] = [
         (Leaf("str"), ["a", "b"]),
         (Leaf("int"), [1, 2]),
@@ -271,8 +265,8 @@ def test_values_can_be_read_several_times() -> None:
 
 
 def test_small_arrays_own_their_memory() -> None:
-    """Keeping one small array does not keep its block; a large one is a view, and
-    writable too.
+    """A small array owns its memory, and a large array is a writable view. Keeping a
+    small array does not keep its block.
     """
     small = there_and_back(INTS, *[np.zeros(9, "<i4")] * 2)
     large = there_and_back(INTS, *[np.zeros(COPY_BELOW, "<i4")] * 2)
@@ -330,15 +324,15 @@ def test_small_arrays_own_their_memory() -> None:
 def test_contradictions_are_told(
     leaf: Leaf, column: Column, frame: bytes, count: int, text: str
 ) -> None:
-    """Sizes, shapes, widths and text that cannot be are refused with what was claimed
-    and what there is.
+    """Invalid sizes, shapes, widths and texts are rejected with the claimed and actual
+    values.
     """
     with pytest.raises(ProtocolError, match=text):
         unpacked(leaf, column, frame, count)
 
 
 def test_damaged_text_within_structured_items_is_refused() -> None:
-    """Ragged items are looked at as closely as those of a fixed column."""
+    """Damaged text inside ragged structured items is rejected as in a fixed column."""
     leaf = Leaf("array", describe(np.dtype(STRUCTURED)), 1)
     frame = table(1, 0) + bytes(4) + b"\xff" * 8
     with pytest.raises(ProtocolError, match="not a character"):
@@ -358,9 +352,7 @@ def test_damaged_text_within_structured_items_is_refused() -> None:
 def test_any_column_is_read_or_refused(
     leaf: Leaf, shape: Any, width: int, frame: bytes, count: int
 ) -> None:
-    """Whatever a header claims about whatever bytes, there are as many values as told
-    or a ProtocolError.
-    """
+    """A column yields the announced number of values or raises ProtocolError."""
     try:
         found = unpacked(leaf, Column(len(frame), shape, width), frame, count)
     except ProtocolError:

@@ -1,6 +1,4 @@
-"""zmqdata.blocks.dtypes: which dtypes travel, and what a peer's description may
-claim.
-"""
+"""Tests of ``zmqdata.blocks.dtypes``: supported dtypes, and a peer's descriptions."""
 
 from __future__ import annotations
 
@@ -87,9 +85,7 @@ HOSTILE: list[DTypeSpec] = [
 
 @pytest.mark.parametrize("dtype", [*map(np.dtype, SUPPORTED)], ids=str)
 def test_description_is_exact(dtype: np.dtype[Any]) -> None:
-    """A dtype rebuilt from its description, sent as msgpack, is the same to the last
-    offset.
-    """
+    """A dtype rebuilt from its msgpack description is identical to the last offset."""
     assert is_supported(dtype)
     sent = msgspec.msgpack.decode(msgspec.msgpack.encode(describe(dtype)), type=DTypeSpec)
     assert rebuild(sent) == dtype
@@ -97,13 +93,15 @@ def test_description_is_exact(dtype: np.dtype[Any]) -> None:
 
 @pytest.mark.parametrize("spec", HOSTILE, ids=str)
 def test_what_describes_no_array_is_refused(spec: DTypeSpec) -> None:
-    """Objects, names, contradictions and sizes beyond reason are a ProtocolError."""
+    """A description with objects, names, contradictions or excessive sizes is a
+    ProtocolError.
+    """
     with pytest.raises(ProtocolError):
         rebuild(spec)
 
 
 def test_nesting_is_limited() -> None:
-    """A dtype nested without end is refused before numpy sees it."""
+    """An endlessly nested dtype is rejected before numpy sees it."""
     spec: Fields = Fields(("a",), ("<i4",), (0,), 4)
     for _ in range(20):
         spec = Fields(("a",), (spec,), (0,), 4)
@@ -115,9 +113,7 @@ def test_nesting_is_limited() -> None:
     "dtype", [object, [("a", object)], [("a", object, 2)], [("a", [("b", object)])], "V0", []]
 )
 def test_dtypes_that_hold_objects_or_nothing_do_not_travel(dtype: Any) -> None:
-    """Neither at the top nor in a field may there be a Python object, nor an item
-    without bytes.
-    """
+    """A dtype with Python objects or zero-byte items is rejected, also in a field."""
     assert not is_supported(np.dtype(dtype))
 
 
@@ -139,8 +135,8 @@ def nested(levels: int) -> np.dtype[Any]:
     ids=["fields", "empty", "levels", "record"],
 )
 def test_what_cannot_be_described_travels_as_an_object(dtype: np.dtype[Any]) -> None:
-    """Structured dtypes with more fields or levels than a description may have, or with
-    a class, come as they were.
+    """A structured dtype beyond a description's limits, or with a class, arrives
+    intact. The limits concern its fields and levels.
     """
     assert not is_supported(dtype)
     builder = BlockBuilder()
@@ -152,7 +148,7 @@ def test_what_cannot_be_described_travels_as_an_object(dtype: np.dtype[Any]) -> 
 
 
 def test_as_much_as_a_description_may_have_is_supported() -> None:
-    """The largest number of fields, and of levels."""
+    """A dtype with the maximum number of fields or levels is supported."""
     for dtype in (
         nested(MAX_NESTING),
         np.dtype([(f"f{number}", "i1") for number in range(MAX_FIELDS)]),
@@ -162,7 +158,7 @@ def test_as_much_as_a_description_may_have_is_supported() -> None:
 
 
 def test_width_of_text_is_told_apart() -> None:
-    """Fixed-width text is described without its width, which is put back by `widen`."""
+    """Fixed-width text is described without its width, which `widen` restores."""
     assert is_flexible(np.dtype(">U7"))
     assert not is_flexible(np.dtype("i4"))
     assert describe_flexible(np.dtype(">U7")) == ">U"
@@ -173,7 +169,7 @@ def test_width_of_text_is_told_apart() -> None:
 
 @pytest.mark.parametrize("width", [0, -4, 3, 1 << 40])
 def test_width_must_be_whole_characters(width: int) -> None:
-    """A width that is no positive number of characters is refused."""
+    """A width that is not a positive number of whole characters is rejected."""
     with pytest.raises(ProtocolError):
         widen("<U", width)
 
@@ -182,8 +178,8 @@ def test_width_must_be_whole_characters(width: int) -> None:
     "dtype", ["<U1", ">U1", [("n", "i4"), ("t", "<U1")], [("x", [("t", "<U1", 1)])]]
 )
 def test_numbers_beyond_unicode_are_refused(dtype: Any) -> None:
-    """Text whose numbers are not a characters is found, in fields too; other text
-    passes.
+    """Text with invalid code points is rejected, also in fields; other text is
+    accepted.
     """
     array = np.zeros(2, dtype)
     check_text(array)

@@ -83,9 +83,7 @@ def test_memory_maps_are_arrays(tmp_path: Any) -> None:
 
 
 def test_text_without_width_gets_one() -> None:
-    """A text array of width zero, which numpy creates only by views, arrives with width
-    one.
-    """
+    """A text array of width 0, which numpy creates only by views, arrives with width 1."""
     empty = np.zeros(3, [("a", "U0"), ("b", "i4")])["a"]
     (leaf,) = describe_element(empty)[1]
     assert isinstance(leaf, np.ndarray)

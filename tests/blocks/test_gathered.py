@@ -1,4 +1,4 @@
-"""Facts about frames that lie in pieces."""
+"""Tests of frames stored in several pieces."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def built(elements: list[Any], gather: bool, codec: str | None = None) -> Encode
     ],
 )
 def test_large_values_stay_where_they_are(elements: list[Any], is_gathered: bool) -> None:
-    """Frames of several large arrays lie in pieces, which together are the bytes that
-    they would be in one.
+    """A frame of several large arrays is sent in pieces with the bytes of the whole
+    frame.
     """
     block, joined = built(elements, True), built(elements, False)
     assert [type(frame) is Gathered for frame in block.frames] == [is_gathered]
@@ -53,7 +53,7 @@ def test_no_byte_is_copied() -> None:
 
 
 def test_what_is_compressed_is_not_gathered() -> None:
-    """A codec gets whole columns."""
+    """A compressed column is never gathered, as a codec needs it whole."""
     block = built([LARGE, LARGE], True, "lz4")
     assert isinstance(block.frames[0], bytes)
     assert [int(one[3]) for one in decode_block(block.meta, block.frames).elements()] == [3, 3]

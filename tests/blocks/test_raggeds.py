@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.blocks.raggeds``: ragged tensors go through blocks unchanged, and
-lies about them are refused.
-"""
+"""Tests of ``zmqdata.blocks.raggeds``: round trips of ragged tensors, and false splits."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ DTYPES = ["<i8", ">f4", "?", "<U3", "S2", "<M8[s]", "c8"]
 
 @st.composite
 def raggeds(draw: Any, rank: int, dtype: str, inner: tuple[int, ...], splits: str) -> RaggedTensor:
-    """A ragged tensor of any number of rows."""
+    """Draw a ragged tensor with any number of rows."""
     lengths = draw(st.lists(st.integers(0, 3), max_size=4))
     made: Any = RaggedTensor.from_row_lengths(
         np.zeros((sum(lengths), *inner), dtype), lengths, splits
@@ -56,8 +54,8 @@ ELEMENTS = st.tuples(
 @settings(max_examples=150)
 @given(ELEMENTS, st.sampled_from([None, *CODECS]), st.integers(0, 3))
 def test_any_ragged_tensor_comes_back(elements: list[Any], codec: Any, skip: int) -> None:
-    """Ragged tensors of any rank, dtype and inner shape share a block and come back
-    equal, with or without a codec.
+    """Ragged tensors of any rank, dtype and inner shape share a block and arrive equal.
+    The test covers raw blocks and codecs.
     """
     builder = BlockBuilder()
     assert all(builder.add(element) for element in elements)
@@ -83,8 +81,8 @@ def test_any_ragged_tensor_comes_back(elements: list[Any], codec: Any, skip: int
     ],
 )
 def test_another_kind_needs_another_block(other: Any) -> None:
-    """Another dtype, number of axes, dtype of splits or ragged rank does not go into
-    the same block.
+    """Another dtype, number of axes, dtype of splits or ragged rank needs another
+    block.
     """
     for first, second in (
         (RaggedTensor(np.zeros(1), [0, 1]), other),
@@ -97,8 +95,8 @@ def test_another_kind_needs_another_block(other: Any) -> None:
 
 
 def test_ragged_tensors_of_objects_are_objects() -> None:
-    """A ragged tensor whose values are Python objects travels as one object, and only
-    where those are allowed.
+    """A ragged tensor of Python objects is sent as a single object, if objects are
+    allowed.
     """
     ragged = RaggedTensor(np.array([None, "a"]), [0, 0, 2])
     builder = BlockBuilder()
@@ -123,7 +121,7 @@ FLAT = RaggedOf((Leaf("array", "<i8", 1), SPLITS))
 
 @pytest.mark.parametrize("splits", [[], [1, 2], [0, 1], [0, 3], [0, 2, 1, 2], [-1, 2]])
 def test_splits_that_lie_are_refused(splits: list[int]) -> None:
-    """Row splits that do not divide the values are no protocol, at any depth."""
+    """Row splits that do not partition the values raise ProtocolError at any depth."""
     lie = np.array(splits, np.int64)
     with pytest.raises(ProtocolError, match="row splits that do not divide its 2 values"):
         check_ragged(TupleOf((Leaf("int"), FLAT)), iter([None, *columns([np.zeros(2)], [lie])]))  # type: ignore[list-item]
@@ -132,9 +130,7 @@ def test_splits_that_lie_are_refused(splits: list[int]) -> None:
 
 
 def test_decoding_refuses_what_lies() -> None:
-    """A block whose splits were changed on the way raises ProtocolError before any
-    element is made.
-    """
+    """A block with changed splits raises ProtocolError before any element is created."""
     builder = BlockBuilder()
     builder.add(RaggedTensor(np.arange(3), [0, 1, 3]))
     block = builder.build()
@@ -155,7 +151,9 @@ def test_decoding_refuses_what_lies() -> None:
     ],
 )
 def test_structures_that_lie_are_refused(children: Any) -> None:
-    """Values without an axis, and splits that are none, are no structure."""
+    """A ragged structure is rejected if its values have no axis or its splits are
+    invalid.
+    """
     with pytest.raises(ProtocolError, match="a ragged tensor claims"):
         Structure(RaggedOf(children))
 
@@ -163,7 +161,7 @@ def test_structures_that_lie_are_refused(children: Any) -> None:
 @settings(max_examples=200)
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=3), st.integers(0, 2))
 def test_changed_bytes_raise_protocol_error_only(place: int, patch: bytes, which: int) -> None:
-    """Whatever is changed on the way, a block decodes or raises ProtocolError."""
+    """A block with changed bytes decodes or raises ProtocolError."""
     builder = BlockBuilder()
     for length in range(3):
         builder.add(RaggedTensor.from_row_lengths(np.arange(length * 2), [length, length]))
@@ -179,7 +177,7 @@ def test_changed_bytes_raise_protocol_error_only(place: int, patch: bytes, which
 
 
 def test_a_ragged_structure_survives_bytes() -> None:
-    """The structure is plain data in the header."""
+    """A ragged structure survives encoding as plain data in the header."""
     structure = Structure(RaggedOf((FLAT, SPLITS)))
     node: Any = msgspec.msgpack.decode(structure.encoded, type=RaggedOf)
     assert Structure(node) == structure

@@ -92,7 +92,7 @@ class Slim:
 
 
 class Tensor:
-    """A tensor like those of other libraries."""
+    """A tensor as in other libraries."""
 
     nbytes = 12_345
 

@@ -1,6 +1,4 @@
-"""zmqdata.blocks.structures: what a structure may be, and how elements are put
-together.
-"""
+"""Tests of ``zmqdata.blocks.structures``: valid structures, and assembling elements."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ from zmqdata.errors import ProtocolError
 
 
 def test_empty_nestings_have_as_many_elements_as_told() -> None:
-    """Without leaves the count alone says how many elements there are, each of them a
-    fresh dict.
-    """
+    """Without leaves the count alone gives the number of elements, each a fresh dict."""
     first, second = assemble(DictOf((), ()), iter([]), 2)
     assert first == second == {}
     assert first is not second
@@ -47,8 +43,8 @@ def test_empty_nestings_have_as_many_elements_as_told() -> None:
 
 
 def test_nestings_are_put_together() -> None:
-    """Every element takes the next value of each leaf, from left to right, and records
-    are of their class.
+    """Every element takes the next value of each leaf from left to right. Records keep
+    their class.
     """
     node = TupleOf(
         (DictOf(("b", 1), (Leaf("int"), TupleOf((Leaf("str"),)))), record(Point, "namedtuple"))
@@ -67,7 +63,7 @@ def test_nestings_are_put_together() -> None:
 
 
 def test_ragged_tensors_are_put_together() -> None:
-    """Values and splits become a tensor again, within another one too."""
+    """Values and splits become a tensor again, also inside another tensor."""
     flat = Leaf("array", "<i8", 1)
     columns = [iter([np.arange(3)]), iter([np.array([0, 1, 3])]), iter([np.array([0, 2])])]
     (found,) = assemble(RaggedOf((RaggedOf((flat, flat)), flat)), iter(columns), 1)
@@ -76,9 +72,7 @@ def test_ragged_tensors_are_put_together() -> None:
 
 
 def test_structures_are_equal_by_what_they_say() -> None:
-    """Equality and hash follow the description, in which 1 and True are different
-    keys.
-    """
+    """Equality and hash follow the description, in which 1 and True are different keys."""
     assert Structure(DictOf((1,), (Leaf("int"),))) == Structure(DictOf((1,), (Leaf("int"),)))
     assert hash(Structure(Leaf("int"))) == hash(Structure(Leaf("int")))
     assert Structure(DictOf((1,), (Leaf("int"),))) != Structure(DictOf((True,), (Leaf("int"),)))
@@ -87,8 +81,8 @@ def test_structures_are_equal_by_what_they_say() -> None:
 
 
 def test_the_dtypes_are_those_of_the_leaves() -> None:
-    """A leaf has the dtype that numpy knows under its name; text, whose width is its
-    column's, and others none.
+    """A leaf has numpy's dtype of its name; text, whose width varies, and others have
+    none.
     """
     structure = Structure(
         TupleOf(
@@ -99,7 +93,7 @@ def test_the_dtypes_are_those_of_the_leaves() -> None:
 
 
 def nested(depth: int) -> Node:
-    """Tuples within tuples."""
+    """Return nested tuples."""
     node: Node = Leaf("int")
     for _ in range(depth):
         node = TupleOf((node,))
@@ -125,15 +119,13 @@ def nested(depth: int) -> Node:
     ids=lambda node: str(node)[:40],
 )
 def test_structures_that_no_sender_makes_are_refused(node: Node) -> None:
-    """Depth, number of leaves, names and dtypes are checked when a structure is
-    received.
-    """
+    """The receiver checks a structure's depth, number of leaves, names and dtypes."""
     with pytest.raises(ProtocolError):
         Structure(node)
 
 
 def record(cls: type, form: Any = "dataclass", **changes: Any) -> RecordOf:
-    """The node of a class's instance, as a peer may have changed it."""
+    """Return the node of a class's instance, as a peer may have changed it."""
     names = getattr(cls, "_fields", None) or tuple(getattr(cls, "__dataclass_fields__", ()))
     node = RecordOf(
         form, cls.__module__, cls.__qualname__, names, tuple(Leaf("int") for _ in names)
@@ -142,7 +134,7 @@ def record(cls: type, form: Any = "dataclass", **changes: Any) -> RecordOf:
 
 
 class Lazy(types.ModuleType):
-    """A module that must not be touched."""
+    """A module whose attributes must not be read."""
 
     def __getattribute__(self, name: str) -> Any:
         raise AssertionError(name)
@@ -171,8 +163,8 @@ class Lazy(types.ModuleType):
 def test_unknown_or_unfit_classes_arrive_as_dicts(
     node: RecordOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A class that is not there, has other fields, or would run code gives a dict of
-    the fields, without an import.
+    """A record of a missing, changed or code-running class arrives as a dict of its
+    fields. Nothing is imported.
     """
     monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
     before = len(CALLS)
@@ -183,7 +175,7 @@ def test_unknown_or_unfit_classes_arrive_as_dicts(
 
 
 def test_no_constructor_runs() -> None:
-    """A dataclass is put together without its `__init__` and `__post_init__`."""
+    """A dataclass is assembled without its `__init__` and `__post_init__`."""
     before = len(CALLS)
     (element,) = assemble(record(Example), iter([iter([1]), iter([2])]), 1)
     assert element.image == 1  # type: ignore[attr-defined]
@@ -196,6 +188,8 @@ def test_no_constructor_runs() -> None:
     [(Leaf("int"), Leaf("array", "<i8", 1)), (Leaf("array", "<i8", 1), Leaf("array", "<i8", 2))],
 )
 def test_ragged_structures_that_lie_are_refused(children: Any) -> None:
-    """Values without an axis, and splits that are none, are no structure."""
+    """A ragged structure is rejected if its values have no axis or its splits are
+    invalid.
+    """
     with pytest.raises(ProtocolError, match="a ragged tensor claims"):
         Structure(RaggedOf(children))

@@ -1,4 +1,4 @@
-"""Tests of the commands' arguments, and of their one-line errors."""
+"""Tests of the commands' arguments and of their error lines."""
 
 from __future__ import annotations
 

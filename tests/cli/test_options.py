@@ -1,4 +1,4 @@
-"""Tests of the parts all commands share: options from settings, and one-line errors."""
+"""Tests of the parts all commands share: options from settings, and error lines."""
 
 from __future__ import annotations
 

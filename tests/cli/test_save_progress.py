@@ -1,4 +1,4 @@
-"""Facts about what ``zmqdata save-status`` finds in a folder, and prints."""
+"""Tests of the output of ``zmqdata save-status``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from zmqdata.storage.manifests import (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    """The folder of a save of 20 elements that has 7 of them, in two chunks of two
+    """Return the folder of a save of 20 elements with 7 of them in two chunks of two
     streams.
     """
     path = str(tmp_path)
@@ -43,8 +43,8 @@ def finish(path: str) -> None:
 
 
 def test_a_running_save_is_counted(folder: str) -> None:
-    """Elements, chunks and streams that count are told, and how many elements there
-    will be.
+    """The status shows the committed elements, chunks and streams, and the expected
+    total.
     """
     assert progress_of(folder) == SaveProgress(folder, "running", 7, 20, 2, 2)
     assert (
@@ -54,21 +54,21 @@ def test_a_running_save_is_counted(folder: str) -> None:
 
 
 def test_a_finished_save_says_so(folder: str) -> None:
-    """At the end there is nothing to come: what was left out by an error policy is not
-    missing.
-    """
+    """A finished save has nothing left, even if an error policy left elements out."""
     finish(folder)
     assert progress_of(folder).line == f"{folder}: done, 7 elements in 2 chunks of 2 streams"
 
 
 def test_the_reason_of_a_failure_is_one_line_for_a_terminal(folder: str) -> None:
-    """However the error of a pipeline was worded."""
+    """The reason of a failure is a single printable line, whatever the pipeline's
+    error.
+    """
     fail_save(folder, SaveError("PipelineError", "map failed\n  \x1b[2Jat once"))
     assert progress_of(folder).line.endswith(" of 2 streams: PipelineError: map failed ?[2Jat once")
 
 
 def test_an_unknown_number_is_left_out(tmp_path: Path) -> None:
-    """Without a cardinality there is no total."""
+    """Without a cardinality the status shows no total."""
     begin_save(str(tmp_path), SaveDescription("run", None, None, -2))
     assert (
         progress_of(str(tmp_path)).line
@@ -77,7 +77,7 @@ def test_an_unknown_number_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_save_is_refused(tmp_path: Path) -> None:
-    """Where nothing is saved there is nothing to tell."""
+    """A folder without a save is rejected."""
     with pytest.raises(NotFoundError, match="holds no distributed save"):
         progress_of(str(tmp_path))
 
@@ -86,7 +86,7 @@ def test_a_folder_without_a_save_is_refused(tmp_path: Path) -> None:
     "end", [finish, lambda path: fail_save(path, SaveError("DataLossError", "no"))]
 )
 def test_a_bar_ends_with_the_save(folder: str, end: Callable[[str], None]) -> None:
-    """The bar is shown until the save has ended, however it has."""
+    """The progress bar ends with the save, whether it succeeds or fails."""
     console = Console(width=120, force_terminal=True)
     paused: list[float] = []
 
@@ -106,7 +106,9 @@ def test_a_bar_ends_with_the_save(folder: str, end: Callable[[str], None]) -> No
 def test_the_command_prints_one_line_or_json(
     folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The exit code is 0 while all is well, also at the end."""
+    """The command prints a line or JSON, and exits with 0 while a save runs or has
+    finished.
+    """
     assert main(["save-status", folder]) == 0
     assert capsys.readouterr().out == progress_of(folder).line + "\n"
     assert main(["save-status", folder, "--json"]) == 0
@@ -119,7 +121,7 @@ def test_the_command_prints_one_line_or_json(
 def test_the_command_fails_with_the_save(
     folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A failed save is exit code 1 with the reason, a folder without one exit code
+    """A failed save exits with 1 and the reason, and a folder without a save exits with
     2.
     """
     fail_save(folder, SaveError("PipelineError", "map failed"))

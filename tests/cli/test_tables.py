@@ -130,9 +130,7 @@ def test_dropped_messages_are_shown_when_there_are_any() -> None:
 
 
 def test_a_server_without_a_key_is_warned_of() -> None:
-    """The output begins with a warning about a server without a key, and only about
-    that.
-    """
+    """The output begins with a warning if the server has no key, and only then."""
     assert "any process that can reach this server" in printed(config={"insecure": True})
     assert "insecure" not in printed(config={"insecure": False})
 

@@ -1,6 +1,4 @@
-"""A cluster on this machine: what it is told, its handles, and that the two ways to run
-it look the same.
-"""
+"""Tests of a local cluster: its options, its handles, and its two equivalent modes."""
 
 from __future__ import annotations
 
@@ -76,14 +74,14 @@ FAST = {"heartbeat_interval_ms": 100}
 def test_bad_options_start_nothing(
     arguments: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """An option that cannot work is refused before any server starts."""
+    """An invalid option is rejected before any server starts."""
     with no_leaks(), pytest.raises(error, match=text):
         LocalCluster(**arguments)
 
 
 @pytest.mark.realprocess
 def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster is what its arguments say, whatever ZMQDATA_* the environment has."""
+    """The arguments alone configure a cluster, whatever ZMQDATA_* variables are set."""
     for name, text in {
         "PORT": "1",
         "HOST": "nowhere.invalid",
@@ -99,8 +97,8 @@ def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cluster_has_the_key_that_its_process_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    """Where the environment names another one than the user's, as on a network, or
-    none, the script can read.
+    """A cluster uses the key of its process, so its script can read from it. The
+    environment may name a key other than the user's, as on a network, or none.
     """
     keys.save(tmp_path / "k", keys.new_key())
     monkeypatch.setenv(
@@ -115,9 +113,7 @@ def test_a_cluster_has_the_key_that_its_process_shows(
 
 @pytest.mark.parametrize("in_process", [True, False])
 def test_handles_refuse_what_is_no_time(in_process: bool) -> None:
-    """A deadline that is no number of seconds is refused at the call, and nothing is
-    stopped for it.
-    """
+    """A deadline that is not a number of seconds is rejected before anything stops."""
     with LocalCluster(0, in_process=in_process) as cluster:
         for use in (cluster.dispatcher.restart, cluster.dispatcher.await_ready):
             with pytest.raises(TypeError, match="`deadline` must be a number of seconds"):
@@ -130,7 +126,7 @@ def test_handles_refuse_what_is_no_time(in_process: bool) -> None:
 
 
 def both_ways(test: Callable[..., None]) -> Callable[..., None]:
-    """Runs a test with threads and with processes."""
+    """Run a test with threads and with processes."""
     ways = [
         pytest.param(True, id="threads"),
         pytest.param(False, id="processes", marks=pytest.mark.realprocess),
@@ -141,8 +137,8 @@ def both_ways(test: Callable[..., None]) -> Callable[..., None]:
 
 @both_ways
 def test_a_cluster_starts_and_leaves_nothing(in_process: bool) -> None:
-    """Workers are registered when the cluster is there; after the block no thread,
-    file, port or process is left.
+    """A cluster returns with its workers registered, and leaves nothing behind. The
+    test checks threads, files, ports and processes.
     """
     with no_leaks(), LocalCluster(2, in_process=in_process, **FAST) as cluster:
         assert cluster.target.startswith("tcp://127.0.0.1:")
@@ -156,7 +152,7 @@ def test_a_cluster_starts_and_leaves_nothing(in_process: bool) -> None:
 
 @both_ways
 def test_workers_come_and_go(in_process: bool) -> None:
-    """A worker is added, killed, stopped and started again through its handle."""
+    """A handle adds, kills, stops and restarts a worker."""
     with no_leaks(), LocalCluster(1, in_process=in_process, **FAST) as cluster:
         added = cluster.add_worker()
         assert cluster.workers[1] is added
@@ -170,9 +166,7 @@ def test_workers_come_and_go(in_process: bool) -> None:
 
 @both_ways
 def test_a_dispatcher_comes_back_where_it_was(in_process: bool) -> None:
-    """A dispatcher that is started again listens at the same address, even after it was
-    killed.
-    """
+    """A restarted dispatcher listens at the same address, even after it was killed."""
     with LocalCluster(0, in_process=in_process) as cluster:
         cluster.dispatcher.kill()
         assert not listens(cluster.target)
@@ -184,7 +178,7 @@ def test_a_dispatcher_comes_back_where_it_was(in_process: bool) -> None:
 
 @both_ways
 def test_a_closed_cluster_stays_closed(in_process: bool) -> None:
-    """Closing twice is allowed; adding a worker afterwards is not."""
+    """Closing twice is allowed, and adding a worker to a closed cluster is an error."""
     cluster = LocalCluster(0, in_process=in_process)
     cluster.close()
     cluster.close()
@@ -203,8 +197,8 @@ def test_a_worker_of_several_processes_has_several_addresses() -> None:
 
 @both_ways
 def test_a_refused_worker_says_why(in_process: bool) -> None:
-    """A worker that the dispatcher does not want ends the start with the dispatcher's
-    reason, and leaves nothing.
+    """A worker rejected by the dispatcher ends the start with the reason and leaves
+    nothing.
     """
     with (
         no_leaks(),
@@ -217,7 +211,7 @@ def test_a_refused_worker_says_why(in_process: bool) -> None:
 
 @pytest.mark.realprocess
 def test_a_server_that_does_not_start_shows_its_log() -> None:
-    """The error of a failed start has what the process wrote and how it ended."""
+    """The error of a failed start has the process's output and exit status."""
     with (
         no_leaks(),
         pytest.raises(
@@ -229,8 +223,8 @@ def test_a_server_that_does_not_start_shows_its_log() -> None:
 
 @both_ways
 def test_a_forked_child_is_told_that_the_cluster_is_not_its_own(in_process: bool) -> None:
-    """In a forked child the cluster and its handles raise an error that says so, and
-    what reads or closes works.
+    """In a forked child, using the cluster or a handle raises an error that says so.
+    Reading attributes and closing still work.
     """
     with LocalCluster(1, in_process=in_process, **FAST) as cluster:
         worker = cluster.workers[0]

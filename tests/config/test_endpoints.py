@@ -1,6 +1,4 @@
-"""Facts about addresses as users write them: what they stand for, and what is
-refused.
-"""
+"""Tests of addresses in users' notation: their meaning, and their errors."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ from zmqdata.errors import NotFoundError
     ],
 )
 def test_a_service_is_written_in_several_ways(service: Any, endpoint: str) -> None:
-    """A string with or without protocol, and a pair, stand for one endpoint."""
+    """A string with or without protocol and a pair stand for the same endpoint."""
     assert parse_service(service) == endpoint
 
 
@@ -65,15 +63,13 @@ def test_a_service_is_written_in_several_ways(service: Any, endpoint: str) -> No
     ],
 )
 def test_a_service_that_cannot_be_is_refused(service: Any, text: str) -> None:
-    """Each malformed service is a ValueError that says what is wrong with it."""
+    """A malformed service raises a ValueError that explains the problem."""
     with pytest.raises(ValueError, match=text):
         parse_service(service)
 
 
 def test_an_unknown_protocol_is_not_found() -> None:
-    """A protocol that does not exist is named in the words of tf.data, with those that
-    do.
-    """
+    """An unknown protocol raises tf.data's message with the known protocols."""
     with pytest.raises(
         NotFoundError, match=r"No credentials factory .* for protocol grp\. .*tcp.*ipc"
     ):
@@ -82,16 +78,14 @@ def test_an_unknown_protocol_is_not_found() -> None:
 
 @given(st.text() | st.tuples(st.text(), st.text()))
 def test_any_text_is_parsed_or_refused(service: Any) -> None:
-    """Whatever is given as a service, the result is an endpoint or one of the two
-    documented errors.
-    """
+    """Any service parses to an endpoint or raises a documented error."""
     with contextlib.suppress(ValueError, NotFoundError):
         assert parse_service(service).startswith(("tcp://", "ipc://"))
 
 
 @given(st.ip_addresses().map(str), st.integers(1, 65535))
 def test_splitting_undoes_joining(host: str, port: int) -> None:
-    """Any IP address and port survive being written as one address."""
+    """Splitting restores any IP address and port that were joined."""
     if "%" not in host:
         assert split_address(join_address(host, port)) == (host, port)
 
@@ -103,7 +97,7 @@ def test_only_tcp_endpoints_have_a_host() -> None:
 
 
 def test_a_dispatcher_is_not_everywhere() -> None:
-    """A service at every host is refused; nothing could connect to it."""
+    """A service at every host is rejected, as no peer could connect to it."""
     with pytest.raises(ValueError, match=r"'\*' means every host"):
         parse_service("tcp://*:5050")
 
@@ -112,6 +106,6 @@ def test_a_dispatcher_is_not_everywhere() -> None:
     "address", ["0.0.0.0", "0.0.0.0:%port%", "*", "*:7000", "::", "[::]:7000", "%port%"]
 )
 def test_what_nobody_can_connect_to_is_not_announced(address: str) -> None:
-    """An address for binding is no address for others."""
+    """An address for binding only is rejected as an announced address."""
     with pytest.raises(ValueError, match="which cannot connect to the host"):
         advertised(address)

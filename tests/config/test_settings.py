@@ -1,6 +1,4 @@
-"""Facts about settings: one declaration, from which checks, texts and environment
-variables follow.
-"""
+"""Tests of settings: checks, texts and environment variables from a single declaration."""
 
 from __future__ import annotations
 
@@ -75,15 +73,15 @@ NAMED = {one.name: one for one in fields(Sample)}
     )
 )
 def test_what_is_shown_is_read_as_it_was(sample: Sample) -> None:
-    """Every value, written as people do, is read back as the same."""
+    """Every value is read back unchanged from its text form."""
     for name, one in NAMED.items():
         value = getattr(sample, name)
         assert checked(one, read_text(one, shown(value))) == value
 
 
 def test_names_follow_from_the_field_unless_declared() -> None:
-    """Option and environment variable are named after the field, where nothing else is
-    declared.
+    """Option and environment variable are named after the field unless declared
+    otherwise.
     """
     assert [flag_of(NAMED["count"]), flag_of(NAMED["name"])] == ["--count", "--called"]
     assert [variable_of(NAMED["count"]), variable_of(NAMED["place"])] == [
@@ -100,7 +98,7 @@ def test_the_docstring_lists_the_settings() -> None:
 
 
 def test_defaults_are_words() -> None:
-    """A default is told as it would be written, and none is none."""
+    """A default is shown in its text form, and a missing default as none."""
     defaults = [default_of(one) for one in fields(Sample)]
     assert defaults == ["1", "0.5", "true", "x", "none", "MERRY", "5", "none", "none"]
 
@@ -120,7 +118,7 @@ def test_defaults_are_words() -> None:
     ],
 )
 def test_a_text_that_means_nothing_is_refused(name: str, text: str, expected: str | None) -> None:
-    """A text that stands for no value is refused with what was expected."""
+    """A text without a valid value is rejected with the expected form."""
     if expected is None:
         assert read_text(NAMED[name], text) == 1
         return
@@ -130,7 +128,7 @@ def test_a_text_that_means_nothing_is_refused(name: str, text: str, expected: st
 
 @pytest.mark.parametrize("text", ["1", "true", "TRUE", "yes", "on", " True "])
 def test_truth_has_several_words(text: str) -> None:
-    """1, true, yes and on are true in any case; 0, false, no and off are not."""
+    """1, true, yes and on are true in any case; 0, false, no and off are false."""
     assert read_text(NAMED["eager"], text) is True
     assert (
         read_text(NAMED["eager"], {"1": "0", "yes": "no", "on": "off"}.get(text, "false")) is False
@@ -138,7 +136,7 @@ def test_truth_has_several_words(text: str) -> None:
 
 
 def test_a_single_port_is_a_range() -> None:
-    """One port is a range that begins and ends with it."""
+    """A single port is a range that begins and ends with it."""
     assert read_text(NAMED["ports"], " 7000 ") == (7000, 7000)
 
 
@@ -176,7 +174,7 @@ def test_a_single_port_is_a_range() -> None:
 def test_a_value_that_cannot_work_is_refused(
     given_: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """A value of another type, an empty one and one out of its range are refused at the
+    """A value of a wrong type, an empty value and a value out of range raise at the
     call.
     """
     with pytest.raises(error, match=text):
@@ -184,12 +182,12 @@ def test_a_value_that_cannot_work_is_refused(
 
 
 def test_a_path_is_a_text() -> None:
-    """A path object is as good as its text."""
+    """A path object is equivalent to its text."""
     assert Sample(place=Path("a/b")).place == "a/b"  # type: ignore[arg-type]
 
 
 def test_whole_numbers_have_a_range() -> None:
-    """A whole number is returned, and refused when it is none or out of its range."""
+    """An integer is returned, and rejected if it is out of range or no integer."""
     assert check_int("n", 3) == 3
     assert check_int("n", 0, least=0) == 0
     for value, error in (
@@ -204,15 +202,15 @@ def test_whole_numbers_have_a_range() -> None:
 
 
 def test_types_are_checked() -> None:
-    """A value of another type is refused with both types."""
+    """A value of a wrong type is rejected with both types."""
     check_type("flag", True, bool)
     with pytest.raises(TypeError, match="`flag` must be bool, got 1 of type int"):
         check_type("flag", 1, bool)
 
 
 def test_times_to_wait() -> None:
-    """None, 0 and infinity are times to wait; texts, truth values, negative numbers and
-    NaN are none.
+    """None, 0 and infinity are valid timeouts; texts, booleans, negative numbers and
+    NaN are not.
     """
     for seconds in (None, 0, 0.5, float("inf")):
         check_wait("timeout", seconds)
@@ -229,8 +227,8 @@ def test_times_to_wait() -> None:
 
 
 def test_an_error_without_the_environment_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error about what was given stays the same error, even when the environment
-    says other things.
+    """An error about an explicit argument stays the same, whatever the environment
+    sets.
     """
     monkeypatch.setenv("ZMQDATA_NAME", "y")
     with pytest.raises(ValueError, match=r"`count` must be at most 10, got 11$"):
@@ -249,8 +247,8 @@ def test_an_error_without_the_environment_is_left_as_it_is(monkeypatch: pytest.M
 def test_a_wrong_variable_is_named(
     monkeypatch: pytest.MonkeyPatch, variable: str, text: str, expected: str
 ) -> None:
-    """A variable that means nothing is an error with its name, its text and what was
-    expected.
+    """An invalid variable raises an error with its name, its text and the expected
+    form.
     """
 
     @dataclass(frozen=True)
@@ -263,9 +261,7 @@ def test_a_wrong_variable_is_named(
 
 
 def test_what_contradicts_the_environment_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error about a setting that came from the environment says where it came
-    from.
-    """
+    """An error about a setting from the environment names its variable."""
 
     @dataclass(frozen=True)
     class Strict(Sample):
@@ -278,14 +274,12 @@ def test_what_contradicts_the_environment_names_it(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_choice_is_taken_in_any_case() -> None:
-    """A word that is one of a few is kept as it was declared."""
+    """A choice given in any case is stored as declared."""
     assert Sample(mood="grim").mood == "GRIM"
 
 
 def test_a_text_can_be_written_as_utf8() -> None:
-    """Half of a surrogate pair is refused, alone or in a list, as no message could
-    carry it.
-    """
+    """A lone surrogate is rejected, also in a list, as no message can carry it."""
     for given_ in ({"host": "\ud800"}, {"worker_tags": ("\ud800",)}):
         with pytest.raises(ValueError, match="UTF-8"):
             WorkerConfig("tcp://10.0.0.1:1", **given_)  # type: ignore[arg-type]

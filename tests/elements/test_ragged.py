@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.elements.ragged``: ragged tensors against nested lists, and their
-specs.
-"""
+"""Tests of ``zmqdata.elements.ragged``: ragged tensors against nested lists, and specs."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ def deep(rows: list[list[list[int]]]) -> RaggedTensor:
 def test_rows_are_those_of_a_list_of_lists(
     rows: list[list[int]], start: int, stop: int, step: int
 ) -> None:
-    """Length, rows, slices of rows and lengths of rows are those of the nested list."""
+    """A ragged tensor has the length, rows, slices and row lengths of its nested list."""
     made = ragged(rows)
     assert (len(made), made.shape, made.ndim) == (len(rows), (len(rows), None), 2)
     assert made.to_list() == rows == [row.tolist() for row in made]
@@ -55,9 +53,7 @@ def test_ragged_rows_may_be_ragged_again(rows: list[list[list[int]]]) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=4))
 def test_arrays_may_be_ragged_in_several_axes(shapes: list[tuple[int, int]]) -> None:
-    """Arrays of shapes (a, b) make a ragged tensor whose rows and their rows are those
-    of the arrays.
-    """
+    """Arrays of shapes (a, b) make a ragged tensor with the same rows in both axes."""
     arrays = [np.arange(a * b * 2).reshape(a, b, 2) for a, b in shapes]
     made = RaggedTensor.from_rows(arrays, "int32", ragged_rank=2)
     assert made.to_list() == [array.tolist() for array in arrays]
@@ -78,7 +74,7 @@ def test_padding_fills_rows_to_the_longest(rows: list[list[int]]) -> None:
 
 
 def test_padding_reaches_all_ragged_axes() -> None:
-    """Inner rows are padded too, texts with the empty one."""
+    """to_tensor pads inner rows too, and texts with the empty text."""
     assert deep([[[1], [2, 3]], [[4]]]).to_tensor().tolist() == [[[1, 0], [2, 3]], [[4, 0], [0, 0]]]
     assert RaggedTensor(["a", "b"], [0, 2, 2]).to_tensor().tolist() == [["a", "b"], ["", ""]]
     assert RaggedTensor(np.zeros(0), [0]).to_tensor().shape == (0, 0)
@@ -105,7 +101,9 @@ def test_equal_means_rows_and_dtypes() -> None:
 
 
 def test_a_copy_has_memory_of_its_own() -> None:
-    """Writing to the copy leaves the first alone, and pickles come back equal."""
+    """Writing to a copy leaves the original unchanged, and a pickled tensor arrives
+    equal.
+    """
     made = ragged([[1], [2, 3]])
     made.copy().values[...] = 0  # type: ignore[index]
     assert made.to_list() == [[1], [2, 3]]
@@ -113,20 +111,20 @@ def test_a_copy_has_memory_of_its_own() -> None:
 
 
 def test_flat_values_can_be_replaced() -> None:
-    """with_flat_values keeps the rows, at any depth."""
+    """with_flat_values keeps the rows at any depth."""
     made = deep([[[1], [2, 3]], [[]]])
     assert made.with_flat_values(made.flat_values * 10).to_list() == [[[10], [20, 30]], [[]]]
 
 
 def test_lengths_and_empty_tensors() -> None:
-    """Row lengths make splits; without rows there is one split."""
+    """Row lengths become splits; a tensor without rows has a single split."""
     assert RaggedTensor.from_row_lengths(np.arange(3), [0, 3], "int32").to_list() == [[], [0, 1, 2]]
     assert RaggedTensor.from_row_lengths([], []).to_list() == []
     assert ragged([[1]])[5:2].to_list() == []
 
 
 def test_a_large_one_is_not_written_out() -> None:
-    """The repr of a small one shows the rows, that of a large one its shape."""
+    """The repr of a small tensor shows its rows, and of a large tensor its shape."""
     assert repr(ragged([[1], []])) == "RaggedTensor([[1], []], dtype=int64)"
     assert repr(ragged([[1] * 300])) == "<RaggedTensor of shape (1, None), dtype=int64>"
 
@@ -179,20 +177,20 @@ def test_a_large_one_is_not_written_out() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(make: Any, error: type[Exception], text: str) -> None:
-    """The text says what came and what was expected."""
+    """The error about an invalid ragged tensor shows the given and the expected value."""
     with pytest.raises(error, match=text):
         make()
 
 
 def test_joining_keeps_byte_order() -> None:
-    """Values in foreign byte order stay so, and texts widen."""
+    """Joining keeps a foreign byte order, and widens texts."""
     assert concatenate([np.zeros(1, ">i4"), np.zeros(2, ">i4")]).dtype == np.dtype(">i4")
     assert concatenate([np.array(["a"]), np.array(["bcd"])]).tolist() == ["a", "bcd"]
 
 
 @given(DEEP)
 def test_a_spec_admits_what_it_was_made_of(rows: list[list[list[int]]]) -> None:
-    """The spec of a ragged tensor admits it, as does one with more None."""
+    """The spec of a ragged tensor admits it, also with more lengths of None."""
     made = deep(rows)
     spec = RaggedTensorSpec.of(made)
     assert spec.admits(made)
@@ -202,8 +200,8 @@ def test_a_spec_admits_what_it_was_made_of(rows: list[list[list[int]]]) -> None:
 
 
 def test_a_spec_admits_nothing_else() -> None:
-    """Dtype, ragged rank, splits and the lengths that are given must agree, in ragged
-    axes for each row.
+    """A spec rejects another dtype, ragged rank, dtype of splits or length. In ragged
+    axes it checks the length of each row.
     """
     made = RaggedTensor(np.zeros((4, 3), np.int64), [0, 2, 4])
     assert RaggedTensorSpec((2, None, 3), "int64", 1).admits(made)
@@ -217,7 +215,7 @@ def test_a_spec_admits_nothing_else() -> None:
 
 
 def test_a_spec_shows_all_that_it_says() -> None:
-    """The repr of a spec is the call that makes it."""
+    """The repr of a spec is the call that creates it."""
     spec = RaggedTensorSpec((None, None), "U", row_splits_dtype="int32")
     assert (
         repr(spec)
@@ -227,6 +225,6 @@ def test_a_spec_shows_all_that_it_says() -> None:
 
 @pytest.mark.parametrize("bad", [1.5, True, "1", [1], float("nan")])
 def test_a_ragged_rank_is_a_whole_number(bad: Any) -> None:
-    """A number of axes that is none is refused by name."""
+    """A ragged rank that is not an integer is rejected with the argument's name."""
     with pytest.raises(TypeError, match="ragged_rank must be int or None"):
         RaggedTensorSpec((None, None), "int64", ragged_rank=bad)

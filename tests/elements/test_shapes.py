@@ -28,42 +28,44 @@ from zmqdata.elements.shapes import (
     ],
 )
 def test_shapes_are_tuples_of_ints_and_none(given: Any, shape: Any) -> None:
-    """A shape may be given as a number or any sequence of lengths."""
+    """A shape can be a number or any sequence of lengths."""
     assert checked_shape(given) == shape
 
 
 @pytest.mark.parametrize("given", [(-1,), (True,), ("x",), (1.5,)])
 def test_what_is_no_length_is_refused(given: Any) -> None:
-    """The text shows the length that is none."""
+    """The error about an invalid length shows it."""
     with pytest.raises(ValueError, match=r"lengths of at least 0, or None .* got"):
         checked_shape(given)
 
 
 @pytest.mark.parametrize("given", ["", b"", {}, 1.5, object(), int])
 def test_what_is_no_sequence_is_no_shape(given: Any) -> None:
-    """A text or a dict is not taken for the shape of a scalar."""
+    """A text or a dict is rejected as a shape."""
     with pytest.raises(TypeError, match="a shape is a number, a sequence of lengths, or None; got"):
         checked_shape(given)
 
 
 @pytest.mark.parametrize("given", ["", "x", -1, 1.5, True, object(), (), "a\udc80", [], {}])
 def test_what_numpy_does_not_take_is_no_dtype(given: Any) -> None:
-    """The text shows what came; records without fields are none either."""
+    """The error about an invalid dtype shows it; a record dtype without fields is
+    invalid.
+    """
     with pytest.raises(TypeError, match="dtype must"):
         checked_dtype(given)
 
 
 def test_none_admits_any_length() -> None:
-    """None stands for any length, and shapes of different numbers of axes do not
-    fit.
-    """
+    """None admits any length, and shapes of different ranks do not match."""
     assert shape_admits((None, 2), (7, 2))
     assert not shape_admits((None, 2), (7, 3))
     assert not shape_admits((None,), (7, 3))
 
 
 def test_merging_keeps_what_is_equal() -> None:
-    """Where two shapes differ, None is left; where their axes do, nothing."""
+    """Merging replaces different lengths by None, and shapes of different ranks by
+    None.
+    """
     assert merged_shape((2, 3), (2, 4)) == (2, None)
     assert merged_shape((2,), (2, 4)) is None
     assert merged_shape(None, (2,)) is None
@@ -71,7 +73,7 @@ def test_merging_keeps_what_is_equal() -> None:
 
 
 def test_texts_have_no_width() -> None:
-    """Texts of every width are one dtype with a name of its own."""
+    """Texts of every width share a dtype with its own name."""
     assert without_width(np.dtype("<U7")) == without_width(np.dtype("<U3"))
     assert [dtype_name(without_width(np.dtype(code))) for code in ("U3", "S3", ">i4")] == [
         "str",

@@ -1,5 +1,5 @@
-"""The quickstart does what its table claims: the parts in this process, the whole as
-the README starts it.
+"""Tests of the quickstart's claims: its parts in this process, the whole as in the
+README.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ def quickstart() -> ModuleType:
 def test_the_windows_of_a_file_hold_its_bytes_in_order(
     quickstart: ModuleType, tmp_path: Path
 ) -> None:
-    """Numbered windows of a file, put together, are the file and then newlines up to a
-    whole window.
-    """
+    """A file's numbered windows contain the file, then newlines up to a whole window."""
     content = bytes(range(1, 256)) * 3
     (tmp_path / "module.py").write_bytes(content)
     windows = list(quickstart.cut(quickstart.read(str(tmp_path / "module.py"))))
@@ -45,9 +43,7 @@ def test_the_windows_of_a_file_hold_its_bytes_in_order(
 
 
 def test_the_model_learns(quickstart: ModuleType) -> None:
-    """A model starts at 8 bits per byte, where it knows nothing, and forgets none of a
-    text that repeats itself.
-    """
+    """A model starts at 8 bits per byte, and learns a text that repeats itself."""
     windows = np.frombuffer(b"the same sixteen" * 64, np.uint8).reshape(8, quickstart.WINDOW)
     model = quickstart.NextByteModel()
     losses = [model.train(windows) for _ in range(100)]
@@ -56,8 +52,8 @@ def test_the_model_learns(quickstart: ModuleType) -> None:
 
 
 def test_the_proof_sees_a_missing_and_a_repeated_window(quickstart: ModuleType) -> None:
-    """A window that is missing, repeated or unknown is a difference of its own; equal
-    counts are none.
+    """The proof reports a missing, repeated or unknown window, and accepts equal
+    counts.
     """
     expected = Counter({("a.py", 0): 1, ("a.py", 1): 1})
     assert quickstart.differences(expected, Counter(expected)) == []
@@ -67,8 +63,8 @@ def test_the_proof_sees_a_missing_and_a_repeated_window(quickstart: ModuleType) 
 def test_it_runs_without_any_server(
     quickstart: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """``--local`` runs the same pipeline in this process, shows the table and proves
-    exactly once per epoch.
+    """``--local`` runs the pipeline in this process and proves exactly once per epoch.
+    It shows the table too.
     """
     assert quickstart.main(["--local", "--files", "3", "--epochs", "2"]) == 0
     assert "yes: 3 files" in capsys.readouterr().out
@@ -77,9 +73,7 @@ def test_it_runs_without_any_server(
 @pytest.mark.timeout(180)
 @pytest.mark.realprocess
 def test_it_runs_on_worker_processes() -> None:
-    """Started as a script, it trains on two worker processes, proves exactly once, and
-    exits with 0.
-    """
+    """The script trains on two worker processes, proves exactly once, and exits with 0."""
     command = [sys.executable, str(SCRIPT), "--files", "12", "--epochs", "1"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -90,8 +84,8 @@ def test_it_runs_on_worker_processes() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.realprocess
 def test_it_survives_a_worker() -> None:
-    """With ``--kill-worker`` a worker is killed in the middle of an epoch, and the
-    proof is the same as without.
+    """``--kill-worker`` kills a worker in the middle of an epoch, and the proof is the
+    same.
     """
     command = [sys.executable, str(SCRIPT), "--files", "60", "--epochs", "1", "--kill-worker"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=290, check=False)
@@ -104,7 +98,7 @@ def test_it_survives_a_worker() -> None:
 def test_it_kills_only_workers_of_its_own(
     quickstart: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Somebody else's servers are left alone."""
+    """The quickstart never kills a server that it did not start."""
     with pytest.raises(SystemExit):
         quickstart.main(["--kill-worker", "--service", "tcp://10.0.0.1:5050"])
     assert "needs two workers of its own" in capsys.readouterr().err

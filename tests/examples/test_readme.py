@@ -1,4 +1,4 @@
-"""What README shows as code runs as it stands there."""
+"""Tests that run README's code unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 @pytest.mark.timeout(180)
 @pytest.mark.realprocess
 def test_the_quickstart_runs(tmp_path: Path) -> None:
-    """README's first Python block, saved as a script, reads all its elements from two
+    """README's first Python block, saved as a script, reads all elements from two
     worker processes and ends.
     """
     block = re.search(

@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.failures.codec``: a worker's exception arrives as the right one."""
+"""Tests of ``zmqdata.failures.codec``: a worker's exception as the consumer raises it."""
 
 from __future__ import annotations
 

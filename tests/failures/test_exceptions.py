@@ -1,4 +1,4 @@
-"""Exceptions described by plain values and rebuilt from them."""
+"""Tests of exceptions described by plain values and rebuilt from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from zmqdata.failures.exceptions import (
 
 
 class BadRecordError(Exception):
-    """Its constructor takes something else than what ends up in ``args``."""
+    """A class whose constructor takes other arguments than it stores in ``args``."""
 
     calls = 0
 
@@ -84,14 +84,14 @@ def test_a_known_class_comes_back_as_itself(error: Exception) -> None:
 
 
 def test_an_os_error_keeps_its_file_name() -> None:
-    """The file that was not found is named although it is no part of ``args``."""
+    """An OSError keeps its file name, although it is not part of ``args``."""
     got = there_and_back(FileNotFoundError(2, "No such file or directory", "train.rec"))
     assert isinstance(got, FileNotFoundError)
     assert (got.filename, got.errno) == ("train.rec", 2)
 
 
 def test_a_constructor_written_in_python_is_not_called() -> None:
-    """The class and the message are right, and nothing of the user's ran."""
+    """A class with a constructor in Python is rebuilt without calling the constructor."""
     error = BadRecordError("a.rec")
     calls = BadRecordError.calls
     got = there_and_back(error)
@@ -123,8 +123,8 @@ def test_a_constructor_written_in_python_is_not_called() -> None:
     ],
 )
 def test_what_cannot_or_must_not_be_made_gets_a_stand_in(kind: str, args: tuple[Any, ...]) -> None:
-    """Exits, ends of iteration, what is no exception, unknown classes and failing ones
-    become RemoteException.
+    """A class that must not or cannot be rebuilt becomes a RemoteException. The test
+    covers exits, ends of iteration, unknown classes and failing constructors.
     """
     got = rebuild_exception(RemoteError(kind, args))
     assert isinstance(got, RemoteException)
@@ -133,15 +133,15 @@ def test_what_cannot_or_must_not_be_made_gets_a_stand_in(kind: str, args: tuple[
 
 
 def test_arguments_that_are_not_plain_are_refused() -> None:
-    """A peer cannot smuggle containers in as arguments."""
+    """A peer's containers are rejected as arguments of an exception."""
     sent = msgspec.msgpack.encode({"kind": "builtins.ValueError", "args": [[1]]})
     with pytest.raises(msgspec.ValidationError):
         msgspec.msgpack.decode(sent, type=RemoteError)
 
 
 def test_a_class_that_makes_something_else_gets_a_stand_in() -> None:
-    """OSError chooses a subclass by its number: what comes out must be what was
-    named.
+    """A class whose constructor returns another class becomes a RemoteException.
+    OSError, for example, selects a subclass by its number.
     """
     assert (
         type(rebuild_exception(RemoteError("builtins.OSError", (2, "gone")))).__name__ == "OSError"
@@ -149,14 +149,14 @@ def test_a_class_that_makes_something_else_gets_a_stand_in() -> None:
 
 
 def test_a_stand_in_shows_the_name_of_the_class() -> None:
-    """Tracebacks and reprs read as if the class were there."""
+    """Tracebacks and reprs of a RemoteException show the original class name."""
     got = rebuild_exception(RemoteError("their.module.OddError", ("bad",)))
     assert repr(got) == "OddError('bad')"
     assert type(got).__module__ == "their.module"
 
 
 def test_looking_for_a_class_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module's ``__getattr__`` is not asked, and no module is imported."""
+    """The lookup of a class imports no module and calls no module's ``__getattr__``."""
     lazy = types.ModuleType("lazy_module")
     lazy.__getattr__ = lambda name: pytest.fail(name)  # type: ignore[method-assign]
     monkeypatch.setitem(sys.modules, "lazy_module", lazy)
@@ -167,8 +167,8 @@ def test_looking_for_a_class_imports_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_arguments_become_plain() -> None:
-    """Subclasses of plain types come as those, others by their repr, hopeless ones by
-    their class.
+    """Arguments of plain subclasses become plain, others their repr, unprintable ones a
+    class.
     """
 
     class Number(enum.IntEnum):
@@ -189,7 +189,9 @@ def test_arguments_become_plain() -> None:
 
 
 def test_the_size_of_a_description_is_limited() -> None:
-    """Number and length of arguments and the traceback are cut, keeping both ends."""
+    """The number and length of arguments and the traceback are limited, keeping both
+    ends.
+    """
 
     def deep(n: int) -> None:
         if n:
@@ -210,14 +212,14 @@ def test_the_size_of_a_description_is_limited() -> None:
 
 
 def test_the_traceback_names_causes() -> None:
-    """What led to an exception is in the text."""
+    """The traceback includes the causes of an exception."""
     error = ValueError("outer")
     error.__cause__ = KeyError("inner")
     assert "KeyError: 'inner'" in describe_exception(error).traceback
 
 
 def test_describing_never_fails() -> None:
-    """Exceptions with broken arguments, causes and texts are described all the same."""
+    """Exceptions with broken arguments, causes and texts can be described too."""
 
     class BrokenError(Exception):
         args = property(lambda self: 5)  # type: ignore[assignment]
@@ -235,7 +237,7 @@ def test_describing_never_fails() -> None:
 
 
 def test_an_error_that_needs_other_arguments_keeps_its_class_where_it_can() -> None:
-    """json's error is recognised although its constructor wants three arguments."""
+    """json's error keeps its class, although its constructor takes three arguments."""
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads("{")
     assert isinstance(there_and_back(caught.value), json.JSONDecodeError)
@@ -249,5 +251,5 @@ def test_an_error_that_needs_other_arguments_keeps_its_class_where_it_can() -> N
     )
 )
 def test_rebuilding_never_fails(remote: RemoteError) -> None:
-    """Whatever a peer says, an exception comes out."""
+    """Rebuilding returns an exception for any description that a peer sends."""
     assert isinstance(rebuild_exception(remote), Exception)

@@ -1,4 +1,4 @@
-"""Facts about the names of shipped modules."""
+"""Tests of the names of shipped modules."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ ROOT = f"{PREFIX}0123456789abcdef"
     ],
 )
 def test_only_the_place_in_a_worker_is_left_out(text: str, plain: str) -> None:
-    """Names and files are as the client knows them; other texts stay as they are."""
+    """Names and files read as at the client, and other texts stay unchanged."""
     assert plain_name(text) == plain

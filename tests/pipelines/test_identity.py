@@ -1,4 +1,4 @@
-"""Facts about the text of a fingerprint."""
+"""Tests of the text of a fingerprint."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ HEX = st.text("0123456789abcdef", max_size=32)
 
 @given(HEX, HEX, HEX)
 def test_what_is_written_is_read(structure: str, code: str, functions: str) -> None:
-    """The text has all three parts, and they come back."""
+    """All three parts of a fingerprint are read back from its text."""
     fingerprint = Fingerprint(structure, code, functions)
     assert str(fingerprint) == f"{structure}:{code}:{functions}"
     assert Fingerprint.parse(str(fingerprint)) == fingerprint
 
 
 def test_what_is_missing_is_empty() -> None:
-    """A text without all parts is one whose other parts are like nothing."""
+    """A text with missing parts has empty parts, which equal no other part."""
     assert Fingerprint.parse("a:b") == Fingerprint("a", "b", "")
     assert Fingerprint.parse("a") == Fingerprint("a", "", "")

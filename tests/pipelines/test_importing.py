@@ -200,8 +200,8 @@ def test_small_files_come_along(kites: Any, away: Any) -> None:
 
 
 def test_errors_show_names_and_lines_as_the_client_knows_them(kites: Any, away: Any) -> None:
-    """Class names and tracebacks of shipped code show the worker's folder and nothing
-    else.
+    """Class names and tracebacks of shipped code read as at the client, except for the
+    folder.
     """
     packed = pack_pipeline(kites(1).tear, ship=["kites"])
     away()

@@ -1,6 +1,4 @@
-"""Classes that travel by value are themselves again where they came from, and copies
-everywhere else.
-"""
+"""Tests of classes pickled by value: identical at their origin, copies elsewhere."""
 
 from __future__ import annotations
 
@@ -77,8 +75,8 @@ NAMES = [
 
 
 def script() -> types.SimpleNamespace:
-    """Objects as a training script defines them: in a ``__main__`` that other processes
-    do not have.
+    """Run a training script whose objects live in a ``__main__`` that workers do not
+    have.
     """
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(SCRIPT, names)
@@ -87,8 +85,8 @@ def script() -> types.SimpleNamespace:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_class_is_itself_again_where_it_came_from(name: str) -> None:
-    """Of whatever kind it is, it is neither made anew nor changed, and its instances
-    are instances of it.
+    """A class opened in its own process is the same class, unchanged, whatever its
+    kind. Its instances stay instances of it.
     """
     ours = script()
     kind = getattr(ours, name)
@@ -101,9 +99,7 @@ def test_a_class_is_itself_again_where_it_came_from(name: str) -> None:
 
 
 def test_nothing_of_a_class_is_run_again() -> None:
-    """Neither ``__init_subclass__`` nor a metaclass hears of a class that is there
-    already.
-    """
+    """Opening an existing class calls neither ``__init_subclass__`` nor its metaclass."""
     ours = script()
     heirs, made = list(ours.heirs), list(ours.Meta.made)
     open_pipeline(pack_pipeline([ours.Watched, ours.Counted, ours.Plain]))
@@ -111,8 +107,8 @@ def test_nothing_of_a_class_is_run_again() -> None:
 
 
 def test_functions_make_instances_of_our_classes() -> None:
-    """Those of the script, of its classes and within its functions; the functions
-    themselves are copies.
+    """Opened functions are copies, but create instances of the original classes. This
+    holds for functions of the script, of its classes and inside its functions.
     """
     ours = script()
     local, function = ours.outer()
@@ -134,9 +130,7 @@ def test_functions_make_instances_of_our_classes() -> None:
 
 
 def test_cells_are_filled_though_their_type_has_no_name() -> None:
-    """A closure that holds its own kind of cell beside a class of the script gets what
-    it held.
-    """
+    """A closure over the cell type and a class of the script keeps both values."""
     ours = script()
     cell_type, value = types.CellType, 5
     opened = open_pipeline(pack_pipeline(lambda: (cell_type, value, ours.Plain)))
@@ -144,8 +138,8 @@ def test_cells_are_filled_though_their_type_has_no_name() -> None:
 
 
 def test_a_pipeline_of_another_process_brings_its_own_classes() -> None:
-    """Also where a class of the same name is here; and ours are made there by value, as
-    ever.
+    """A pipeline from another process brings its own classes, even if their names exist
+    here. Local classes arrive there by value as usual.
     """
     sender = (
         f"import sys\nSCRIPT = {SCRIPT!r}\nexec(SCRIPT)\nfrom zmqdata.pipelines import "
@@ -167,7 +161,9 @@ def test_a_pipeline_of_another_process_brings_its_own_classes() -> None:
 
 
 def test_what_is_gone_is_made_anew() -> None:
-    """Remembering keeps no class alive, and a pipeline outlives its classes."""
+    """A pipeline outlives its classes and recreates them; remembering keeps no class
+    alive.
+    """
     ours = script()
     packed = pack_pipeline(ours.Registered)
     assert classes_of(packed.digest) == {min(classes_of(packed.digest)): ours.Registered}
@@ -180,8 +176,8 @@ def test_what_is_gone_is_made_anew() -> None:
 def test_as_many_pipelines_as_memory_may_hold_are_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The newest; one without such classes takes no place, and what is packed again is
-    new again.
+    """The packer remembers the newest pipelines with such classes, up to a limit. A
+    pipeline packed again counts as newest.
     """
     monkeypatch.setattr(ownclasses, "MOST_KNOWN", 2)
     monkeypatch.setattr(ownclasses, "_known", type(ownclasses._known)())
@@ -197,8 +193,8 @@ def test_as_many_pipelines_as_memory_may_hold_are_remembered(
 
 
 def test_the_pickle_is_read_as_anywhere_else_but_for_classes() -> None:
-    """Dotted names, types without a name, large buffers: all that the other unpickler
-    finds is found.
+    """The unpickler of own classes resolves the same names and buffers as the other.
+    The test covers dotted names, unnamed types and large buffers.
     """
     ours, file = script(), io.BytesIO()
     value = [

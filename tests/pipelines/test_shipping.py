@@ -89,7 +89,7 @@ def test_the_same_files_are_the_same_content(folder: Path) -> None:
 
 
 def test_two_modules_of_a_name_are_refused(folder: Path) -> None:
-    """Two modules of the same name are rejected, as only one can be imported."""
+    """Two modules of the same name are rejected, as both cannot be imported."""
     make_package(folder)
     (make_package(folder / "elsewhere") / "names.txt").write_text("others")
     with pytest.raises(ValueError, match="two different modules 'boats'"):

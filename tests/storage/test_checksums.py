@@ -35,7 +35,7 @@ def _new_tables() -> None:
     ],
 )
 def test_known_values(content: bytes, crc: int) -> None:
-    """The checksums of RFC 3720 come out, and masking rotates and adds."""
+    """The checksums match RFC 3720, and masking rotates and adds."""
     assert crc32c(content) == crc
     assert masked_crc32c(content) == (((crc >> 15) | (crc << 17)) + 0xA282EAD8) % 2**32
 
@@ -43,21 +43,21 @@ def test_known_values(content: bytes, crc: int) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200), st.integers(0, 3000))
 def test_both_ways_agree(tail: bytes, zeros: int) -> None:
-    """Rows joined by numpy give what the loop over bytes gives, at any length."""
+    """Joining rows with numpy gives the result of the byte loop at any length."""
     content = bytes(range(1, 9)) + bytes(zeros) + tail
     assert checksums._crc_by_rows(content) == checksums._crc_by_bytes(content)
 
 
 def test_long_content() -> None:
-    """An odd number of rows and several groups of rows are joined properly, and
-    memoryviews are read as bytes are.
+    """An odd number of rows and several groups are joined correctly. Memoryviews and
+    bytes give the same checksum.
     """
     content = np.random.PCG64(1).random_raw(21_000).tobytes() + b"rest"
     assert checksums._crc_by_numpy(memoryview(content)) == checksums._crc_by_bytes(content)
 
 
 def test_a_library_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed library computes the checksums; without any, numpy does."""
+    """An installed library computes the checksums, and numpy does without it."""
 
     def found(name: str) -> object:
         if name == "google_crc32c":

@@ -17,7 +17,7 @@ CONTENTS = [b"one", b"", bytes(5000)]
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    """Records come back in order and then None; closing twice is fine."""
+    """Records are read back in order, then None; closing twice is allowed."""
     with TFRecordWriter(tmp_path / "a") as writer:
         for content in CONTENTS:
             writer.write(content)
@@ -31,7 +31,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     ("options", "unpack"), [("GZIP", gzip.decompress), ("ZLIB", zlib.decompress)]
 )
 def test_compressed_files(tmp_path: Path, options: str, unpack: object) -> None:
-    """A compressed file holds the same bytes in the usual container."""
+    """A compressed file holds the same bytes in the standard container."""
     with TFRecordWriter(tmp_path / "a", options) as writer:
         writer.write(b"one")
     assert callable(unpack)
@@ -39,8 +39,8 @@ def test_compressed_files(tmp_path: Path, options: str, unpack: object) -> None:
 
 
 def test_what_lies_around_a_record() -> None:
-    """Length, its checksum, content and its checksum follow one another, all little
-    endian.
+    """A record consists of length, length checksum, content and content checksum, in
+    little endian.
     """
     record = as_record(b"123456789")
     assert record[:8] == (9).to_bytes(8, "little")
@@ -50,7 +50,7 @@ def test_what_lies_around_a_record() -> None:
 
 @pytest.mark.parametrize("length", [3, 12, 14, 18])
 def test_a_truncated_record_is_data_loss(length: int) -> None:
-    """A file that ends within a record is damaged, wherever that is."""
+    """A file that ends within a record is damaged, wherever it ends."""
     with pytest.raises(DataLossError, match="truncated record"):
         read_record(io.BytesIO(as_record(b"abc")[:length]))
 
@@ -59,7 +59,7 @@ def test_a_truncated_record_is_data_loss(length: int) -> None:
     ("place", "text"), [(0, "its length"), (9, "its length"), (13, "3 bytes"), (16, "3 bytes")]
 )
 def test_a_changed_byte_is_data_loss(place: int, text: str) -> None:
-    """A changed byte anywhere fails one of both checksums."""
+    """A changed byte fails at least one of both checksums."""
     damaged = bytearray(as_record(b"abc"))
     damaged[place] ^= 1
     with pytest.raises(DataLossError, match=f"corrupted record: .*{text}"):
@@ -67,7 +67,7 @@ def test_a_changed_byte_is_data_loss(place: int, text: str) -> None:
 
 
 def test_bad_arguments(tmp_path: Path) -> None:
-    """An unknown compression and a record that is text are refused."""
+    """An unknown compression and a text record are rejected."""
     with pytest.raises(ValueError, match="GZIP"):
         TFRecordWriter(tmp_path / "a", "BZ2")
     with TFRecordWriter(tmp_path / "a") as writer, pytest.raises(TypeError, match="got a str"):

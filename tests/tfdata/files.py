@@ -39,7 +39,7 @@ def written(content: bytes, compression: str = "") -> str:
 
 
 def text_files(n: int, m: int) -> Any:
-    """Write lines with each kind of line end, in one or two files.
+    """Write lines with each kind of line end to up to two files.
 
     The last line may lack its end. The lines contain no other carriage return, as
     TensorFlow would delete it.

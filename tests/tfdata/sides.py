@@ -1,7 +1,7 @@
-"""The two libraries behind one interface, and elements and specs of both in one
-comparable form.
+"""Both libraries behind a common interface, and their elements and specs in comparable
+form.
 
-Imports TensorFlow: only the differential test loads it.
+The module imports TensorFlow, so only the differential test loads it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Point = namedtuple("Point", "x y")
 
 
 def whole(parts: Any) -> Any:
-    """The element that a function got as its arguments."""
+    """Return the element that a function received as its arguments."""
     return parts[0] if len(parts) == 1 else parts
 
 
@@ -204,7 +204,7 @@ def _tensor_summed(leaf: Any) -> Any:
 
 
 def plain(value: Any, leaf: Any) -> Any:
-    """A nesting in comparable tuples, with a function applied to its leaves."""
+    """Return a nesting as comparable tuples, with a function applied to its leaves."""
     if isinstance(value, dict):
         return ("dict", *((key, plain(child, leaf)) for key, child in sorted(value.items())))
     if isinstance(value, tuple) and not isinstance(value, tf.compat.v1.ragged.RaggedTensorValue):
@@ -214,8 +214,8 @@ def plain(value: Any, leaf: Any) -> Any:
 
 
 def plain_element(element: Any, loose: bool) -> Any:
-    """An element of either library: dtype, shape and values of each leaf. Loosely: as
-    if every number had 64 bits.
+    """Return the dtype, shape and values of each leaf of an element. A loose comparison
+    treats every number as having 64 bits.
     """
 
     def leaf(value: Any) -> Any:
@@ -230,8 +230,8 @@ def plain_element(element: Any, loose: bool) -> Any:
 
 
 def lists(element: Any) -> Any:
-    """A plain element without dtypes and shapes, so that ragged tensors compare equal
-    to arrays of the same rows.
+    """Return an element without dtypes and shapes. Ragged tensors then compare equal to
+    arrays with the same rows.
     """
     if len(element) == 2 and element[0] == "ragged":
         return element[1]
@@ -265,7 +265,7 @@ def _dtype_name(dtype: Any, loose: bool) -> str:
 
 
 def plain_spec(spec: Any, loose: bool) -> Any:
-    """A spec of either library: dtype and shape of each leaf."""
+    """Return the dtype and shape of each leaf of either library's spec."""
 
     def leaf(one: Any) -> Any:
         dtype = one.dtype.as_numpy_dtype if isinstance(one.dtype, tf.DType) else one.dtype
@@ -279,9 +279,7 @@ def plain_spec(spec: Any, loose: bool) -> Any:
 
 
 def specs_agree(one: Any, other: Any) -> bool:
-    """Whether two plain specs have one nesting and dtypes, and shapes of which an array
-    can be both.
-    """
+    """Return True if nestings and dtypes are equal, and an array can match both shapes."""
     if (
         isinstance(one[0], str)
         and one[0] == other[0]

@@ -1,5 +1,5 @@
-"""What may come in a chain behind its source: steps, and endings whose order or length
-leaves no step behind them.
+"""Steps of a chain behind its source, and endings that no step can follow. An ending
+has no defined order or length.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import tensorflow as tf
 from tests.tfdata import files
 from tests.tfdata.sides import Point, whole
 
-# -------------------------------------------------------------------------------------------------
-# functions
+# -------------------------------------------------------------------------- functions
 
 MAPS: list[Any] = [
     lambda s: lambda *e: s.total(e),
@@ -53,8 +52,7 @@ GROUPS: list[Any] = [
     lambda s: lambda key, group: group.enumerate().repeat(2),
 ]
 
-# ----------------------------------------------------------------------------------------------------
-# fits
+# ------------------------------------------------------------------------------- fits
 
 
 def leaves_of(spec: Any) -> list[Any]:
@@ -91,8 +89,9 @@ def is_dict(spec: Any) -> bool:
 
 @dataclass(frozen=True)
 class Step:
-    """``make(side, dataset, n, m)``; ``learned``: its spec comes from running a
-    function.
+    """A step ``make(side, dataset, n, m)``.
+
+    If ``learned`` is set, running a function determines its spec.
     """
 
     make: Any

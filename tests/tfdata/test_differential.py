@@ -1,8 +1,8 @@
-"""Random chains of sources and transformations give the same with TensorFlow's tf.data:
+"""Random chains of sources and transformations agree with tf.data:
 ``make test-tfdata``.
 
-What may differ is listed in ``docs/tfdata-compatibility.md``. How many chains: the
-environment variable ZMQDATA_CHAINS, else 100.
+``docs/tfdata-compatibility.md`` lists the tolerated differences. ZMQDATA_CHAINS sets
+the number of chains, 100 by default.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ NUMBERS = st.integers(0, 8)
 
 @pytest.fixture(scope="module")
 def chains() -> Any:
-    """The module that imports TensorFlow, which takes seconds: only where this test
-    runs.
-    """
+    """Import the module that loads TensorFlow, which takes seconds, only for this test."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from tests.tfdata import chains
 
@@ -45,7 +43,9 @@ def chains() -> Any:
 )
 @given(st.data())
 def test_chains_give_the_same_as_in_tensorflow(chains: Any, data: st.DataObject) -> None:
-    """Elements, order, ends, errors, cardinalities and specs are equal."""
+    """Elements, order, ends, errors, cardinalities and specs are equal in both
+    libraries.
+    """
     chain = data.draw(
         st.builds(
             chains.Chain,

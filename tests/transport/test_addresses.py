@@ -1,4 +1,4 @@
-"""Addresses as users write them, as sockets want them, and as others can reach them."""
+"""Tests of addresses: for users, for sockets, and for peers."""
 
 from __future__ import annotations
 
@@ -24,23 +24,21 @@ from zmqdata.transport.addresses import (
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 300])
 def test_an_unknown_host_is_said_to_be_unknown(host: str) -> None:
-    """A name that nobody knows is an error that says so, whatever the name service
-    makes of it.
-    """
+    """The error for an unknown host says so, whatever the name service returns."""
     with pytest.raises(InvalidArgumentError, match="Unknown host"):
         resolve_host(host)
 
 
 def test_names_are_resolved_for_binding() -> None:
-    """ZeroMQ binds to numbers only, so a name becomes one, and port 0 becomes its word
-    for any free port.
+    """A name becomes an IP address for binding, and port 0 ZeroMQ's wildcard. ZeroMQ
+    binds to IP addresses only.
     """
     assert bind_endpoint("localhost", 0) == "tcp://127.0.0.1:*"
     assert bind_endpoint("*", 5050) == "tcp://0.0.0.0:5050"
 
 
 def test_binding_to_another_machine_is_refused() -> None:
-    """An address that is not of this machine cannot be bound."""
+    """Binding to an address of another machine is an error."""
     with pytest.raises(
         InvalidArgumentError, match=r"Cannot bind to host '203\.0\.113\.7'.*address of this machine"
     ):
@@ -63,14 +61,14 @@ def test_binding_to_another_machine_is_refused() -> None:
     ],
 )
 def test_what_is_announced_can_be_reached(host: str, advertise: str | None, announced: str) -> None:
-    """Every interface means the local end of the route to the dispatcher; what the user
-    says overrides it.
+    """A server at every interface announces its local address on the route to the
+    dispatcher. The user's address overrides it.
     """
     assert announced_address(host, advertise, "tcp://127.0.0.1:5050", 7000) == announced
 
 
 def test_a_host_is_announced_without_port() -> None:
-    """Other sockets of the same server are announced with the same host."""
+    """Other sockets of a server are announced with the same host."""
     assert announced_host("0.0.0.0", "gateway:9", None) == "gateway"
     assert announced_host("0.0.0.0", None, "ipc:///run/x") == local_address_towards(
         addresses.SOMEWHERE_ELSE
@@ -78,19 +76,19 @@ def test_a_host_is_announced_without_port() -> None:
 
 
 def test_a_dispatcher_that_nobody_knows_leaves_loopback() -> None:
-    """A machine that cannot find the dispatcher's host by its name announces its
-    loopback address.
+    """A machine that cannot resolve the dispatcher's host announces its loopback
+    address.
     """
     assert local_address_towards("no-such-host.invalid") == "127.0.0.1"
 
 
 def test_without_a_route_an_interface_is_announced() -> None:
-    """A machine from which no packet goes to a host announces the address of an
-    interface, loopback if it has none.
+    """Without a route to a host a machine announces an interface's address, or else
+    loopback.
     """
     found = list(interface_addresses())
-    # To broadcast takes an option that is not set, so that this fails everywhere as a
-    # missing route does.
+    # Broadcasting needs an option that is not set. The call therefore fails everywhere
+    # as without a route.
     assert local_address_towards("255.255.255.255") == [*found, "127.0.0.1"][0]
     for address in found:
         with socket.create_server((address, 0)) as server:
@@ -98,7 +96,7 @@ def test_without_a_route_an_interface_is_announced() -> None:
 
 
 def test_processes_of_one_machine_have_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The token is stable, and exists where there is no /proc as well."""
+    """The machine's token is stable, and exists even without /proc."""
     assert host_token() == host_token()
     assert len(host_token()) == 32
     monkeypatch.setattr(addresses, "Path", _Missing)
@@ -106,7 +104,7 @@ def test_processes_of_one_machine_have_one_token(monkeypatch: pytest.MonkeyPatch
 
 
 class _Missing:
-    """A file that is not there."""
+    """A file that does not exist."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -116,9 +114,7 @@ class _Missing:
 
 
 def test_who_listens_is_found_out(tmp_path: Path) -> None:
-    """An endpoint at which somebody listens is told from one at which nobody does, over
-    tcp and ipc.
-    """
+    """A used endpoint is distinguished from an unused endpoint over tcp and ipc."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         endpoint = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         assert somebody_listens(endpoint)
@@ -131,7 +127,9 @@ def test_who_listens_is_found_out(tmp_path: Path) -> None:
 
 
 def test_taken_ports_are_passed_over_until_none_is_left() -> None:
-    """The first free port of a range is found; a range without one is exhausted."""
+    """The first free port of a range is found, and a range without free ports is
+    exhausted.
+    """
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(

@@ -1,4 +1,4 @@
-"""Facts about the clock of leases."""
+"""Tests of the clock of leases."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from zmqdata.transport.clocks import boottime
 
 
 def test_the_clock_goes_on() -> None:
-    """It never goes back, and is at least as far as one that stands still while the
-    machine is suspended.
+    """The clock never goes back, and never lags a clock that stops while the machine is
+    suspended.
     """
     before = boottime()
     assert boottime() >= before

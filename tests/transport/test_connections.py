@@ -119,7 +119,7 @@ def test_a_name_that_comes_back_is_another_connection() -> None:
 
 
 def test_a_silent_connection_is_ended() -> None:
-    """A connection without heartbeats is closed after a timeout, and an active one
+    """A connection without heartbeats is closed after a timeout; an active connection
     stays.
     """
     with closing(Ends(silence=3.0)) as ends:

@@ -1,4 +1,4 @@
-"""Facts about the folders of ipc sockets."""
+"""Tests of the folders of ipc sockets."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from zmqdata.transport.folders import SocketFolder, user_folder
 
 @pytest.fixture(autouse=True)
 def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keeps the folders of this test apart."""
+    """Give this test a folder of its own."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 def test_nobody_else_gets_in() -> None:
-    """The folder and the one above it are the user's alone."""
+    """Only the user can enter the folder and its parent."""
     folder = SocketFolder()
     for path in (folder.path, folder.path.parent):
         assert path.stat().st_mode & 0o777 == 0o700
@@ -29,7 +29,7 @@ def test_nobody_else_gets_in() -> None:
 
 
 def test_a_closed_folder_is_gone() -> None:
-    """close() removes the folder with what is in it."""
+    """close() removes the folder with its content."""
     folder = SocketFolder()
     (folder.path / "socket").touch()
     folder.close()
@@ -37,7 +37,7 @@ def test_a_closed_folder_is_gone() -> None:
 
 
 def test_what_the_dead_left_is_removed() -> None:
-    """The next owner removes folders whose owner is dead, and no others."""
+    """The next owner removes the folders of dead processes and no others."""
     alive, dead = SocketFolder(), SocketFolder()
     os.close(dead._owner)  # as the system does when a process dies
     fresh = SocketFolder()
@@ -48,14 +48,14 @@ def test_what_the_dead_left_is_removed() -> None:
 
 
 def test_a_folder_that_is_open_to_others_is_refused() -> None:
-    """A folder of this name that others may enter is an error that names it."""
+    """A folder of this name that others can enter raises an error that names it."""
     user_folder().chmod(0o755)
     with pytest.raises(PermissionError, match="zmqdata-"):
         SocketFolder()
 
 
 def test_folders_made_at_the_same_time_leave_each_other_alone() -> None:
-    """One that is just being made is not taken for one whose owner is dead."""
+    """A folder in creation is not taken for a dead process's folder."""
     made: list[SocketFolder] = []
     threads = [
         threading.Thread(target=lambda: made.extend(SocketFolder() for _ in range(20)))
@@ -72,7 +72,9 @@ def test_folders_made_at_the_same_time_leave_each_other_alone() -> None:
 
 
 def test_a_process_has_one_folder_for_as_long_as_it_lives() -> None:
-    """It is removed at the end; a forked child leaves it alone."""
+    """A process has a single folder, which it removes at exit and a forked child does
+    not.
+    """
     code = """
 import os
 from zmqdata.transport.folders import own_folder

@@ -1,6 +1,4 @@
-"""Facts about servers in a forked child: they say that they cannot be used there, and
-what to do.
-"""
+"""Tests of servers in a forked child: their errors, and the remedy."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ from zmqdata.transport.forks import check_process
 
 
 def test_the_owner_may_go_on() -> None:
-    """In the process that made an object nothing happens; elsewhere the error names
-    both processes and the remedy.
+    """An object works in its own process; elsewhere the error names both processes and
+    the remedy.
     """
     check_process(os.getpid(), "iterator", "Make a new one.")
     with pytest.raises(
@@ -39,8 +37,8 @@ def test_the_owner_may_go_on() -> None:
     ids=["num_workers", "target", "start", "stop", "join"],
 )
 def test_a_dispatcher_cannot_be_used_in_a_child(use: Callable[[DispatchServer], Any]) -> None:
-    """Each use of a dispatcher in a forked child is an error at once, and the parent's
-    goes on.
+    """Using a parent's dispatcher in a forked child is an immediate error. The parent's
+    dispatcher continues.
     """
     with DispatchServer() as server:
         told = told_by_child(lambda: use(server))
@@ -63,14 +61,14 @@ def test_a_dispatcher_cannot_be_used_in_a_child(use: Callable[[DispatchServer], 
     ids=["wait_registered", "address", "num_tasks", "stop"],
 )
 def test_a_worker_cannot_be_used_in_a_child(use: Callable[[WorkerServer], Any]) -> None:
-    """Each use of a worker in a forked child is an error at once."""
+    """Using a parent's worker in a forked child is an immediate error."""
     with WorkerServer(WorkerConfig(dispatcher_address="tcp://127.0.0.1:1")) as server:
         assert "WorkerServer belongs to process" in told_by_child(lambda: use(server))
 
 
 def test_a_child_leaves_its_parents_block_in_silence() -> None:
-    """A forked child that leaves the ``with`` block of its parent's server ends nothing
-    and hears no error.
+    """A forked child that leaves its parent's ``with`` block stops nothing and raises
+    nothing.
     """
     with DispatchServer() as server:
         assert told_by_child(lambda: server.__exit__(None, None, None)) == "None"
@@ -78,9 +76,7 @@ def test_a_child_leaves_its_parents_block_in_silence() -> None:
 
 
 def test_a_child_may_have_a_server_of_its_own() -> None:
-    """A server that is made, or that is started for the first time, in a forked child
-    works there.
-    """
+    """A server created, or first started, in a forked child works in that child."""
     waiting = DispatchServer(start=False)
 
     def own() -> list[int]:

@@ -1,4 +1,4 @@
-"""Facts about the life of server objects, in tf.data's rules."""
+"""Tests of the life cycle of servers, by tf.data's rules."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ BOTH = pytest.mark.parametrize("make", [make_dispatcher, make_worker])
 
 
 def test_what_is_too_long_for_a_lock_is_for_ever() -> None:
-    """A lock takes what is waited for: infinity and what is beyond its longest time as
-    None, all else as it is.
-    """
+    """Infinity and a timeout beyond a lock's maximum become None; other timeouts stay."""
     same = (None, 0, 2.5, threading.TIMEOUT_MAX)
     assert tuple(waitable(seconds) for seconds in same) == same
     assert waitable(float("inf")) is waitable(threading.TIMEOUT_MAX * 2) is None
@@ -43,7 +41,7 @@ def test_what_is_too_long_for_a_lock_is_for_ever() -> None:
 
 @BOTH
 def test_starting_and_stopping_twice_changes_nothing(make: Callable[[], Any]) -> None:
-    """start() twice and stop() twice are as good as once."""
+    """start() and stop() are idempotent."""
     with no_leaks():
         server = make()
         server.start()
@@ -58,8 +56,8 @@ def test_starting_and_stopping_twice_changes_nothing(make: Callable[[], Any]) ->
 
 @BOTH
 def test_no_second_life(make: Callable[[bool], Any]) -> None:
-    """A stopped server cannot be started again, and says so in tf.data's words, whether
-    it ever ran or not.
+    """A stopped server cannot be started again, whether it ran or not. The error uses
+    tf.data's words.
     """
     for ran in (True, False):
         server = make(ran)
@@ -72,8 +70,8 @@ def test_no_second_life(make: Callable[[bool], Any]) -> None:
 
 @BOTH
 def test_join_returns_at_once_on_a_stopped_server(make: Callable[[bool], Any]) -> None:
-    """join() waits for a running server until somebody stops it, and for a stopped one
-    not at all.
+    """join() waits until a running server stops, and returns at once on a stopped
+    server.
     """
     server = make(True)
     joined = threading.Thread(target=server.join)
@@ -87,8 +85,8 @@ def test_join_returns_at_once_on_a_stopped_server(make: Callable[[bool], Any]) -
 
 @BOTH
 def test_there_is_nothing_to_join_before_the_start(make: Callable[[], Any]) -> None:
-    """join() on a server that was never started is an error instead of a wait without
-    end.
+    """join() on a server that was never started raises an error instead of waiting
+    forever.
     """
     with pytest.raises(RuntimeError, match=r"was not started; call start\(\) before join\(\)"):
         make().join()
@@ -96,7 +94,7 @@ def test_there_is_nothing_to_join_before_the_start(make: Callable[[], Any]) -> N
 
 @BOTH
 def test_a_server_that_nobody_has_any_more_stops(make: Callable[[bool], Any]) -> None:
-    """A server that is destroyed frees its port and its threads."""
+    """A server without references frees its port and its threads."""
     with no_leaks():
         server = make(True)
         address, gone = server.address, weakref.ref(server)
@@ -108,7 +106,7 @@ def test_a_server_that_nobody_has_any_more_stops(make: Callable[[bool], Any]) ->
 
 
 def test_a_server_may_be_destroyed_in_its_own_thread() -> None:
-    """A server whose last reference is dropped in its loop stops too."""
+    """A server whose last reference is dropped in its own loop stops too."""
     with no_leaks():
         server = DispatchServer()
         address = server.address
@@ -126,7 +124,7 @@ def test_a_server_may_be_destroyed_in_its_own_thread() -> None:
 @pytest.mark.realprocess
 @pytest.mark.parametrize("what", ["DispatchServer()", "WorkerServer(WorkerConfig('127.0.0.1:1'))"])
 def test_a_process_ends_with_a_running_server(what: str) -> None:
-    """A script that forgets to stop its server ends all the same, without a word."""
+    """A script that does not stop its server ends without output."""
     program = f"from zmqdata import *; from zmqdata import WorkerConfig; kept = {what}"
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
@@ -135,7 +133,7 @@ def test_a_process_ends_with_a_running_server(what: str) -> None:
 
 
 def test_a_forked_child_ends_nothing() -> None:
-    """A server that is destroyed in a forked child goes on in the parent."""
+    """Destroying a server in a forked child leaves the parent's server running."""
     held = [DispatchServer()]
     address = held[0].address
 
@@ -163,8 +161,8 @@ def test_no_address_before_the_start() -> None:
 
 
 def test_counts() -> None:
-    """A dispatcher knows its workers until they stop, a worker that it is known; both
-    say where they are.
+    """A dispatcher counts workers until they stop, and a worker knows if it is
+    registered. Both know their address.
     """
     with DispatchServer() as dispatcher:
         with WorkerServer(WorkerConfig(dispatcher_address=dispatcher.target)) as worker:
@@ -177,7 +175,7 @@ def test_counts() -> None:
 
 
 def test_the_address_is_told_after_the_end() -> None:
-    """A stopped server still says where it was."""
+    """A stopped server keeps its address."""
     server = DispatchServer()
     target = server.target
     server.stop()
@@ -233,8 +231,8 @@ def test_the_address_is_told_after_the_end() -> None:
     ],
 )
 def test_a_server_refuses(make: Callable[[], Any], error: type[Exception], text: str) -> None:
-    """An argument of another type, or an address that cannot be understood, is refused
-    before anything starts.
+    """An argument of a wrong type or an invalid address is rejected before anything
+    starts.
     """
     with no_leaks(), pytest.raises(error, match=text):
         make()
@@ -242,7 +240,7 @@ def test_a_server_refuses(make: Callable[[], Any], error: type[Exception], text:
 
 @pytest.mark.parametrize("name", ["join", "wait_registered"])
 def test_what_is_no_time_is_refused(name: str) -> None:
-    """A time to wait that is no number, or below zero, is refused at the call."""
+    """A timeout that is negative or not a number is rejected at the call."""
     with make_worker(True) as server:
         use = getattr(server, name)
         with pytest.raises(
@@ -256,8 +254,8 @@ def test_what_is_no_time_is_refused(name: str) -> None:
 
 
 def test_who_waits_for_a_worker_that_is_stopped_hears_so() -> None:
-    """``wait_registered`` without a time-out ends with the worker, and says that it was
-    never registered.
+    """``wait_registered`` without a timeout ends when the worker stops. Its error says
+    that the worker was never registered.
     """
     worker, answers = make_worker(start=True), []
     waiting = threading.Thread(target=lambda: answers.append(worker.wait_registered()), daemon=True)
@@ -269,8 +267,8 @@ def test_who_waits_for_a_worker_that_is_stopped_hears_so() -> None:
 
 
 def test_a_worker_that_cannot_start_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong on the way up, its ZeroMQ context can end: a collected one
-    would wait for its sockets.
+    """A worker that fails to start closes its sockets, so that its ZeroMQ context can
+    end. A garbage-collected context would wait for them.
     """
     import zmq
 
@@ -295,8 +293,8 @@ def test_a_worker_that_cannot_start_leaves_no_socket_open(monkeypatch: pytest.Mo
 
 @BOTH
 def test_an_address_outlives_its_server(make: Callable[..., Any]) -> None:
-    """Once stopped a server tells where it was; one that never ran says that it has
-    none, and what to do.
+    """A stopped server has its address, and a server that never ran explains why it has
+    none.
     """
     server = make(True)
     address = server.address

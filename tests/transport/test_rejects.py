@@ -1,5 +1,5 @@
-"""Facts about what is told of rejected input. That it is bounded is in
-``tests/service/test_hostile.py``.
+"""Tests of reports about rejected input. ``tests/service/test_hostile.py`` tests their
+limits.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from zmqdata.transport.rejects import REST, WASTED, Rejects
 
 
 def test_the_words_of_a_peer_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever is in them: neither another line of the log, nor what a terminal
-    obeys.
-    """
+    """A peer's text is a single log line without control characters."""
     with caplog.at_level(logging.WARNING):
         Rejects().count(
             "peer", "a socket", "malformed message: Invalid value 'x\n2026 INFO all is well\x1b[2J'"
@@ -26,8 +24,8 @@ def test_the_words_of_a_peer_are_one_line(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_a_socket_full_of_nonsense_rests() -> None:
-    """After each so many messages that had to be dropped, so that a server has time for
-    those who make sense.
+    """A socket rests after each batch of dropped messages. The server then has time for
+    its valid peers.
     """
     rested: list[tuple[str, float]] = []
 

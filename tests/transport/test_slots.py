@@ -58,9 +58,7 @@ class Allocating(RuleBasedStateMachine):
 
     @rule(pages=st.integers(0, PAGES))
     def end_at(self, pages: int) -> None:
-        """Shrink the memory, so that pages beyond its end are allocated only while in
-        use.
-        """
+        """Shrink the memory if no page beyond the new end is in use."""
         if not any(page >= pages for page in self.used()):
             self.slots.end_at(pages * PAGE)
             self.end = min(self.end, pages)

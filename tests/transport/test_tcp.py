@@ -1,4 +1,4 @@
-"""zmqdata.transport.tcp: what the kernel counts of our connections."""
+"""Tests of ``zmqdata.transport.tcp``: the kernel's counters of our connections."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SENT = 300_000
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    """A socket that listens on a port of its own."""
+    """Return a socket that listens on a port of its own."""
     with socket.create_server(("127.0.0.1", 0)) as made:
         yield made
 
 
 def connected(listener: socket.socket, nbytes: int) -> tuple[socket.socket, socket.socket]:
-    """A connection over which the listening side has sent so much."""
+    """Return a connection on which the listening side has sent ``nbytes``."""
     client = socket.create_connection(listener.getsockname())
     server, _ = listener.accept()
     server.setblocking(True)
@@ -37,8 +37,8 @@ def connected(listener: socket.socket, nbytes: int) -> tuple[socket.socket, sock
 
 
 def test_what_has_arrived_is_counted(listener: socket.socket) -> None:
-    """The bytes that a peer has acknowledged are told by our port, and for how long
-    some were on their way.
+    """The kernel reports the acknowledged bytes of our port, and the time spent
+    sending.
     """
     port = listener.getsockname()[1]
     client, server = connected(listener, SENT)
@@ -53,9 +53,7 @@ def test_what_has_arrived_is_counted(listener: socket.socket) -> None:
 
 
 def test_the_busiest_connection_speaks_for_a_port(listener: socket.socket) -> None:
-    """A stranger who has connected to the port and gets nothing does not hide the one
-    that is served.
-    """
+    """The busiest connection of a port counts, even if idle strangers connect to it."""
     port = listener.getsockname()[1]
     pairs = [connected(listener, size) for size in (0, SENT, 0)]
     await_condition(lambda: sent_by_port([port])[port].nbytes >= SENT, 10.0, "the acknowledgement")
@@ -65,7 +63,7 @@ def test_the_busiest_connection_speaks_for_a_port(listener: socket.socket) -> No
 
 
 def test_nobody_is_counted_who_is_not_connected(listener: socket.socket) -> None:
-    """A port at which nobody is, and no port at all, give nothing; our sockets stay
+    """A port without connections and an empty list yield nothing, and our sockets stay
     open.
     """
     assert sent_by_port([listener.getsockname()[1]]) == sent_by_port([]) == {}
@@ -75,7 +73,7 @@ def test_nobody_is_counted_who_is_not_connected(listener: socket.socket) -> None
 def test_a_kernel_that_tells_less_gives_nothing(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the list of descriptors, the option, or its newer fields, no speed is
+    """Without the list of descriptors, the option or its newer fields, no speed is
     known.
     """
     client, server = connected(listener, 10)
