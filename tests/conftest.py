@@ -102,7 +102,8 @@ def pytest_collection_modifyitems(
 
 
 def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
-    """Return the tests so that each process begins with its share of the slow tests.
+    """Return the tests in an order that starts each process with its share of slow
+    tests.
 
     pytest-xdist gives each process a part of the list, and moves the ends of parts to
     idle processes. A slow test at an end would keep a single core busy.

@@ -15,7 +15,7 @@ class ForeignDispatcher:
     Only that version knows the form of its answers.
 
     Args:
-        address: where to listen, ``"tcp://host:port"``; without a port on any free port.
+        address: where to listen, ``"tcp://host:port"``; by default on any free port.
 
     Attributes:
         target: where it listens.

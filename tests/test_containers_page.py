@@ -20,12 +20,12 @@ TEXT = (Path(__file__).resolve().parent.parent / "docs" / "containers.md").read_
 
 
 def docker() -> list[str]:
-    """Return the arguments behind the image."""
+    """Return the arguments behind the image in the docker example."""
     return shlex.split(TEXT.partition("IMAGE --")[2].partition("```")[0].replace("\\\n", " "))
 
 
 def kubernetes() -> list[str]:
-    """Return the arguments of the container."""
+    """Return the container's arguments in the Kubernetes example."""
     [found] = re.findall(r"args: \[(.*?)\]", TEXT, re.DOTALL)
     return [one.strip().strip('"') for one in found.split(",")]
 

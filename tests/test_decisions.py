@@ -17,7 +17,9 @@ def whole(count: int, grown: int = 9) -> list[Decision]:
 
 @given(st.data())
 def test_what_two_know_comes_together(data: st.DataObject) -> None:
-    """Merging overlapping or adjacent decisions keeps both parts; the newer entry wins."""
+    """Merging overlapping or adjacent decisions keeps both parts; the newer entry
+    wins.
+    """
     count = data.draw(st.integers(1, 8))
     base = data.draw(st.integers(0, count))
     length = data.draw(st.integers(base, count))

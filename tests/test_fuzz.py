@@ -1,5 +1,5 @@
-"""Tests that every decoder accepts any bytes: its seeds, their mutations, and a
-fuzzer's.
+"""Tests that decoders handle any bytes: their seeds, mutations, and a fuzzer's
+inputs.
 """
 
 from __future__ import annotations

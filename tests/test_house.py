@@ -175,8 +175,8 @@ def foreign_words(name: str) -> set[str]:
 
 
 def is_verb_process(node: ast.AST) -> bool:
-    """Return True for a function whose name begins with ``process``. A variable may
-    hold a process, but as a verb the word says nothing.
+    """Return True for a function, not a variable, whose name begins with ``process``. A
+    variable may hold a process, but as a verb the word says nothing.
     """
     return isinstance(node, FUNCTIONS) and words(node.name)[:1] == ["process"]
 
@@ -338,7 +338,7 @@ def test_foreign_words_are_found() -> None:
 
 
 def test_each_test_states_its_fact() -> None:
-    """Every test function has a docstring of one paragraph."""
+    """Every test function has a docstring of a single paragraph."""
     silent = []
     for path, node in nodes(TESTS, *FUNCTIONS):
         assert isinstance(node, FUNCTIONS)

@@ -60,7 +60,9 @@ def test_a_large_snapshot_is_cut_into_records() -> None:
 
 @pytest.mark.parametrize("cut", range(ENDS[0], len(CONTENT)))
 def test_cut_behind_the_snapshot_it_reads_as_a_prefix_of_whole_turns(cut: int) -> None:
-    """A journal truncated behind its snapshot reads as its complete turns, and no more."""
+    """A journal truncated behind its snapshot reads as its complete turns, and no
+    more.
+    """
     turns = max(at for at, end in enumerate(ENDS) if end <= cut)
     replay, found = read(CONTENT[:cut])
     assert (found, replay.torn) == (up_to(turns), cut - ENDS[turns])
@@ -77,7 +79,9 @@ def test_cut_within_the_snapshot_it_is_damaged(cut: int) -> None:
 
 @pytest.mark.parametrize("at", range(len(CONTENT)))
 def test_a_flipped_bit_is_never_believed(at: int) -> None:
-    """A flipped bit is an error with file and offset, or a torn write in the last turn."""
+    """A flipped bit is an error with file and offset, or a torn write in the last
+    turn.
+    """
     broken = bytearray(CONTENT)
     broken[at] ^= 1 << (at % 8)
     if at < ENDS[-2]:
@@ -102,7 +106,9 @@ def test_damage_is_found_however_far_the_next_record_is(beyond: int) -> None:
 
 
 def test_zeros_at_the_end_are_a_torn_write() -> None:
-    """Zeros at the end of a journal are a torn write, as after a crash while it grew."""
+    """Zeros at the end of a journal are a torn write, as after a crash while it
+    grew.
+    """
     assert read(CONTENT + bytes(5000)) == (Replay(4, 7, 5000), up_to(3))
 
 
@@ -153,7 +159,9 @@ def test_updates_that_make_no_sense_are_damage() -> None:
 
 
 def test_a_later_schema_is_refused() -> None:
-    """A journal of a later version is left unchanged, and the error gives the remedy."""
+    """A journal of a later version is left unchanged, and the error gives the
+    remedy.
+    """
     with pytest.raises(
         FailedPreconditionError,
         match="later version of zmqdata: it has schema 1, and this version supports up to 0",
@@ -182,7 +190,9 @@ def test_an_earlier_schema_is_migrated() -> None:
 
 
 def test_what_a_fact_said_once_and_says_no_more_is_passed_over() -> None:
-    """A journal with the ledgers' former number of dropped splits needs no migration."""
+    """A journal with the ledgers' former number of dropped splits needs no
+    migration.
+    """
     former = {
         "type": "RestoreLedgerUpdate",
         "task": 4,

@@ -110,7 +110,7 @@ def test_everything_is_in_the_facade() -> None:
 
 @given(st.sampled_from(KINDS).flatmap(st.from_type))
 def test_messages_survive_the_wire(message: Any) -> None:
-    """Every valid receiver decodes a message unchanged, and the others reject it."""
+    """Each receiver of a message decodes it unchanged, and the others reject it."""
     for name, (unpacker, union) in UNIONS.items():
         frames = [wire.pack_header(message)] if name == "link" else wire.pack(message)
         unpack = unpacker.header if name == "link" else unpacker.control

@@ -79,7 +79,9 @@ def test_a_name_that_does_not_exist_is_an_error(
 
 
 def test_what_goals_name() -> None:
-    """A goal names our setting, and the peer's settings to which it restricts itself."""
+    """A goal names our setting, and the peer's settings to which it restricts
+    itself.
+    """
     goals = (Goal("default", 2, "tfdata", ("AUTO",)), Goal("tcp", 3, "torch"))
     case = Case("a case", "images", (), goals)
     assert [case.named(peer) for peer in ("zmqdata", "tfdata", "torch")] == [
@@ -90,7 +92,9 @@ def test_what_goals_name() -> None:
 
 
 def test_a_quick_run_leaves_settings_out() -> None:
-    """A quick run measures a peer's settings named by goals, or else its first setting."""
+    """A quick run measures a peer's settings named by goals, or else its first
+    setting.
+    """
     goals = (Goal("default", 2, "tfdata", ("AUTO", "uncompressed")),)
     taking_part = ways(
         zmqdata="tcp|default", tfdata="AUTO|uncompressed|more", torch="numpy|shared tensors"

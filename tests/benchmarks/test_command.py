@@ -58,7 +58,9 @@ def test_a_run_is_published_between_its_marks(
 def test_nothing_is_published_where_nothing_was_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without results the page stays unchanged, and the command names the missing file."""
+    """Without results the page stays unchanged, and the command names the missing
+    file.
+    """
     before = (command.DOCS / "benchmarks.md").read_bytes()
     assert command.main(["publish", f"--out={tmp_path}"]) == 2
     assert "throughput.md" in capsys.readouterr().err
@@ -118,7 +120,9 @@ def test_curves_of_earlier_runs_stay_on_the_page(
 
 
 def test_curves_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each curve is written as JSON with machine and budget, and all curves as a page."""
+    """Each curve is written as JSON with machine and budget, and all curves as a
+    page.
+    """
     monkeypatch.setitem(command.CURVES, "journal", lambda budget, tell: CURVE)
     assert command.main(["curves", "journal", "--seconds=2", f"--out={tmp_path}"]) == 0
     found = json.loads((tmp_path / "curve-journal.json").read_text(encoding="utf-8"))

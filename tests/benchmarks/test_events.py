@@ -33,7 +33,9 @@ def crowd(workers: int, clients: int = 2) -> Crowd:
 
 
 def steps(call: Callable[[], object]) -> int:
-    """Return the number of bytecode instructions that a call executes, calls included."""
+    """Return the number of bytecode instructions that a call executes, calls
+    included.
+    """
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -79,7 +81,7 @@ def test_an_event_costs_the_same_however_many_workers_there_are(kind: str) -> No
 @pytest.mark.parametrize("kind", ["register", "die"])
 def test_workers_come_and_go_at_the_same_cost(kind: str) -> None:
     """A worker joins or leaves at a constant cost, as placing its task looks at no
-    other.
+    other. The test has no clients to notify.
     """
     found = []
     for workers in (FEW, MANY):
@@ -92,7 +94,9 @@ def test_workers_come_and_go_at_the_same_cost(kind: str) -> None:
 
 
 def test_a_tick_looks_at_the_silent_only() -> None:
-    """A tick looks only at silent workers, so it is cheap after all have just reported."""
+    """A tick looks only at silent workers, so it is cheap after all have just
+    reported.
+    """
     few, many = (steps(crowd(workers).tick) for workers in (FEW, MANY))
     assert 0 < many <= 1.1 * few
 

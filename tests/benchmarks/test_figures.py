@@ -76,7 +76,9 @@ def test_slow_settings_are_dropped_where_less_is_better() -> None:
 
 
 def test_what_a_goal_names_is_never_dropped() -> None:
-    """Neither our setting in a goal nor the peer's settings it names are ever dropped."""
+    """Neither our setting in a goal nor the peer's settings it names are ever
+    dropped.
+    """
     goal = Goal("tcp", 2, "tfdata", ("AUTO",))
     measured = {
         way: Values([value] * 2)

@@ -20,6 +20,8 @@ NAMED = [
 
 @pytest.mark.parametrize(("module", "name"), NAMED)
 def test_what_is_looked_for_is_there(module: str, name: str) -> None:
-    """Every measured function exists, as a renamed function would seem to cost nothing."""
+    """Every measured function exists, as a renamed function would seem to cost
+    nothing.
+    """
     tree = ast.parse((Path(zmqdata.__file__).parent / module).read_text(encoding="utf-8"))
     assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

@@ -70,7 +70,9 @@ def test_a_missed_goal_stands_out() -> None:
 
 
 def test_every_setting_is_told_with_its_number_of_turns() -> None:
-    """The table shows the turns of dropped settings and the reasons of failed settings."""
+    """The table shows the turns of dropped settings and the reasons of failed
+    settings.
+    """
     lines = every_way([RESULT], WEIGHTS).splitlines()[2:]
     assert [line.split(" | ")[-1] for line in lines] == ["3 |", "2 |", "3 |", "0 |"]
     assert "torch is not installed" in lines[-1]

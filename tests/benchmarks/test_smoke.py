@@ -95,9 +95,7 @@ def test_a_library_that_is_missing_leaves_a_column_empty(
 
 
 def test_nothing_outlives_the_one_who_asks() -> None:
-    """When the benchmark itself is killed, its peers end with all their child
-    processes.
-    """
+    """The peers of a killed benchmark end with all their child processes."""
     program = (
         "from benchmarks.processes import PeerProcess\n"
         "from benchmarks.reading import Turn\n"

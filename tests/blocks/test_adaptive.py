@@ -30,7 +30,7 @@ class Clock:
 
 
 def far(step: float = 0.0, speed: float = SLOW) -> Compression:
-    """Return an AUTO codec for a remote host that has sent its first block."""
+    """Return an AUTO compression for a remote reader, after its first block."""
     auto = Compression("AUTO", clock=Clock(step))
     auto.speed = speed
     auto.encode("s", [(TOKENS, 8)])
@@ -85,7 +85,9 @@ def test_slow_codecs_are_not_taken() -> None:
 
 
 def test_crowded_cores_are_noticed() -> None:
-    """AUTO skips a codec slowed down by contention for the core, and retries it later."""
+    """AUTO skips a codec slowed down by contention for the core, and retries it
+    later.
+    """
     passed, worked = Clock(), Clock()
     auto = Compression("AUTO", clock=passed, work=worked)
     auto.speed = 1e9
@@ -209,7 +211,9 @@ def test_what_is_shown_tells_codecs_and_ratio() -> None:
 
 
 def test_pace_is_time_per_byte_without_rests() -> None:
-    """The pace counts only the time spent on elements, not pauses, even across blocks."""
+    """The pace counts only the time spent on elements, not pauses, even across
+    blocks.
+    """
     clock = Clock()
     pace = Pace(clock)
     assert pace.made(100) is None
@@ -255,7 +259,9 @@ def test_unwanted_compression_is_left_out() -> None:
 def test_without_codecs_all_is_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without blosc a stream meant to be compressed is sent raw, with a single warning."""
+    """Without blosc a stream meant to be compressed is sent raw, with a single
+    warning.
+    """
     compression.warn_of_missing_codec.cache_clear()
     monkeypatch.setattr(compression, "blosc", None)
     auto = far()

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.blocks.codec`` with its columns: round trips and rejected garbage."""
+"""Tests of ``zmqdata.blocks.codec`` with its columns: round trips and rejected
+garbage.
+"""
 
 from __future__ import annotations
 
@@ -196,7 +198,9 @@ def test_scalars_keep_type_and_value(values: tuple[Any, ...]) -> None:
 
 
 def test_text_arrays_of_differing_width_share_a_block() -> None:
-    """Fixed-width texts keep their width, and may differ in width and shape in a block."""
+    """Fixed-width texts keep their width, and may differ in width and shape in a
+    block.
+    """
     check(np.array(["a", "bcd"]), np.array(["xy"]), np.array([], "<U7"), np.array(["", "", ""]))
     check(np.array([b"a", b"bcd"]), np.array([b"xy"]))
     check(np.array([["a", "bcd"]], ">U3"), np.array([["xyz", "bcdef"]], ">U5"))
@@ -293,7 +297,9 @@ ELEMENTS = st.recursive(
 def test_any_elements_go_through_blocks(
     elements: list[Any], repetitions: int, codec: Any, max_chunk: int
 ) -> None:
-    """Random elements, divided into blocks by structure, arrive in order and unchanged."""
+    """Random elements, divided into blocks by structure, arrive in order and
+    unchanged.
+    """
     builder, found = BlockBuilder(), []
     sent = [element for element in elements for _ in range(repetitions)]
     for element in sent:
@@ -359,7 +365,9 @@ def test_builders_of_references_take_what_is_described_too() -> None:
 
 
 def test_references_that_several_take_have_arrays_of_their_own() -> None:
-    """Each consumer of a shared element gets arrays of its own and may write to them."""
+    """Each consumer of a shared element gets arrays of its own and may write to
+    them.
+    """
     builder = ReferenceBuilder(shared=True)
     builder.add({"x": np.zeros(2), "y": (np.ones(1), RaggedTensor(np.zeros(2), np.array([0, 2])))})
     block = builder.build()
@@ -422,7 +430,9 @@ def test_objects_count_before_and_after_they_are_packed() -> None:
     ],
 )
 def test_other_structure_needs_a_new_block(first: Any, other: Any) -> None:
-    """A block rejects an element of another structure, and the next block accepts it."""
+    """A block rejects an element of another structure, and the next block accepts
+    it.
+    """
     builder = BlockBuilder()
     assert builder.add(first)
     nbytes = builder.nbytes
@@ -450,7 +460,9 @@ def test_unsupported_element_leaves_the_block_as_it_was() -> None:
 
 
 def test_counts_and_sizes_are_known_while_filling() -> None:
-    """The builder reports its elements and bytes, and starts from zero after a build."""
+    """The builder reports its elements and bytes, and starts from zero after a
+    build.
+    """
     builder = BlockBuilder()
     for _ in range(3):
         builder.add(

@@ -153,7 +153,9 @@ def test_numbers_are_as_wide_as_they_must_be() -> None:
 
 
 def test_text_of_one_width_keeps_it_in_the_column() -> None:
-    """Text of a single width is a fixed column with that width; other text is ragged."""
+    """Text of a single width is a fixed column with that width; other text is
+    ragged.
+    """
     assert packed(TEXTS, np.array(["ab"]), np.array(["c"], "<U2"))[1:] == ((1,), 4, 8)
     ragged = packed(BYTES, np.array([b"ab"]), np.array([b"c"]))
     assert (ragged.shape, ragged.width) == (None, 0)
@@ -161,7 +163,9 @@ def test_text_of_one_width_keeps_it_in_the_column() -> None:
 
 
 def test_nothing_takes_no_bytes() -> None:
-    """None takes no bytes beyond the block's count, and an empty array only its shape."""
+    """None takes no bytes beyond the block's count, and an empty array only its
+    shape.
+    """
     for column, shape in [
         (packed(Leaf("none"), None, None), ()),
         (packed(INTS, np.zeros(0, "<i4")), (0,)),
@@ -179,7 +183,7 @@ def test_a_contiguous_array_is_not_copied() -> None:
     assert not np.shares_memory(np.frombuffer(flat_bytes(array[::2]), np.uint8), array)
 
 
-# ---------------------------------------------------------------- there and back
+# ------------------------------------------------------------------- round trips
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,9 @@ def test_without_blosc_auto_warns_where_it_would_compress(
 
 
 def test_without_blosc_compressed_bytes_name_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without blosc compressed bytes raise an error that names blosc; raw bytes decode."""
+    """Without blosc compressed bytes raise an error that names blosc; raw bytes
+    decode.
+    """
     frame, chunks = encode_buffer(TOKENS, LZ4, 8)
     monkeypatch.setattr(compression, "blosc", None)
     with pytest.raises(MissingCodecError, match=r"pip install blosc"):

@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.blocks.flattening``: valid elements, and how they are taken apart."""
+"""Tests of ``zmqdata.blocks.flattening``: valid elements, and how they are taken
+apart.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def test_memory_maps_are_arrays(tmp_path: Any) -> None:
 
 
 def test_text_without_width_gets_one() -> None:
-    """A text array of width 0, which numpy creates only by views, arrives with width 1."""
+    """A text array of width 0, which numpy creates only by views, arrives with width
+    1.
+    """
     empty = np.zeros(3, [("a", "U0"), ("b", "i4")])["a"]
     (leaf,) = describe_element(empty)[1]
     assert isinstance(leaf, np.ndarray)

@@ -152,7 +152,9 @@ def test_where_python_3_13_says_that_paths_are_from() -> None:
 
 
 def test_attributes_are_members_and_makers() -> None:
-    """A peer may name members of enumerations and class methods that create instances."""
+    """A peer may name members of enumerations and class methods that create
+    instances.
+    """
     assert attribute(Colour, "RED") is Colour.RED
     assert isinstance(attribute(Kept, "maker")(1), Kept)
     assert attribute(zoneinfo.ZoneInfo, "_unpickle")("UTC", True) == zoneinfo.ZoneInfo("UTC")

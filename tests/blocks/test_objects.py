@@ -237,7 +237,9 @@ def test_classes_that_came_with_the_pipeline_are_named() -> None:
     ids=lambda value: str(value).partition(" at 0x")[0][:30],
 )
 def test_what_receivers_would_refuse_is_refused_at_once(value: Any, text: str) -> None:
-    """A value that cannot be pickled or unpickled raises a TypeError at its creation."""
+    """A value that cannot be pickled or unpickled raises a TypeError at its
+    creation.
+    """
     with pytest.raises(TypeError, match=text):
         pickled({"deep": [value]})
 
@@ -383,7 +385,9 @@ def test_what_picklers_write_passes_the_check(value: Any) -> None:
     )
 )
 def test_the_check_agrees_with_pickletools(value: Any) -> None:
-    """The check accepts a complete pickle, and rejects a truncated or extended pickle."""
+    """The check accepts a complete pickle, and rejects a truncated or extended
+    pickle.
+    """
     stream = pickle.dumps({"k": (value, frozenset(["x"]))}, 5)
     check_stream(stream)
     assert [place for opcode, _, place in pickletools.genops(stream) if opcode.name == "STOP"] == [

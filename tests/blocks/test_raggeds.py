@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.blocks.raggeds``: round trips of ragged tensors, and false splits."""
+"""Tests of ``zmqdata.blocks.raggeds``: round trips of ragged tensors, and false
+splits.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +132,9 @@ def test_splits_that_lie_are_refused(splits: list[int]) -> None:
 
 
 def test_decoding_refuses_what_lies() -> None:
-    """A block with changed splits raises ProtocolError before any element is created."""
+    """A block with changed splits raises ProtocolError before any element is
+    created.
+    """
     builder = BlockBuilder()
     builder.add(RaggedTensor(np.arange(3), [0, 1, 3]))
     block = builder.build()

@@ -194,7 +194,9 @@ def test_shared_blocks_hand_out_copies() -> None:
 
 
 def test_copies_go_to_any_depth() -> None:
-    """Arrays and ragged tensors are copied at any depth, and other values are shared."""
+    """Arrays and ragged tensors are copied at any depth, and other values are
+    shared.
+    """
     array, ragged, thing = np.zeros(2), RaggedTensor([1.0], [0, 1]), object()
     found = copied({"x": (array, Point(thing, ragged), 1), "y": "text"})
     assert found["x"][0] is not array

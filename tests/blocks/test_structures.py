@@ -35,7 +35,9 @@ from zmqdata.errors import ProtocolError
 
 
 def test_empty_nestings_have_as_many_elements_as_told() -> None:
-    """Without leaves the count alone gives the number of elements, each a fresh dict."""
+    """Without leaves the count alone gives the number of elements, each a fresh
+    dict.
+    """
     first, second = assemble(DictOf((), ()), iter([]), 2)
     assert first == second == {}
     assert first is not second
@@ -72,7 +74,9 @@ def test_ragged_tensors_are_put_together() -> None:
 
 
 def test_structures_are_equal_by_what_they_say() -> None:
-    """Equality and hash follow the description, in which 1 and True are different keys."""
+    """Equality and hash follow the description, in which 1 and True are different
+    keys.
+    """
     assert Structure(DictOf((1,), (Leaf("int"),))) == Structure(DictOf((1,), (Leaf("int"),)))
     assert hash(Structure(Leaf("int"))) == hash(Structure(Leaf("int")))
     assert Structure(DictOf((1,), (Leaf("int"),))) != Structure(DictOf((True,), (Leaf("int"),)))
@@ -81,8 +85,8 @@ def test_structures_are_equal_by_what_they_say() -> None:
 
 
 def test_the_dtypes_are_those_of_the_leaves() -> None:
-    """A leaf has numpy's dtype of its name; text, whose width varies, and others have
-    none.
+    """A leaf has the dtype that numpy knows under its name. Text has none, as its
+    column stores the width, and neither have other leaves.
     """
     structure = Structure(
         TupleOf(

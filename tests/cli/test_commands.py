@@ -58,7 +58,9 @@ WORKERS = st.builds(
 
 @given(DISPATCHERS)
 def test_a_dispatcher_is_configured_the_same_by_options(config: DispatcherConfig) -> None:
-    """Every dispatcher configuration can be written as options and read back unchanged."""
+    """Every dispatcher configuration can be written as options and read back
+    unchanged.
+    """
     chosen = commands.dispatcher_arguments("x").parse_args(command_options(config))
     assert options.chosen_settings(DispatcherConfig, chosen) == config
 

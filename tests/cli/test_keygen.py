@@ -50,7 +50,9 @@ def test_a_name_that_is_none_is_refused(
     flag: str,
     path: str,
 ) -> None:
-    """An empty path, as from an unset variable, creates no key in the working folder."""
+    """An empty path, as from an unset variable, creates no key in the working
+    folder.
+    """
     monkeypatch.chdir(tmp_path)
     assert main(["keygen", flag, path]) == 2
     assert f"`{flag}` must name a " in (told := capsys.readouterr().err)
@@ -70,7 +72,9 @@ def test_each_role_may_have_a_key_of_its_own(tmp_path: Path) -> None:
 def test_keys_of_roles_are_made_all_or_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], role: str
 ) -> None:
-    """If a role's key file exists, the command creates none, as keys would not match."""
+    """If a role's key file exists, the command creates none, as keys would not
+    match.
+    """
     keys.save(tmp_path / f"{role}.key", keys.new_key())
     assert main(["keygen", "--roles", str(tmp_path)]) == 2
     assert f"{role}.key already" in capsys.readouterr().err

@@ -317,7 +317,9 @@ def test_a_work_folder_brings_fault_tolerance() -> None:
 
 @pytest.mark.parametrize("nothing", ["", None])
 def test_a_worker_needs_a_dispatcher(nothing: Any) -> None:
-    """A worker without a dispatcher address is rejected with an example of an address."""
+    """A worker without a dispatcher address is rejected with an example of an
+    address.
+    """
     with pytest.raises(ValueError, match=r"`dispatcher_address`.*tcp://"):
         WorkerConfig(nothing)
     with pytest.raises(ValueError, match="`dispatcher_address`"):
@@ -475,7 +477,9 @@ def test_a_tag_is_never_empty(tag: str) -> None:
     ],
 )
 def test_a_worker_refuses(fields: dict[str, Any], error: type[Exception], text: str) -> None:
-    """A worker's invalid field raises an error with the given and the expected value."""
+    """A worker's invalid field raises an error with the given and the expected
+    value.
+    """
     with pytest.raises(error, match=text):
         WorkerConfig(**{"dispatcher_address": HERE, **fields})
 
@@ -486,7 +490,9 @@ def test_a_range_of_ports_may_be_a_list() -> None:
 
 
 def test_one_data_port_may_be_announced() -> None:
-    """The announced data address may name a port only if the worker has a single port."""
+    """The announced data address may name a port only if the worker has a single
+    port.
+    """
     for address in ("gate:7000", "gate", "gate:%dts_port%", "[::1]:7000", "::1"):
         config = WorkerConfig(HERE, data_transfer_address=address, data_transfer_port=7000)
         assert config.usable_data_ports == (7000, 7000)
@@ -602,7 +608,9 @@ def test_contradictions_with_the_environment_are_named(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("bad", [{"a", "b"}, frozenset({"a"})])
 def test_places_have_an_order(bad: Any) -> None:
-    """A set of worker addresses is rejected, as a worker's position selects its input."""
+    """A set of worker addresses is rejected, as a worker's position selects its
+    input.
+    """
     with pytest.raises(TypeError, match=r"`worker_addresses` must be a list.* set has no order"):
         DispatcherConfig(worker_addresses=bad)
 
@@ -622,7 +630,9 @@ def test_places_have_an_order(bad: Any) -> None:
     ],
 )
 def test_places_that_nobody_could_take_are_refused(entries: list[str], text: str) -> None:
-    """Duplicate and nonexistent ports are rejected, as a static job would wait forever."""
+    """Duplicate and nonexistent ports are rejected, as a static job would wait
+    forever.
+    """
     with pytest.raises(ValueError, match=text):
         DispatcherConfig(worker_addresses=entries)  # type: ignore[arg-type]  # a list becomes a tuple
 

@@ -1,4 +1,6 @@
-"""Tests of settings: checks, texts and environment variables from a single declaration."""
+"""Tests of settings: checks, texts and environment variables from a single
+declaration.
+"""
 
 from __future__ import annotations
 

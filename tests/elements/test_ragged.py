@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.elements.ragged``: ragged tensors against nested lists, and specs."""
+"""Tests of ``zmqdata.elements.ragged``: ragged tensors against nested lists, and
+specs.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def deep(rows: list[list[list[int]]]) -> RaggedTensor:
 def test_rows_are_those_of_a_list_of_lists(
     rows: list[list[int]], start: int, stop: int, step: int
 ) -> None:
-    """A ragged tensor has the length, rows, slices and row lengths of its nested list."""
+    """A ragged tensor has the length, rows, slices and row lengths of its nested
+    list.
+    """
     made = ragged(rows)
     assert (len(made), made.shape, made.ndim) == (len(rows), (len(rows), None), 2)
     assert made.to_list() == rows == [row.tolist() for row in made]
@@ -177,7 +181,9 @@ def test_a_large_one_is_not_written_out() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(make: Any, error: type[Exception], text: str) -> None:
-    """The error about an invalid ragged tensor shows the given and the expected value."""
+    """The error about an invalid ragged tensor shows the given and the expected
+    value.
+    """
     with pytest.raises(error, match=text):
         make()
 

@@ -63,8 +63,8 @@ def test_none_admits_any_length() -> None:
 
 
 def test_merging_keeps_what_is_equal() -> None:
-    """Merging replaces different lengths by None, and shapes of different ranks by
-    None.
+    """Merging gives None for different lengths, and an unknown shape for different
+    ranks.
     """
     assert merged_shape((2, 3), (2, 4)) == (2, None)
     assert merged_shape((2,), (2, 4)) is None

@@ -32,7 +32,9 @@ def quickstart() -> ModuleType:
 def test_the_windows_of_a_file_hold_its_bytes_in_order(
     quickstart: ModuleType, tmp_path: Path
 ) -> None:
-    """A file's numbered windows contain the file, then newlines up to a whole window."""
+    """A file's numbered windows contain the file, then newlines up to a whole
+    window.
+    """
     content = bytes(range(1, 256)) * 3
     (tmp_path / "module.py").write_bytes(content)
     windows = list(quickstart.cut(quickstart.read(str(tmp_path / "module.py"))))
@@ -43,7 +45,9 @@ def test_the_windows_of_a_file_hold_its_bytes_in_order(
 
 
 def test_the_model_learns(quickstart: ModuleType) -> None:
-    """A model starts at 8 bits per byte, and learns a text that repeats itself."""
+    """The untrained model needs 8 bits per byte, and it learns a text that repeats
+    itself.
+    """
     windows = np.frombuffer(b"the same sixteen" * 64, np.uint8).reshape(8, quickstart.WINDOW)
     model = quickstart.NextByteModel()
     losses = [model.train(windows) for _ in range(100)]
@@ -73,7 +77,9 @@ def test_it_runs_without_any_server(
 @pytest.mark.timeout(180)
 @pytest.mark.realprocess
 def test_it_runs_on_worker_processes() -> None:
-    """The script trains on two worker processes, proves exactly once, and exits with 0."""
+    """The script trains on two worker processes, proves exactly once, and exits with
+    0.
+    """
     command = [sys.executable, str(SCRIPT), "--files", "12", "--epochs", "1"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert ended.returncode == 0, ended.stderr

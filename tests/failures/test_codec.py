@@ -1,4 +1,6 @@
-"""Tests of ``zmqdata.failures.codec``: a worker's exception as the consumer raises it."""
+"""Tests of ``zmqdata.failures.codec``: a worker's exception as the consumer raises
+it.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,9 @@ def test_an_error_outside_of_a_function_is_its_own_cause() -> None:
 
 
 def test_a_pipeline_error_without_a_cause_is_passed_on() -> None:
-    """A PipelineError without a cause keeps its message and node, and is its own cause."""
+    """A PipelineError without a cause keeps its message and node, and is its own
+    cause.
+    """
     found = sent(raised(PipelineError("filter(f) must return one bool", node="filter(f)")))
     assert str(found).startswith("filter(f) must return one bool (element 7")
     assert found.node == "filter(f)"  # type: ignore[attr-defined]
@@ -143,7 +147,9 @@ def test_a_users_class_that_borrows_a_name_stays_in_the_family() -> None:
 
 
 def test_exits_in_user_code_do_not_end_the_consumer() -> None:
-    """sys.exit() in a function is an ordinary failure and is never rebuilt as an exit."""
+    """sys.exit() in a function is an ordinary failure and is never rebuilt as an
+    exit.
+    """
     for exit_ in (SystemExit(3), KeyboardInterrupt(), StopIteration(1)):
         found = sent(raised(exit_))
         assert isinstance(found, PipelineError)
@@ -219,7 +225,9 @@ def test_wrong_fields_are_refused_or_fit(field: str, value: Any) -> None:
 
 @given(st.integers(0, 10_000), st.integers(0, 255), st.booleans())
 def test_damaged_failures_are_refused_or_fit(at: int, byte: int, cut: bool) -> None:
-    """A changed byte or a missing end raises ProtocolError at most."""
+    """A failure with a changed byte or a missing end decodes or raises
+    ProtocolError.
+    """
     encoded = bytearray(encode_failure(json.JSONDecodeError("bad", "{", 1), 1, WORKER))
     encoded[at % len(encoded)] = byte
     refused_or_error(bytes(encoded[: at % len(encoded)] if cut else encoded))

@@ -91,7 +91,9 @@ def test_an_os_error_keeps_its_file_name() -> None:
 
 
 def test_a_constructor_written_in_python_is_not_called() -> None:
-    """A class with a constructor in Python is rebuilt without calling the constructor."""
+    """A class with a constructor in Python is rebuilt without calling the
+    constructor.
+    """
     error = BadRecordError("a.rec")
     calls = BadRecordError.calls
     got = there_and_back(error)
@@ -124,7 +126,8 @@ def test_a_constructor_written_in_python_is_not_called() -> None:
 )
 def test_what_cannot_or_must_not_be_made_gets_a_stand_in(kind: str, args: tuple[Any, ...]) -> None:
     """A class that must not or cannot be rebuilt becomes a RemoteException. The test
-    covers exits, ends of iteration, unknown classes and failing constructors.
+    covers exits, ends of iteration, non-exceptions, unknown classes and failing
+    constructors.
     """
     got = rebuild_exception(RemoteError(kind, args))
     assert isinstance(got, RemoteException)
@@ -167,8 +170,8 @@ def test_looking_for_a_class_imports_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_arguments_become_plain() -> None:
-    """Arguments of plain subclasses become plain, others their repr, unprintable ones a
-    class.
+    """Arguments of plain subclasses become plain values, and other arguments their
+    repr. An argument whose repr fails is described by its class.
     """
 
     class Number(enum.IntEnum):

@@ -71,7 +71,9 @@ print(fingerprint([f, Record, Record(1), {"u", "v", "w"}, Colour, np.arange(3), 
 
 
 def test_a_script_has_the_same_fingerprint_in_every_run() -> None:
-    """A script's fingerprint is independent of hash seed, addresses and line numbers."""
+    """A script's fingerprint is independent of hash seed, addresses and line
+    numbers.
+    """
     found = {
         subprocess.run(
             [sys.executable, "-c", "\n" * int(seed) + SCRIPT],
@@ -153,12 +155,16 @@ VALUES: list[Any] = [
 
 
 def test_different_values_have_different_fingerprints() -> None:
-    """Types and contents of parameters affect the fingerprint, for every kind of value."""
+    """Types and contents of parameters affect the fingerprint, for every kind of
+    value.
+    """
     assert len({str(fingerprint(Node(value))) for value in VALUES}) == len(VALUES)
 
 
 def test_flags_with_several_members_or_none_have_fingerprints() -> None:
-    """Combinations of flags differ, even if this version of Python does not name them."""
+    """Combinations of flags differ, even if this version of Python does not name
+    them.
+    """
     bits = enum.Flag("Bits", "A B C")
     combined = [bits(0), bits.A, bits.A | bits.B, bits.A | bits.C, bits.A | bits.B | bits.C]
     assert len({str(fingerprint(Node(value))) for value in combined}) == len(combined)
@@ -258,7 +264,9 @@ def closed_over(value: Any) -> Callable[[], Any]:
 
 
 def test_bound_arguments_are_parameters() -> None:
-    """The arguments of a partial and the instance of a bound method count as structure."""
+    """The arguments of a partial and the instance of a bound method count as
+    structure.
+    """
     assert (
         fingerprint(functools.partial(len, 1)).structure
         != fingerprint(functools.partial(len, 2)).structure
@@ -278,7 +286,9 @@ def test_the_order_of_functions_in_the_code_does_not_reach_the_structure() -> No
 
 
 def test_what_refers_to_itself_has_a_fingerprint() -> None:
-    """An object that refers to itself has a fingerprint, as the writer detects cycles."""
+    """An object that refers to itself has a fingerprint, as the writer detects
+    cycles.
+    """
     loop: list[Any] = [1]
     loop.append(loop)
     around = types.SimpleNamespace()
@@ -288,7 +298,9 @@ def test_what_refers_to_itself_has_a_fingerprint() -> None:
 
 
 def test_many_paths_to_one_object_take_no_longer() -> None:
-    """A function, a class or an object is written once, however many paths lead to it."""
+    """A function, a class or an object is written once, however many paths lead to
+    it.
+    """
     source = "class C0:\n  x = 1\n"
     for i in range(1, 40):
         source += f"class C{i}:\n  def a(self): return C{i - 1}\n  def b(self): return C{i - 1}\n"

@@ -117,7 +117,9 @@ def test_a_function_of_a_shipped_package_runs_without_it(kites: Any, away: Any) 
 
 
 def test_two_versions_live_side_by_side(kites: Any, away: Any) -> None:
-    """Each pipeline finds its own version of a package at any time and from any thread."""
+    """Each pipeline finds its own version of a package at any time and from any
+    thread.
+    """
     packed = {
         version: pack_pipeline(kites(version).version, ship=["kites"]) for version in (1, 2, 3)
     }
@@ -146,7 +148,9 @@ def test_a_shipped_package_goes_before_an_installed_one(kites: Any) -> None:
 
 
 def test_code_of_the_script_finds_shipped_modules(kites: Any, away: Any) -> None:
-    """Script functions find shipped modules by global, by closure and by late import."""
+    """Script functions find shipped modules by global, by closure and by late
+    import.
+    """
     shapes = kites(1)
     space: dict[str, Any] = {"__name__": "__main__", "shapes": shapes}
     exec(  # a cell of a notebook
@@ -261,7 +265,9 @@ def test_the_same_shipment_is_installed_once(kites: Any) -> None:
 
 
 def test_shipped_code_is_a_part_of_the_fingerprint_of_code(kites: Any) -> None:
-    """Another version of a package changes the fingerprint of code, not of structure."""
+    """Another version of a package changes the fingerprint of code, not of
+    structure.
+    """
     one = pack_pipeline(kites(1).version, ship=["kites"]).fingerprint
     other = pack_pipeline(kites(2).version, ship=["kites"]).fingerprint
     assert one != other

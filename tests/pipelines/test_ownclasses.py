@@ -99,7 +99,9 @@ def test_a_class_is_itself_again_where_it_came_from(name: str) -> None:
 
 
 def test_nothing_of_a_class_is_run_again() -> None:
-    """Opening an existing class calls neither ``__init_subclass__`` nor its metaclass."""
+    """Opening an existing class calls neither ``__init_subclass__`` nor its
+    metaclass.
+    """
     ours = script()
     heirs, made = list(ours.heirs), list(ours.Meta.made)
     open_pipeline(pack_pipeline([ours.Watched, ours.Counted, ours.Plain]))
@@ -176,8 +178,9 @@ def test_what_is_gone_is_made_anew() -> None:
 def test_as_many_pipelines_as_memory_may_hold_are_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The packer remembers the newest pipelines with such classes, up to a limit. A
-    pipeline packed again counts as newest.
+    """The packer remembers the classes of the newest pipelines, up to a limit. A
+    pipeline packed again counts as newest, and a pipeline without such classes takes no
+    place.
     """
     monkeypatch.setattr(ownclasses, "MOST_KNOWN", 2)
     monkeypatch.setattr(ownclasses, "_known", type(ownclasses._known)())

@@ -160,7 +160,9 @@ def test_what_cannot_travel_is_named_with_its_operation_path_and_remedy() -> Non
 
 
 def test_the_pickler_s_own_failures_come_with_the_path_too() -> None:
-    """A failure inside the pickler also reports the path, with the reason as its cause."""
+    """A failure inside the pickler also reports the path, with the reason as its
+    cause.
+    """
     with pytest.raises(
         TypeError, match=r"parse.__closure__\['value'\]\['m'\] \(a memoryview\) cannot be"
     ) as caught:
@@ -188,7 +190,9 @@ def test_nesting_too_deep_is_said() -> None:
 
 
 def test_nesting_too_deep_for_the_fingerprint_is_said() -> None:
-    """Nesting too deep for the fingerprint is reported even if pickling would succeed."""
+    """Nesting too deep for the fingerprint is reported even if pickling would
+    succeed.
+    """
     with pytest.raises(TypeError, match="parameter is nested too deeply"):
         pack_pipeline(nested(200, lambda value: frozenset([value])))
 
@@ -337,7 +341,9 @@ def test_arrays_stay_as_writable_as_they_were() -> None:
 
 
 def test_arrays_are_views_of_parts_that_can_be_written() -> None:
-    """Opened arrays are views of writable parts, so large mapped files are not copied."""
+    """Opened arrays are views of writable parts, so large mapped files are not
+    copied.
+    """
     packed = pack_pipeline(np.zeros(LARGE, np.uint8))
     memory = memoryview(bytearray(LARGE))
     opened = open_pipeline(packed, lambda digest: memory)

@@ -79,7 +79,9 @@ def test_a_function_takes_along_only_what_it_uses() -> None:
 
 
 def test_functions_of_a_script_share_their_globals() -> None:
-    """Functions of a script share their globals, including values set with ``global``."""
+    """Functions of a script share their globals, including values set with
+    ``global``.
+    """
     script = run_as_script(
         "state = 1\ndef put(v):\n  global state\n  state = v\ndef get(): return state\n"
     )
@@ -190,7 +192,9 @@ def test_submodules_are_imported_before_they_are_used() -> None:
 
 
 def test_modules_are_named_and_never_emptied_into_the_pickle() -> None:
-    """A module is pickled by name, and the pickler notes any that the worker may lack."""
+    """A module is pickled by name, and the pickler notes any that the worker may
+    lack.
+    """
     assert through(collections) is collections
     assert pickled(np)[1] == {"numpy"}
     assert through(vars(collections)) is vars(collections)
@@ -277,7 +281,9 @@ def test_enumerations_of_a_script_travel_whole() -> None:
 
 
 def test_an_enumeration_and_a_type_variable_are_made_from_plain_parts() -> None:
-    """The pickle's constructor calls create the same enumeration as a class statement."""
+    """The pickle's constructor calls create the same enumeration as a class
+    statement.
+    """
     made = new_enum(enum.EnumMeta, (enum.IntEnum,), ("E", "Outer.E", "there"), [("A", 1)])
     assert (made["A"].value, made.__qualname__, made.__module__) == (1, "Outer.E", "there")
     variable = new_type_var("T", (), {"bound": int, "covariant": False, "contravariant": False})
@@ -404,7 +410,9 @@ def test_dill_s_own_tables_are_not_changed() -> None:
 
 
 def test_a_metaclass_of_its_own_is_a_class_all_the_same() -> None:
-    """A class is pickled as a class whatever its metaclass; a module's class by name."""
+    """A class is pickled as a class whatever its metaclass; a module's class by
+    name.
+    """
     assert through(abc.ABC) is abc.ABC
     script = run_as_script("class Meta(type): pass\nclass C(metaclass=Meta):\n  x = 1\n")
     assert through(script.C).x == 1

@@ -162,7 +162,9 @@ def test_a_folder_without_source_is_refused(folder: Path) -> None:
 
 
 def test_a_name_that_no_import_can_say_is_refused(folder: Path) -> None:
-    """A folder whose name cannot be imported, such as a project's folder, is rejected."""
+    """A folder whose name cannot be imported, such as a project's folder, is
+    rejected.
+    """
     (folder / "my-project").mkdir()
     with pytest.raises(ValueError, match="'my-project' cannot be the name of a module"):
         pack_sources([folder / "my-project"])

@@ -41,7 +41,9 @@ EIGHT = [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (1, 1), (1, 2)]
 
 @pytest.mark.parametrize("compression", [None, "AUTO", "zstd"])
 def test_elements_come_back_in_order(tmp_path: Path, compression: str | None) -> None:
-    """Elements of several chunks are read in order after the manifest names the chunks."""
+    """Elements of several chunks are read in order after the manifest names the
+    chunks.
+    """
     made = filled(tmp_path, compression=compression)
     assert read_manifest(str(tmp_path)) == made
     manifest = read_manifest(str(tmp_path))
@@ -99,7 +101,9 @@ def test_writing_goes_on_behind_a_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [0, 4, 8, 16, 30, -1])
 def test_a_changed_byte_is_data_loss_and_the_next_chunk_follows(tmp_path: Path, place: int) -> None:
-    """A changed byte in a chunk is a single DataLossError; all other elements are read."""
+    """A changed byte in a chunk is a single DataLossError; all other elements are
+    read.
+    """
     manifest = filled(tmp_path, (2, 1))
     damaged = bytearray((tmp_path / "0.chunk").read_bytes())
     damaged[place] ^= 1

@@ -32,7 +32,9 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def test_files_come_and_go(folder: str) -> None:
-    """A written file has its size, moves to its new name, and disappears when removed."""
+    """A written file has its size, moves to its new name, and disappears when
+    removed.
+    """
     files = files_of(folder)
     path, target = f"{folder}/a", f"{folder}/sub/b"
     assert (files.names(folder), files.size(path)) == ([], None)
@@ -115,7 +117,9 @@ def test_what_is_no_file_is_not_opened(
 
 
 def test_files_have_the_rights_that_the_user_gives(folder: str, tmp_path: Path) -> None:
-    """The umask determines the read permissions of a file, which is never executable."""
+    """The umask determines the read permissions of a file, which is never
+    executable.
+    """
     files_of(folder).replace(f"{folder}/a", b"")
     mask = os.umask(0)
     os.umask(mask)

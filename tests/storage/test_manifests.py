@@ -62,7 +62,9 @@ def publish(folder: Path, *names: str) -> None:
 
 
 def test_a_manifest_says_what_there_is(tmp_path: Path) -> None:
-    """A manifest is read back as written, with the number of elements and their spec."""
+    """A manifest is read back as written, with the number of elements and their
+    spec.
+    """
     filled(tmp_path)
     found = read_manifest(str(tmp_path))
     assert found == MADE
@@ -211,7 +213,9 @@ def test_two_saves_that_begin_at_once_are_one(
 
 
 def test_a_save_ends_with_a_marker(tmp_path: Path) -> None:
-    """A finished save leaves chunks, manifest and DONE, and removes uncommitted files."""
+    """A finished save leaves chunks, manifest and DONE, and removes uncommitted
+    files.
+    """
     folder = str(tmp_path)
     begin_save(folder, SAVE)
     leftover = Path(uncommitted_path(folder, 0, 1, 5))

@@ -59,7 +59,7 @@ def test_a_truncated_record_is_data_loss(length: int) -> None:
     ("place", "text"), [(0, "its length"), (9, "its length"), (13, "3 bytes"), (16, "3 bytes")]
 )
 def test_a_changed_byte_is_data_loss(place: int, text: str) -> None:
-    """A changed byte fails at least one of both checksums."""
+    """A changed byte fails the checksum of the length or of the content."""
     damaged = bytearray(as_record(b"abc"))
     damaged[place] ^= 1
     with pytest.raises(DataLossError, match=f"corrupted record: .*{text}"):

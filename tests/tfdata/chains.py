@@ -31,7 +31,8 @@ __all__ = ["ENDING_NAMES", "SOURCES", "WEIGHTED", "Chain", "differences", "refus
 LIMIT = 600
 SHORT = 30
 FEW = 40
-"""Most elements of a chain for which the test also compares single elements and folds.
+"""Maximum number of elements for which the test also compares single elements and
+folds.
 """
 DEADLINE = 120.0
 """Seconds for one chain; the slowest takes a few."""
@@ -159,7 +160,9 @@ def elements(dataset: Any, loose: bool) -> tuple[list[Any], str]:
 
 
 def differences(chain: Chain) -> list[str]:
-    """Return the differences between the two libraries on a chain, empty if they agree."""
+    """Return the differences between the two libraries on a chain, empty if they
+    agree.
+    """
     with _deadline(chain):
         return _differences(build(chain))
 
@@ -313,7 +316,9 @@ def _answer(question: Any) -> tuple[Any, Exception | None]:
 
 
 def _asked(built: Built, got: list[Any]) -> list[str]:
-    """Return the differences in length, fold, single elements and get_single_element()."""
+    """Return the differences in length, fold, single elements and
+    get_single_element().
+    """
     found = []
     if built.numpy.cardinality() == int(built.tensor.cardinality()):
         theirs, mine = (

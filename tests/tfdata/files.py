@@ -143,7 +143,9 @@ _CSV = (
 
 
 def csv_files(n: int, m: int) -> Any:
-    """Write rows with quotes, missing fields and, in some files, an unreadable field."""
+    """Write rows with quotes, missing fields and, in some files, an unreadable
+    field.
+    """
     rows = [_CSV[(i * (m % 3 + 1)) % (8 if m == 7 else 6)] for i in range(n)]
     content = ("h,i,j,k\n" if m % 2 else "") + "".join(rows)
     delimiter = ";" if m % 4 == 3 else ","

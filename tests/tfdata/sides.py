@@ -279,7 +279,9 @@ def plain_spec(spec: Any, loose: bool) -> Any:
 
 
 def specs_agree(one: Any, other: Any) -> bool:
-    """Return True if nestings and dtypes are equal, and an array can match both shapes."""
+    """Return True if nestings and dtypes are equal, and an array can match both
+    shapes.
+    """
     if (
         isinstance(one[0], str)
         and one[0] == other[0]

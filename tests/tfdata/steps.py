@@ -1,5 +1,5 @@
-"""Steps of a chain behind its source, and endings that no step can follow. An ending
-has no defined order or length.
+"""Steps of a chain behind its source, and endings that no step can follow. The order or
+the length of an ending rules out a later step.
 """
 
 from __future__ import annotations

@@ -28,7 +28,9 @@ NUMBERS = st.integers(0, 8)
 
 @pytest.fixture(scope="module")
 def chains() -> Any:
-    """Import the module that loads TensorFlow, which takes seconds, only for this test."""
+    """Import the module that loads TensorFlow, which takes seconds, only for this
+    test.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from tests.tfdata import chains
 

@@ -104,7 +104,9 @@ def test_an_unknown_key_is_told_so(door: Door) -> None:
 
 
 def test_the_key_of_another_cluster_is_told_so(door: Door) -> None:
-    """A client with the key of another cluster learns that its key is not the server's."""
+    """A client with the key of another cluster learns that its key is not the
+    server's.
+    """
     assert "has another key than key file" in door.knock(keys.new_roles()["client"])
     assert door.heard == []
 
@@ -117,7 +119,9 @@ def test_who_has_no_key_is_told_so(door: Door) -> None:
 
 @pytest.mark.parametrize("door", [None], indirect=True)
 def test_a_server_without_a_key_is_not_trusted(door: Door) -> None:
-    """A peer with a key rejects a keyless server, and a peer without a key accepts it."""
+    """A peer with a key rejects a keyless server, and a peer without a key accepts
+    it.
+    """
     assert "does without a key" in door.knock(ROLES["client"])
     assert door.heard == []
     assert door.knock(None) == ""
@@ -198,7 +202,9 @@ def without_client(path: Path) -> str:
 
 
 def test_what_a_file_that_is_open_to_others_adds_does_not_count(tmp_path: Path) -> None:
-    """Additions to a key file open to others count only once the file is private again."""
+    """Additions to a key file open to others count only once the file is private
+    again.
+    """
     path = tmp_path / "k"
     keys.save(path, ROLES["dispatcher"])
     keyring = Keyring(keys.load(path))

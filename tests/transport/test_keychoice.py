@@ -73,7 +73,9 @@ def test_a_home_that_is_relative_is_none(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_folder_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error about an unwritable folder names both ways to choose another key file."""
+    """The error about an unwritable folder names both ways to choose another key
+    file.
+    """
     (tmp_path / "zmqdata").write_text("a file")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(
@@ -135,7 +137,9 @@ def test_a_process_shows_the_key_that_it_was_told(
 def test_what_a_command_was_told_counts_whatever_the_environment_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--no-insecure` overrides ZMQDATA_INSECURE, which applies again without a choice."""
+    """`--no-insecure` overrides ZMQDATA_INSECURE, which applies again without that
+    choice.
+    """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("ZMQDATA_INSECURE", "1")
     monkeypatch.setattr(keychoice, "_chosen", None)
@@ -196,7 +200,7 @@ def test_what_is_explicit_wins_over_the_environment(
     monkeypatch: pytest.MonkeyPatch, explicit: dict[str, Any], wanted: tuple[str | None, bool]
 ) -> None:
     """An explicit key choice overrides an environment that sets both key file and
-    insecure. Neither value of that environment would be valid with the other.
+    insecure. That environment alone would be invalid.
     """
     monkeypatch.setenv("ZMQDATA_KEY_FILE", "k")
     monkeypatch.setenv("ZMQDATA_INSECURE", "1")

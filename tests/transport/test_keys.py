@@ -54,7 +54,9 @@ def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_the_secret_is_not_shown() -> None:
-    """Neither a repr nor an error shows the secret or any other part of a damaged file."""
+    """Neither a repr nor an error shows the secret or any other part of a damaged
+    file.
+    """
     assert KEY.secret not in repr(KEY)
     for text in (
         TEXT.replace("secret ", "secrets "),
@@ -163,7 +165,9 @@ def test_a_key_that_is_cut_is_no_key(key: keys.Key) -> None:
 
 @given(st.data())
 def test_a_changed_key_is_noticed(data: st.DataObject) -> None:
-    """Changing a single character of the key pair raises an error, never another key."""
+    """Changing a single character of the key pair raises an error, never another
+    key.
+    """
     start = TEXT.index("public") + len("public ")
     place = data.draw(
         st.integers(start, start + 39)

@@ -33,7 +33,9 @@ BOTH = pytest.mark.parametrize("make", [make_dispatcher, make_worker])
 
 
 def test_what_is_too_long_for_a_lock_is_for_ever() -> None:
-    """Infinity and a timeout beyond a lock's maximum become None; other timeouts stay."""
+    """Infinity and a timeout beyond a lock's maximum become None; other timeouts
+    stay.
+    """
     same = (None, 0, 2.5, threading.TIMEOUT_MAX)
     assert tuple(waitable(seconds) for seconds in same) == same
     assert waitable(float("inf")) is waitable(threading.TIMEOUT_MAX * 2) is None

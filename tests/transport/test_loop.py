@@ -60,7 +60,9 @@ def test_a_fault_is_heard_and_survived(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_what_takes_long_to_hear_keeps_nobody_waiting(clock: Moved) -> None:
-    """A slow socket's turn ends after its first message; quick messages share a turn."""
+    """A slow socket's turn ends after its first message; quick messages share a
+    turn.
+    """
     heard: list[str] = []
     done = threading.Event()
     with zmq.Context() as context:
@@ -156,7 +158,9 @@ def test_a_socket_rests_and_the_others_do_not() -> None:
 
 @pytest.mark.parametrize("gather", [0.0, 2.0])
 def test_many_messages_gather(clock: Moved, gather: float) -> None:
-    """A loop under high load may wait after a full read to receive messages in groups."""
+    """A loop under high load may wait after a full read to receive messages in
+    groups.
+    """
     count, drained, again = 3 * FAIR_SHARE + 1, threading.Event(), threading.Event()
     heard = 0
     with zmq.Context() as context:

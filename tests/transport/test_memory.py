@@ -158,7 +158,9 @@ def test_views_outlive_both_ends() -> None:
 def test_a_slot_lies_within_the_memory(
     ends: tuple[SharedMemory, MappedMemory], change: dict[str, Any]
 ) -> None:
-    """A slot outside the memory or the slot table is rejected before anything is read."""
+    """A slot outside the memory or the slot table is rejected before anything is
+    read.
+    """
     slot = ends[0].place([frame(1)])
     assert slot is not None
     with pytest.raises(ProtocolError, match="is not within"):
@@ -166,7 +168,9 @@ def test_a_slot_lies_within_the_memory(
 
 
 def test_a_slot_is_sent_once(ends: tuple[SharedMemory, MappedMemory]) -> None:
-    """A slot already held in the same turn is rejected, as it would be released twice."""
+    """A slot already held in the same turn is rejected, as it would be released
+    twice.
+    """
     slot = ends[0].place([frame(1)])
     assert slot is not None
     first = ends[1].take(slot)
@@ -209,7 +213,7 @@ def test_what_is_refused_leaves_nothing_open(shared: SharedMemory) -> None:
         MappedMemory(structs.replace(shared.told, token=bytes(16)))
 
 
-# --- memory that is not to be had
+# --- unavailable memory
 
 
 def limited(limit: int) -> SharedMemory:
@@ -219,7 +223,9 @@ def limited(limit: int) -> SharedMemory:
 
 
 def test_a_worker_does_without_what_it_cannot_have() -> None:
-    """A refused allocation is an error at the request, not a signal at the first write."""
+    """A refused allocation is an error at the request, not a signal at the first
+    write.
+    """
     assert "File too large" in told_by_child(lambda: limited(PAGE))
 
 

@@ -30,7 +30,9 @@ def names(folder: PartFolder) -> set[str]:
 
 
 def test_a_part_grows_piece_by_piece(folder: PartFolder) -> None:
-    """A piece out of order is ignored, and the part gets its name once it is complete."""
+    """A piece out of order is ignored, and the part gets its name once it is
+    complete.
+    """
     assert folder.append(DIGEST, 0, CONTENT[:4]) == 4
     assert folder.append(DIGEST, 0, CONTENT[:4]) == 4
     assert folder.append(DIGEST, 6, CONTENT[6:]) == 4

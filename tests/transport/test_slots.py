@@ -12,7 +12,9 @@ MOST = 6
 
 
 class Allocating(RuleBasedStateMachine):
-    """An allocator whose slots never overlap, and which fails only if no room is left."""
+    """An allocator whose slots never overlap, and which fails only if no room is
+    left.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +67,9 @@ class Allocating(RuleBasedStateMachine):
 
     @invariant()
     def slots_are_disjoint(self) -> None:
-        """Assert that no page belongs to two slots, and that no slot exceeds the end."""
+        """Assert that no page belongs to two slots, and that no slot exceeds the
+        end.
+        """
         total = sum(one.stop - one.start for one in self.slots.taken.values())
         assert len(self.used()) * PAGE == total
         assert all(page < self.end for page in self.used())

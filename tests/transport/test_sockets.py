@@ -107,7 +107,9 @@ def test_a_link_keeps_next_to_nothing_of_what_is_said_to_it(
 def test_control_connections_ask_again_soon(
     deaf: Deaf, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    """A control connection without an answer retries earlier than TCP, from a new port."""
+    """A control connection without an answer retries earlier than TCP, from a new
+    port.
+    """
     dealer, handshakes = sockets.control_dealer(context, deaf.endpoint, None, "dispatcher")
     handshakes.close()
     events = dealer.get_monitor_socket(zmq.Event.CONNECT_DELAYED, "inproc://events")
@@ -178,8 +180,8 @@ DEATHS = {
 @pytest.mark.realprocess
 @pytest.mark.parametrize("kind", DEATHS)
 def test_who_dies_while_much_of_it_waits_takes_nobody_along(kind: str) -> None:
-    """A dead peer with many unread messages does not abort the process. libzmq sends a
-    heartbeat on a broken connection whose reading it has paused.
+    """A dead peer with many unread messages does not abort the process. libzmq may
+    abort at the next heartbeat on a broken connection whose reading is paused.
     """
     lines = [
         "import os, time, zmq",
