@@ -17,7 +17,5 @@ def full(*values: Any, marks: Iterable[Any] = ()) -> Any:
 
 
 def seeds(count: int, core: int) -> list[Any]:
-    """Return the seeds below ``count``, of which ``make test`` runs the first
-    ``core``.
-    """
+    """Return the seeds below ``count``; ``make test`` runs the first ``core``."""
     return [*range(core), *map(full, range(core, count))]

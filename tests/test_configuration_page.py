@@ -72,9 +72,7 @@ def described(section: str) -> dict[str, set[str]]:
 
 
 def test_the_state_of_a_server_is_described() -> None:
-    """The page names every key in the status of a dispatcher and a worker, and no
-    other.
-    """
+    """The page names exactly the keys in the status of dispatchers and workers."""
     with (
         DispatchServer(DispatcherConfig()) as dispatcher,
         WorkerServer(WorkerConfig(dispatcher.target)) as worker,

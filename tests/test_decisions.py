@@ -17,9 +17,7 @@ def whole(count: int, grown: int = 9) -> list[Decision]:
 
 @given(st.data())
 def test_what_two_know_comes_together(data: st.DataObject) -> None:
-    """Merging overlapping or adjacent decisions keeps both parts; the newer entry
-    wins.
-    """
+    """Merging adjoining decisions keeps both parts, and the newer entry wins."""
     count = data.draw(st.integers(1, 8))
     base = data.draw(st.integers(0, count))
     length = data.draw(st.integers(base, count))
@@ -41,9 +39,7 @@ def test_what_is_known_better_stays() -> None:
 
 
 def test_what_is_far_behind_is_not_taken_up() -> None:
-    """Decisions that were trimmed stay forgotten if a gap separates them from the known
-    ones.
-    """
+    """Trimmed decisions stay forgotten behind a gap to the known decisions."""
     known = Decisions(whole(9)[5:], 5)
     known.take(0, whole(2))
     assert (known.base, known.length) == (5, 9)

@@ -1,6 +1,4 @@
-"""Tests that decoders handle any bytes: their seeds, mutations, and a fuzzer's
-inputs.
-"""
+"""Tests that decoders handle any bytes: seeds, mutations, and a fuzzer's inputs."""
 
 from __future__ import annotations
 

@@ -193,9 +193,7 @@ def test_each_module_says_what_lives_in_it() -> None:
 
 
 def test_hints_are_never_evaluated_at_import() -> None:
-    """Every module with code defers annotations, so new syntax in hints works on Python
-    3.10.
-    """
+    """Every module with code defers annotations, to allow new syntax on Python 3.10."""
     coded = [path for path in PACKAGE + TESTS + EXAMPLES if len(tree_of(path).body) > 1]
     assert [place(path) for path in coded if FUTURE not in path.read_text(encoding="utf-8")] == []
 
@@ -399,9 +397,7 @@ def test_no_security_rule_is_set_aside_without_a_reason() -> None:
 
 
 def test_randomness_is_always_seeded_in_pure_modules() -> None:
-    """Pure modules use only seeded generators, so that a replayed task gives the same
-    result.
-    """
+    """Pure modules use only seeded generators, so that a replay gives equal results."""
     calls = [(path, node) for path, node in nodes(PURE, ast.Call) if isinstance(node, ast.Call)]
     unseeded = [
         (path, call)
@@ -445,17 +441,13 @@ def unpacked_tuples(tree: ast.AST, parameters: frozenset[str] = frozenset()) -> 
 
 
 def test_arguments_are_named_at_the_call() -> None:
-    """A decider or shell unpacks only a parameter or a task's key into a call's
-    arguments.
-    """
+    """Deciders and shells unpack only a parameter or a task's key into a call."""
     roles = [path for path in PACKAGE if {"core", "worker", "client", "dispatcher"} & {*path.parts}]
     assert [place(path, call) for path in roles for call in unpacked_tuples(tree_of(path))] == []
 
 
 def test_doors_are_typed() -> None:
-    """No decider or shell accepts untyped events or commands, or keeps its own handler
-    table.
-    """
+    """No decider or shell has untyped events or commands, or its own handler table."""
     untyped = re.compile(r"Callable\[\[object\], None\]|list\[object\]|dict\[type\[Any\]")
     roles = [path for path in PACKAGE if {"core", "worker", "client", "dispatcher"} & {*path.parts}]
     lines = [(path, line) for path in roles for line in path.read_text("utf-8").splitlines()]
@@ -463,9 +455,7 @@ def test_doors_are_typed() -> None:
 
 
 def test_the_version_is_stated_once() -> None:
-    """The version is stated in pyproject.toml and in no module; the changelog has its
-    entry.
-    """
+    """The version stands only in pyproject.toml, and the changelog has its entry."""
     found = re.search(r'^version = "(\d+\.\d+\.\d+)"', read("pyproject.toml"), re.MULTILINE)
     assert found, "pyproject.toml states no version"
     quoted = re.compile(rf"""["']{re.escape(found[1])}["']""")
@@ -504,9 +494,7 @@ def test_the_list_of_full_tests_names_tests_that_exist() -> None:
 
 
 def test_the_readme_names_the_limits_that_it_has() -> None:
-    """README says that authentication is missing for as long as the package has no
-    keys.
-    """
+    """README says that authentication is missing while the package has no keys."""
     assert (ROOT / "zmqdata" / "transport" / "keys.py").exists() or "no authentication" in read(
         "README.md"
     )

@@ -60,9 +60,7 @@ def test_a_large_snapshot_is_cut_into_records() -> None:
 
 @pytest.mark.parametrize("cut", range(ENDS[0], len(CONTENT)))
 def test_cut_behind_the_snapshot_it_reads_as_a_prefix_of_whole_turns(cut: int) -> None:
-    """A journal truncated behind its snapshot reads as its complete turns, and no
-    more.
-    """
+    """A journal truncated behind its snapshot reads as its complete turns."""
     turns = max(at for at, end in enumerate(ENDS) if end <= cut)
     replay, found = read(CONTENT[:cut])
     assert (found, replay.torn) == (up_to(turns), cut - ENDS[turns])
@@ -159,9 +157,7 @@ def test_updates_that_make_no_sense_are_damage() -> None:
 
 
 def test_a_later_schema_is_refused() -> None:
-    """A journal of a later version is left unchanged, and the error gives the
-    remedy.
-    """
+    """A later version's journal is left unchanged, and the error has the remedy."""
     with pytest.raises(
         FailedPreconditionError,
         match="later version of zmqdata: it has schema 1, and this version supports up to 0",
@@ -170,9 +166,7 @@ def test_a_later_schema_is_refused() -> None:
 
 
 def test_an_earlier_schema_is_migrated() -> None:
-    """Every update of an older file passes through the migrations to the current
-    schema.
-    """
+    """Every update of an older file passes the migrations to the current schema."""
 
     def rename(update: dict[str, Any]) -> dict[str, Any]:
         old = update.get("iteration")

@@ -76,9 +76,7 @@ HOLE = {"id": "PYSEC-1", "fix_versions": ["1.1", "2.0"]}
 def test_what_is_not_known_is_no_good_news(
     packages: list[dict[str, Any]], code: int, text: str
 ) -> None:
-    """The report succeeds only if every package was looked up and has no
-    vulnerability.
-    """
+    """The report succeeds only if every package was found without vulnerability."""
     found = verdict(json.dumps({"dependencies": packages, "fixes": []}), "")
     assert found[0] == code
     assert text in found[1]

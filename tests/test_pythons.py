@@ -15,9 +15,7 @@ CLAIMED = test_pythons.claimed((ROOT / "pyproject.toml").read_text(encoding="utf
 
 
 def test_the_versions_claimed_are_those_of_the_classifiers() -> None:
-    """The classifiers claim every version from the minimum on, including this
-    version.
-    """
+    """The classifiers claim every version from the minimum on, and this version."""
     assert CLAIMED[0] == "3.10"
     assert [f"3.{minor}" for minor in range(10, 10 + len(CLAIMED))] == CLAIMED
     assert f"{sys.version_info[0]}.{sys.version_info[1]}" in CLAIMED
@@ -97,9 +95,7 @@ def test_an_interpreter_is_found_on_the_path(
 
 
 def test_an_outcome_is_one_line() -> None:
-    """The line of a run has version, tests and seconds, or the reason of the
-    failure.
-    """
+    """The line of a run has version, tests and seconds, or the failure's reason."""
     python = test_pythons.Interpreter("3.12", "3.12.1", "/bin/python3.12")
     assert str(test_pythons.Outcome(python, 12, 3.4, "")) == "Python 3.12.1: 12 passed in 3 s"
     failed = test_pythons.Outcome(python, 12, 3.4, "1 failed, 12 passed in 3.4s")

@@ -30,9 +30,7 @@ def test_other_versions_are_refused(version: str) -> None:
     ("version", "accepted"), [("0.9.9", False), ("0.10.0", False), ("0.10.1", True)]
 )
 def test_versions_rise(version: str, accepted: bool) -> None:
-    """A version must exceed all version tags, compared by numbers; other tags do not
-    count.
-    """
+    """A version must exceed all version tags numerically; other tags are ignored."""
     tags = ["v0.2.0", "v0.10.0", "v9", "nightly"]
     if accepted:
         release.check_order(version, tags)
@@ -58,17 +56,13 @@ def test_a_changelog_with_the_version_is_accepted(heading: str) -> None:
     ],
 )
 def test_a_changelog_without_the_version_is_refused(changelog: str, complaint: str) -> None:
-    """The tool distinguishes a missing changelog entry, a missing date and a missing
-    text.
-    """
+    """The tool tells a missing changelog entry from a missing date or text."""
     with pytest.raises(ReleaseError, match=complaint):
         release.check_changelog("0.2.0", changelog)
 
 
 def test_the_version_is_written_where_it_stands() -> None:
-    """Only the version in pyproject.toml changes, and a file without a version is
-    rejected.
-    """
+    """Only the version in pyproject.toml changes, and a missing version is an error."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     changed = release.with_version(text, "98.7.6")
     old, new = text.splitlines(), changed.splitlines()

@@ -13,9 +13,7 @@ def test_files_come_by_name() -> None:
 
 
 def test_the_order_of_files_depends_on_seed_and_turn_only() -> None:
-    """The order of shuffled files depends on seed and turn only, not on their
-    discovery.
-    """
+    """The order of shuffled files depends on seed and turn, not on discovery."""
     shuffled = FileSplits(("*",), shuffle=True, seed=None)
     one = shuffled.ordered(NAMES, 1, 0)
     assert sorted(one) == NAMES
@@ -24,9 +22,7 @@ def test_the_order_of_files_depends_on_seed_and_turn_only() -> None:
 
 
 def test_the_users_seed_counts_alone() -> None:
-    """The order of files under the user's seed is a function of that seed and the
-    turn.
-    """
+    """The order of files under the user's seed depends on that seed and the turn."""
     seeded = FileSplits(("*",), shuffle=True, seed=5)
     assert seeded.ordered(NAMES, 1, 0) == seeded.ordered(NAMES, 2, 0) != seeded.ordered(NAMES, 1, 1)
 

@@ -71,9 +71,7 @@ def test_threads_of_python_look_dead_then(release: threading.Event) -> None:
 
 
 def test_a_thread_lives_from_its_start_to_its_end() -> None:
-    """A thread is alive neither before its start nor after its target returns or
-    raises.
-    """
+    """A thread is alive only from its start until its target returns or raises."""
     thread = Background(target=lambda: None)
     assert not thread.is_alive()
     thread.start()

@@ -168,9 +168,7 @@ def test_another_version_is_known_by_its_first_frame(
 
 
 def test_whoever_connects_understands_the_notice() -> None:
-    """The answer to a message of another version can be decoded by clients and
-    workers.
-    """
+    """Clients and workers can decode the answer to another version's message."""
     for unpacker in (wire.to_client, wire.to_worker):
         assert unpacker.control(wire.pack(wire.NOTICE)) == wire.NOTICE
 

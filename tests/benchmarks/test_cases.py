@@ -29,9 +29,7 @@ def settings_of(peer: str) -> set[str]:
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_every_setting_is_measured_and_explained(peer: str) -> None:
-    """The settings named by cases are exactly the settings that the peer's module
-    explains.
-    """
+    """The cases name exactly the settings that the peer's module explains."""
     assert {way.setting for case in CASES for way in case.ways if way.peer == peer} == settings_of(
         peer
     )
@@ -79,9 +77,7 @@ def test_a_name_that_does_not_exist_is_an_error(
 
 
 def test_what_goals_name() -> None:
-    """A goal names our setting, and the peer's settings to which it restricts
-    itself.
-    """
+    """A goal names our setting, and the peer's settings that it is limited to."""
     goals = (Goal("default", 2, "tfdata", ("AUTO",)), Goal("tcp", 3, "torch"))
     case = Case("a case", "images", (), goals)
     assert [case.named(peer) for peer in ("zmqdata", "tfdata", "torch")] == [
@@ -92,9 +88,7 @@ def test_what_goals_name() -> None:
 
 
 def test_a_quick_run_leaves_settings_out() -> None:
-    """A quick run measures a peer's settings named by goals, or else its first
-    setting.
-    """
+    """A quick run measures the settings that goals name, or a peer's first."""
     goals = (Goal("default", 2, "tfdata", ("AUTO", "uncompressed")),)
     taking_part = ways(
         zmqdata="tcp|default", tfdata="AUTO|uncompressed|more", torch="numpy|shared tensors"

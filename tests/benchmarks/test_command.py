@@ -37,9 +37,7 @@ FOUND: dict[str, Any] = {
 def test_a_run_is_published_between_its_marks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Publishing replaces the tables between the page's marks and writes plots beside
-    it.
-    """
+    """Publishing replaces tables between the page's marks, with plots beside it."""
     docs, out = tmp_path / "docs", tmp_path / "out"
     docs.mkdir()
     out.mkdir()
@@ -58,9 +56,7 @@ def test_a_run_is_published_between_its_marks(
 def test_nothing_is_published_where_nothing_was_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without results the page stays unchanged, and the command names the missing
-    file.
-    """
+    """Without results the page stays unchanged, and the error names the file."""
     before = (command.DOCS / "benchmarks.md").read_bytes()
     assert command.main(["publish", f"--out={tmp_path}"]) == 2
     assert "throughput.md" in capsys.readouterr().err
@@ -97,9 +93,7 @@ def test_curves_are_chosen_by_name() -> None:
 def test_curves_of_earlier_runs_stay_on_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A newly measured curve is published beside earlier curves, each with its own
-    machine.
-    """
+    """A new curve is published beside earlier curves, each with its own machine."""
     docs, out = tmp_path / "docs", tmp_path / "out"
     docs.mkdir()
     begin, end = command.MARKS["curves"]
@@ -120,9 +114,7 @@ def test_curves_of_earlier_runs_stay_on_the_page(
 
 
 def test_curves_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each curve is written as JSON with machine and budget, and all curves as a
-    page.
-    """
+    """Each curve is written as JSON with machine and budget, and all as a page."""
     monkeypatch.setitem(command.CURVES, "journal", lambda budget, tell: CURVE)
     assert command.main(["curves", "journal", "--seconds=2", f"--out={tmp_path}"]) == 0
     found = json.loads((tmp_path / "curve-journal.json").read_text(encoding="utf-8"))

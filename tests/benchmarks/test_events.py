@@ -33,9 +33,7 @@ def crowd(workers: int, clients: int = 2) -> Crowd:
 
 
 def steps(call: Callable[[], object]) -> int:
-    """Return the number of bytecode instructions that a call executes, calls
-    included.
-    """
+    """Return the number of bytecode instructions that a call executes in total."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -71,9 +69,7 @@ EVENTS: dict[str, Callable[[Crowd], Callable[[], object]]] = {
 
 @pytest.mark.parametrize("kind", EVENTS)
 def test_an_event_costs_the_same_however_many_workers_there_are(kind: str) -> None:
-    """An event takes the same number of interpreter steps for many workers, within a
-    tenth.
-    """
+    """An event takes equally many interpreter steps for many workers, within 10 %."""
     few, many = (steps(EVENTS[kind](crowd(workers))) for workers in (FEW, MANY))
     assert 0 < many <= 1.1 * few
 
@@ -94,9 +90,7 @@ def test_workers_come_and_go_at_the_same_cost(kind: str) -> None:
 
 
 def test_a_tick_looks_at_the_silent_only() -> None:
-    """A tick looks only at silent workers, so it is cheap after all have just
-    reported.
-    """
+    """A tick looks only at silent workers, so it is cheap if all have just reported."""
     few, many = (steps(crowd(workers).tick) for workers in (FEW, MANY))
     assert 0 < many <= 1.1 * few
 

@@ -76,9 +76,7 @@ def test_slow_settings_are_dropped_where_less_is_better() -> None:
 
 
 def test_what_a_goal_names_is_never_dropped() -> None:
-    """Neither our setting in a goal nor the peer's settings it names are ever
-    dropped.
-    """
+    """Neither our setting in a goal nor the peer's settings it names are dropped."""
     goal = Goal("tcp", 2, "tfdata", ("AUTO",))
     measured = {
         way: Values([value] * 2)
@@ -106,9 +104,7 @@ def test_ratios_are_those_of_the_same_repetition() -> None:
 
 @pytest.mark.parametrize(("least", "reached"), [(2.0, True), (2.1, False)])
 def test_a_goal_is_reached_by_the_median_ratio(least: float, reached: bool) -> None:
-    """The median ratio decides whether a goal is reached, and the extremes are
-    reported.
-    """
+    """The median ratio decides whether a goal is reached; extremes are reported."""
     goal = Goal("default", least, "torch")
     found = verdict(
         case(goal), {OURS: Values([1.0, 2.0, 30.0]), NUMPY: Values([1.0, 1.0, 1.0])}, goal

@@ -51,9 +51,7 @@ def test_the_overview_has_us_as_we_come() -> None:
 
 
 def test_each_goal_has_its_ratio_and_verdict() -> None:
-    """The table of goals has ratios and verdicts, and marks goals that were not
-    measured.
-    """
+    """The table of goals has ratios and verdicts, and marks unmeasured goals."""
     _, _, first, second = goals([RESULT]).splitlines()
     assert (
         first
@@ -70,9 +68,7 @@ def test_a_missed_goal_stands_out() -> None:
 
 
 def test_every_setting_is_told_with_its_number_of_turns() -> None:
-    """The table shows the turns of dropped settings and the reasons of failed
-    settings.
-    """
+    """The table shows turns of dropped settings and reasons of failed settings."""
     lines = every_way([RESULT], WEIGHTS).splitlines()[2:]
     assert [line.split(" | ")[-1] for line in lines] == ["3 |", "2 |", "3 |", "0 |"]
     assert "torch is not installed" in lines[-1]

@@ -67,9 +67,7 @@ def test_a_peer_that_takes_too_long_is_killed() -> None:
 
 
 def test_an_error_of_a_peer_is_no_end_of_it() -> None:
-    """A failed turn gives its reason, and the peer has its next turn in the same
-    process.
-    """
+    """A failed turn gives its reason, and its peer continues in the same process."""
     process = PeerProcess("bare")
     try:
         with pytest.raises(PeerError, match="pebbles"):
@@ -83,9 +81,7 @@ def test_an_error_of_a_peer_is_no_end_of_it() -> None:
 def test_a_library_that_is_missing_leaves_a_column_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A peer without its library has no figures, and the table says that it is not
-    installed.
-    """
+    """A peer without its library has no figures, and the table says so."""
     (tmp_path / "torch.py").write_text(
         "raise ModuleNotFoundError('torch', name='torch')", encoding="utf-8"
     )

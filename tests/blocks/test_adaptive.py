@@ -85,9 +85,7 @@ def test_slow_codecs_are_not_taken() -> None:
 
 
 def test_crowded_cores_are_noticed() -> None:
-    """AUTO skips a codec slowed down by contention for the core, and retries it
-    later.
-    """
+    """AUTO skips a codec slowed down by a busy core, and retries it later."""
     passed, worked = Clock(), Clock()
     auto = Compression("AUTO", clock=passed, work=worked)
     auto.speed = 1e9
@@ -118,9 +116,7 @@ def test_the_first_block_only_starts_the_clock() -> None:
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "blosclz"])
 def test_named_codecs_are_honoured(codec: str) -> None:
-    """A codec requested by name is used regardless of its cost and of the reader's
-    location.
-    """
+    """A named codec is used regardless of its cost and of the reader's location."""
     named = Compression(codec, clock=Clock(1.0))
     [(frame, chunks)] = named.encode("s", [(TOKENS, 8)])
     assert len(chunks) == 1
@@ -141,9 +137,7 @@ def test_unknown_codecs_are_refused() -> None:
 
 
 def test_files_take_lz4_where_it_saves() -> None:
-    """Without a clock AUTO decides by size alone, from the first block on, and uses
-    lz4.
-    """
+    """AUTO without a clock decides by size alone, from the first block, with lz4."""
     file = Compression("AUTO")
     assert file.speed == UNKNOWN_SPEED
     file.encode("s", [(TOKENS, 8), (NOISE, 1)])
@@ -151,9 +145,7 @@ def test_files_take_lz4_where_it_saves() -> None:
 
 
 def test_each_structure_has_its_own_choice() -> None:
-    """A new element structure triggers a probe of its columns; earlier choices are
-    kept.
-    """
+    """A new element structure triggers a probe, and earlier choices are kept."""
     auto = far()
     auto.encode("s", [(TOKENS, 8)])
     before = auto.chosen
@@ -179,9 +171,7 @@ def test_large_buffers_are_cut() -> None:
 
 
 def test_only_the_middle_of_a_column_is_tried() -> None:
-    """AUTO probes the middle of a column, so noise at both ends does not prevent
-    compression.
-    """
+    """AUTO probes the middle of a column, so noise at both ends does not matter."""
     rim = NOISE[: PROBE_BYTES // 2]
     auto = far()
     auto.encode("s", [(memoryview(b"".join([rim, TOKENS, rim])), 8)])
@@ -211,9 +201,7 @@ def test_what_is_shown_tells_codecs_and_ratio() -> None:
 
 
 def test_pace_is_time_per_byte_without_rests() -> None:
-    """The pace counts only the time spent on elements, not pauses, even across
-    blocks.
-    """
+    """The pace counts only time spent on elements, not pauses, also across blocks."""
     clock = Clock()
     pace = Pace(clock)
     assert pace.made(100) is None
@@ -259,9 +247,7 @@ def test_unwanted_compression_is_left_out() -> None:
 def test_without_codecs_all_is_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without blosc a stream meant to be compressed is sent raw, with a single
-    warning.
-    """
+    """Without blosc a stream to be compressed is sent raw, with a single warning."""
     compression.warn_of_missing_codec.cache_clear()
     monkeypatch.setattr(compression, "blosc", None)
     auto = far()

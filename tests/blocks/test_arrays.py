@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.blocks.arrays``: numpy values in objects, described by plain
-values.
-"""
+"""Tests of ``zmqdata.blocks.arrays``: numpy values in objects, as plain values."""
 
 from __future__ import annotations
 
@@ -137,9 +135,7 @@ def test_sizes_that_cannot_be_are_refused(call: Any) -> None:
 
 
 def test_descriptions_of_no_dtype_are_errors() -> None:
-    """numpy's constructors reject overlapping objects and items that end before a
-    field.
-    """
+    """numpy's constructors reject overlapping objects and items that end too early."""
     for described in [
         "|Q9",
         ("fields", ("a", "b"), ("|O", "<i8"), (0, 4), (None, None), 16, False, False),

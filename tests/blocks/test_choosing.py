@@ -155,9 +155,7 @@ def test_columns_are_decided_together() -> None:
 
 
 def test_small_gains_change_nothing() -> None:
-    """A choice stays while alternatives are only slightly better, until raw is
-    better.
-    """
+    """A choice stays until an alternative is clearly better, or raw is better."""
     choice = Choice()
     choice.probed({0: MeasuredColumn(MB, {LZ4: Cost(0.5, 4e-9, 0.0)})}, 1, Conditions(speed=1e8))
     assert choice.standing == {0: LZ4}
@@ -184,9 +182,7 @@ def test_a_change_of_speed_is_noticed_without_a_probe() -> None:
 
 
 def test_probes_are_a_small_part_of_all() -> None:
-    """The next probe waits until enough bytes were sent to keep probes a small
-    share.
-    """
+    """Probes wait until enough bytes were sent to keep their share small."""
     choice = Choice()
     choice.probed({0: MeasuredColumn(MB, dict(TOKENS))}, 100, GIGABIT)
     assert not choice.begin(100 * PROBE_SHARE - 1, GIGABIT)

@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.blocks.codec`` with its columns: round trips and rejected
-garbage.
-"""
+"""Tests of ``zmqdata.blocks.codec`` with columns: round trips and rejected garbage."""
 
 from __future__ import annotations
 
@@ -78,9 +76,7 @@ def receive(block: EncodedBlock, **arguments: Any) -> list[Any]:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Return True if two values are equal in type, dtype, shape and value, NaN
-    included.
-    """
+    """Return True for equal type, dtype, shape and value, with NaN equal to itself."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
@@ -198,9 +194,7 @@ def test_scalars_keep_type_and_value(values: tuple[Any, ...]) -> None:
 
 
 def test_text_arrays_of_differing_width_share_a_block() -> None:
-    """Fixed-width texts keep their width, and may differ in width and shape in a
-    block.
-    """
+    """Fixed-width texts keep their width and share a block with other widths."""
     check(np.array(["a", "bcd"]), np.array(["xy"]), np.array([], "<U7"), np.array(["", "", ""]))
     check(np.array([b"a", b"bcd"]), np.array([b"xy"]))
     check(np.array([["a", "bcd"]], ">U3"), np.array([["xyz", "bcdef"]], ">U5"))
@@ -365,9 +359,7 @@ def test_builders_of_references_take_what_is_described_too() -> None:
 
 
 def test_references_that_several_take_have_arrays_of_their_own() -> None:
-    """Each consumer of a shared element gets arrays of its own and may write to
-    them.
-    """
+    """Each consumer of a shared element gets its own arrays and may write to them."""
     builder = ReferenceBuilder(shared=True)
     builder.add({"x": np.zeros(2), "y": (np.ones(1), RaggedTensor(np.zeros(2), np.array([0, 2])))})
     block = builder.build()
@@ -378,9 +370,7 @@ def test_references_that_several_take_have_arrays_of_their_own() -> None:
 
 
 def test_objects_must_be_allowed() -> None:
-    """A receiver without ``allow_objects`` rejects blocks with object leaves and no
-    others.
-    """
+    """A receiver without ``allow_objects`` rejects only blocks with object leaves."""
     block = encode((1, {2}))
     assert receive(block) == [(1, {2})]
     with pytest.raises(
@@ -430,9 +420,7 @@ def test_objects_count_before_and_after_they_are_packed() -> None:
     ],
 )
 def test_other_structure_needs_a_new_block(first: Any, other: Any) -> None:
-    """A block rejects an element of another structure, and the next block accepts
-    it.
-    """
+    """A block rejects another structure, and the next block accepts it."""
     builder = BlockBuilder()
     assert builder.add(first)
     nbytes = builder.nbytes
@@ -460,9 +448,7 @@ def test_unsupported_element_leaves_the_block_as_it_was() -> None:
 
 
 def test_counts_and_sizes_are_known_while_filling() -> None:
-    """The builder reports its elements and bytes, and starts from zero after a
-    build.
-    """
+    """The builder reports elements and bytes, and starts from zero after a build."""
     builder = BlockBuilder()
     for _ in range(3):
         builder.add(
@@ -587,9 +573,7 @@ def test_keeping_a_small_array_does_not_keep_its_block() -> None:
 
 
 def test_one_large_array_travels_from_where_it_lies() -> None:
-    """A block of a contiguous array encodes it without a copy, and releases it when
-    dropped.
-    """
+    """A contiguous array is encoded without a copy, and released with its block."""
     array = np.zeros(COPY_BELOW)
     block = encode(array)
     assert np.shares_memory(np.frombuffer(block.frames[0], np.uint8), array)
@@ -671,9 +655,7 @@ def test_contradictions_are_refused(leaf: Node, column: Column, frame: bytes, co
 
 
 def test_announced_size_is_limited() -> None:
-    """A block that announces more bytes than allowed is rejected, even if it is
-    consistent.
-    """
+    """A consistent block is rejected if it announces more bytes than allowed."""
     block = encode(np.zeros(1000))
     assert decode_block(block.meta, block.frames, max_bytes=8000).nbytes == 8000
     with pytest.raises(ProtocolError, match="at most 7999"):
@@ -730,9 +712,7 @@ def mutated(data: st.DataObject, raw: bytes) -> bytes:
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_mutations_decode_or_are_refused(data: st.DataObject) -> None:
-    """A damaged block yields its number of elements or raises ProtocolError, nothing
-    else.
-    """
+    """A damaged block yields its number of elements or raises ProtocolError."""
     block = data.draw(st.sampled_from(SAMPLES))
     meta = mutated(data, block.meta)
     frames = [mutated(data, bytes(frame)) for frame in block.frames]

@@ -143,9 +143,7 @@ def test_text_lies_behind_a_table_of_lengths() -> None:
 
 
 def test_numbers_are_as_wide_as_they_must_be() -> None:
-    """Integers take 8 bytes each if all of them fit, and variable rows of bytes
-    otherwise.
-    """
+    """Integers take 8 bytes each if all of them fit, and rows of bytes otherwise."""
     assert bytes(packed(Leaf("int"), 1, -1).buffer) == np.array([1, -1], "<i8").tobytes()
     assert bytes(packed(Leaf("int"), 1, 2**63).buffer) == table(1, 9) + b"\x01" + (2**63).to_bytes(
         9, "little"
@@ -153,9 +151,7 @@ def test_numbers_are_as_wide_as_they_must_be() -> None:
 
 
 def test_text_of_one_width_keeps_it_in_the_column() -> None:
-    """Text of a single width is a fixed column with that width; other text is
-    ragged.
-    """
+    """Text of equal width is a fixed column with that width; other text is ragged."""
     assert packed(TEXTS, np.array(["ab"]), np.array(["c"], "<U2"))[1:] == ((1,), 4, 8)
     ragged = packed(BYTES, np.array([b"ab"]), np.array([b"c"]))
     assert (ragged.shape, ragged.width) == (None, 0)
@@ -174,9 +170,7 @@ def test_nothing_takes_no_bytes() -> None:
 
 
 def test_a_contiguous_array_is_not_copied() -> None:
-    """A contiguous array is sent without a copy, and an array in another order is
-    copied.
-    """
+    """A contiguous array is sent without a copy, and another order is copied."""
     array = np.arange(6, dtype="<i4")
     assert np.shares_memory(np.frombuffer(packed(INTS, array).buffer, np.uint8), array)
     assert bytes(flat_bytes(array[::2])) == array[::2].tobytes()
@@ -215,9 +209,7 @@ def test_a_contiguous_array_is_not_copied() -> None:
     ids=repr,
 )
 def test_values_come_back_as_they_were(leaf: Leaf, values: list[Any]) -> None:
-    """Values keep type, dtype, shape and content when read from any position in a
-    column.
-    """
+    """Values keep type, dtype, shape and content from any position in a column."""
     for skip in range(len(values) + 1):
         found = there_and_back(leaf, *values, skip=skip)
         assert len(found) == len(values) - skip

@@ -57,9 +57,7 @@ def test_snappy_is_pointed_to_its_counterpart() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("typesize", [0, 1, 8, 4000])
 def test_compressed_buffer_comes_back(codec: str, typesize: int) -> None:
-    """Each codec and shuffle restores the bytes, aligned and writable, from fewer
-    bytes.
-    """
+    """Each codec and shuffle shrinks bytes and restores them aligned and writable."""
     frame, chunks = encode_buffer(TOKENS, packing_of(codec, typesize), typesize)
     buffer = decode_buffer(memoryview(frame), TOKENS.nbytes, chunks, own=False)
     assert bytes(buffer) == bytes(TOKENS)
@@ -164,9 +162,7 @@ def test_impossible_allocation_is_a_protocol_error() -> None:
 
 @given(st.data())
 def test_damaged_chunks_decode_or_are_refused(data: st.DataObject) -> None:
-    """A chunk with changed bytes decodes to other bytes or raises ProtocolError,
-    nothing else.
-    """
+    """A changed chunk decodes to other bytes or raises ProtocolError, nothing else."""
     codec = data.draw(st.sampled_from(CODECS))
     frame, chunks = encode_buffer(TOKENS[:8000], packing_of(codec, 8), 8)
     damaged = bytearray(frame)
@@ -253,9 +249,7 @@ def test_without_blosc_a_codec_means_none(
 def test_without_blosc_auto_warns_where_it_would_compress(
     no_blosc: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without blosc "AUTO" warns on links and in files, and stays silent on a single
-    host.
-    """
+    """Without blosc "AUTO" warns on links and in files, but not on a single host."""
     ticks = iter(range(1_000))
     stream = Compression("AUTO", clock=lambda: float(next(ticks)))
     assert stream.leaves_all()
@@ -268,9 +262,7 @@ def test_without_blosc_auto_warns_where_it_would_compress(
 
 
 def test_without_blosc_compressed_bytes_name_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without blosc compressed bytes raise an error that names blosc; raw bytes
-    decode.
-    """
+    """Without blosc only raw bytes decode; compressed bytes raise and name blosc."""
     frame, chunks = encode_buffer(TOKENS, LZ4, 8)
     monkeypatch.setattr(compression, "blosc", None)
     with pytest.raises(MissingCodecError, match=r"pip install blosc"):

@@ -93,9 +93,7 @@ def test_description_is_exact(dtype: np.dtype[Any]) -> None:
 
 @pytest.mark.parametrize("spec", HOSTILE, ids=str)
 def test_what_describes_no_array_is_refused(spec: DTypeSpec) -> None:
-    """A description with objects, names, contradictions or excessive sizes is a
-    ProtocolError.
-    """
+    """Objects, names, contradictions and excessive sizes raise ProtocolError."""
     with pytest.raises(ProtocolError):
         rebuild(spec)
 

@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.blocks.flattening``: valid elements, and how they are taken
-apart.
-"""
+"""Tests of ``zmqdata.blocks.flattening``: valid elements and their flattening."""
 
 from __future__ import annotations
 
@@ -85,9 +83,7 @@ def test_memory_maps_are_arrays(tmp_path: Any) -> None:
 
 
 def test_text_without_width_gets_one() -> None:
-    """A text array of width 0, which numpy creates only by views, arrives with width
-    1.
-    """
+    """A text array of width 0, which only views have, arrives with width 1."""
     empty = np.zeros(3, [("a", "U0"), ("b", "i4")])["a"]
     (leaf,) = describe_element(empty)[1]
     assert isinstance(leaf, np.ndarray)
@@ -117,9 +113,7 @@ LOOP["again"] = LOOP
     ],
 )
 def test_what_does_not_travel_is_named(element: object, text: str) -> None:
-    """An unpicklable or excessive element raises a TypeError with path, type and
-    remedy.
-    """
+    """An unpicklable or excessive element raises with its path, type and remedy."""
     with pytest.raises(TypeError, match=text):
         describe_element(element)
 

@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.blocks.names``: the names a peer may use, found without side
-effects.
-"""
+"""Tests of ``zmqdata.blocks.names``: names from a peer, found without side effects."""
 
 from __future__ import annotations
 
@@ -192,9 +190,7 @@ class Slotted:
 
 
 def test_states_are_set_on_instances() -> None:
-    """An instance gets its attributes, its slots, or the result of its own
-    ``__setstate__``.
-    """
+    """An instance gets attributes, slots, or the result of its ``__setstate__``."""
     kept, slotted, error = Kept(), Slotted(), ValueError()
     set_state(kept, {"a": 1})
     set_state(slotted, (None, {"a": 2}))

@@ -208,9 +208,7 @@ def test_large_buffers_lie_beside_the_pickle() -> None:
 
 
 def test_classes_that_came_with_the_pipeline_are_named() -> None:
-    """An instance of a class shipped with the pipeline arrives as the client's own
-    class.
-    """
+    """An instance of a shipped class arrives as the client's own class."""
     instance = by_value()()
     instance.number = 5
     (found,) = packed_again(instance)
@@ -237,9 +235,7 @@ def test_classes_that_came_with_the_pipeline_are_named() -> None:
     ids=lambda value: str(value).partition(" at 0x")[0][:30],
 )
 def test_what_receivers_would_refuse_is_refused_at_once(value: Any, text: str) -> None:
-    """A value that cannot be pickled or unpickled raises a TypeError at its
-    creation.
-    """
+    """A value that cannot be pickled or unpickled raises TypeError at creation."""
     with pytest.raises(TypeError, match=text):
         pickled({"deep": [value]})
 
@@ -260,9 +256,7 @@ ONE = pickle.dumps(1, 5)
 
 
 def test_a_column_by_hand() -> None:
-    """A column consists of the size table, the pickles and the buffers, padded to 64
-    bytes.
-    """
+    """A column is the size table, the pickles and the buffers, padded to 64 bytes."""
     frame = column(len(ONE), 0, len(ONE), 0, ONE + ONE)
     assert unpack_objects(frame.nbytes, (), frame, 2) == [1, 1]
     assert bytes(pack_objects([Pickled(ONE, ()), Pickled(ONE, ())])) == bytes(frame)
@@ -385,9 +379,7 @@ def test_what_picklers_write_passes_the_check(value: Any) -> None:
     )
 )
 def test_the_check_agrees_with_pickletools(value: Any) -> None:
-    """The check accepts a complete pickle, and rejects a truncated or extended
-    pickle.
-    """
+    """The check accepts a complete pickle, and rejects a cut or extended pickle."""
     stream = pickle.dumps({"k": (value, frozenset(["x"]))}, 5)
     check_stream(stream)
     assert [place for opcode, _, place in pickletools.genops(stream) if opcode.name == "STOP"] == [

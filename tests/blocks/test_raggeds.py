@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.blocks.raggeds``: round trips of ragged tensors, and false
-splits.
-"""
+"""Tests of ``zmqdata.blocks.raggeds``: ragged tensors in blocks, and false splits."""
 
 from __future__ import annotations
 
@@ -83,9 +81,7 @@ def test_any_ragged_tensor_comes_back(elements: list[Any], codec: Any, skip: int
     ],
 )
 def test_another_kind_needs_another_block(other: Any) -> None:
-    """Another dtype, number of axes, dtype of splits or ragged rank needs another
-    block.
-    """
+    """Another dtype, number of axes, dtype of splits or rank needs another block."""
     for first, second in (
         (RaggedTensor(np.zeros(1), [0, 1]), other),
         (other, RaggedTensor(np.zeros(1), [0, 1])),
@@ -97,9 +93,7 @@ def test_another_kind_needs_another_block(other: Any) -> None:
 
 
 def test_ragged_tensors_of_objects_are_objects() -> None:
-    """A ragged tensor of Python objects is sent as a single object, if objects are
-    allowed.
-    """
+    """A ragged tensor of Python objects is a single object, if objects are allowed."""
     ragged = RaggedTensor(np.array([None, "a"]), [0, 0, 2])
     builder = BlockBuilder()
     assert builder.add({"x": ragged})
@@ -132,9 +126,7 @@ def test_splits_that_lie_are_refused(splits: list[int]) -> None:
 
 
 def test_decoding_refuses_what_lies() -> None:
-    """A block with changed splits raises ProtocolError before any element is
-    created.
-    """
+    """A block with changed splits raises ProtocolError before creating any element."""
     builder = BlockBuilder()
     builder.add(RaggedTensor(np.arange(3), [0, 1, 3]))
     block = builder.build()

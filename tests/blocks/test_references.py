@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.blocks.references``: blocks that stay in their process, and their
-size.
-"""
+"""Tests of ``zmqdata.blocks.references``: blocks inside a process, and their size."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ def test_a_described_element_is_added_as_it_is() -> None:
 
 
 def test_a_full_block_takes_nothing() -> None:
-    """A full block rejects elements beyond its maximum, and the builder continues with
-    the next.
-    """
+    """A full block rejects elements, and the builder continues with the next block."""
     builder = ReferenceBuilder()
     assert all(builder.add(None) for _ in range(MAX_ELEMENTS))
     size = builder.nbytes
@@ -194,9 +190,7 @@ def test_shared_blocks_hand_out_copies() -> None:
 
 
 def test_copies_go_to_any_depth() -> None:
-    """Arrays and ragged tensors are copied at any depth, and other values are
-    shared.
-    """
+    """Arrays and ragged tensors are copied at any depth; other values are shared."""
     array, ragged, thing = np.zeros(2), RaggedTensor([1.0], [0, 1]), object()
     found = copied({"x": (array, Point(thing, ragged), 1), "y": "text"})
     assert found["x"][0] is not array

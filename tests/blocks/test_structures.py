@@ -35,9 +35,7 @@ from zmqdata.errors import ProtocolError
 
 
 def test_empty_nestings_have_as_many_elements_as_told() -> None:
-    """Without leaves the count alone gives the number of elements, each a fresh
-    dict.
-    """
+    """Without leaves the count alone gives the number of elements, all fresh dicts."""
     first, second = assemble(DictOf((), ()), iter([]), 2)
     assert first == second == {}
     assert first is not second
@@ -74,9 +72,7 @@ def test_ragged_tensors_are_put_together() -> None:
 
 
 def test_structures_are_equal_by_what_they_say() -> None:
-    """Equality and hash follow the description, in which 1 and True are different
-    keys.
-    """
+    """Equality and hash follow the description, where 1 and True are different."""
     assert Structure(DictOf((1,), (Leaf("int"),))) == Structure(DictOf((1,), (Leaf("int"),)))
     assert hash(Structure(Leaf("int"))) == hash(Structure(Leaf("int")))
     assert Structure(DictOf((1,), (Leaf("int"),))) != Structure(DictOf((True,), (Leaf("int"),)))

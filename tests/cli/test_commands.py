@@ -58,16 +58,14 @@ WORKERS = st.builds(
 
 @given(DISPATCHERS)
 def test_a_dispatcher_is_configured_the_same_by_options(config: DispatcherConfig) -> None:
-    """Every dispatcher configuration can be written as options and read back
-    unchanged.
-    """
+    """Every dispatcher configuration can be written as options and read back."""
     chosen = commands.dispatcher_arguments("x").parse_args(command_options(config))
     assert options.chosen_settings(DispatcherConfig, chosen) == config
 
 
 @given(WORKERS)
 def test_a_worker_is_configured_the_same_by_options(config: WorkerConfig) -> None:
-    """Every worker configuration can be written as options and read back unchanged."""
+    """Every worker configuration can be written as options and read back."""
     chosen = commands.worker_arguments("x").parse_args(command_options(config))
     assert options.chosen_settings(WorkerConfig, chosen) == config
 
@@ -251,9 +249,7 @@ def test_variables_that_are_misspelt_are_found() -> None:
 )
 @pytest.mark.realprocess
 def test_arguments_that_cannot_work_are_one_line(arguments: list[str], text: str) -> None:
-    """A bad argument exits with 2 and prints a line that begins with the command's
-    name.
-    """
+    """A bad argument exits with 2 and a line that begins with the command's name."""
     program = f"import sys; from zmqdata.cli.commands import main; sys.exit(main({arguments!r}))"
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, env={}

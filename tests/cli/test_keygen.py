@@ -15,9 +15,7 @@ from zmqdata.transport import keychoice, keys
 def test_a_key_is_made_where_processes_look_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command creates the user's key and prints its path and use, but nothing
-    secret.
-    """
+    """The command creates the user's key and prints its path and use, but no secret."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert main(["keygen"]) == 0
     path = tmp_path / "zmqdata" / "cluster.key"
@@ -50,9 +48,7 @@ def test_a_name_that_is_none_is_refused(
     flag: str,
     path: str,
 ) -> None:
-    """An empty path, as from an unset variable, creates no key in the working
-    folder.
-    """
+    """An empty path, as from an unset variable, creates no key in the work folder."""
     monkeypatch.chdir(tmp_path)
     assert main(["keygen", flag, path]) == 2
     assert f"`{flag}` must name a " in (told := capsys.readouterr().err)

@@ -81,9 +81,7 @@ def test_options_that_cannot_work_are_one_line(
 
 
 def test_a_dispatcher_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The dispatcher comes from its option or its variable; the error without it names
-    both.
-    """
+    """The dispatcher comes from its option or variable; the error names both."""
     with pytest.raises(
         ValueError, match=r"^who\? Give --dispatcher tcp://HOST:PORT or set ZMQDATA_DISPATCHER$"
     ):
@@ -120,9 +118,7 @@ def test_what_a_user_can_repair_is_one_line(
 
 
 def test_other_errors_keep_their_traceback() -> None:
-    """An internal error keeps its traceback, and a successful command returns its own
-    code.
-    """
+    """An internal error keeps its traceback, and success returns the command's code."""
 
     def fail() -> int:
         raise AttributeError("ours")
@@ -168,9 +164,7 @@ def test_a_command_ends_well_behind_a_broken_pipe(capfd: pytest.CaptureFixture[s
 
 
 def test_the_log_level_is_one_of_four() -> None:
-    """The log level accepts four names in any case; the error for another name lists
-    them.
-    """
+    """The log level accepts four names in any case, which its error lists."""
     assert options.LogSettings("DEBUG").log_level == "debug"
     with pytest.raises(ValueError, match="'debug', 'info', 'warning', 'error', got 'loud'"):
         options.LogSettings("loud")

@@ -26,9 +26,7 @@ from zmqdata.storage.manifests import (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    """Return the folder of a save of 20 elements with 7 of them in two chunks of two
-    streams.
-    """
+    """Return a save folder with 7 of 20 elements in two chunks of two streams."""
     path = str(tmp_path)
     begin_save(path, SaveDescription("run", None, None, 20))
     for name in ("chunk_0_0_5", "chunk_3_0_2"):
@@ -43,9 +41,7 @@ def finish(path: str) -> None:
 
 
 def test_a_running_save_is_counted(folder: str) -> None:
-    """The status shows the committed elements, chunks and streams, and the expected
-    total.
-    """
+    """The status shows committed elements, chunks and streams, and the total."""
     assert progress_of(folder) == SaveProgress(folder, "running", 7, 20, 2, 2)
     assert (
         progress_of(folder).line
@@ -60,9 +56,7 @@ def test_a_finished_save_says_so(folder: str) -> None:
 
 
 def test_the_reason_of_a_failure_is_one_line_for_a_terminal(folder: str) -> None:
-    """The reason of a failure is a single printable line, whatever the pipeline's
-    error.
-    """
+    """The reason of a failure is a single printable line, whatever the error."""
     fail_save(folder, SaveError("PipelineError", "map failed\n  \x1b[2Jat once"))
     assert progress_of(folder).line.endswith(" of 2 streams: PipelineError: map failed ?[2Jat once")
 
@@ -106,9 +100,7 @@ def test_a_bar_ends_with_the_save(folder: str, end: Callable[[str], None]) -> No
 def test_the_command_prints_one_line_or_json(
     folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command prints a line or JSON, and exits with 0 while a save runs or has
-    finished.
-    """
+    """The command prints a line or JSON, and exits with 0 unless a save fails."""
     assert main(["save-status", folder]) == 0
     assert capsys.readouterr().out == progress_of(folder).line + "\n"
     assert main(["save-status", folder, "--json"]) == 0
@@ -121,9 +113,7 @@ def test_the_command_prints_one_line_or_json(
 def test_the_command_fails_with_the_save(
     folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A failed save exits with 1 and the reason, and a folder without a save exits with
-    2.
-    """
+    """A failed save exits with 1 and the reason, and a missing save with 2."""
     fail_save(folder, SaveError("PipelineError", "map failed"))
     assert main(["save-status", folder]) == 1
     told = capsys.readouterr().out

@@ -157,9 +157,7 @@ def test_addresses_can_be_copied(width: int) -> None:
 
 
 def test_a_usual_cluster_fits_a_terminal() -> None:
-    """On 80 columns ids, headings and states stay on a line, as an empty column is
-    omitted.
-    """
+    """Ids, headings and states fit on 80 columns, as empty columns are omitted."""
     places = ["tcp://10.20.30.40:41235", "tcp://10.20.30.41:41236"]
     workers = [
         {**WORKER, "address": one, "tags": [], "connected": False, "silent_seconds": 0.1}
@@ -201,9 +199,7 @@ AUDIT = {
 
 
 def test_what_became_of_a_job() -> None:
-    """Each repetition of a job has a table with its state, counts, clients and
-    consumers.
-    """
+    """Each repetition of a job has a table of state, counts, clients and consumers."""
     ended, failed = (
         {**AUDIT, "finished": True},
         {**AUDIT, "failure": {"error": "ValueError"}, "finished": True},

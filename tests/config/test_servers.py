@@ -199,9 +199,7 @@ def test_every_field_is_examined() -> None:
 @pytest.mark.parametrize("value", WRONG_NUMBERS)
 @pytest.mark.parametrize(("kind", "name"), each(NUMBERS))
 def test_a_number_is_a_number(kind: type[Any], name: str, value: object) -> None:
-    """A text, a fraction, a boolean and a list are rejected as integers, with the value
-    given.
-    """
+    """An integer field rejects texts, fractions, booleans and lists, and shows them."""
     with pytest.raises(
         TypeError, match=rf"`{name}` must be int, got .* of type {type(value).__name__}"
     ):
@@ -288,9 +286,7 @@ def test_a_list_of_texts_is_one(kind: type[Any], name: str) -> None:
     ],
 )
 def test_a_dispatcher_refuses(fields: dict[str, Any], error: type[Exception], text: str) -> None:
-    """A dispatcher's invalid field raises an error with the given and the expected
-    value.
-    """
+    """The error about a dispatcher's field has the given and the expected value."""
     with pytest.raises(error, match=text):
         DispatcherConfig(**fields)
 
@@ -317,9 +313,7 @@ def test_a_work_folder_brings_fault_tolerance() -> None:
 
 @pytest.mark.parametrize("nothing", ["", None])
 def test_a_worker_needs_a_dispatcher(nothing: Any) -> None:
-    """A worker without a dispatcher address is rejected with an example of an
-    address.
-    """
+    """A worker without a dispatcher address is rejected with an example address."""
     with pytest.raises(ValueError, match=r"`dispatcher_address`.*tcp://"):
         WorkerConfig(nothing)
     with pytest.raises(ValueError, match="`dispatcher_address`"):
@@ -477,9 +471,7 @@ def test_a_tag_is_never_empty(tag: str) -> None:
     ],
 )
 def test_a_worker_refuses(fields: dict[str, Any], error: type[Exception], text: str) -> None:
-    """A worker's invalid field raises an error with the given and the expected
-    value.
-    """
+    """The error about a worker's field has the given and the expected value."""
     with pytest.raises(error, match=text):
         WorkerConfig(**{"dispatcher_address": HERE, **fields})
 
@@ -577,9 +569,7 @@ def test_a_worker_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_wrong_in_the_environment_is_named(
     monkeypatch: pytest.MonkeyPatch, variable: str, text: str, expected: str
 ) -> None:
-    """An invalid environment value raises an error with its variable and the expected
-    value.
-    """
+    """An invalid environment value raises with its variable and the expected value."""
     monkeypatch.setenv(variable, text)
     with pytest.raises((ValueError, NotFoundError)) as caught:
         DispatcherConfig.from_environment()

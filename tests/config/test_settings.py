@@ -1,6 +1,4 @@
-"""Tests of settings: checks, texts and environment variables from a single
-declaration.
-"""
+"""Tests of settings: checks, texts and environment from a single declaration."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ def test_what_is_shown_is_read_as_it_was(sample: Sample) -> None:
 
 
 def test_names_follow_from_the_field_unless_declared() -> None:
-    """Option and environment variable are named after the field unless declared
-    otherwise.
-    """
+    """Option and environment variable have the field's name unless declared."""
     assert [flag_of(NAMED["count"]), flag_of(NAMED["name"])] == ["--count", "--called"]
     assert [variable_of(NAMED["count"]), variable_of(NAMED["place"])] == [
         "ZMQDATA_COUNT",
@@ -176,9 +172,7 @@ def test_a_single_port_is_a_range() -> None:
 def test_a_value_that_cannot_work_is_refused(
     given_: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """A value of a wrong type, an empty value and a value out of range raise at the
-    call.
-    """
+    """A value of a wrong type, an empty or an out-of-range value raises at the call."""
     with pytest.raises(error, match=text):
         Sample(**given_)
 
@@ -211,9 +205,7 @@ def test_types_are_checked() -> None:
 
 
 def test_times_to_wait() -> None:
-    """None, 0 and infinity are valid timeouts; texts, booleans, negative numbers and
-    NaN are not.
-    """
+    """None, 0 and infinity are timeouts; texts, booleans, negatives and NaN are not."""
     for seconds in (None, 0, 0.5, float("inf")):
         check_wait("timeout", seconds)
     for seconds, error in (
@@ -229,9 +221,7 @@ def test_times_to_wait() -> None:
 
 
 def test_an_error_without_the_environment_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error about an explicit argument stays the same, whatever the environment
-    sets.
-    """
+    """An error about an explicit argument is independent of the environment."""
     monkeypatch.setenv("ZMQDATA_NAME", "y")
     with pytest.raises(ValueError, match=r"`count` must be at most 10, got 11$"):
         from_environment(Sample, {"count": 11})
@@ -249,9 +239,7 @@ def test_an_error_without_the_environment_is_left_as_it_is(monkeypatch: pytest.M
 def test_a_wrong_variable_is_named(
     monkeypatch: pytest.MonkeyPatch, variable: str, text: str, expected: str
 ) -> None:
-    """An invalid variable raises an error with its name, its text and the expected
-    form.
-    """
+    """An invalid variable raises with its name, its text and the expected form."""
 
     @dataclass(frozen=True)
     class Larger(Sample):

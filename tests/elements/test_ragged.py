@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.elements.ragged``: ragged tensors against nested lists, and
-specs.
-"""
+"""Tests of ``zmqdata.elements.ragged`` against nested lists, and of its specs."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ def deep(rows: list[list[list[int]]]) -> RaggedTensor:
 def test_rows_are_those_of_a_list_of_lists(
     rows: list[list[int]], start: int, stop: int, step: int
 ) -> None:
-    """A ragged tensor has the length, rows, slices and row lengths of its nested
-    list.
-    """
+    """A ragged tensor has length, rows, slices and row lengths of its nested list."""
     made = ragged(rows)
     assert (len(made), made.shape, made.ndim) == (len(rows), (len(rows), None), 2)
     assert made.to_list() == rows == [row.tolist() for row in made]
@@ -105,9 +101,7 @@ def test_equal_means_rows_and_dtypes() -> None:
 
 
 def test_a_copy_has_memory_of_its_own() -> None:
-    """Writing to a copy leaves the original unchanged, and a pickled tensor arrives
-    equal.
-    """
+    """Writing to a copy leaves the original alone, and pickled tensors are equal."""
     made = ragged([[1], [2, 3]])
     made.copy().values[...] = 0  # type: ignore[index]
     assert made.to_list() == [[1], [2, 3]]
@@ -181,9 +175,7 @@ def test_a_large_one_is_not_written_out() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(make: Any, error: type[Exception], text: str) -> None:
-    """The error about an invalid ragged tensor shows the given and the expected
-    value.
-    """
+    """The error about an invalid ragged tensor has the given and expected value."""
     with pytest.raises(error, match=text):
         make()
 

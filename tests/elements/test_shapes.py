@@ -48,9 +48,7 @@ def test_what_is_no_sequence_is_no_shape(given: Any) -> None:
 
 @pytest.mark.parametrize("given", ["", "x", -1, 1.5, True, object(), (), "a\udc80", [], {}])
 def test_what_numpy_does_not_take_is_no_dtype(given: Any) -> None:
-    """The error about an invalid dtype shows it; a record dtype without fields is
-    invalid.
-    """
+    """The error about an invalid dtype shows it, also for records without fields."""
     with pytest.raises(TypeError, match="dtype must"):
         checked_dtype(given)
 
@@ -63,9 +61,7 @@ def test_none_admits_any_length() -> None:
 
 
 def test_merging_keeps_what_is_equal() -> None:
-    """Merging gives None for different lengths, and an unknown shape for different
-    ranks.
-    """
+    """Merging gives None for different lengths, and no shape for different ranks."""
     assert merged_shape((2, 3), (2, 4)) == (2, None)
     assert merged_shape((2,), (2, 4)) is None
     assert merged_shape(None, (2,)) is None

@@ -180,9 +180,7 @@ def test_wrong_shapes_are_refused(shape: Any) -> None:
 
 
 def test_a_single_length_is_a_shape() -> None:
-    """An integer is the shape of a vector, and tf.TensorSpec gives the default
-    dtype.
-    """
+    """An integer is the shape of a vector, and the default dtype is tf.TensorSpec's."""
     assert TensorSpec(3) == TensorSpec((3,), np.float32)
 
 
@@ -259,9 +257,7 @@ def test_ragged_specs_merge() -> None:
 
 
 def test_the_leading_length_is_the_one_that_is_known() -> None:
-    """The leading length comes from the first leaf that knows it; otherwise it is
-    None.
-    """
+    """The leading length is that of the first leaf that knows it, or None."""
     assert leading_length((TensorSpec((None,)), TensorSpec((5, 1)))) == 5
     assert leading_length((TensorSpec((None,)), TensorSpec(()), TensorSpec(None))) is None
     assert with_leading_length(TensorSpec(None), 3) == TensorSpec(None)
@@ -307,9 +303,7 @@ I8 = TensorSpec((2, None), "int8")
     ],
 )
 def test_specs_agree_where_an_element_can_look_like_both(other: Any, agrees: bool) -> None:
-    """Specs agree if nestings, kinds, dtypes and known lengths are equal, also in
-    windows.
-    """
+    """Specs agree if nestings, kinds, dtypes and known lengths do, also in windows."""
     assert specs_agree(I8, other) is agrees
     assert specs_agree(other, I8) is agrees
     assert specs_agree({"x": (I8, I8)}, {"x": (I8, other)}) is agrees
@@ -321,9 +315,7 @@ def test_specs_agree_where_an_element_can_look_like_both(other: Any, agrees: boo
     "bad", [5, None, "int64", TensorSpec, [TensorSpec((), "int8")], {"x": np.int8}]
 )
 def test_a_dataset_s_spec_is_made_of_specs(bad: Any) -> None:
-    """An invalid element spec is rejected when it is given, not when it is first
-    used.
-    """
+    """An invalid element spec is rejected when it is given, not when it is used."""
     with pytest.raises(
         TypeError, match=r"element_spec must be TensorSpec\(shape, dtype\) for each leaf.* of type"
     ):

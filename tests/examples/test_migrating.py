@@ -117,9 +117,7 @@ def test_every_use_is_shown_before_and_after() -> None:
 
 @pytest.mark.parametrize("title", CHECKS)
 def test_what_comes_after_runs(title: str, target: str, folder: Path) -> None:
-    """The zmqdata program ends, and its training step gets the elements the section
-    promises.
-    """
+    """The zmqdata program ends, and its training step gets the promised elements."""
     program = PROGRAMS[title][1]
     if "distributed_save" in program and not hasattr(zmqdata, "distributed_save"):
         pytest.skip("distributed_save is not there yet")
@@ -127,9 +125,7 @@ def test_what_comes_after_runs(title: str, target: str, folder: Path) -> None:
 
 
 def test_consumers_read_batches_of_one_bucket_in_each_step(target: str) -> None:
-    """Two ranks that run the program read different batches of the same bucket in each
-    step.
-    """
+    """Two ranks read different batches of the same bucket in each step."""
     if "num_consumers" not in inspect.signature(zmqdata.distribute).parameters:
         pytest.skip("coordinated reads are not there yet")
     program = PROGRAMS[COORDINATED][1]

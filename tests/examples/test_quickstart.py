@@ -1,6 +1,4 @@
-"""Tests of the quickstart's claims: its parts in this process, the whole as in the
-README.
-"""
+"""Tests of the quickstart: its parts in this process, the whole as in the README."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ def quickstart() -> ModuleType:
 def test_the_windows_of_a_file_hold_its_bytes_in_order(
     quickstart: ModuleType, tmp_path: Path
 ) -> None:
-    """A file's numbered windows contain the file, then newlines up to a whole
-    window.
-    """
+    """A file's numbered windows contain the file, padded with newlines."""
     content = bytes(range(1, 256)) * 3
     (tmp_path / "module.py").write_bytes(content)
     windows = list(quickstart.cut(quickstart.read(str(tmp_path / "module.py"))))
@@ -45,9 +41,7 @@ def test_the_windows_of_a_file_hold_its_bytes_in_order(
 
 
 def test_the_model_learns(quickstart: ModuleType) -> None:
-    """The untrained model needs 8 bits per byte, and it learns a text that repeats
-    itself.
-    """
+    """The untrained model needs 8 bits per byte, and learns a repetitive text."""
     windows = np.frombuffer(b"the same sixteen" * 64, np.uint8).reshape(8, quickstart.WINDOW)
     model = quickstart.NextByteModel()
     losses = [model.train(windows) for _ in range(100)]
@@ -77,9 +71,7 @@ def test_it_runs_without_any_server(
 @pytest.mark.timeout(180)
 @pytest.mark.realprocess
 def test_it_runs_on_worker_processes() -> None:
-    """The script trains on two worker processes, proves exactly once, and exits with
-    0.
-    """
+    """The script trains on two workers, proves exactly once, and exits with 0."""
     command = [sys.executable, str(SCRIPT), "--files", "12", "--epochs", "1"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -90,9 +82,7 @@ def test_it_runs_on_worker_processes() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.realprocess
 def test_it_survives_a_worker() -> None:
-    """``--kill-worker`` kills a worker in the middle of an epoch, and the proof is the
-    same.
-    """
+    """``--kill-worker`` kills a worker within an epoch without changing the proof."""
     command = [sys.executable, str(SCRIPT), "--files", "60", "--epochs", "1", "--kill-worker"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=290, check=False)
     assert ended.returncode == 0, ended.stderr

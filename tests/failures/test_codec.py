@@ -1,6 +1,4 @@
-"""Tests of ``zmqdata.failures.codec``: a worker's exception as the consumer raises
-it.
-"""
+"""Tests of ``zmqdata.failures.codec``: a worker's exception at the consumer."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def sent(error: BaseException, element: int = 7) -> DataServiceError:
 
 
 def test_a_users_error_names_node_element_and_worker() -> None:
-    """The consumer's error has the operation, the element, the worker and its
-    traceback.
-    """
+    """The consumer's error has operation, element, worker and worker's traceback."""
     error = PipelineError(
         "map(f) at train.py:12 failed: ValueError: bad", node="map(f) at train.py:12"
     )
@@ -119,9 +115,7 @@ def test_an_error_outside_of_a_function_is_its_own_cause() -> None:
 
 
 def test_a_pipeline_error_without_a_cause_is_passed_on() -> None:
-    """A PipelineError without a cause keeps its message and node, and is its own
-    cause.
-    """
+    """A PipelineError without a cause keeps message and node, and is its own cause."""
     found = sent(raised(PipelineError("filter(f) must return one bool", node="filter(f)")))
     assert str(found).startswith("filter(f) must return one bool (element 7")
     assert found.node == "filter(f)"  # type: ignore[attr-defined]
@@ -147,9 +141,7 @@ def test_a_users_class_that_borrows_a_name_stays_in_the_family() -> None:
 
 
 def test_exits_in_user_code_do_not_end_the_consumer() -> None:
-    """sys.exit() in a function is an ordinary failure and is never rebuilt as an
-    exit.
-    """
+    """sys.exit() in a function is an ordinary failure, never rebuilt as an exit."""
     for exit_ in (SystemExit(3), KeyboardInterrupt(), StopIteration(1)):
         found = sent(raised(exit_))
         assert isinstance(found, PipelineError)
@@ -214,9 +206,7 @@ def test_garbage_is_refused(encoded: bytes) -> None:
 
 @given(st.sampled_from(Failure.__struct_fields__), VALUES)
 def test_wrong_fields_are_refused_or_fit(field: str, value: Any) -> None:
-    """A field of a wrong type is rejected; any accepted failure makes a printable
-    error.
-    """
+    """A field of a wrong type is rejected, or makes an error that can be printed."""
     fields: dict[str, Any] = msgspec.to_builtins(
         msgspec.msgpack.decode(encode_failure(ValueError("bad"), 1, WORKER))
     )

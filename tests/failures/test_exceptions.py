@@ -91,9 +91,7 @@ def test_an_os_error_keeps_its_file_name() -> None:
 
 
 def test_a_constructor_written_in_python_is_not_called() -> None:
-    """A class with a constructor in Python is rebuilt without calling the
-    constructor.
-    """
+    """A class with a constructor in Python is rebuilt without calling it."""
     error = BadRecordError("a.rec")
     calls = BadRecordError.calls
     got = there_and_back(error)

@@ -71,9 +71,7 @@ print(fingerprint([f, Record, Record(1), {"u", "v", "w"}, Colour, np.arange(3), 
 
 
 def test_a_script_has_the_same_fingerprint_in_every_run() -> None:
-    """A script's fingerprint is independent of hash seed, addresses and line
-    numbers.
-    """
+    """A script's fingerprint ignores hash seed, addresses and line numbers."""
     found = {
         subprocess.run(
             [sys.executable, "-c", "\n" * int(seed) + SCRIPT],
@@ -155,16 +153,12 @@ VALUES: list[Any] = [
 
 
 def test_different_values_have_different_fingerprints() -> None:
-    """Types and contents of parameters affect the fingerprint, for every kind of
-    value.
-    """
+    """Types and contents of parameters affect the fingerprint, whatever the value."""
     assert len({str(fingerprint(Node(value))) for value in VALUES}) == len(VALUES)
 
 
 def test_flags_with_several_members_or_none_have_fingerprints() -> None:
-    """Combinations of flags differ, even if this version of Python does not name
-    them.
-    """
+    """Combinations of flags differ, even if Python has no name for them."""
     bits = enum.Flag("Bits", "A B C")
     combined = [bits(0), bits.A, bits.A | bits.B, bits.A | bits.C, bits.A | bits.B | bits.C]
     assert len({str(fingerprint(Node(value))) for value in combined}) == len(combined)
@@ -184,9 +178,7 @@ plain = st.recursive(
 
 @given(plain, plain)
 def test_plain_values_have_equal_fingerprints_exactly_when_they_are_equal(a: Any, b: Any) -> None:
-    """Plain values have equal fingerprints exactly if their types and contents are
-    equal.
-    """
+    """Plain values have equal fingerprints exactly if types and contents are equal."""
     same = canonical(a) == canonical(b)
     assert (fingerprint(Node(a)) == fingerprint(Node(b))) == same
 
@@ -250,9 +242,7 @@ def test_the_order_of_sets_and_mappings_does_not_count(values: list[Any]) -> Non
 def test_other_code_changes_only_the_code_part(
     first: Callable[[], Any], second: Callable[[], Any]
 ) -> None:
-    """Changed code changes the code part, which causes a warning, and not the
-    structure.
-    """
+    """Changed code changes only the code part, which causes a warning."""
     before, after = fingerprint(Node(first())), fingerprint(Node(second()))
     assert before.code != after.code
     assert before.structure == after.structure
@@ -264,9 +254,7 @@ def closed_over(value: Any) -> Callable[[], Any]:
 
 
 def test_bound_arguments_are_parameters() -> None:
-    """The arguments of a partial and the instance of a bound method count as
-    structure.
-    """
+    """The arguments of a partial and a bound method's instance count as structure."""
     assert (
         fingerprint(functools.partial(len, 1)).structure
         != fingerprint(functools.partial(len, 2)).structure
@@ -286,9 +274,7 @@ def test_the_order_of_functions_in_the_code_does_not_reach_the_structure() -> No
 
 
 def test_what_refers_to_itself_has_a_fingerprint() -> None:
-    """An object that refers to itself has a fingerprint, as the writer detects
-    cycles.
-    """
+    """An object that refers to itself has a fingerprint, as cycles are detected."""
     loop: list[Any] = [1]
     loop.append(loop)
     around = types.SimpleNamespace()
@@ -298,9 +284,7 @@ def test_what_refers_to_itself_has_a_fingerprint() -> None:
 
 
 def test_many_paths_to_one_object_take_no_longer() -> None:
-    """A function, a class or an object is written once, however many paths lead to
-    it.
-    """
+    """A function, class or object is written once, however many paths lead to it."""
     source = "class C0:\n  x = 1\n"
     for i in range(1, 40):
         source += f"class C{i}:\n  def a(self): return C{i - 1}\n  def b(self): return C{i - 1}\n"
@@ -342,9 +326,7 @@ def test_a_pipeline_inside_of_a_pipeline_is_one_too() -> None:
 
 
 def test_a_pipeline_whose_function_names_it_has_a_fingerprint() -> None:
-    """A pipeline whose function refers to it by name, such as ``ds``, has a
-    fingerprint.
-    """
+    """A pipeline whose function refers to it, such as to ``ds``, has a fingerprint."""
     f = script_function("def f(x): return ds, [ds for _ in x]")
     f.__globals__["ds"] = Node(f, (Node(f),))
     assert fingerprint(f.__globals__["ds"]) == fingerprint(f.__globals__["ds"])
@@ -366,9 +348,7 @@ def test_a_fingerprint_reads_back_from_its_text() -> None:
 
 
 def test_functions_are_compared_without_their_values() -> None:
-    """The ``functions`` part covers bytecode, constants and location, but not held
-    values.
-    """
+    """The ``functions`` part covers bytecode, constants and location, not values."""
 
     def holds(value: Any) -> Callable[[int], Any]:
         return lambda x: (x, value)

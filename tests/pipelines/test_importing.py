@@ -117,9 +117,7 @@ def test_a_function_of_a_shipped_package_runs_without_it(kites: Any, away: Any) 
 
 
 def test_two_versions_live_side_by_side(kites: Any, away: Any) -> None:
-    """Each pipeline finds its own version of a package at any time and from any
-    thread.
-    """
+    """Each pipeline finds its own version of a package at any time, in any thread."""
     packed = {
         version: pack_pipeline(kites(version).version, ship=["kites"]) for version in (1, 2, 3)
     }
@@ -148,9 +146,7 @@ def test_a_shipped_package_goes_before_an_installed_one(kites: Any) -> None:
 
 
 def test_code_of_the_script_finds_shipped_modules(kites: Any, away: Any) -> None:
-    """Script functions find shipped modules by global, by closure and by late
-    import.
-    """
+    """Script functions find shipped modules by global, closure and late import."""
     shapes = kites(1)
     space: dict[str, Any] = {"__name__": "__main__", "shapes": shapes}
     exec(  # a cell of a notebook
@@ -204,9 +200,7 @@ def test_small_files_come_along(kites: Any, away: Any) -> None:
 
 
 def test_errors_show_names_and_lines_as_the_client_knows_them(kites: Any, away: Any) -> None:
-    """Class names and tracebacks of shipped code read as at the client, except for the
-    folder.
-    """
+    """Names and tracebacks of shipped code read as at the client, except the folder."""
     packed = pack_pipeline(kites(1).tear, ship=["kites"])
     away()
     with pytest.raises(Exception, match="at the seam") as caught:
@@ -250,9 +244,7 @@ def test_a_shipped_module_that_needs_another_is_named(
 
 
 def test_the_same_shipment_is_installed_once(kites: Any) -> None:
-    """Pipelines with the same files share their modules; other files are another
-    shipment.
-    """
+    """Pipelines with the same files share modules; other files are another shipment."""
     one, other = (
         pack_pipeline(kites(1).Kite, ship=["kites"]),
         pack_pipeline(kites(1).Form, ship=["kites"]),
@@ -297,9 +289,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_script_inside_of_a_shipped_package_imports_its_neighbours(kites: Any, away: Any) -> None:
-    """``python -m kites.train`` is a script whose functions may import relatively at
-    call time.
-    """
+    """Functions of ``python -m kites.train`` may import relatively at call time."""
     kites(1)
     space: dict[str, Any] = {"__name__": "__main__", "__package__": "kites"}
     exec(

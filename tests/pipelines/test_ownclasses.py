@@ -75,9 +75,7 @@ NAMES = [
 
 
 def script() -> types.SimpleNamespace:
-    """Run a training script whose objects live in a ``__main__`` that workers do not
-    have.
-    """
+    """Run a training script whose ``__main__`` other processes do not have."""
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(SCRIPT, names)
     return types.SimpleNamespace(**names)
@@ -99,9 +97,7 @@ def test_a_class_is_itself_again_where_it_came_from(name: str) -> None:
 
 
 def test_nothing_of_a_class_is_run_again() -> None:
-    """Opening an existing class calls neither ``__init_subclass__`` nor its
-    metaclass.
-    """
+    """Opening an existing class runs no ``__init_subclass__`` and no metaclass."""
     ours = script()
     heirs, made = list(ours.heirs), list(ours.Meta.made)
     open_pipeline(pack_pipeline([ours.Watched, ours.Counted, ours.Plain]))

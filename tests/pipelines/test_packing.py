@@ -160,9 +160,7 @@ def test_what_cannot_travel_is_named_with_its_operation_path_and_remedy() -> Non
 
 
 def test_the_pickler_s_own_failures_come_with_the_path_too() -> None:
-    """A failure inside the pickler also reports the path, with the reason as its
-    cause.
-    """
+    """A failure inside the pickler reports the path, and the reason as its cause."""
     with pytest.raises(
         TypeError, match=r"parse.__closure__\['value'\]\['m'\] \(a memoryview\) cannot be"
     ) as caught:
@@ -190,9 +188,7 @@ def test_nesting_too_deep_is_said() -> None:
 
 
 def test_nesting_too_deep_for_the_fingerprint_is_said() -> None:
-    """Nesting too deep for the fingerprint is reported even if pickling would
-    succeed.
-    """
+    """Excessive nesting for the fingerprint is reported even if pickling succeeds."""
     with pytest.raises(TypeError, match="parameter is nested too deeply"):
         pack_pipeline(nested(200, lambda value: frozenset([value])))
 
@@ -211,9 +207,7 @@ def test_another_python_is_refused_before_opening() -> None:
 
 
 def test_another_major_version_is_refused_before_opening() -> None:
-    """A pipeline of another major version of zmqdata is rejected with the version to
-    install.
-    """
+    """Another major version of zmqdata is rejected with the version to install."""
     with pytest.raises(FailedPreconditionError, match=r"zmqdata 99\.1.*'zmqdata==99\.\*'"):
         open_pipeline(altered(pack_pipeline(len), version="99.1", payload=b""))
 
@@ -257,9 +251,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 def test_a_module_that_disappears_while_opening_is_named(
     module: types.ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A missing module mentioned only in the bytes is reported like an announced
-    module.
-    """
+    """A missing module found only in the bytes is reported like an announced module."""
     packed = altered(pack_pipeline(module.parse), modules=())
     monkeypatch.delitem(sys.modules, "passing_module")
     with pytest.raises(
@@ -316,9 +308,7 @@ def test_large_arrays_are_kept_apart() -> None:
 
 
 def test_a_changed_program_has_the_same_large_parts() -> None:
-    """Changing a function keeps the digests of the large parts, so they are not sent
-    again.
-    """
+    """Changing a function keeps the digests of large parts, so they are not resent."""
     array = np.ones(LARGE, np.uint8)
     one, other = pack_pipeline(MapNode(holding(array))), pack_pipeline((array, 1))
     assert one.digest != other.digest
@@ -341,9 +331,7 @@ def test_arrays_stay_as_writable_as_they_were() -> None:
 
 
 def test_arrays_are_views_of_parts_that_can_be_written() -> None:
-    """Opened arrays are views of writable parts, so large mapped files are not
-    copied.
-    """
+    """Opened arrays are views of writable parts, so mapped files are not copied."""
     packed = pack_pipeline(np.zeros(LARGE, np.uint8))
     memory = memoryview(bytearray(LARGE))
     opened = open_pipeline(packed, lambda digest: memory)
@@ -362,9 +350,7 @@ def test_a_part_that_is_not_there_is_an_error() -> None:
 def test_beyond_many_large_arrays_the_rest_stays_in_the_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A pipeline names a limited number of parts; further large arrays stay in the
-    stream.
-    """
+    """A pipeline names a limited number of parts; other arrays stay in the stream."""
     monkeypatch.setattr(pickler, "MOST_APART", 2)
     arrays = [np.full(LARGE, number, np.uint8) for number in range(3)]
     packed = pack_pipeline(arrays)

@@ -48,9 +48,7 @@ SCALE = 3
 
 
 def run_as_script(source: str) -> types.SimpleNamespace:
-    """Run a training script whose objects live in a ``__main__`` that workers do not
-    have.
-    """
+    """Run a training script whose ``__main__`` other processes do not have."""
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(source, names)
     return types.SimpleNamespace(**names)
@@ -91,9 +89,7 @@ def test_functions_of_a_script_share_their_globals() -> None:
 
 
 def test_names_of_a_script_are_not_taken_for_those_of_a_module() -> None:
-    """A module's global does not conflict with an unsendable script global of the same
-    name.
-    """
+    """A module's global does not conflict with a script's unsendable global."""
     script = run_as_script(
         "from textwrap import dedent\n_whitespace_only_re = open\ndef f(x): return dedent(x)\n"
     )
@@ -145,9 +141,7 @@ def test_a_cell_on_its_own_keeps_its_contents() -> None:
 
 
 def test_a_function_keeps_its_defaults_attributes_and_names() -> None:
-    """Defaults, keyword defaults, attributes, docstring, names and annotations are
-    sent.
-    """
+    """Defaults, attributes, docstring, names and annotations of a function are sent."""
 
     def f(a: int, b: int = 2, *, c: int = 3) -> int:
         """Docs."""
@@ -192,9 +186,7 @@ def test_submodules_are_imported_before_they_are_used() -> None:
 
 
 def test_modules_are_named_and_never_emptied_into_the_pickle() -> None:
-    """A module is pickled by name, and the pickler notes any that the worker may
-    lack.
-    """
+    """A module is pickled by name, and noted if the worker may lack it."""
     assert through(collections) is collections
     assert pickled(np)[1] == {"numpy"}
     assert through(vars(collections)) is vars(collections)
@@ -309,9 +301,7 @@ def test_a_class_that_holds_its_own_instance_is_refused_with_the_reason() -> Non
 def test_an_object_known_only_by_a_name_of_the_script_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An object that reduces to ``__main__.name`` is rejected, as no worker can resolve
-    it.
-    """
+    """An object that reduces to ``__main__.name`` is rejected as unresolvable."""
 
     class Named:
         def __reduce__(self) -> str:
@@ -452,9 +442,7 @@ class Brought:
 
 
 def test_what_came_along_is_found_where_it_was_put() -> None:
-    """Shipped modules, their importer and their builtins take precedence over local
-    ones.
-    """
+    """Shipped modules, importers and builtins take precedence over local ones."""
     brought: Any = Brought()
     opener = PipelineUnpickler(io.BytesIO(), (), brought)
     assert opener.find_class("brought", "dumps") is opener.find_class("json", "dumps")

@@ -162,18 +162,14 @@ def test_a_folder_without_source_is_refused(folder: Path) -> None:
 
 
 def test_a_name_that_no_import_can_say_is_refused(folder: Path) -> None:
-    """A folder whose name cannot be imported, such as a project's folder, is
-    rejected.
-    """
+    """A folder whose name cannot be imported, such as a project's, is rejected."""
     (folder / "my-project").mkdir()
     with pytest.raises(ValueError, match="'my-project' cannot be the name of a module"):
         pack_sources([folder / "my-project"])
 
 
 def test_what_was_shipped_here_goes_on_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module shipped with a pipeline is shipped again with all its files, byte for
-    byte.
-    """
+    """A shipped module is shipped again with all its files, byte for byte."""
     came = {"digest of sails": b"sails", "digest of masts": b"masts"}
     root = types.ModuleType(f"{PREFIX}boats")
     setattr(root, shipping.SOURCES, came)
@@ -200,9 +196,7 @@ def test_a_module_made_from_a_file_by_hand_is_found_there(
 def test_a_module_without_a_file_is_refused(
     origin: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A module loaded from elsewhere, such as an archive, is rejected for lack of
-    source.
-    """
+    """A module without source, such as a module from an archive, is rejected."""
     module = types.ModuleType("raft")
     module.__spec__ = ModuleSpec("raft", None, origin=origin)
     monkeypatch.setitem(sys.modules, "raft", module)

@@ -32,9 +32,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def test_files_come_and_go(folder: str) -> None:
-    """A written file has its size, moves to its new name, and disappears when
-    removed.
-    """
+    """A written file has its size, moves to its new name, and can be removed."""
     files = files_of(folder)
     path, target = f"{folder}/a", f"{folder}/sub/b"
     assert (files.names(folder), files.size(path)) == ([], None)
@@ -59,9 +57,7 @@ def test_a_move_takes_the_place_of_what_is_there(folder: str) -> None:
 
 
 def test_a_file_is_created_once(folder: str) -> None:
-    """Creating a file that exists is an error and leaves it unchanged; replacing
-    succeeds.
-    """
+    """Creating a file that exists is an error and has no effect; replacing succeeds."""
     files, path = files_of(folder), f"{folder}/a"
     files.create(path, b"one")
     with pytest.raises(AlreadyExistsError, match="exists already"):
@@ -117,9 +113,7 @@ def test_what_is_no_file_is_not_opened(
 
 
 def test_files_have_the_rights_that_the_user_gives(folder: str, tmp_path: Path) -> None:
-    """The umask determines the read permissions of a file, which is never
-    executable.
-    """
+    """The umask determines a file's read permissions, and it is never executable."""
     files_of(folder).replace(f"{folder}/a", b"")
     mask = os.umask(0)
     os.umask(mask)
@@ -136,9 +130,7 @@ def test_paths_mean_the_same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_a_missing_fsspec_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A URL without fsspec or its protocol's library raises an error that says what to
-    install.
-    """
+    """A URL without fsspec or its protocol's library raises with what to install."""
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:

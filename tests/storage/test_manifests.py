@@ -62,9 +62,7 @@ def publish(folder: Path, *names: str) -> None:
 
 
 def test_a_manifest_says_what_there_is(tmp_path: Path) -> None:
-    """A manifest is read back as written, with the number of elements and their
-    spec.
-    """
+    """A manifest is read back as written, with its number of elements and its spec."""
     filled(tmp_path)
     found = read_manifest(str(tmp_path))
     assert found == MADE
@@ -167,9 +165,7 @@ def test_a_huge_file_is_not_read_whole(
 
 
 def test_the_spec_of_a_save_admits_every_chunk() -> None:
-    """The spec of a save admits all its chunks; it is None if their specs are
-    incompatible.
-    """
+    """The spec of a save admits all its chunks, or is None if they are incompatible."""
 
     def specs(*given: TensorSpec) -> Manifest:
         return Manifest(
@@ -184,9 +180,7 @@ def test_the_spec_of_a_save_admits_every_chunk() -> None:
 
 
 def test_a_save_takes_its_folder_once(tmp_path: Path) -> None:
-    """Repeating a save's start has no effect; a different save in its folder is
-    rejected.
-    """
+    """Restarting a save has no effect; a different save in its folder is rejected."""
     folder = str(tmp_path / "deep" / "save")
     assert read_save(folder) is None
     begin_save(folder, SAVE)
@@ -213,9 +207,7 @@ def test_two_saves_that_begin_at_once_are_one(
 
 
 def test_a_save_ends_with_a_marker(tmp_path: Path) -> None:
-    """A finished save leaves chunks, manifest and DONE, and removes uncommitted
-    files.
-    """
+    """A finished save leaves chunks, manifest and DONE, but no uncommitted files."""
     folder = str(tmp_path)
     begin_save(folder, SAVE)
     leftover = Path(uncommitted_path(folder, 0, 1, 5))
@@ -248,9 +240,7 @@ def test_a_save_that_fails_says_why(tmp_path: Path) -> None:
 
 
 def test_chunks_are_read_round_by_round(tmp_path: Path) -> None:
-    """The reader orders chunks by number within the stream, then by stream,
-    numerically.
-    """
+    """Chunks are ordered by number within the stream, then by stream, numerically."""
     publish(
         tmp_path,
         "chunk_0_0_5",

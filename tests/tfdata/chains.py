@@ -31,9 +31,7 @@ __all__ = ["ENDING_NAMES", "SOURCES", "WEIGHTED", "Chain", "differences", "refus
 LIMIT = 600
 SHORT = 30
 FEW = 40
-"""Maximum number of elements for which the test also compares single elements and
-folds.
-"""
+"""Maximum number of elements for comparing single elements and folds too."""
 DEADLINE = 120.0
 """Seconds for one chain; the slowest takes a few."""
 refused: Counter[str] = Counter()
@@ -122,9 +120,7 @@ def _is_unsafe(name: str, built: Built) -> bool:
 
 
 def _has_empty_rows(dataset: Any) -> bool:
-    """Return True if unbatch() would crash TensorFlow, as it does for empty numeric
-    rows.
-    """
+    """Return True if unbatch() would crash TensorFlow, as on empty numeric rows."""
     leaves = [leaf for leaf in tf.nest.flatten(dataset.element_spec) if leaf.dtype != tf.string]
     if all(leaf.shape.is_fully_defined() and leaf.shape.num_elements() for leaf in leaves):
         return False
@@ -160,9 +156,7 @@ def elements(dataset: Any, loose: bool) -> tuple[list[Any], str]:
 
 
 def differences(chain: Chain) -> list[str]:
-    """Return the differences between the two libraries on a chain, empty if they
-    agree.
-    """
+    """Return the differences between both libraries on a chain, empty if none."""
     with _deadline(chain):
         return _differences(build(chain))
 

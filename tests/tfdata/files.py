@@ -93,9 +93,7 @@ def record_files(n: int, m: int, damaged: bool = False) -> Any:
 
 
 def _damage(name: str, m: int) -> None:
-    """Cut up to the last four bytes, the checksum of the last record, or change the
-    record.
-    """
+    """Cut up to four bytes, the checksum of the last record, or change the record."""
     size = os.path.getsize(name)
     with open(name, "rb+") as file:
         if m % 2:
@@ -118,9 +116,7 @@ def _record_file(records: list[bytes], packed: str, ours: bool) -> str:
 
 
 def fixed_length_files(n: int, m: int) -> Any:
-    """Write records of three bytes between header and footer; the last of 8 is
-    truncated.
-    """
+    """Write three-byte records between header and footer; the last of 8 is cut."""
     packed, header, footer = COMPRESSIONS[n % 3], m % 3, m % 2
     body = b"".join(b"%03d" % (i * 37) for i in range(n))
     content = b"H" * header + body + b"F" * footer + (b"?" if m == 8 else b"")
@@ -143,9 +139,7 @@ _CSV = (
 
 
 def csv_files(n: int, m: int) -> Any:
-    """Write rows with quotes, missing fields and, in some files, an unreadable
-    field.
-    """
+    """Write rows with quotes, missing fields and, in some files, a bad field."""
     rows = [_CSV[(i * (m % 3 + 1)) % (8 if m == 7 else 6)] for i in range(n)]
     content = ("h,i,j,k\n" if m % 2 else "") + "".join(rows)
     delimiter = ";" if m % 4 == 3 else ","

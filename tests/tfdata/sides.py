@@ -279,9 +279,7 @@ def plain_spec(spec: Any, loose: bool) -> Any:
 
 
 def specs_agree(one: Any, other: Any) -> bool:
-    """Return True if nestings and dtypes are equal, and an array can match both
-    shapes.
-    """
+    """Return True for equal nestings and dtypes, and shapes that an array can share."""
     if (
         isinstance(one[0], str)
         and one[0] == other[0]

@@ -1,6 +1,4 @@
-"""Sources of chains, each a function of the library that gives the same elements in
-both.
-"""
+"""Sources of chains, each a function of the library with equal elements in both."""
 
 from __future__ import annotations
 
@@ -81,9 +79,7 @@ def shuffle_twice(n: int, m: int) -> Any:
 
 
 def resampled(n: int, m: int) -> Any:
-    """Draw endlessly with estimated or given initial shares; each element has its
-    class.
-    """
+    """Draw endlessly with estimated or given initial shares, each with its class."""
 
     def make(side: Any) -> Any:
         numbers = side.Dataset.range(n + 2).repeat()

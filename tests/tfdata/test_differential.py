@@ -45,9 +45,7 @@ def chains() -> Any:
 )
 @given(st.data())
 def test_chains_give_the_same_as_in_tensorflow(chains: Any, data: st.DataObject) -> None:
-    """Elements, order, ends, errors, cardinalities and specs are equal in both
-    libraries.
-    """
+    """Elements, order, ends, errors, cardinalities and specs agree in both."""
     chain = data.draw(
         st.builds(
             chains.Chain,

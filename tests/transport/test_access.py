@@ -58,9 +58,7 @@ class Door:
         self.context.term()
 
     def knock(self, key: Key | None, role: str = "dispatcher", endpoint: str = "") -> str:
-        """Connect with a key and return the reason for the rejection, "" if there is
-        none.
-        """
+        """Connect with a key, and return the reason for a rejection or ""."""
         with sockets.new_context() as context:
             dealer, handshakes = sockets.control_dealer(
                 context, endpoint or self.endpoint, key, role
@@ -94,9 +92,7 @@ def test_who_has_a_key_that_is_known_is_let_in(door: Door) -> None:
 
 
 def test_an_unknown_key_is_told_so(door: Door) -> None:
-    """An unknown key is rejected with an error on both sides, and its message stays
-    unread.
-    """
+    """An unknown key is rejected with errors on both sides, and no message is read."""
     stranger = replace(keys.new_client(ROLES["dispatcher"], ROLES["worker"]), path="some.key")
     assert "does not let in the holder of key file some.key" in door.knock(stranger)
     assert door.heard == []
@@ -104,9 +100,7 @@ def test_an_unknown_key_is_told_so(door: Door) -> None:
 
 
 def test_the_key_of_another_cluster_is_told_so(door: Door) -> None:
-    """A client with the key of another cluster learns that its key is not the
-    server's.
-    """
+    """A client with another cluster's key learns that the keys do not match."""
     assert "has another key than key file" in door.knock(keys.new_roles()["client"])
     assert door.heard == []
 
@@ -119,18 +113,14 @@ def test_who_has_no_key_is_told_so(door: Door) -> None:
 
 @pytest.mark.parametrize("door", [None], indirect=True)
 def test_a_server_without_a_key_is_not_trusted(door: Door) -> None:
-    """A peer with a key rejects a keyless server, and a peer without a key accepts
-    it.
-    """
+    """A peer with a key rejects a keyless server, and a keyless peer accepts it."""
     assert "does without a key" in door.knock(ROLES["client"])
     assert door.heard == []
     assert door.knock(None) == ""
 
 
 def test_a_key_is_for_its_role() -> None:
-    """A client's key cannot act as a worker, nor the reverse; a cluster's key has both
-    roles.
-    """
+    """Only a cluster's key can act both as a client and as a worker."""
     register = m.RegisterWorker("w", "tcp://h:1", (), "3.11", "0", ())
     objection = Access.objection
     says = {}
@@ -156,9 +146,7 @@ def test_a_key_is_for_its_role() -> None:
 def test_a_line_that_is_deleted_revokes_its_key(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Deleting a line revokes its key for new and open connections; a damaged file does
-    not.
-    """
+    """Deleting a line revokes its key for all connections; a damaged file does not."""
     path = tmp_path / "dispatcher.key"
     keys.save(path, ROLES["dispatcher"])
     door = Door(keys.load(path))
@@ -202,9 +190,7 @@ def without_client(path: Path) -> str:
 
 
 def test_what_a_file_that_is_open_to_others_adds_does_not_count(tmp_path: Path) -> None:
-    """Additions to a key file open to others count only once the file is private
-    again.
-    """
+    """Additions to a key file open to others count once the file is private again."""
     path = tmp_path / "k"
     keys.save(path, ROLES["dispatcher"])
     keyring = Keyring(keys.load(path))
@@ -268,9 +254,7 @@ def test_a_file_that_is_gone_revokes_nothing_and_is_told_once(
 
 
 def test_a_change_while_the_server_starts_is_seen(tmp_path: Path) -> None:
-    """The server notices a change made between loading the key file and the first
-    check.
-    """
+    """The server notices a change between loading the key file and the first check."""
     path = tmp_path / "k"
     keys.save(path, ROLES["dispatcher"])
     key = keys.load(path)

@@ -76,16 +76,12 @@ def test_a_host_is_announced_without_port() -> None:
 
 
 def test_a_dispatcher_that_nobody_knows_leaves_loopback() -> None:
-    """A machine that cannot resolve the dispatcher's host announces its loopback
-    address.
-    """
+    """A machine that cannot resolve the dispatcher's host announces loopback."""
     assert local_address_towards("no-such-host.invalid") == "127.0.0.1"
 
 
 def test_without_a_route_an_interface_is_announced() -> None:
-    """Without a route to a host a machine announces an interface's address, or else
-    loopback.
-    """
+    """Without a route a machine announces an interface's address, or loopback."""
     found = list(interface_addresses())
     # Broadcasting needs an option that is not set. The call therefore fails everywhere
     # as without a route.
@@ -127,9 +123,7 @@ def test_who_listens_is_found_out(tmp_path: Path) -> None:
 
 
 def test_taken_ports_are_passed_over_until_none_is_left() -> None:
-    """The first free port of a range is found, and a range without free ports is
-    exhausted.
-    """
+    """The first free port of a range is found, or the range is exhausted."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(

@@ -262,9 +262,7 @@ def test_who_connects_again_counts_as_reachable(house: House) -> None:
 def test_a_port_that_somebody_else_has_is_waited_for(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The server retries a port that another process holds, logs it, and then
-    recovers.
-    """
+    """The server retries and logs a port held by another process, and then recovers."""
     honest = house.join()
     house.says(honest, b"hello")
     thief = plain.socket()

@@ -72,9 +72,7 @@ def test_folders_made_at_the_same_time_leave_each_other_alone() -> None:
 
 
 def test_a_process_has_one_folder_for_as_long_as_it_lives() -> None:
-    """A process has a single folder, which it removes at exit and a forked child does
-    not.
-    """
+    """A process has a single folder, removed at its exit and not by a forked child."""
     code = """
 import os
 from zmqdata.transport.folders import own_folder

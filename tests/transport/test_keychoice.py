@@ -73,9 +73,7 @@ def test_a_home_that_is_relative_is_none(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_folder_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error about an unwritable folder names both ways to choose another key
-    file.
-    """
+    """The error about an unwritable folder names both ways to choose a key file."""
     (tmp_path / "zmqdata").write_text("a file")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(
@@ -113,8 +111,8 @@ def test_to_listen_beyond_the_machine_takes_a_key_that_is_there(
 def test_a_process_shows_the_key_that_it_was_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process uses the key from its call, else from its environment, else its user's
-    key.
+    """A process uses the key of its call, its environment or its user, in this
+    order.
     """
     for name in ("one", "two"):
         keys.save(tmp_path / name, keys.new_key())
@@ -137,9 +135,7 @@ def test_a_process_shows_the_key_that_it_was_told(
 def test_what_a_command_was_told_counts_whatever_the_environment_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--no-insecure` overrides ZMQDATA_INSECURE, which applies again without that
-    choice.
-    """
+    """`--no-insecure` overrides ZMQDATA_INSECURE until the choice is cleared."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("ZMQDATA_INSECURE", "1")
     monkeypatch.setattr(keychoice, "_chosen", None)

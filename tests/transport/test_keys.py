@@ -27,9 +27,7 @@ HEAD = TEXT.removesuffix("end\n")
 
 
 def test_a_key_is_in_its_file(tmp_path: Path) -> None:
-    """A saved key loads again, only its owner can read it, and missing folders are
-    created.
-    """
+    """A saved key loads again, is private to its owner, and creates its folders."""
     path = tmp_path / "some" / "where" / "cluster.key"
     keys.save(path, KEY)
     found = keys.load(path)
@@ -44,9 +42,7 @@ def test_a_key_is_in_its_file(tmp_path: Path) -> None:
 
 
 def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
-    """An existing key file is never overwritten, as that would lock out its key's
-    users.
-    """
+    """A key file is never overwritten, as that would lock out its key's users."""
     keys.save(tmp_path / "k", KEY)
     with pytest.raises(AlreadyExistsError, match="delete it first"):
         keys.save(tmp_path / "k", keys.new_key())
@@ -54,9 +50,7 @@ def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_the_secret_is_not_shown() -> None:
-    """Neither a repr nor an error shows the secret or any other part of a damaged
-    file.
-    """
+    """Neither a repr nor an error shows any part of the secret or of a damaged file."""
     assert KEY.secret not in repr(KEY)
     for text in (
         TEXT.replace("secret ", "secrets "),
@@ -70,9 +64,7 @@ def test_the_secret_is_not_shown() -> None:
 
 @pytest.mark.parametrize("mode", [0o604, 0o602, 0o620, 0o666, 0o601, 0o610])
 def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
-    """The error about a readable key file gives its path, its mode and the repair
-    command.
-    """
+    """The error about a readable key file has its path, mode and repair command."""
     keys.save(tmp_path / "k", KEY)
     (tmp_path / "k").chmod(mode)
     with pytest.raises(FailedPreconditionError, match=f"mode {mode:04o}.*chmod 600"):
@@ -165,9 +157,7 @@ def test_a_key_that_is_cut_is_no_key(key: keys.Key) -> None:
 
 @given(st.data())
 def test_a_changed_key_is_noticed(data: st.DataObject) -> None:
-    """Changing a single character of the key pair raises an error, never another
-    key.
-    """
+    """Changing a character of the key pair raises an error, never another key."""
     start = TEXT.index("public") + len("public ")
     place = data.draw(
         st.integers(start, start + 39)
@@ -248,9 +238,7 @@ def test_what_is_no_file_is_refused_at_once(
 
 
 def knowing(*roles: str) -> keys.Key:
-    """Return the key of a file with a line per role, where `own` is the dispatcher's
-    own key.
-    """
+    """Return a key with a line per role, where `own` is the dispatcher's own key."""
     known = [keys.Known(role, keys.new_key().public) for role in roles if role != "own"]
     own = [keys.Known("dispatcher", KEY.public)] if "own" in roles else []
     return keys.Key(KEY.cluster, KEY.public, KEY.secret, (*known, *own), "some.key")

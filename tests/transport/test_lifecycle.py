@@ -33,9 +33,7 @@ BOTH = pytest.mark.parametrize("make", [make_dispatcher, make_worker])
 
 
 def test_what_is_too_long_for_a_lock_is_for_ever() -> None:
-    """Infinity and a timeout beyond a lock's maximum become None; other timeouts
-    stay.
-    """
+    """Infinity and timeouts beyond a lock's maximum become None; others stay."""
     same = (None, 0, 2.5, threading.TIMEOUT_MAX)
     assert tuple(waitable(seconds) for seconds in same) == same
     assert waitable(float("inf")) is waitable(threading.TIMEOUT_MAX * 2) is None
@@ -72,9 +70,7 @@ def test_no_second_life(make: Callable[[bool], Any]) -> None:
 
 @BOTH
 def test_join_returns_at_once_on_a_stopped_server(make: Callable[[bool], Any]) -> None:
-    """join() waits until a running server stops, and returns at once on a stopped
-    server.
-    """
+    """join() waits until a server stops, and returns at once on a stopped server."""
     server = make(True)
     joined = threading.Thread(target=server.join)
     joined.start()
@@ -87,9 +83,7 @@ def test_join_returns_at_once_on_a_stopped_server(make: Callable[[bool], Any]) -
 
 @BOTH
 def test_there_is_nothing_to_join_before_the_start(make: Callable[[], Any]) -> None:
-    """join() on a server that was never started raises an error instead of waiting
-    forever.
-    """
+    """join() on a server that was never started raises instead of waiting forever."""
     with pytest.raises(RuntimeError, match=r"was not started; call start\(\) before join\(\)"):
         make().join()
 

@@ -23,9 +23,7 @@ from zmqdata.transport.loans import Pool, address_of, lend
     ],
 )
 def test_it_is_given_back_with_the_last_view(view: object) -> None:
-    """Memory is released once, after the last slice, cast, buffer or nested view is
-    gone.
-    """
+    """Memory is released once, after the last slice, cast, buffer or nested view."""
     room, back = np.arange(64, dtype=np.uint8), []
     lent = lend(address_of(room), 64, lambda: back.append(1))
     assert lent.flags.writeable
@@ -51,9 +49,7 @@ def test_a_forked_child_gives_nothing_back() -> None:
 
 
 class Pooling(RuleBasedStateMachine):
-    """A pool whose views never share bytes, and whose kept memory stays within its
-    limit.
-    """
+    """A pool whose views never share bytes and whose kept memory is limited."""
 
     MOST = 1 << 20
 
@@ -86,9 +82,7 @@ class Pooling(RuleBasedStateMachine):
 
     @invariant()
     def what_is_kept_is_bounded(self) -> None:
-        """Assert that the memory kept for reuse is within the limit and reported
-        correctly.
-        """
+        """Assert that memory kept for reuse is limited and reported correctly."""
         free = [buffer for buffers in self.pool._free.values() for buffer in buffers]
         assert sum(buffer.size for buffer in free) == self.pool.kept <= self.MOST
 
@@ -113,9 +107,7 @@ def test_a_pool_keeps_the_sizes_that_are_used() -> None:
 
 
 def test_a_buffer_dropped_while_the_pool_is_busy_is_freed() -> None:
-    """A view that the garbage collector frees during the pool's own work causes no
-    deadlock.
-    """
+    """A view freed by the garbage collector inside the pool causes no deadlock."""
     pool = Pool()
     buffer = pool.take(100_000)
     with pool._lock:

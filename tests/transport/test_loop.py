@@ -36,9 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Moved:
 
 
 def test_a_fault_is_heard_and_survived(caplog: pytest.LogCaptureFixture) -> None:
-    """The loop reports a callback's exception before logging it, and makes the next
-    call.
-    """
+    """The loop reports a callback's exception, logs it, and makes the next call."""
     heard: list[tuple[str, int]] = []
     loop = Loop(
         "test", lambda: None, fault=lambda error: heard.append((str(error), len(caplog.records)))
@@ -60,9 +58,7 @@ def test_a_fault_is_heard_and_survived(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_what_takes_long_to_hear_keeps_nobody_waiting(clock: Moved) -> None:
-    """A slow socket's turn ends after its first message; quick messages share a
-    turn.
-    """
+    """A slow socket's turn ends after a message; quick messages share a turn."""
     heard: list[str] = []
     done = threading.Event()
     with zmq.Context() as context:
@@ -99,9 +95,7 @@ def test_what_takes_long_to_hear_keeps_nobody_waiting(clock: Moved) -> None:
 
 
 def test_calls_are_made_when_they_are_due() -> None:
-    """Calls run in the order of their times, never early, and never after the loop
-    ends.
-    """
+    """Calls run in the order of their times, never early, nor after the loop ends."""
     made: list[tuple[str, float]] = []
     done = threading.Event()
     loop = Loop("test", lambda: None, period=60.0)
@@ -158,9 +152,7 @@ def test_a_socket_rests_and_the_others_do_not() -> None:
 
 @pytest.mark.parametrize("gather", [0.0, 2.0])
 def test_many_messages_gather(clock: Moved, gather: float) -> None:
-    """A loop under high load may wait after a full read to receive messages in
-    groups.
-    """
+    """A loop under high load may wait after a full read for messages to accumulate."""
     count, drained, again = 3 * FAIR_SHARE + 1, threading.Event(), threading.Event()
     heard = 0
     with zmq.Context() as context:

@@ -50,9 +50,7 @@ def placed(ends: tuple[SharedMemory, MappedMemory], *frames: Any) -> Any:
 
 
 def test_the_least_that_may_be_configured_is_of_use() -> None:
-    """The smallest valid memory can be mapped and holds the smallest frame to be
-    placed.
-    """
+    """The smallest valid memory can be mapped and holds the smallest placed frame."""
     shared = SharedMemory(LEAST_SHARED_MEMORY)
     try:
         found = placed((shared, MappedMemory(shared.told)), frame(7, PLACE_FROM))
@@ -158,9 +156,7 @@ def test_views_outlive_both_ends() -> None:
 def test_a_slot_lies_within_the_memory(
     ends: tuple[SharedMemory, MappedMemory], change: dict[str, Any]
 ) -> None:
-    """A slot outside the memory or the slot table is rejected before anything is
-    read.
-    """
+    """A slot outside the memory or the slot table is rejected before it is read."""
     slot = ends[0].place([frame(1)])
     assert slot is not None
     with pytest.raises(ProtocolError, match="is not within"):
@@ -168,9 +164,7 @@ def test_a_slot_lies_within_the_memory(
 
 
 def test_a_slot_is_sent_once(ends: tuple[SharedMemory, MappedMemory]) -> None:
-    """A slot already held in the same turn is rejected, as it would be released
-    twice.
-    """
+    """A slot held in the same turn is rejected, as it would be released twice."""
     slot = ends[0].place([frame(1)])
     assert slot is not None
     first = ends[1].take(slot)
@@ -223,9 +217,7 @@ def limited(limit: int) -> SharedMemory:
 
 
 def test_a_worker_does_without_what_it_cannot_have() -> None:
-    """A refused allocation is an error at the request, not a signal at the first
-    write.
-    """
+    """A refused allocation is an error at the request, not a signal at the write."""
     assert "File too large" in told_by_child(lambda: limited(PAGE))
 
 

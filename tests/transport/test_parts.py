@@ -30,9 +30,7 @@ def names(folder: PartFolder) -> set[str]:
 
 
 def test_a_part_grows_piece_by_piece(folder: PartFolder) -> None:
-    """A piece out of order is ignored, and the part gets its name once it is
-    complete.
-    """
+    """A piece out of order is ignored, and a complete part gets its name."""
     assert folder.append(DIGEST, 0, CONTENT[:4]) == 4
     assert folder.append(DIGEST, 0, CONTENT[:4]) == 4
     assert folder.append(DIGEST, 6, CONTENT[6:]) == 4
@@ -165,9 +163,7 @@ def test_space_is_made_by_removing_what_was_used_longest_ago(folder: PartFolder)
 
 
 def test_a_mapped_part_is_its_reader_s_own(folder: PartFolder) -> None:
-    """Writing to a mapped part changes no other map, and removing its file changes no
-    map.
-    """
+    """Writing to a map or removing its file changes no other map."""
     folder.put(DIGEST, CONTENT)
     descriptor = os.open(folder.path(DIGEST), os.O_RDWR)
     one, other = private_map(descriptor), private_map(descriptor)

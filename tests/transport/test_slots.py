@@ -12,9 +12,7 @@ MOST = 6
 
 
 class Allocating(RuleBasedStateMachine):
-    """An allocator whose slots never overlap, and which fails only if no room is
-    left.
-    """
+    """An allocator whose slots never overlap, and that fails only without room."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,9 +65,7 @@ class Allocating(RuleBasedStateMachine):
 
     @invariant()
     def slots_are_disjoint(self) -> None:
-        """Assert that no page belongs to two slots, and that no slot exceeds the
-        end.
-        """
+        """Assert that no page belongs to two slots or lies beyond the end."""
         total = sum(one.stop - one.start for one in self.slots.taken.values())
         assert len(self.used()) * PAGE == total
         assert all(page < self.end for page in self.used())

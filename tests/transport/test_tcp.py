@@ -37,9 +37,7 @@ def connected(listener: socket.socket, nbytes: int) -> tuple[socket.socket, sock
 
 
 def test_what_has_arrived_is_counted(listener: socket.socket) -> None:
-    """The kernel reports the acknowledged bytes of our port, and the time spent
-    sending.
-    """
+    """The kernel reports our port's acknowledged bytes and time spent sending."""
     port = listener.getsockname()[1]
     client, server = connected(listener, SENT)
     with client, server:
