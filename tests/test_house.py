@@ -289,6 +289,42 @@ def test_a_small_module_has_several_importers() -> None:
     assert alone == []
 
 
+def docstrings(paths: list[Path]) -> Iterator[tuple[str, str]]:
+    """Yield the place and the text of each docstring of a module, class or function."""
+    for path, node in nodes(paths, ast.Module, ast.ClassDef, *FUNCTIONS):
+        text = ast.get_docstring(node)  # type: ignore[arg-type]
+        if text:
+            yield place(path, node), text
+
+
+def test_a_docstring_is_understood_without_the_name() -> None:
+    """No docstring begins with a relative clause or a preposition."""
+    begins = re.compile(r"(Where|Who|Which|What|How|Of|By|In place of)\b")
+    told = docstrings(PACKAGE)
+    assert [f"{where} {text[:60]}" for where, text in told if begins.match(text)] == []
+
+
+def test_docstrings_name_their_actors() -> None:
+    """Of 1,000 words of docstrings, less than 4 are pronouns that hide who acts."""
+    texts = " ".join(text for _, text in docstrings(PACKAGE))
+    pale = re.findall(r"\b(one|those|nobody|somebody|whoever)\b", texts, re.IGNORECASE)
+    assert len(pale) / len(re.findall(r"[A-Za-z']+", texts)) < 0.004
+
+
+def test_each_module_of_a_decider_names_its_decision_or_clauses() -> None:
+    """The docstring of each module of ``core`` ends with its decision, the clauses of the
+    protocol that it implements, or the page of the design.
+    """
+    ending = re.compile(r"(Decision[s]? \d{4}|protocol \d+|docs/design\.md)[^\n]*$", re.IGNORECASE)
+    silent = []
+    for path in (ROOT / "zmqdata" / "core").rglob("*.py"):
+        text = ast.get_docstring(tree_of(path)) or ""
+        last = " ".join(text.strip().split("\n\n")[-1].split())
+        if path.name not in {"__init__.py", "events.py"} and not ending.search(last):
+            silent.append(f"{place(path)} {last[-60:]}")
+    assert silent == []
+
+
 def test_names_keep_to_the_vocabulary() -> None:
     """No name contains manager, helper, util, misc, common or info, is just data, or
     has process as its verb.
