@@ -23,7 +23,7 @@ from zmqdata import (
 
 
 def wait_until(condition: Callable[[], Any], what: str, deadline: float = 30.0) -> None:
-    """Waits for a condition; fails with ``what`` when it does not come true in time."""
+    """Wait for a condition. Fail with ``what`` if it does not become true in time."""
     end = time.monotonic() + deadline
     pause = threading.Event()
     while not condition():
@@ -55,7 +55,7 @@ class Service:
 
 @pytest.fixture
 def make_service() -> Iterator[Callable[..., Service]]:
-    """Makes services that end with the test."""
+    """Make services that end with the test."""
     made: list[Service] = []
 
     def make(

@@ -15,7 +15,7 @@ from zmqdata import RaggedTensor
 
 
 class Pair(NamedTuple):
-    """A namedtuple of the script's."""
+    """A namedtuple that the script defines."""
 
     number: Any
     rest: Any
@@ -23,27 +23,27 @@ class Pair(NamedTuple):
 
 @dataclasses.dataclass
 class Example:
-    """A dataclass of the script's."""
+    """A dataclass that the script defines."""
 
     image: Any
     labels: Any = dataclasses.field(default_factory=list)
 
 
 class Colour(enum.Enum):
-    """An enumeration of the script's."""
+    """An enumeration that the script defines."""
 
     RED = 0
     GREEN = 1
 
 
 class Opaque:
-    """An object of the script's."""
+    """An object of a class that the script defines."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
     def __eq__(self, other: object) -> bool:
-        """By number."""
+        """Compare the numbers."""
         return type(other) is Opaque and self.number == other.number
 
     __hash__ = None  # type: ignore[assignment]
@@ -55,7 +55,7 @@ STRUCTURED = np.dtype([("a", "<i4"), ("b", ">f8", (2,)), ("t", "<U2")])
 
 
 def of_every_kind(x: Any) -> Any:
-    """One leaf of every kind."""
+    """Return an element with a leaf of every kind."""
     n = int(x)
     return {
         "int": n,
@@ -87,7 +87,7 @@ def of_every_kind(x: Any) -> Any:
 
 
 def objects(x: Any) -> Any:
-    """Objects of every origin."""
+    """Return an element with objects of every origin."""
     n = int(x)
     return (
         {n, "x"},
@@ -102,19 +102,19 @@ def objects(x: Any) -> Any:
 
 
 def records(x: Any) -> Any:
-    """Records of the script's classes, within each other."""
+    """Return an element of nested records whose classes the script defines."""
     n = int(x)
     return Pair(n, (Example(np.full(3, n), [n, "x"]), Pair({"a": n}, Example(n))))
 
 
 def mixture(x: Any) -> Any:
-    """Another structure at almost every element."""
+    """Return an element whose structure differs at almost every number."""
     n = int(x)
     return [n, Pair(n, n), {"x": n}, Opaque(n), Example(n), (n, {n}), np.full(n, n), str(n)][n % 8]
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal in type, dtype, shape and value."""
+    """Return whether two elements are equal in type, dtype, shape and value."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):

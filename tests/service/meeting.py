@@ -1,8 +1,8 @@
-"""Where tasks of a service in this process meet: pipelines wait here for each other,
-and say which task ran them.
+"""A meeting point for the tasks of a service in this process. Pipelines wait here for
+each other, and report which task ran them.
 
-Everything is a function at module level, so that the copies of a pipeline that the
-tasks have share what is here.
+Every function is at module level, so that all tasks' copies of a pipeline share the
+state of this module.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from zmqdata import Dataset
 
 DEADLINE = 20.0
 MOST_BACK = 8
-"""How often at most a task's input goes back, of a hundred or so: each time it gets
-half of what another has left.
+"""Maximum number of steps back in the input of a task of about a hundred elements. With
+each step back the task gets half of the remaining splits of another task.
 """
 
 _places = itertools.count()
@@ -30,8 +30,8 @@ _changed = threading.Condition()
 
 
 def _task() -> str:
-    """The thread of a task has its name; "" anywhere else, as where one element is run
-    for its spec.
+    """Return the name of the task whose thread this is; "" in any other thread, such as
+    the thread that runs one element for the spec.
     """
     name = threading.current_thread().name
     return name if name.startswith("zmqdata-task") else ""
@@ -42,11 +42,11 @@ def _one(element: tuple[Any, ...]) -> Any:
 
 
 class _Copy:
-    """Whose copy of a pipeline it stands in: that of task ``number``, or of nobody
-    before it has travelled.
+    """Identifies the copy of a pipeline: the copy of task ``number``, or 0 before the
+    pipeline was sent.
 
-    Threads do not tell it: with a parallel map or a prefetch, others than the task's
-    ask for elements.
+    The thread does not identify the copy, because a parallel map or a prefetch pulls
+    elements in other threads.
     """
 
     def __init__(self, number: int = 0) -> None:
@@ -81,14 +81,14 @@ def _tagged(*element: Any) -> Any:
 
 
 def meeting(dataset: Dataset, each: int = 1, tasks: int = 2) -> Dataset:
-    """The same elements; nobody gets on before so many tasks have come so far, so that
-    each has a part of them.
+    """Return the same elements. No task continues before so many tasks have come this
+    far, so every task gets a share of them.
     """
     return dataset.map(partial(_arrive, _Copy(), next(_places), tasks, each))
 
 
 def by_task(service: Service, dataset: Dataset, mode: Any = "distributed_epoch") -> list[list[Any]]:
-    """What each task that gave something gave, in its order."""
+    """Return the elements of each task that made any, in the order of that task."""
     found: dict[str, list[Any]] = {}
     for task, element in service.read(dataset.map(_tagged), mode):
         found.setdefault(task, []).append(element)
@@ -96,12 +96,12 @@ def by_task(service: Service, dataset: Dataset, mode: Any = "distributed_epoch")
 
 
 def together(parts: list[list[Any]]) -> list[Any]:
-    """The elements of all tasks, sorted."""
+    """Return the elements of all tasks, sorted."""
     return sorted(itertools.chain.from_iterable(parts))
 
 
 def steps_back(values: Sequence[Any]) -> int:
-    """How often a value is less than the one before it; about every second time where
-    there is no order.
+    """Count the values that are less than their predecessor; in a random order about
+    every second value is.
     """
     return sum(after < before for before, after in itertools.pairwise(values))

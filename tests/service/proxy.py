@@ -1,5 +1,5 @@
-"""A TCP proxy that tests can sever: stands between clients and a worker on another
-loopback address.
+"""A TCP proxy between clients and a worker on another loopback address. Tests can sever
+its connections.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ class SeveringProxy:
                 sock.close()
 
     def sever(self) -> None:
-        """Breaks every connection that is open now; what is in its buffers is lost."""
+        """Break every open connection. The content of its buffers is lost."""
         with self._lock:
             self._drop(*list(self._pairs))
 
     def close(self) -> None:
-        """Ends the proxy."""
+        """End the proxy."""
         self._stopping = True
         self._thread.join(5)
         self.sever()
@@ -93,8 +93,8 @@ class SeveringProxy:
 
 
 def free_ports(count: int) -> list[int]:
-    """Consecutive ports that are free now, and that nobody gets who asks for any: those
-    lie higher.
+    """Return consecutive ports that are free now. The system assigns only higher ports
+    to sockets that ask for any port.
     """
     draw = random.SystemRandom()
     while True:

@@ -1,4 +1,4 @@
-"""What is seen of the audit of jobs, in Python and from the command line."""
+"""Facts about the audit of jobs, in Python and from the command line."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def distributed(cluster: LocalCluster, count: int, job: str | None) -> Dataset:
 
 
 def test_a_job_is_audited_repetition_by_repetition(cluster: LocalCluster) -> None:
-    """Each pass has its own account: every split finished, every element delivered, to
-    whom.
+    """The audit accounts for each repetition: finished splits, delivered elements, and
+    readers.
     """
     ds = distributed(cluster, 100, "audited")
     for _ in range(2):
@@ -40,14 +40,16 @@ def test_a_job_is_audited_repetition_by_repetition(cluster: LocalCluster) -> Non
 
 
 def test_an_iterator_tells_of_its_own_repetition(cluster: LocalCluster) -> None:
-    """Also when its job has no name, and is gone with it."""
+    """An iterator returns the audit of its repetition even if its job has no name and
+    has ended.
+    """
     it = iter(distributed(cluster, 50, None))
     assert sum(1 for _ in it) == 50
     assert it.audit()["elements"]["delivered"] == 50  # type: ignore[attr-defined]  # only those of a service have it
 
 
 def test_elements_that_are_left_out_are_counted(cluster: LocalCluster) -> None:
-    """What a map skips is missing on purpose, and told."""
+    """The audit counts the elements that a map skips."""
 
     def fails_at_times(x: int) -> int:
         return 10 // (int(x) % 5)
@@ -64,8 +66,8 @@ def test_elements_that_are_left_out_are_counted(cluster: LocalCluster) -> None:
 def test_the_only_reader_of_a_promised_order_is_told_what_it_had(
     cluster: LocalCluster, count: int, tasks: int
 ) -> None:
-    """As many elements as there are, however many turns fell to tasks that had come to
-    their end.
+    """The audit counts every element once, even if many turns fell to tasks that had
+    ended.
     """
     job = f"ordered-{count}"
     ordered = distribute(
@@ -79,7 +81,7 @@ def test_the_only_reader_of_a_promised_order_is_told_what_it_had(
 
 
 def test_an_unknown_job_has_no_audit(cluster: LocalCluster) -> None:
-    """The error names the jobs that there are."""
+    """The error names the jobs that exist."""
     with pytest.raises(NotFoundError, match="Job 'nonsense' is unknown"):
         zmqdata.audit(cluster.target, "nonsense")
 
@@ -87,7 +89,7 @@ def test_an_unknown_job_has_no_audit(cluster: LocalCluster) -> None:
 def test_the_command_prints_a_table_or_json(
     cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """For people and for programs."""
+    """The command prints a table for a reader, or JSON for a program."""
     list(distributed(cluster, 30, "printed"))
     assert main(["audit", "printed", "--dispatcher", cluster.target]) == 0
     told = capsys.readouterr().out

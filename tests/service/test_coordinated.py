@@ -1,5 +1,5 @@
-"""Facts about coordinated reads on real sockets and in threads. What a job means is in
-``simulated/test_coordinated.py``.
+"""Facts about coordinated reads on real sockets and in threads.
+``simulated/test_coordinated.py`` states what such a job promises.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ ENDLESS = 10**15
 
 
 def numbered(count: int = ENDLESS) -> Dataset:
-    """Numbers with the thread that makes them, which is a task's. As filtered input it
-    does not say how much it is.
+    """Return numbers, each with the thread of the task that makes it. The filter hides
+    the cardinality.
     """
     return Dataset.range(count).filter(lambda x: True).map(lambda x: (x, threading.get_ident()))
 
@@ -25,7 +25,7 @@ def numbered(count: int = ENDLESS) -> Dataset:
 def consumers(
     service: Service, count: int, dataset: Dataset, **options: Any
 ) -> list[Iterator[Any]]:
-    """All consumers of a job."""
+    """Return an iterator for each consumer of a job."""
     named = {"job_name": "job", "num_consumers": count, **options}
     return [
         iter(service.read(dataset, "parallel_epochs", consumer_index=index, **named))
@@ -34,13 +34,15 @@ def consumers(
 
 
 def whole(rounds_of_one: list[list[int]]) -> bool:
-    """Whether rounds of a copy are complete, in order, and without a gap."""
+    """Return whether the rounds of a copy are complete, in order, and without a gap."""
     flat = [x for one in rounds_of_one for x in one]
     return flat == list(range(len(flat)))
 
 
 def test_a_registered_dataset_is_read_in_step(service: Service) -> None:
-    """``from_dataset_id`` takes the same arguments, and tells the same cardinality."""
+    """``from_dataset_id`` takes the same arguments as ``distribute``, and returns the
+    same cardinality.
+    """
     register_dataset(service.target, numbered(), dataset_id="numbers")
     datasets = [
         from_dataset_id("parallel_epochs", service.target, "numbers", None, "job", index, 2)
@@ -57,7 +59,9 @@ def test_a_registered_dataset_is_read_in_step(service: Service) -> None:
 
 
 def test_consumers_in_threads_end_at_the_same_step(make_service: Callable[..., Service]) -> None:
-    """Consumers that read at the same time all come to the end, and have equally much."""
+    """Consumers that read at the same time all reach the end with equally many
+    elements.
+    """
     readers = consumers(make_service(workers=3), 4, numbered(101), finite="pad")
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda reader: [int(x) for x, _ in reader], readers))
@@ -66,14 +70,14 @@ def test_consumers_in_threads_end_at_the_same_step(make_service: Callable[..., S
 
 
 def test_rounds_of_a_lost_worker_are_made_again(make_service: Callable[..., Service]) -> None:
-    """When a worker leaves, its task goes on elsewhere with the very next round, for
-    every consumer.
+    """Another worker continues the task of a worker that has left with the very next
+    round, for every consumer.
     """
     service = make_service(workers=2, worker_options={"buffer_bytes": 4096})
     readers = consumers(service, 3, Dataset.counter().map(lambda x: (x, 0)))
     taken = [[int(x) for x, _ in map(next, readers)] for _ in range(50)]
     service.workers[0].stop()
     taken += [[int(x) for x, _ in map(next, readers)] for _ in range(2000)]
-    # Two copies take turns, and neither lacks a round.
+    # The two copies take turns, and neither misses a round.
     assert whole(taken[::2])
     assert whole(taken[1::2])

@@ -1,5 +1,5 @@
-"""Facts about jobs that several training jobs read in full, on real sockets. What such
-a cache means is in ``simulated/test_cross_trainer_cache.py``.
+"""Facts about jobs that several training jobs read in full, on real sockets.
+``simulated/test_cross_trainer_cache.py`` states what such a cache promises.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def test_every_job_gets_everything(one: Service) -> None:
 
 
 def test_what_a_job_writes_to_its_elements_is_its_own(one: Service) -> None:
-    """Also within one process, where elements are taken as they are."""
+    """A training job that writes to its elements changes no other's, even in one
+    process, where elements are not copied for transport.
+    """
     dataset = endless().map(lambda x: np.full(2, x))
     first, second = (
         reader(one, name, dataset, target_workers="LOCAL") for name in ("first", "second")

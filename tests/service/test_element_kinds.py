@@ -1,5 +1,5 @@
-"""Facts about what elements may be when they come from workers over real sockets. How
-each kind arrives is in ``simulated/test_element_kinds.py``.
+"""Facts about the kinds of elements that workers can send over real sockets.
+``simulated/test_element_kinds.py`` states how each kind arrives.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from zmqdata.errors import FailedPreconditionError
 def test_elements_arrive_as_they_were_made(
     make_service: Callable[..., Service], function: Any
 ) -> None:
-    """Every leaf and structure is equal to that of the local pipeline, with equal
-    types, in the order of one worker.
+    """Every leaf and structure has the type and the value that it has in the local
+    pipeline, in the order of the only worker.
     """
     service = make_service(workers=1)
     ds = Dataset.range(20).map(function)
@@ -31,7 +31,7 @@ def test_elements_arrive_as_they_were_made(
 
 
 class Spy:
-    """An object that tells when it is unpickled."""
+    """An object that records its unpickling."""
 
     opened: ClassVar[list[int]] = []
 
@@ -39,14 +39,14 @@ class Spy:
         self.opened.append(1)
 
     def __getstate__(self) -> Any:
-        """Something to set."""
+        """Return a state, so that unpickling calls ``__setstate__``."""
         return {"x": 1}
 
 
 @pytest.mark.parametrize("protocol", ["tcp", "ipc", "shm"])
 def test_a_client_that_allows_no_objects_unpickles_none(service: Service, protocol: str) -> None:
-    """The iteration ends with what is wrong where; what came before, None and
-    namedtuples among it, is handed out.
+    """The iteration ends with an error that names the element and the object. The
+    client delivers all earlier elements, with None and namedtuples among them.
     """
     Spy.opened.clear()
 
@@ -70,8 +70,8 @@ def test_a_client_that_allows_no_objects_unpickles_none(service: Service, protoc
 
 
 def test_a_spec_with_objects_is_refused_before_anybody_is_asked(service: Service) -> None:
-    """A batch of objects is known to be one: iter() says so, of a dataset known by its
-    id alone, too.
+    """The spec shows that a batch has objects, so iter() refuses it, also for a dataset
+    known only by its id.
     """
     ds = Dataset.from_generator(
         lambda: iter([{1}, {2}]), output_signature=TensorSpec((), object)
@@ -90,8 +90,8 @@ def test_a_spec_with_objects_is_refused_before_anybody_is_asked(service: Service
 
 
 def test_elements_that_stay_in_the_process_may_be_anything(service: Service) -> None:
-    """Nothing is pickled between a worker and a client of one process, so there is
-    nothing to refuse.
+    """A worker and a client in one process pickle nothing, so the client refuses
+    nothing.
     """
     ds = Dataset.range(2).map(lambda x: {int(x)}).batch(2)
     local = service.read(ds, "parallel_epochs", target_workers="LOCAL", allow_objects=False)

@@ -38,8 +38,8 @@ def no_sevens(x: Any) -> Any:
 
 
 def test_the_users_exception_arrives_with_its_place(make_service: Callable[..., Service]) -> None:
-    """A failing map function is a PipelineError with node, element, remote traceback
-    and the rebuilt cause.
+    """A failing map function raises a PipelineError with the node, the element, the
+    remote traceback and the original cause.
     """
     service = make_service(workers=1)
     it = iter(service.read(Dataset.range(10).map(no_sevens)))
@@ -58,7 +58,9 @@ def test_the_users_exception_arrives_with_its_place(make_service: Callable[..., 
 
 
 def test_iteration_goes_on_after_an_error(make_service: Callable[..., Service]) -> None:
-    """Behind an element's error come the elements that follow it, and the end."""
+    """After the error of an element the iterator returns the elements that follow, and
+    then ends.
+    """
     service = make_service(workers=1)
     it = iter(service.read(Dataset.range(10).map(no_sevens)))
     found = []
@@ -89,8 +91,8 @@ def interrupt(x: Any) -> Any:
 def test_what_would_end_a_process_is_an_error_of_its_element(
     make_service: Callable[..., Service], function: Callable[[Any], Any], kind: str
 ) -> None:
-    """sys.exit() and its like in user code end neither the worker nor the iteration:
-    they are a PipelineError.
+    """sys.exit() and similar calls in user code end neither the worker nor the
+    iteration: they raise a PipelineError.
     """
     ds = Dataset.range(6)
     ds = ds.filter(lambda x: function(x) < 9) if kind == "filter" else ds.map(function)
@@ -103,15 +105,15 @@ def test_what_would_end_a_process_is_an_error_of_its_element(
 
 
 def test_other_jobs_are_unaffected(service: Service) -> None:
-    """A job whose function fails does no harm to its workers or to other jobs."""
+    """A job whose function fails harms neither its workers nor other jobs."""
     with pytest.raises(PipelineError):
         list(service.read(Dataset.range(10).map(no_sevens)))
     assert sorted(int(x) for x in service.read(Dataset.range(10))) == list(range(10))
 
 
 def test_what_cannot_travel_as_an_element_is_named(make_service: Callable[..., Service]) -> None:
-    """An element with a leaf that cannot travel is an error at its place, naming the
-    type.
+    """An element with a leaf that cannot be sent raises an error in its place, which
+    names the type.
     """
     service = make_service(workers=1)
     with pytest.raises(PipelineError, match=r"element\['a'\] is of type _thread.lock") as caught:
@@ -121,8 +123,8 @@ def test_what_cannot_travel_as_an_element_is_named(make_service: Callable[..., S
 
 @pytest.mark.parametrize("make", [threading.Lock, lambda: (n for n in range(3)), socket.socket])
 def test_what_cannot_be_sent_is_refused_at_the_call(make: Callable[[], Any]) -> None:
-    """A pipeline that holds a lock, generator or socket is a TypeError at apply, naming
-    the path to it.
+    """apply() raises a TypeError for a pipeline that holds a lock, a generator or a
+    socket, and names the path to it.
     """
     held = make()
     ds = Dataset.range(3).map(lambda x: (x, held))
@@ -146,7 +148,7 @@ def test_what_cannot_be_sent_is_refused_at_the_call(make: Callable[[], Any]) -> 
     ],
 )
 def test_bad_service(service: Any, error: type[Exception], text: str) -> None:
-    """A service string that cannot work is refused at the call, in tf.data's words."""
+    """The call refuses a service string that cannot work, with tf.data's message."""
     with pytest.raises(error, match=text):
         distribute("distributed_epoch", service)
 
@@ -164,7 +166,7 @@ def test_bad_service(service: Any, error: type[Exception], text: str) -> None:
     ],
 )
 def test_bad_arguments(options: dict[str, Any], error: type[Exception], text: str) -> None:
-    """A wrong argument of distribute is refused at the call."""
+    """The call of distribute refuses a wrong argument."""
     with pytest.raises(error, match=text):
         distribute(
             **{"processing_mode": "distributed_epoch", "service": "tcp://localhost:1", **options}
@@ -172,7 +174,9 @@ def test_bad_arguments(options: dict[str, Any], error: type[Exception], text: st
 
 
 def test_no_dispatcher() -> None:
-    """With no dispatcher, dispatcher_timeout ends it with UnavailableError."""
+    """A client without a dispatcher raises UnavailableError after
+    dispatcher_timeout.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         target = f"tcp://127.0.0.1:{free.getsockname()[1]}"
@@ -184,7 +188,7 @@ def test_no_dispatcher() -> None:
 
 
 def test_no_such_dataset(service: Service) -> None:
-    """An id that nobody registered is NotFoundError."""
+    """A client that reads an unregistered id raises NotFoundError."""
     from zmqdata import from_dataset_id
 
     with pytest.raises(NotFoundError, match="Dataset id Unregistered not found"):
@@ -192,7 +196,7 @@ def test_no_such_dataset(service: Service) -> None:
 
 
 def test_same_id_other_structure(service: Service) -> None:
-    """Registering another structure under an id is refused."""
+    """The dispatcher refuses to register another structure under a known id."""
     register_dataset(service.target, Dataset.range(10), dataset_id="x")
     with pytest.raises(
         InvalidArgumentError, match="Datasets with the same ID should have the same structure"
@@ -201,7 +205,9 @@ def test_same_id_other_structure(service: Service) -> None:
 
 
 def test_job_with_other_parameters(service: Service) -> None:
-    """A named job that exists with other parameters is refused, naming both sides."""
+    """The dispatcher refuses other parameters for an existing named job; the message
+    shows both sides.
+    """
     it = iter(service.read(Dataset.range(10**9), "parallel_epochs", job_name="j"))
     next(it)
     with pytest.raises(
@@ -214,8 +220,8 @@ def test_job_with_other_parameters(service: Service) -> None:
 
 
 def test_distributed_input_cannot_be_split(service: Service) -> None:
-    """DYNAMIC over an already distributed dataset is UnimplementedError, naming its
-    kind.
+    """DYNAMIC over an already distributed dataset raises UnimplementedError, which
+    names its kind.
     """
     inner = service.read(Dataset.range(10))
     with pytest.raises(
@@ -225,8 +231,8 @@ def test_distributed_input_cannot_be_split(service: Service) -> None:
 
 
 def test_no_files_match(service: Service, tmp_path: Any) -> None:
-    """Files that have vanished before the dispatcher lists them are an error at the
-    consumer, not a hang.
+    """Files that vanish before the dispatcher lists them raise an error at the
+    consumer, which does not hang.
     """
     (tmp_path / "a.txt").write_text("x")
     ds = Dataset.list_files(f"{tmp_path}/*.txt")
@@ -236,8 +242,8 @@ def test_no_files_match(service: Service, tmp_path: Any) -> None:
 
 
 def test_who_comes_later_hears_that_no_files_match(service: Service, tmp_path: Any) -> None:
-    """A job that cannot be read is no place to wait, for whoever comes to it and
-    whenever.
+    """Every reader of a job that cannot be read gets the error, no matter when it
+    joins.
     """
     (tmp_path / "a.txt").write_text("x")
     ds = service.read(Dataset.list_files(f"{tmp_path}/*.txt"), job_name="later")
@@ -256,8 +262,8 @@ def test_who_comes_later_hears_that_no_files_match(service: Service, tmp_path: A
 
 
 def test_other_python_is_named(service: Service) -> None:
-    """A pipeline packed by another Python minor version is refused by the worker,
-    naming both versions.
+    """The worker refuses a pipeline packed by another Python minor version; the message
+    names both versions.
     """
     import msgspec
 
@@ -272,7 +278,7 @@ def test_other_python_is_named(service: Service) -> None:
 
 
 def leaks() -> tuple[set[str], int]:
-    """Names of client threads, and the number of open files."""
+    """Return the names of the client threads, and the number of open files."""
     gc.collect()
     return {t.name for t in threading.enumerate() if "client" in t.name}, len(
         os.listdir("/proc/self/fd")
@@ -280,10 +286,10 @@ def leaks() -> tuple[set[str], int]:
 
 
 def test_dropped_iterator_leaves_nothing(service: Service) -> None:
-    """An iterator dropped half-way leaves no thread, no file and no task behind."""
+    """An iterator dropped halfway leaves no thread, no file and no task behind."""
     others = leaks()[
         0
-    ]  # of tests whose dispatcher was gone before its clients could tell their last report
+    ]  # from tests whose dispatcher ended before its clients could send their last report
     for _ in service.read(Dataset.range(10)):
         break
     wait_until(lambda: leaks()[0] <= others, "client threads have ended")
@@ -303,8 +309,8 @@ def test_dropped_iterator_leaves_nothing(service: Service) -> None:
 
 
 def test_a_fault_of_ours_ends_the_iterator(service: Service) -> None:
-    """What its thread could not do may have been to deliver: it is an error that names
-    the fault, and no silence.
+    """A fault in the iterator's own thread raises an error that names it, because that
+    thread may have failed to deliver elements.
     """
     iterator = iter(service.read(Dataset.counter()))
     next(iterator)
@@ -315,8 +321,8 @@ def test_a_fault_of_ours_ends_the_iterator(service: Service) -> None:
 
 
 def test_several_threads_may_read_one_iterator(service: Service) -> None:
-    """Threads that share an iterator get each element once between them, and all of
-    them see the end.
+    """Threads that share an iterator together get each element once, and all of them
+    see the end.
     """
     it = iter(service.read(Dataset.range(20_000).map(lambda x: x)))
     parts: list[list[int]] = [[] for _ in range(4)]
@@ -367,8 +373,8 @@ INTERRUPTED = """
 
 @pytest.mark.realprocess
 def test_an_interrupt_loses_no_block(make_service: Callable[..., Service]) -> None:
-    """Whoever catches Ctrl-C in next() and goes on misses at most the element of that
-    call, never a block.
+    """A loop that catches Ctrl-C in next() and continues misses at most the element of
+    that call, never a block.
     """
     service = make_service(workers=1)
     command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), service.target]
@@ -387,7 +393,7 @@ CLIENT = """
 
 
 def client(service: Service) -> subprocess.Popen[str]:
-    """A training loop in a process of its own, once it reads."""
+    """Start a training loop in a process of its own, and return it once it reads."""
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(CLIENT), service.target],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -399,7 +405,7 @@ def client(service: Service) -> subprocess.Popen[str]:
 
 @pytest.mark.realprocess
 def test_ctrl_c_in_a_training_loop(service: Service) -> None:
-    """Ctrl-C ends a training loop within seconds, with KeyboardInterrupt, and its job
+    """Ctrl-C ends a training loop within seconds with KeyboardInterrupt, and its job
     with it.
     """
     process = client(service)
@@ -412,8 +418,8 @@ def test_ctrl_c_in_a_training_loop(service: Service) -> None:
 
 @pytest.mark.realprocess
 def test_killed_client_is_forgotten(make_service: Callable[..., Service]) -> None:
-    """A client killed with SIGKILL is forgotten after the time-outs, and workers drop
-    what they kept for it.
+    """After the timeouts the dispatcher forgets a client killed with SIGKILL, and
+    workers drop what they kept for it.
     """
     service = make_service(client_timeout_ms=500, job_gc_timeout_ms=500)
     process = client(service)
@@ -427,8 +433,8 @@ def test_killed_client_is_forgotten(make_service: Callable[..., Service]) -> Non
 
 
 def test_iterator_after_fork_says_so(service: Service) -> None:
-    """An iterator used after fork raises a RuntimeError there that says what to do; a
-    new one works.
+    """An iterator used after fork raises a RuntimeError in the child that says what to
+    do; a new iterator works.
     """
     ds = service.read(Dataset.range(1000))
     it = iter(ds)
@@ -453,8 +459,8 @@ def test_iterator_after_fork_says_so(service: Service) -> None:
 def test_a_task_that_cannot_be_begun_fails_its_job(
     make_service: Callable[..., Service], monkeypatch: Any
 ) -> None:
-    """Even where a worker stumbles over what nobody has thought of, its readers hear of
-    it.
+    """A worker reports an unforeseen error at the start of a task to the readers of the
+    job.
     """
 
     def stumble(**given: Any) -> None:

@@ -1,5 +1,5 @@
-"""Facts about peers that send what they should not: everybody else is served as if they
-were not there.
+"""Facts about peers that send invalid messages: the service serves all other peers as
+if these were absent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ GARBAGE = [
 
 @pytest.fixture
 def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
-    """A stranger's sockets."""
+    """The context of a stranger's sockets."""
     context = zmq.Context()
     context.linger = 0
     yield context
@@ -48,8 +48,8 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
 
 
 def stranger_with_key(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
-    """A connection of somebody who has the key of the cluster, and says what no client
-    would.
+    """Return a connection that has the key of the cluster, but sends what no client
+    would send.
     """
     socket = context.socket(zmq.DEALER)
     show_key(socket)
@@ -64,7 +64,7 @@ def show_key(socket: zmq.Socket[bytes]) -> None:
 
 
 def serve_with_key(socket: zmq.Socket[bytes]) -> int:
-    """Binds a socket that shows the key of the cluster; returns its port."""
+    """Bind a socket that shows the key of the cluster, and return its port."""
     socket.curve_publickey, socket.curve_secretkey = own_key().pair
     socket.curve_server = True
     return socket.bind_to_random_port("tcp://127.0.0.1")
@@ -81,8 +81,8 @@ def test_garbage_is_dropped_and_logged_once(
     caplog: pytest.LogCaptureFixture,
     which: int,
 ) -> None:
-    """Garbage on a bound socket is dropped, logged once per peer and kind, and the
-    service goes on.
+    """The service drops garbage on a bound socket, logs it once per peer and kind, and
+    goes on.
     """
     stranger = stranger_with_key(context, bound_sockets(service)[which])
     with caplog.at_level(logging.WARNING):
@@ -100,7 +100,7 @@ def test_garbage_is_dropped_and_logged_once(
 def test_status_counts_what_was_dropped(
     service: Service, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    """status() says how much was dropped, and why."""
+    """status() shows how many messages the service dropped, and why."""
     stranger = stranger_with_key(context, service.target)
     stranger.send_multipart([b"ZD7", b"x"])
     wait_until(lambda: status(service.target)["rejected"], "it is counted")
@@ -110,8 +110,8 @@ def test_status_counts_what_was_dropped(
 def test_records_of_garbage_stay_small(
     service: Service, context: zmq.Context[zmq.Socket[bytes]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Memory does not grow with the number of strangers or with the variety of what
-    they send.
+    """Memory does not grow with the number of strangers or with the variety of their
+    messages.
     """
     shell = service.dispatcher._shell
     assert shell is not None
@@ -125,9 +125,7 @@ def test_records_of_garbage_stay_small(
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_what_is_not_zeromq_is_ignored(service: Service, which: int) -> None:
-    """Bytes that are not even ZeroMQ's, and connections that say nothing, do no
-    harm.
-    """
+    """Bytes of another protocol than ZeroMQ's, and silent connections, do no harm."""
     host, port = bound_sockets(service)[which].removeprefix("tcp://").split(":")
     open_ones = [socket.create_connection((host, int(port))) for _ in range(20)]
     for number, one in enumerate(open_ones[:10]):
@@ -141,8 +139,8 @@ def test_what_is_not_zeromq_is_ignored(service: Service, which: int) -> None:
 def test_oversized_messages_are_refused(
     make_service: Callable[..., Service], context: zmq.Context[zmq.Socket[bytes]], which: int
 ) -> None:
-    """A message over the limit of a socket ends its sender's connection; nothing of it
-    is kept.
+    """A message over the limit of a socket ends the sender's connection, and the
+    service keeps none of it.
     """
     service = make_service(max_message_bytes=1 << 20)
     stranger = context.socket(zmq.DEALER)
@@ -159,8 +157,8 @@ def test_oversized_messages_are_refused(
 def test_a_stranger_gets_nothing_from_a_data_socket(
     make_service: Callable[..., Service], context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    """A PULL without the link's secret gets no block, not even with the cluster's key;
-    the client misses none.
+    """A PULL without the link's secret gets no block, even with the cluster's key; the
+    client misses none.
     """
     service = make_service(workers=1)
     it = iter(service.read(Dataset.range(100_000).map(lambda x: x), data_transfer_protocol="tcp"))
@@ -181,7 +179,7 @@ def test_a_stranger_gets_nothing_from_a_data_socket(
     found += [int(x) for x in it]
     assert found == list(range(100_000))
     assert not any(thief.poll(50) for thief in thieves)
-    # Those that do not even try a key are refused by ZeroMQ itself.
+    # ZeroMQ itself refuses connections that do not try a key.
     assert shell.rejects.counts["a data socket: its key is not let in"] == 1
 
 
@@ -190,11 +188,11 @@ def show_password(socket: zmq.Socket[bytes]) -> None:
 
 
 class HostileWorker:
-    """Registers like a worker, and sends clients whatever it is told to.
+    """Registers as a worker, and sends clients the given messages.
 
     Args:
         target: the dispatcher.
-        blocks: messages for every link, as frames.
+        blocks: returns the messages for a link, as frames.
     """
 
     def __init__(self, target: str, blocks: Callable[[int], list[list[bytes]]]) -> None:
@@ -271,7 +269,7 @@ def lying_block(task: int, **changes: int) -> list[bytes]:
         lambda task: [[b"garbage"]],
         pytest.param(
             lambda task: [lying_block(task, count=1_000_000)],
-            marks=pytest.mark.full,  # lies are told in tests/client/test_decoding.py
+            marks=pytest.mark.full,  # tests/client/test_decoding.py tests the lies
         ),
     ],
     ids=["garbage", "lies"],
@@ -279,8 +277,8 @@ def lying_block(task: int, **changes: int) -> list[bytes]:
 def test_a_hostile_worker_ends_in_an_error(
     make_service: Callable[..., Service], blocks: Callable[[int], list[list[bytes]]]
 ) -> None:
-    """A worker that sends a client nothing but garbage is given up with DataLossError,
-    not a hang or a crash.
+    """The client gives up a worker that sends only garbage with DataLossError, and
+    neither hangs nor crashes.
     """
     service = make_service(workers=0)
     evil = HostileWorker(service.target, blocks)

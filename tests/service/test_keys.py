@@ -1,5 +1,5 @@
-"""Facts about keys on real sockets: a service with roles, with a wrong key, without
-any.
+"""Facts about keys on real sockets: a service with roles, with a wrong key, or without
+keys.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from zmqdata.transport import keys, sockets
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A key for each role."""
+    """A folder with a key for each role."""
     for role, key in keys.new_roles().items():
         keys.save(tmp_path / f"{role}.key", key)
     keys.save(tmp_path / "other.key", keys.new_key())
@@ -40,8 +40,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cluster(make_service: Callable[..., Service], folder: Path) -> Iterator[Service]:
-    """A service whose processes have the keys of their roles, and this process that of
-    a client.
+    """A service whose processes have the keys of their roles. This process has the key
+    of a client.
     """
     key_file = {role: str(folder / f"{role}.key") for role in keys.ROLES}
     options: dict[str, Any] = {"worker_options": {"key_file": key_file["worker"]}}
@@ -52,7 +52,9 @@ def cluster(make_service: Callable[..., Service], folder: Path) -> Iterator[Serv
 
 @pytest.mark.parametrize("protocol", ["tcp", "ipc", None])
 def test_everybody_does_what_the_role_is_for(cluster: Service, protocol: str | None) -> None:
-    """Elements come, and both kinds of servers answer how things stand."""
+    """A client with the key of its role reads elements, and both kinds of servers
+    answer its status requests.
+    """
     ds = cluster.read(Dataset.range(1000).map(lambda x: x), data_transfer_protocol=protocol)
     assert sorted(int(x) for x in ds) == list(range(1000))
     assert len(status(cluster.target)["workers"]) == 2
@@ -60,7 +62,9 @@ def test_everybody_does_what_the_role_is_for(cluster: Service, protocol: str | N
 
 
 def test_a_clients_key_is_no_workers(cluster: Service, folder: Path) -> None:
-    """A worker that has it is refused by the dispatcher, whose text says so."""
+    """The dispatcher refuses a worker that has a client's key, and the message says
+    so.
+    """
     worker = WorkerConfig(dispatcher_address=cluster.target, key_file=str(folder / "client.key"))
     with pytest.raises(
         PermissionDeniedError, match="a client's key may not be used for RegisterWorker"
@@ -71,8 +75,8 @@ def test_a_clients_key_is_no_workers(cluster: Service, folder: Path) -> None:
 
 @pytest.mark.parametrize("role", ["worker", "client"])
 def test_a_dispatcher_does_not_start_with_the_key_of_another_role(folder: Path, role: str) -> None:
-    """It would refuse everybody who comes, and the user would look for the fault
-    there.
+    """A dispatcher with the key of another role does not start, because it would refuse
+    every peer and users would look for the fault there.
     """
     with pytest.raises(
         PermissionDeniedError, match=rf"{role}\.key seems to be that of a {role}: .*dispatcher\.key"
@@ -82,8 +86,8 @@ def test_a_dispatcher_does_not_start_with_the_key_of_another_role(folder: Path, 
 
 
 def test_a_dispatchers_key_is_no_workers(cluster: Service, folder: Path) -> None:
-    """It does not tell who a dispatcher is, which the worker says without asking
-    anybody.
+    """A worker refuses to start with a dispatcher's key, which does not identify a
+    dispatcher; it contacts none to find out.
     """
     worker = WorkerConfig(
         dispatcher_address=cluster.target, key_file=str(folder / "dispatcher.key")
@@ -95,7 +99,9 @@ def test_a_dispatchers_key_is_no_workers(cluster: Service, folder: Path) -> None
 
 
 def test_a_workers_key_opens_no_job(cluster: Service, folder: Path) -> None:
-    """Nor does it register pipelines, or ask how things stand."""
+    """A worker's key does not allow a client to read a job, to register a pipeline or
+    to request the status.
+    """
     use_key_file(folder / "worker.key")
     with pytest.raises(
         PermissionDeniedError, match="a worker's key may not be used for RegisterDataset"
@@ -106,7 +112,9 @@ def test_a_workers_key_opens_no_job(cluster: Service, folder: Path) -> None:
 
 
 def test_a_dispatchers_key_is_no_clients(cluster: Service, folder: Path) -> None:
-    """It does not know by which key a dispatcher is known, and says so at once."""
+    """A client refuses to start with a dispatcher's key at once, because the key does
+    not identify a dispatcher.
+    """
     use_key_file(folder / "dispatcher.key")
     with pytest.raises(
         PermissionDeniedError, match=r"dispatcher\.key has no line `known dispatcher KEY`"
@@ -119,8 +127,8 @@ def test_a_dispatchers_key_is_no_clients(cluster: Service, folder: Path) -> None
 def test_a_key_file_without_workers_is_told_before_anything_is_read(
     cluster: Service, folder: Path
 ) -> None:
-    """Whoever has deleted that line could connect to no worker, and would wait for
-    elements.
+    """A client refuses a key file without that line, because it could connect to no
+    worker and would wait for elements.
     """
     path = folder / "client.key"
     lines = path.read_text().splitlines(keepends=True)
@@ -131,8 +139,8 @@ def test_a_key_file_without_workers_is_told_before_anything_is_read(
 
 
 def test_a_worker_is_heard_at_once_on_a_new_connection(cluster: Service) -> None:
-    """However rarely it speaks else: the dispatcher waits for a second for who was not
-    connected.
+    """A worker speaks at once on a new connection, however long its heartbeat interval,
+    because the dispatcher waits only a second for it.
     """
     shell, worker = cluster.dispatcher._shell, cluster.workers[0]._shell
     assert shell is not None
@@ -140,7 +148,7 @@ def test_a_worker_is_heard_at_once_on_a_new_connection(cluster: Service) -> None
     worker.core.heartbeats.usual = worker.core.heartbeats.pause = 1000.0
     shell.core.times = replace(
         shell.core.times, disconnect_grace=60.0
-    )  # so that lateness alone does not end it
+    )  # so that the timeout alone does not end the worker
     member = shell.core.workers.members[worker.core.profile.worker]
     wait_until(lambda: worker.registered.is_set() and member.spoke > 0, "the worker")
     before = member.spoke
@@ -151,8 +159,8 @@ def test_a_worker_is_heard_at_once_on_a_new_connection(cluster: Service) -> None
 def test_a_wrong_key_is_an_error_within_seconds(
     cluster: Service, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For a client, and for a worker, which names the file; and who runs the server
-    finds a word of it in its log.
+    """A wrong key ends a client and a worker with an error that names the file, and the
+    server logs the refusal.
     """
     use_key_file(folder / "other.key")
     for ask in (
@@ -174,8 +182,8 @@ def test_a_wrong_key_is_an_error_within_seconds(
 
 
 def test_a_revoked_client_reads_no_more(cluster: Service, folder: Path) -> None:
-    """Its line is deleted while it reads: what it asks from then on is refused, and it
-    cannot come back.
+    """A client whose line is deleted while it reads has its next requests refused, and
+    cannot join again.
     """
     it = iter(cluster.read(Dataset.range(10_000_000), job_name="job"))
     next(it)
@@ -196,8 +204,8 @@ def test_a_revoked_client_reads_no_more(cluster: Service, folder: Path) -> None:
 
 
 def test_a_client_that_only_a_worker_has_revoked_is_told(cluster: Service, folder: Path) -> None:
-    """The dispatcher's file still has its line: the iteration ends, with the worker
-    that refuses, and does not wait.
+    """A client that only a worker has revoked ends the iteration with an error that
+    names the worker, and does not wait.
     """
     it = iter(cluster.read(Dataset.range(10_000_000).map(lambda x: x)))
     next(it)
@@ -215,8 +223,8 @@ def test_a_client_that_only_a_worker_has_revoked_is_told(cluster: Service, folde
 def test_a_worker_says_whom_it_does_not_tell_how_things_stand(
     cluster: Service, folder: Path
 ) -> None:
-    """Somebody with the key of another role who asks it is refused at once, as by the
-    dispatcher.
+    """A worker refuses a status request made with the key of another role at once, as
+    the dispatcher does.
     """
     use_key_file(folder / "dispatcher.key")
     with pytest.raises(
@@ -226,7 +234,7 @@ def test_a_worker_says_whom_it_does_not_tell_how_things_stand(
 
 
 def test_a_key_of_the_cluster_opens_no_others_link(cluster: Service, folder: Path) -> None:
-    """A link over TCP has a key of its own, which only its client was told."""
+    """A link over TCP has a key of its own, which only its client knows."""
     it = iter(cluster.read(Dataset.range(1_000_000).map(lambda x: x), data_transfer_protocol="tcp"))
     next(it)
     shell = cluster.workers[0]._shell
@@ -245,8 +253,8 @@ def test_a_key_of_the_cluster_opens_no_others_link(cluster: Service, folder: Pat
 def test_who_takes_the_port_of_a_worker_that_is_gone_is_left_alone(
     make_service: Callable[..., Service],
 ) -> None:
-    """Somebody else's server, without our key, is none that the iteration needs, and
-    nobody connects to it any more.
+    """A foreign server at the port of a worker that has ended does not fail the
+    iteration, and the client stops connecting to it.
     """
     service = make_service()
     it = iter(
@@ -270,8 +278,8 @@ def test_who_takes_the_port_of_a_worker_that_is_gone_is_left_alone(
 
 
 def test_a_worker_that_does_not_let_a_client_in_is_told(cluster: Service, folder: Path) -> None:
-    """Its file lacks the line of a client whom the dispatcher knows: the iteration ends
-    with an error that says so.
+    """A worker whose file lacks the line of a client known to the dispatcher ends that
+    client's iteration with an error that says so.
     """
     path, public = folder / "worker.key", keys.load(folder / "client.key").public
     keys.replace(
@@ -288,7 +296,7 @@ def test_a_worker_that_does_not_let_a_client_in_is_told(cluster: Service, folder
 def test_nothing_secret_is_told(
     cluster: Service, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither logs nor states have keys, or the secrets of links."""
+    """Logs and states contain neither keys nor the secrets of links."""
     with caplog.at_level(logging.DEBUG):
         it = iter(cluster.read(Dataset.range(100_000), data_transfer_protocol="tcp"))
         next(it)
@@ -302,8 +310,8 @@ def test_nothing_secret_is_told(
 
 
 def test_without_a_key_everybody_is_warned(caplog: pytest.LogCaptureFixture) -> None:
-    """An insecure service says so when it starts and in its state; who has a key does
-    not read from it.
+    """An insecure service warns at start and in its status; a client that has a key
+    does not read from it.
     """
     with (
         caplog.at_level(logging.WARNING),
@@ -321,8 +329,8 @@ def test_without_a_key_everybody_is_warned(caplog: pytest.LogCaptureFixture) -> 
 def test_nobody_listens_beyond_the_machine_without_a_key(
     host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dispatcher and a worker name the command to run; on this machine alone the key
-    is made at once.
+    """A dispatcher and a worker without a key name the command to run; on the loopback
+    address they make the key at once.
     """
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     if host == "127.0.0.1":
@@ -339,8 +347,8 @@ def test_nobody_listens_beyond_the_machine_without_a_key(
 
 
 def test_a_message_of_another_role_does_nothing(cluster: Service, folder: Path) -> None:
-    """Not even one that waits for no answer: a worker's goodbye from a client changes
-    nothing.
+    """The dispatcher refuses a message of another role even if it needs no answer: a
+    worker's goodbye from a client changes nothing.
     """
     client = keys.load(folder / "client.key")
     name = next(iter(cluster.dispatcher._shell.core.hosting.facts))

@@ -1,5 +1,5 @@
-"""Facts about elements that a map on a worker leaves out, on real sockets. What is left
-out when is in ``simulated/test_leaving_out.py``.
+"""Facts about elements that a map on a worker skips, on real sockets.
+``simulated/test_leaving_out.py`` states which elements are skipped.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def kept(count: int) -> list[int]:
 
 @pytest.mark.parametrize("mode", ["distributed_epoch", "parallel_epochs"])
 def test_a_worker_shows_what_was_left_out(make_service: Callable[..., Service], mode: str) -> None:
-    """Its status has the number for each task, and the newest with element, split,
-    place, error and traceback.
+    """The worker's status shows the number of skipped elements of each task, and the
+    last of them with split, place, error and traceback.
     """
     service = make_service(workers=1)
     elements = iter(service.read(Dataset.range(10**9).map(picky, on_error="skip"), mode))

@@ -1,4 +1,4 @@
-"""Facts about data connections that break, and about ports."""
+"""Facts about data connections that break, and about data ports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ports() -> list[int]:
 
 @pytest.fixture
 def proxy(ports: list[int]) -> Iterator[SeveringProxy]:
-    """Stands before a worker on these ports."""
+    """A proxy in front of a worker on these ports."""
     proxy = SeveringProxy(ports)
     yield proxy
     proxy.close()
@@ -34,7 +34,7 @@ def proxy(ports: list[int]) -> Iterator[SeveringProxy]:
 def test_a_severed_connection_loses_nothing(
     make_service: Callable[..., Service], ports: list[int], proxy: SeveringProxy, count: int
 ) -> None:
-    """With its connections severed again and again in mid-stream, a client gets every
+    """A client whose connections are severed repeatedly during the stream gets every
     element once and in order.
     """
     service = make_service(workers=0)
@@ -54,7 +54,9 @@ def test_a_severed_connection_loses_nothing(
 def test_used_up_data_ports_are_said_and_waited_for(
     make_service: Callable[..., Service], ports: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client that finds no data port free says so, and reads as soon as one is."""
+    """A client that finds no free data port reports it, and reads as soon as a port is
+    free.
+    """
     service = make_service(workers=0)
     service.add_worker(data_ports=(ports[0], ports[0]))
     first = iter(service.read(Dataset.range(10**9), data_transfer_protocol="tcp"))
@@ -68,8 +70,8 @@ def test_used_up_data_ports_are_said_and_waited_for(
 def test_used_up_data_ports_are_an_error_in_the_end(
     make_service: Callable[..., Service], ports: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that goes without a port for too long is told how to have more, while
-    the other one reads on.
+    """A client without a port for too long gets an error that says how to add ports,
+    while the other client reads on.
     """
     monkeypatch.setattr(decider, "LINK_PATIENCE", 1.0)
     service = make_service(workers=0)
@@ -86,7 +88,7 @@ def test_used_up_data_ports_are_an_error_in_the_end(
 
 
 def test_ports_are_given_back(make_service: Callable[..., Service], ports: list[int]) -> None:
-    """One data port is enough for any number of iterators one after the other."""
+    """A single data port suffices for any number of successive iterators."""
     service = make_service(workers=0)
     service.add_worker(data_ports=(ports[0], ports[0]))
     ds = service.read(Dataset.range(10), data_transfer_protocol="tcp")
@@ -97,8 +99,8 @@ def test_ports_are_given_back(make_service: Callable[..., Service], ports: list[
 def test_a_folder_that_cannot_be_used_means_tcp(
     make_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Where no ipc path can be bound, blocks go over TCP; a client that allows only ipc
-    hears why.
+    """A client that allows only ipc gets the reason why no ipc path can be bound; for
+    all others the blocks go over TCP.
     """
     service = make_service(workers=1)
     own_folder()  # where pipelines are opened: of this process, which goes on

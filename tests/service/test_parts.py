@@ -1,5 +1,5 @@
-"""Facts about code and large arrays that travel with a pipeline, from training loop to
-worker and back.
+"""Facts about code and large arrays that a pipeline carries from the training loop to
+the worker and back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ MEGABYTE = 1 << 20
 def ferry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[int], types.ModuleType]]:
-    """Makes versions of a package that can be imported until it is taken away."""
+    """A function that makes versions of a package that can be imported until it is
+    removed.
+    """
     path = list(sys.path)
 
     def forget() -> None:
@@ -79,8 +81,8 @@ def ferry(
 
 
 def test_two_datasets_ship_two_versions_of_a_module(service: Service, ferry: Any) -> None:
-    """Read in turns by the same workers, each has its own, and elements are of the
-    client's class.
+    """Two datasets that the same workers read in turn each use their own version of a
+    module, and elements are of the client's class.
     """
     reads = []
     for version in (1, 2):
@@ -96,7 +98,9 @@ def test_two_datasets_ship_two_versions_of_a_module(service: Service, ferry: Any
 
 
 def test_objects_of_shipped_classes_arrive(service: Service, ferry: Any) -> None:
-    """They are pickled under the names that the client knows."""
+    """Workers pickle objects of shipped classes under the names that the client
+    knows.
+    """
     cargo = ferry(1)
     found = [
         *service.read(
@@ -108,8 +112,8 @@ def test_objects_of_shipped_classes_arrive(service: Service, ferry: Any) -> None
 
 
 def test_exceptions_of_shipped_code_have_their_names(service: Service, ferry: Any) -> None:
-    """The cause is of the client's class, and no text tells of where the worker keeps
-    the module.
+    """The cause is of the client's class, and no message names the folder in which the
+    worker keeps the module.
     """
     cargo = ferry(1)
     with pytest.raises(PipelineError, match="Sunk") as caught:
@@ -119,7 +123,7 @@ def test_exceptions_of_shipped_code_have_their_names(service: Service, ferry: An
 
 
 def test_a_registered_dataset_brings_its_code(service: Service, ferry: Any) -> None:
-    """Who reads it by its id needs nothing of it."""
+    """A client that reads a registered dataset by its id needs none of its code."""
     cargo = ferry(3)
     dataset = Dataset.range(2).map(lambda x: cargo.load(x).version)
     name = register_dataset(service.target, dataset, ship=[cargo])
@@ -137,7 +141,7 @@ def test_a_registered_dataset_brings_its_code(service: Service, ferry: Any) -> N
 def test_what_cannot_be_shipped_is_an_error_at_the_call(
     ship: Any, kind: type[Exception], text: str
 ) -> None:
-    """No dispatcher is needed to find that out."""
+    """The call refuses code that cannot be shipped without asking a dispatcher."""
     with pytest.raises(kind, match=text):
         Dataset.range(1).apply(distribute("distributed_epoch", "127.0.0.1:1", ship=ship))
     with pytest.raises(kind, match=text):
@@ -150,8 +154,8 @@ def test_what_cannot_be_shipped_is_an_error_at_the_call(
 def test_a_large_array_goes_through_once(
     make_service: Callable[..., Service], tmp_path: Path
 ) -> None:
-    """The second pipeline that has it sends and fetches only itself; workers share one
-    file.
+    """A second pipeline with the same large array sends and fetches only itself, and
+    workers share a single file.
     """
     service = make_service(
         2, {"pipeline_cache_dir": str(tmp_path / "cache")}, work_dir=str(tmp_path / "work")
@@ -180,7 +184,7 @@ def test_a_large_pickle_goes_in_pieces_too(service: Service) -> None:
 
 
 def test_pieces_fit_into_small_messages(make_service: Callable[..., Service]) -> None:
-    """A dispatcher that takes small messages only still gets large pipelines."""
+    """A dispatcher that accepts only small messages still receives large pipelines."""
     service = make_service(1, max_message_bytes=1 << 16)
     table = np.arange(2 * MEGABYTE, dtype=np.uint8)
     names = [f"name {number}" for number in range(20_000)]
@@ -189,7 +193,9 @@ def test_pieces_fit_into_small_messages(make_service: Callable[..., Service]) ->
 
 
 def test_a_pipeline_may_write_to_its_arrays(service: Service, tmp_path: Path) -> None:
-    """What one task writes is seen by no other, nor by the next reader."""
+    """No other task and no later reader sees what a task writes to the arrays of its
+    pipeline.
+    """
     counts = np.zeros(2 * MEGABYTE, np.uint8)
 
     def count(x: Any) -> int:
@@ -203,7 +209,9 @@ def test_a_pipeline_may_write_to_its_arrays(service: Service, tmp_path: Path) ->
 def test_a_corrupted_file_in_the_cache_is_fetched_anew(
     make_service: Callable[..., Service], tmp_path: Path
 ) -> None:
-    """The next worker sees by its digest that it is not what it should be."""
+    """The next worker detects the corrupted file by its digest, and fetches the part
+    again.
+    """
     service = make_service(1, {"pipeline_cache_dir": str(tmp_path)})
     table = np.arange(2 * MEGABYTE, dtype=np.uint8)
     dataset = Dataset.range(3).map(lambda x: int(table[x]))
@@ -218,7 +226,7 @@ def test_a_corrupted_file_in_the_cache_is_fetched_anew(
 def test_a_cache_without_room_is_an_error_with_a_remedy(
     make_service: Callable[..., Service], tmp_path: Path
 ) -> None:
-    """The training loop hears it; the worker lives on."""
+    """The training loop gets the error with a remedy, and the worker lives on."""
     service = make_service(
         1, {"pipeline_cache_dir": str(tmp_path / "cache"), "pipeline_cache_bytes": MEGABYTE}
     )
@@ -231,8 +239,8 @@ def test_a_cache_without_room_is_an_error_with_a_remedy(
 def test_a_dispatcher_that_cannot_keep_a_part_says_so(
     make_service: Callable[..., Service], tmp_path: Path
 ) -> None:
-    """A full disk, or a work folder that is gone, is the error of who registers, and
-    without a journal no more.
+    """A full disk or a missing work folder fails the registration of a client, and,
+    without a journal, nothing else.
     """
     service = make_service(1, work_dir=str(tmp_path / "work"), fault_tolerant_mode=False)
     (tmp_path / "work" / "pipelines").rmdir()
@@ -248,8 +256,8 @@ def test_a_dispatcher_that_cannot_keep_a_part_says_so(
 
 
 def test_what_a_function_makes_is_known_by_id(service: Service) -> None:
-    """The spec is found when the dataset is registered, as a reader by id cannot run
-    its functions.
+    """The client finds the spec at registration, because a reader by id cannot run the
+    functions.
     """
     dataset = Dataset.range(3).map(lambda x: {"a": x}).batch(2)
     name = register_dataset(service.target, dataset)
@@ -258,8 +266,8 @@ def test_what_a_function_makes_is_known_by_id(service: Service) -> None:
 
 
 def test_a_dataset_whose_functions_fail_here_is_registered(service: Service) -> None:
-    """They may need files that only workers have; what elements look like is left
-    open.
+    """The client registers a dataset without a spec if its functions fail here, because
+    they may need files that only workers have.
     """
     here = "zmqdata_tests_lacking_a_file"
 
@@ -277,8 +285,8 @@ def test_a_dataset_whose_functions_fail_here_is_registered(service: Service) -> 
 
 
 def test_an_id_stands_for_one_structure_and_compression(service: Service) -> None:
-    """Other functions under it are no error and change nothing; another structure or
-    compression is one.
+    """Other functions under an id are no error and change nothing; another structure or
+    compression is an error.
     """
     first = Dataset.range(3).map(lambda x: x + 1)
     assert register_dataset(service.target, first, dataset_id="one") == "one"
@@ -298,8 +306,8 @@ def test_an_id_stands_for_one_structure_and_compression(service: Service) -> Non
 
 
 def test_one_input_without_a_spec_leaves_all_open(make_service: Callable[..., Service]) -> None:
-    """Where only some inputs are known without running a function, the dataset is
-    distributed all the same.
+    """A dataset is distributed without a spec if the spec of some inputs is unknown
+    until a function runs.
     """
     pairs = Dataset.zip({"known": Dataset.range(3), "open": Dataset.range(3).map(lambda x: x)})
     assert [*make_service(workers=1).read(pairs)] == [{"known": x, "open": x} for x in range(3)]

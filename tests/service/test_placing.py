@@ -1,4 +1,4 @@
-"""Facts about pipelines whose place is found out, where there is a service."""
+"""Facts about ``placement="auto"`` with a service."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def slow(count: int) -> Dataset:
 
 
 def test_a_costly_pipeline_is_read_from_workers(service: Service) -> None:
-    """Each of its elements comes once, and the audit knows them, though the first ones
-    were also made here.
+    """Each element of a costly pipeline comes once and is in the audit, though this
+    process also made the first elements.
     """
     iterator = iter(service.read(slow(500), placement="auto"))
     assert sorted(int(x) for x in iterator) == list(range(500))
@@ -21,7 +21,9 @@ def test_a_costly_pipeline_is_read_from_workers(service: Service) -> None:
 
 
 def test_it_goes_on_in_the_service_from_a_state(service: Service) -> None:
-    """What was taken before the state and what comes after it is everything, once."""
+    """The elements taken before the state and the elements after it are together
+    everything, once.
+    """
     dataset = service.read(slow(500), placement="auto")
     first = iter(dataset)
     before = [int(next(first)) for _ in range(100)]

@@ -1,5 +1,5 @@
-"""Calls that do not return, on workers in this process: their threads are left behind,
-their tasks go on elsewhere.
+"""Facts about calls that do not return, on workers in this process. Workers abandon
+their threads, and their tasks continue elsewhere.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from zmqdata.errors import PipelineError
 COUNT = 60
 BAD = 23
 RELEASE = threading.Event()
-"""What stuck calls wait for; workers and test are one process, and functions of an
-importable module go by name.
+"""Event that ends stuck calls. Workers and the test are in one process, and functions
+of an importable module are pickled by name.
 """
 CALLS: list[int] = []
 
@@ -54,15 +54,15 @@ def read(service: Service, function: Callable[[Any], Any], **options: Any) -> li
 
 
 def test_a_stuck_task_goes_on_elsewhere(lively: Service) -> None:
-    """A call that takes longer than task_timeout is given up; the task's elements all
-    come, each once.
+    """The worker gives up a call that takes longer than task_timeout, and every element
+    of the task comes once.
     """
     assert read(lively, stick_once) == list(range(COUNT))
 
 
 def test_what_is_always_stuck_fails_by_name(lively: Service) -> None:
-    """After three times the job fails with the element, the node's place in the code,
-    and what happened.
+    """After the third time the job fails with an error that has the element, the node's
+    place in the code, and the cause.
     """
     text = r"came to map\(stick\) at test_poison.py:\d+ .*was stuck for \d+ s, 3 times"
     with pytest.raises(PipelineError, match=text):
@@ -73,8 +73,8 @@ def test_what_is_always_stuck_fails_by_name(lively: Service) -> None:
 def test_what_is_always_stuck_is_left_out_on_request(
     lively: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With on_poison="skip" all else comes, each element once; status and quarantine
-    name what does not, states too.
+    """Every other element comes once with on_poison="skip", and the status, the
+    quarantine and states name the skipped element.
     """
     dataset = lively.read(
         Dataset.range(COUNT).map(stick), task_timeout=0.5, job_name="job", on_poison="skip"
@@ -99,8 +99,8 @@ def test_what_is_always_stuck_is_left_out_on_request(
 
 
 def test_the_status_tells_what_is_stuck(lively: Service) -> None:
-    """Without a time-out nothing is taken away, and the status says for how long a task
-    has been at what.
+    """Without a timeout the worker keeps a stuck task, and the status shows how long
+    and at what it is stuck.
     """
     iterator = iter(lively.read(Dataset.range(COUNT).map(stick), job_name="job"))
     thread = threading.Thread(target=lambda: list(iterator))
@@ -117,7 +117,7 @@ def test_the_status_tells_what_is_stuck(lively: Service) -> None:
 
 
 def test_who_waits_is_not_stuck(make_service: Callable[..., Service]) -> None:
-    """A task that has no reader for longer than task_timeout stays where it is."""
+    """A task without a reader for longer than task_timeout stays on its worker."""
     service = make_service(worker_options={"heartbeat_interval_ms": 100, "buffer_bytes": 1000})
     dataset = Dataset.range(1_000).map(lambda x: x)
     iterator = iter(

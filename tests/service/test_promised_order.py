@@ -1,5 +1,5 @@
-"""Facts about distribute(..., deterministic=True) on real sockets and in threads. What
-the promise means is in ``simulated/test_promised_order.py``.
+"""Facts about distribute(..., deterministic=True) on real sockets and in threads.
+``simulated/test_promised_order.py`` states the promise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zmqdata import Dataset
 
 
 def stirred(count: int = 1_000) -> Dataset:
-    """A pipeline in which much depends on what comes when: buffers, seeds, threads."""
+    """Return a pipeline whose order depends on buffers, seeds and threads."""
     return (
         Dataset.range(count)
         .shuffle(50)
@@ -30,8 +30,8 @@ def plain(elements: Any) -> list[Any]:
 
 
 def test_workers_that_come_and_go_change_nothing(make_service: Callable[..., Service]) -> None:
-    """A worker that joins takes over tasks, and one that leaves gives its own away; the
-    order is that of two workers which stay.
+    """A worker that joins takes over tasks, and a worker that leaves hands its tasks
+    over; the order is that of two workers which stay.
     """
     expected = plain(make_service().read(stirred(), deterministic=True, num_tasks=8))
     service = make_service(workers=1, worker_options={"buffer_bytes": 4096})

@@ -24,7 +24,7 @@ def numbers(dataset: Any) -> list[int]:
 @pytest.mark.parametrize("protocol", [None, "tcp", "ipc", "shm"])
 @pytest.mark.parametrize("mode", [ShardingPolicy.DYNAMIC, "distributed_epoch"])
 def test_dynamic_gives_each_element_once(service: Service, mode: Any, protocol: str | None) -> None:
-    """DYNAMIC gives every element exactly once, over any transport."""
+    """DYNAMIC delivers every element exactly once, over any transport."""
     ds = service.read(
         Dataset.range(5000).map(lambda x: x * 2), mode, data_transfer_protocol=protocol
     )
@@ -33,20 +33,20 @@ def test_dynamic_gives_each_element_once(service: Service, mode: Any, protocol: 
 
 @pytest.mark.parametrize("mode", [ShardingPolicy.OFF, "parallel_epochs"])
 def test_off_gives_a_copy_for_each_worker(service: Service, mode: Any) -> None:
-    """OFF gives as many copies as there are workers."""
+    """OFF delivers as many copies as there are workers."""
     assert Counter(numbers(service.read(Dataset.range(300), mode))) == Counter(
         dict.fromkeys(range(300), 2)
     )
 
 
 def test_one_worker_keeps_the_order(make_service: Callable[..., Service]) -> None:
-    """With one worker, elements come in the pipeline's order."""
+    """A single worker keeps the order of the pipeline."""
     assert numbers(make_service(workers=1).read(Dataset.range(1000))) == list(range(1000))
 
 
 @pytest.mark.parametrize("compression", ["AUTO", None, "lz4", "zstd"])
 def test_structures_and_compression(service: Service, compression: str | None) -> None:
-    """Nested elements arrive as they were, with any compression."""
+    """Nested elements arrive as they were made, with any compression."""
     ds = Dataset.range(20).map(
         lambda x: {"image": np.full((40, 40), x, np.uint8), "label": (int(x), f"n{x}")}
     )
@@ -68,14 +68,14 @@ def test_every_iterator_is_a_new_repetition(service: Service) -> None:
 
 
 def test_repeat_after_distribute(service: Service) -> None:
-    """repeat(3) behind distribute reads three repetitions."""
+    """repeat(3) after distribute reads three repetitions."""
     assert Counter(numbers(service.read(Dataset.range(50)).repeat(3))) == Counter(
         dict.fromkeys(range(50), 3)
     )
 
 
 def test_repeat_before_distribute(service: Service) -> None:
-    """repeat(3) before distribute hands every split out three times."""
+    """repeat(3) before distribute assigns every split three times."""
     assert Counter(numbers(service.read(Dataset.range(50).repeat(3)))) == Counter(
         dict.fromkeys(range(50), 3)
     )
@@ -87,14 +87,14 @@ def test_empty_data_ends(service: Service) -> None:
 
 
 def test_an_ended_iterator_stays_ended(service: Service) -> None:
-    """After the end an iterator goes on raising StopIteration."""
+    """An iterator that has ended continues to raise StopIteration."""
     it = iter(service.read(Dataset.range(3)))
     assert len(list(it)) == 3
     assert list(it) == []
 
 
 def test_shuffle_batch_and_files(service: Service, tmp_path: Path) -> None:
-    """Files are listed by the dispatcher, and each is read by one worker."""
+    """The dispatcher lists the files, and a single worker reads each file."""
     for number in range(7):
         (tmp_path / f"part-{number}.txt").write_text(
             "".join(f"{number}-{line}\n" for line in range(10))
@@ -111,7 +111,7 @@ def _lines(name: Any) -> list[str]:
 
 
 def test_named_job_is_shared(service: Service) -> None:
-    """Clients of one named job get each element once between them."""
+    """Clients of one named job together get each element once."""
     datasets = [service.read(Dataset.range(4000), job_name="shared") for _ in range(3)]
     found: list[int] = []
     lock = threading.Lock()
@@ -130,13 +130,15 @@ def test_named_job_is_shared(service: Service) -> None:
 
 
 def test_a_finished_named_job_is_over(service: Service) -> None:
-    """A second reader of a named job that was read to its end gets nothing."""
+    """A second reader of a named job that has been read to its end gets nothing."""
     assert len(numbers(service.read(Dataset.range(10), job_name="once"))) == 10
     assert numbers(service.read(Dataset.range(10), job_name="once")) == []
 
 
 def test_worker_that_joins_late_takes_part(make_service: Callable[..., Service]) -> None:
-    """A job that began without workers is read by those that come."""
+    """Workers that join later make the elements of a job that started without
+    workers.
+    """
     service = make_service(workers=0)
     it = iter(service.read(Dataset.range(1000)))
     service.add_worker()
@@ -144,7 +146,7 @@ def test_worker_that_joins_late_takes_part(make_service: Callable[..., Service])
 
 
 def test_worker_joining_a_running_job_gets_a_task(make_service: Callable[..., Service]) -> None:
-    """A worker that joins in the middle of a job gets a task of it."""
+    """A worker that joins during a job gets a task of it."""
     service = make_service(workers=1)
     it = iter(service.read(Dataset.range(10**9)))
     next(it)
@@ -154,9 +156,7 @@ def test_worker_joining_a_running_job_gets_a_task(make_service: Callable[..., Se
 
 
 def test_worker_that_stops_loses_nothing(make_service: Callable[..., Service]) -> None:
-    """A worker that leaves in the middle of a DYNAMIC job costs no element, and repeats
-    none.
-    """
+    """A worker that leaves during a DYNAMIC job loses no element and repeats none."""
     service = make_service(workers=2)
     it = iter(service.read(Dataset.range(200_000).map(lambda x: x), data_transfer_protocol="tcp"))
     found = [int(next(it)) for _ in range(1000)]
@@ -166,8 +166,8 @@ def test_worker_that_stops_loses_nothing(make_service: Callable[..., Service]) -
 
 
 def test_register_and_read_by_id(service: Service) -> None:
-    """A registered dataset is read by its id, with spec and cardinality rules of the
-    original.
+    """A client reads a registered dataset by its id, with the spec and the cardinality
+    of the original.
     """
     ds = Dataset.range(10).batch(5)
     name = register_dataset(service.target, ds, dataset_id="numbers")
@@ -189,8 +189,8 @@ def test_status_tells_what_is_there(service: Service) -> None:
 
 
 def test_max_outstanding_requests(make_service: Callable[..., Service]) -> None:
-    """With max_outstanding_requests=3 never more than three elements wait for a slow
-    training loop.
+    """At most three elements wait for a slow training loop with
+    max_outstanding_requests=3.
     """
     service = make_service(workers=1)
     it = iter(service.read(Dataset.range(300).map(lambda x: x), max_outstanding_requests=3))
@@ -203,7 +203,9 @@ def test_max_outstanding_requests(make_service: Callable[..., Service]) -> None:
 
 
 def test_a_copy_of_a_distributed_dataset_has_a_job_of_its_own(service: Service) -> None:
-    """A copy that travelled by pickle reads everything, whoever reads the original."""
+    """A pickled copy of a distributed dataset reads everything, even if others read the
+    original.
+    """
     ds = service.read(Dataset.range(200))
     original = iter(ds)
     next(original)
@@ -212,8 +214,8 @@ def test_a_copy_of_a_distributed_dataset_has_a_job_of_its_own(service: Service) 
 
 
 def test_a_distributed_dataset_inside_a_function_is_read_in_full(service: Service) -> None:
-    """A distributed dataset that flat_map's function returns is read in full each time,
-    on every worker.
+    """A distributed dataset that the function of flat_map returns is read in full each
+    time, on every worker.
     """
     inner = service.read(Dataset.range(10))
     ds = Dataset.range(4).flat_map(lambda i: inner)
@@ -234,8 +236,8 @@ AFTER = {
 
 @pytest.mark.parametrize("name", AFTER)
 def test_operations_after_distribute(service: Service, name: str) -> None:
-    """What follows distribute runs in the training process, and goes on where it was
-    from a state of it all.
+    """Operations after distribute run in the training process, and a state of the whole
+    pipeline resumes them.
     """
     dataset = AFTER[name](service.read(Dataset.range(100)))
     it = iter(dataset)

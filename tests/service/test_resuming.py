@@ -1,5 +1,5 @@
-"""Facts about training that goes on from a saved state, on real sockets and in threads.
-What a state means is in ``simulated/test_resuming.py``.
+"""Facts about training that resumes from a saved state, on real sockets and in threads.
+``simulated/test_resuming.py`` states what a state promises.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def numbers(elements: list[Any]) -> Counter[int]:
 
 
 def through_msgpack(state: dict[str, Any]) -> dict[str, Any]:
-    """As a training script keeps it on a disk."""
+    """Encode and decode a state as a training script that saves it to disk."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(state))
 
 
@@ -52,8 +52,8 @@ def gone_on(dataset: Dataset, state: dict[str, Any]) -> list[Any]:
 
 
 def test_a_registered_dataset_goes_on() -> None:
-    """Who reads by id alone goes on by id, from a registration of the same pipeline
-    with another cluster.
+    """A client that reads by id alone resumes by id, from a registration of the same
+    pipeline with another cluster.
     """
 
     def dataset(cluster: LocalCluster) -> Dataset:
@@ -71,8 +71,8 @@ def test_a_registered_dataset_goes_on() -> None:
 
 
 def test_it_goes_on_again_and_again() -> None:
-    """Through five clusters in turn, with an operation that holds elements, nothing is
-    lost and nothing comes twice.
+    """A job that resumes on five clusters in turn, with an operation that holds
+    elements, loses and repeats nothing.
     """
 
     def dataset(cluster: LocalCluster) -> Dataset:
@@ -99,8 +99,8 @@ def test_it_goes_on_again_and_again() -> None:
 
 
 def test_consumers_in_step_go_on_together() -> None:
-    """Each consumer loads its own state; together they get everything, and each step
-    from one round.
+    """Consumers that each load their own state together get everything, and each step
+    comes from one round.
     """
 
     def dataset(cluster: LocalCluster, index: int) -> Dataset:
@@ -131,7 +131,7 @@ def test_consumers_in_step_go_on_together() -> None:
 
 
 def in_step(datasets: list[Dataset], states: list[dict[str, Any]]) -> list[Any]:
-    """What consumers get, each in a thread of its own."""
+    """Return the elements of consumers that each read in a thread of their own."""
     found: list[Any] = []
     threads = [
         threading.Thread(target=lambda one=one, state=state: found.extend(gone_on(one, state)))
@@ -145,8 +145,8 @@ def in_step(datasets: list[Dataset], states: list[dict[str, Any]]) -> list[Any]:
 
 
 def test_what_a_reader_had_that_has_left_does_not_come_again() -> None:
-    """The state of the other one says it, as soon as that one knows that he has
-    left.
+    """The state of a reader records the elements of another that has left, as soon as
+    it knows of that, so they do not come again.
     """
 
     def dataset(cluster: LocalCluster) -> Dataset:

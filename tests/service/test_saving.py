@@ -1,5 +1,5 @@
-"""Facts about what users see of ``distributed_save`` and of loading what it wrote, on
-real sockets. What is written is in ``simulated/test_saving.py``.
+"""Facts about ``distributed_save`` and about loading its files, as users see them on
+real sockets. ``simulated/test_saving.py`` states what is written.
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ def store(make_service: Make, tmp_path: Path) -> Store:
 
 
 class Gate:
-    """What keeps pipelines from going on until it is opened. It can be sent to
-    workers.
-    """
+    """Holds pipelines until it is opened. It can be sent to workers."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -71,15 +69,15 @@ class Gate:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Gate]:
-    """A closed gate, which is opened when the test is over at the latest."""
+    """A closed gate, which opens at the end of the test at the latest."""
     gate = Gate(str(tmp_path / "gate"))
     yield gate
     gate.open()
 
 
 def test_everything_is_saved_once(store: Store) -> None:
-    """All elements of a dataset are in the folder, whatever they look like, and they
-    are described.
+    """The save writes every element of a dataset once, of any kind, with its
+    description.
     """
     store.save(Dataset.range(1000).map(lambda x: {"x": x, "text": str(x), "row": np.arange(x % 3)}))
     found = store.saved()
@@ -93,8 +91,8 @@ def test_everything_is_saved_once(store: Store) -> None:
 def test_the_settings_decide_how_many_streams_a_worker_writes(
     make_service: Make, tmp_path: Path, gate: Gate
 ) -> None:
-    """With one stream for each worker a second save waits until the first has ended;
-    then it goes on by itself.
+    """A worker that writes a single stream starts a second save only when the first has
+    ended.
     """
     service = make_service(
         1,
@@ -113,8 +111,8 @@ def test_the_settings_decide_how_many_streams_a_worker_writes(
 
 
 def test_a_save_is_read_while_it_is_written(store: Store, gate: Gate, monkeypatch: Any) -> None:
-    """With wait=True reading may begin before the save, and gives elements long before
-    it has ended.
+    """A reader with wait=True may start before the save, and gets elements long before
+    the save ends.
     """
     monkeypatch.setattr("zmqdata.core.worker.saving.FIRST_CHUNK_SECONDS", 0.1)
     found: list[int] = []
@@ -137,8 +135,8 @@ def test_a_save_is_read_while_it_is_written(store: Store, gate: Gate, monkeypatc
 
 
 def test_a_growing_save_is_not_split(store: Store, gate: Gate) -> None:
-    """As long as nobody knows how many chunks there will be they cannot be shared; the
-    error says what to do.
+    """The dispatcher refuses to split a save whose number of chunks is unknown, and
+    says what to do.
     """
     store.save(Dataset.range(10).map(gate.pass_through))
     loaded = Dataset.load(store.path, wait=True)
@@ -147,8 +145,8 @@ def test_a_growing_save_is_not_split(store: Store, gate: Gate) -> None:
 
 
 def test_a_path_is_saved_to_once(store: Store, tmp_path: Path) -> None:
-    """A second save is refused while the first runs, when it has ended, and where
-    `save` has written.
+    """The dispatcher refuses a second save to a path while the first runs, after it has
+    ended, and at a path of `save`.
     """
     store.save(Dataset.range(5))
     for _ in range(2):
@@ -164,7 +162,9 @@ def test_a_path_is_saved_to_once(store: Store, tmp_path: Path) -> None:
 
 
 def test_saving_needs_a_dispatcher_that_keeps_a_journal(service: Service, tmp_path: Path) -> None:
-    """A dispatcher without a work folder refuses, and says what to give it."""
+    """A dispatcher without a work folder refuses to save, and says which setting it
+    needs.
+    """
     with pytest.raises(
         InvalidArgumentError, match=r"requires running tf.data service in the fault tolerant mode\."
     ):
@@ -172,7 +172,7 @@ def test_saving_needs_a_dispatcher_that_keeps_a_journal(service: Service, tmp_pa
 
 
 def test_what_can_not_be_saved_is_refused(store: Store, tmp_path: Path) -> None:
-    """Infinite datasets and such that cannot be split are refused at the call."""
+    """The call refuses infinite datasets and datasets that cannot be split."""
     with pytest.raises(InvalidArgumentError, match="Saving an infinite dataset is not allowed"):
         store.save(Dataset.range(5).repeat())
     Dataset.range(5).save(tmp_path / "plain")
@@ -181,7 +181,7 @@ def test_what_can_not_be_saved_is_refused(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_can_not_be_made_is_told(store: Store, tmp_path: Path) -> None:
-    """What the dispatcher's file system says reaches the caller."""
+    """The caller gets the error of the dispatcher's file system."""
     (tmp_path / "file").touch()
     store.path = str(tmp_path / "file" / "saved")
     with pytest.raises(NotFoundError, match="The dispatcher cannot create the folder"):
@@ -211,15 +211,15 @@ def test_a_folder_that_can_not_be_made_is_told(store: Store, tmp_path: Path) -> 
 def test_bad_arguments_are_refused_at_the_call(
     arguments: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """Each argument that can never work is an error that says what was expected."""
+    """An argument that can never work raises an error that says what was expected."""
     good = {"dataset": Dataset.range(3), "path": "/saved", "data_service_address": "127.0.0.1:1"}
     with pytest.raises(error, match=text):
         distributed_save(**{**good, **arguments})
 
 
 def test_servers_tell_what_they_save(store: Store, gate: Gate) -> None:
-    """Dispatcher and workers name the streams of a save, and whether they are
-    complete.
+    """The status of dispatcher and workers lists the streams of a save, and whether
+    they are complete.
     """
     service, path = store.service, store.path
     with pytest.raises(
@@ -245,7 +245,7 @@ def test_servers_tell_what_they_save(store: Store, gate: Gate) -> None:
 
 
 def test_saves_go_wherever_fsspec_reaches(store: Store, tmp_path: Path) -> None:
-    """A URL does as well as a folder, for saving, loading and waiting."""
+    """A URL works like a folder for saving, loading and waiting."""
     store.path = f"file://{tmp_path}/bucket/saved"
     store.save(Dataset.range(100))
     assert sorted(map(int, Dataset.load(store.path, wait=True))) == list(range(100))
@@ -253,8 +253,8 @@ def test_saves_go_wherever_fsspec_reaches(store: Store, tmp_path: Path) -> None:
 
 
 def test_the_memory_of_a_process_is_no_place_for_a_save(store: Store) -> None:
-    """What workers write to memory:// the dispatcher does not find, nor any other
-    process: that is told at the call.
+    """The call refuses memory://, because no other process finds what a worker writes
+    there.
     """
     store.path = "memory://bucket/saved"
     with pytest.raises(
@@ -264,7 +264,7 @@ def test_the_memory_of_a_process_is_no_place_for_a_save(store: Store) -> None:
 
 
 def test_a_protocol_that_nobody_knows_is_told(store: Store) -> None:
-    """What the dispatcher cannot reach is an error at the call."""
+    """The call refuses a path that the dispatcher cannot reach."""
     store.path = "nonsense://bucket/saved"
     with pytest.raises(NotFoundError, match="nonsense"):
         store.save(Dataset.range(3))
@@ -272,8 +272,8 @@ def test_a_protocol_that_nobody_knows_is_told(store: Store) -> None:
 
 @pytest.mark.parametrize("path", ["/saved/\udc80", "memory://\ud800/x"])
 def test_a_path_that_no_message_can_hold_is_refused(store: Store, path: str) -> None:
-    """Half of a surrogate pair, as in a file name of another encoding, is an error at
-    the call that shows it.
+    """The call refuses a path with half of a surrogate pair, as in a file name of
+    another encoding, and shows it.
     """
     with pytest.raises(
         InvalidArgumentError, match=r"`path` must be a text that UTF-8 can hold.*Rename the folder"

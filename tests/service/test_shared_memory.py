@@ -1,4 +1,4 @@
-"""Facts about reading through memory that worker and client share, over real
+"""Facts about reading through memory that a worker and a client share, over real
 sockets.
 """
 
@@ -20,7 +20,7 @@ LENGTH = 60_032
 
 
 def is_shared(array: np.ndarray[Any, Any]) -> bool:
-    """Whether an array lies in memory that a worker shares with this process."""
+    """Return whether an array lies in memory that a worker shares with this process."""
     for line in Path("/proc/self/maps").read_text(encoding="ascii", errors="replace").splitlines():
         first, last = (int(end, 16) for end in line.split()[0].split("-"))
         if first <= array.ctypes.data < last:
@@ -44,8 +44,8 @@ def all_right(elements: list[dict[str, Any]]) -> bool:
 def test_large_arrays_of_one_host_lie_in_shared_memory(
     service: Service, protocol: str | None, shared: bool
 ) -> None:
-    """By default and with "shm" they do, over other transports not; writable, aligned,
-    equal everywhere.
+    """Large arrays lie in shared memory by default and with "shm", and not over other
+    transports; they are writable, aligned and equal everywhere.
     """
     found = list(service.read(images(300), data_transfer_protocol=protocol))
     assert sorted(one["number"] for one in found) == list(range(300))
@@ -55,7 +55,9 @@ def test_large_arrays_of_one_host_lie_in_shared_memory(
 
 
 def test_slots_are_used_again(make_service: Callable[..., Service]) -> None:
-    """A loop that keeps nothing reads many times the memory through it."""
+    """A loop that keeps no element reads many times the shared memory's size through
+    it.
+    """
     service = make_service(workers=1, worker_options={"shared_memory_bytes": 4 << 20})
     shared, addresses = 0, set()
     for one in service.read(images(1000), data_transfer_protocol="shm"):
@@ -67,8 +69,8 @@ def test_slots_are_used_again(make_service: Callable[..., Service]) -> None:
 
 
 def test_who_keeps_everything_gets_everything(make_service: Callable[..., Service]) -> None:
-    """With all slots kept for ever the stream goes on through sockets, and nothing that
-    is kept is written to.
+    """A reader that keeps all slots gets the rest of the stream through sockets, and
+    the worker overwrites no kept array.
     """
     service = make_service(workers=1, worker_options={"shared_memory_bytes": 1 << 20})
     kept = list(service.read(images(400)))
@@ -78,8 +80,8 @@ def test_who_keeps_everything_gets_everything(make_service: Callable[..., Servic
 
 
 def test_writing_to_an_element_changes_no_other(make_service: Callable[..., Service]) -> None:
-    """What a training loop writes into its arrays is seen by nobody else, whenever they
-    come from the same slot.
+    """No other element shows what a training loop writes to its arrays, even if it
+    comes from the same slot.
     """
     service = make_service(workers=1)
     for one in service.read(images(500)):
@@ -88,7 +90,7 @@ def test_writing_to_an_element_changes_no_other(make_service: Callable[..., Serv
 
 
 def test_no_memory_is_shared_where_none_may_be(make_service: Callable[..., Service]) -> None:
-    """With shared_memory_bytes=0 everything comes through sockets."""
+    """Every element comes through sockets with shared_memory_bytes=0."""
     service = make_service(workers=1, worker_options={"shared_memory_bytes": 0})
     found = list(service.read(images(50), data_transfer_protocol="shm"))
     assert all_right(found)
@@ -96,7 +98,7 @@ def test_no_memory_is_shared_where_none_may_be(make_service: Callable[..., Servi
 
 
 def test_arrays_of_different_sizes(service: Service) -> None:
-    """Large arrays whose sizes differ within a block come through shared memory,
+    """Large arrays of different sizes within a block come through shared memory,
     too.
     """
     ds = Dataset.range(200).map(lambda x: np.full((100 + int(x), 500), x, np.float32))
@@ -108,7 +110,7 @@ def test_arrays_of_different_sizes(service: Service) -> None:
 
 @pytest.mark.parametrize("compression", ["AUTO", "lz4", None])
 def test_compressed_elements(service: Service, compression: str | None) -> None:
-    """Compressed frames may lie there too; what they hold does not."""
+    """Compressed frames may lie in shared memory; the decompressed arrays do not."""
     ds = Dataset.range(100).map(lambda x: np.random.default_rng(x).integers(0, 99, 100_000))
     found = list(service.read(ds, compression=compression, data_transfer_protocol="shm"))
     wanted = sorted(int(one.sum()) for one in ds)
@@ -117,8 +119,8 @@ def test_compressed_elements(service: Service, compression: str | None) -> None:
 
 
 def test_a_forked_child_has_its_own(service: Service) -> None:
-    """A child keeps what it has while its parent reads on and lets go, and what it
-    writes the parent does not see.
+    """A forked child keeps its arrays while its parent reads on and frees its own, and
+    the parent does not see what the child writes.
     """
     it = iter(service.read(images(2000)))
     held = [next(it) for _ in range(50)]

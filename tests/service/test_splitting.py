@@ -1,5 +1,5 @@
-"""Facts about splits on real sockets and in threads: a task on each worker, all at the
-same time. How sources, operations and repetitions are split is in ``simulated``.
+"""Facts about splits on real sockets and in threads, with concurrent tasks on each
+worker. ``simulated`` states how sources, operations and repetitions are split.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def test_what_has_indices_is_split_by_them(service: Service) -> None:
 
 
 def test_workers_share_one_order(service: Service) -> None:
-    """A task's part of a sequence in a random order is in that order, but for splits
-    that another has given back.
+    """A task's part of a sequence in a random order is in that order, except for splits
+    that another task has returned.
     """
     order = list(map(int, Dataset.from_source(range(100), shuffle=True, seed=5)))
     for part in by_task(service, meeting(Dataset.from_source(range(100), shuffle=True, seed=5))):
@@ -61,7 +61,7 @@ THREADED: dict[str, Callable[[Dataset], Dataset]] = {
 @pytest.mark.parametrize("name", THREADED)
 def test_splits_go_through_threads(service: Service, name: str) -> None:
     """Every worker's part goes through its own copy of an operation that has threads;
-    together they are the whole.
+    together the parts are complete.
     """
     parts = by_task(service, THREADED[name](meeting(Dataset.range(COUNT), each=3)))
     assert len(parts) == 2
@@ -69,15 +69,15 @@ def test_splits_go_through_threads(service: Service, name: str) -> None:
 
 
 def test_repetitions_are_split_anew(service: Service) -> None:
-    """A task has other elements in each; all tasks together have all elements in each
-    of them.
+    """Each repetition is split anew among the tasks, which together have all its
+    elements.
     """
     parts = by_task(service, meeting(Dataset.range(60)).repeat(3))
     assert together(parts) == sorted([*range(60)] * 3)
 
 
 def test_no_files_are_left_behind(service: Service, tmp_path: Path) -> None:
-    """What tasks cached in files goes with them."""
+    """A task that ends deletes the files of its cache."""
     dataset = meeting(Dataset.range(60)).cache(str(tmp_path / "cache")).repeat(2)
     elements: Any = iter(service.read(dataset))
     next(elements)

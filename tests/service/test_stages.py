@@ -1,4 +1,4 @@
-"""Facts about pipelines that read from the service and are read from it again."""
+"""Facts about pipelines that read from the service and are distributed again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def numbers(dataset: Any) -> list[int]:
 
 
 def test_two_levels_on_two_clusters(make_service: Callable[..., Service]) -> None:
-    """A distributed dataset can be worked on and distributed again, on another
+    """A distributed dataset can be transformed and distributed again, on another
     cluster.
     """
     inner, outer = make_service(workers=2), make_service(workers=1)
@@ -28,7 +28,7 @@ def test_two_levels_on_two_clusters(make_service: Callable[..., Service]) -> Non
 
 
 def test_two_levels_on_one_cluster(service: Service) -> None:
-    """The same workers may run both levels: each copy of the outer one reads a job of
+    """The same workers may run both levels: each copy of the outer level reads a job of
     its own.
     """
     ds = service.read(service.read(Dataset.range(100)).map(lambda x: x + 1), "parallel_epochs")
@@ -36,7 +36,7 @@ def test_two_levels_on_one_cluster(service: Service) -> None:
 
 
 def test_a_named_inner_job_is_shared_by_the_outer_copies(service: Service) -> None:
-    """Outer copies that read one inner job share its elements."""
+    """Outer copies that read the same inner job share its elements."""
     ds = service.read(
         service.read(Dataset.range(1000), job_name="inner").map(lambda x: x), "parallel_epochs"
     )
@@ -58,7 +58,7 @@ def test_distribute_inside_interleave(service: Service) -> None:
 
 
 def test_distribute_inside_a_distributed_flat_map(service: Service) -> None:
-    """A worker's function may read from the service."""
+    """A function on a worker may read from the service."""
     target = service.target
     ds = Dataset.range(3).flat_map(
         lambda x: (
@@ -69,8 +69,8 @@ def test_distribute_inside_a_distributed_flat_map(service: Service) -> None:
 
 
 def test_zip_of_two_modes(make_service: Callable[..., Service]) -> None:
-    """Two distributed datasets with different modes are zipped; the shorter one ends
-    both.
+    """zip combines two distributed datasets with different modes; the shorter dataset
+    ends both.
     """
     service = make_service(workers=2)
     pairs = Dataset.zip(
@@ -83,7 +83,7 @@ def test_zip_of_two_modes(make_service: Callable[..., Service]) -> None:
 
 
 def test_zip_of_different_modes_with_one_name(service: Service) -> None:
-    """One job name cannot stand for two modes."""
+    """A job name cannot stand for two modes."""
     pairs = Dataset.zip(
         service.read(Dataset.range(50), "parallel_epochs", job_name="one"),
         service.read(Dataset.range(50), "distributed_epoch", job_name="one"),
@@ -93,14 +93,14 @@ def test_zip_of_different_modes_with_one_name(service: Service) -> None:
 
 
 def test_the_same_dataset_zipped_with_itself(make_service: Callable[..., Service]) -> None:
-    """Two readers of one distributed dataset read two repetitions."""
+    """Two readers of the same distributed dataset read two repetitions."""
     ds = make_service(workers=1).read(Dataset.range(100))
     assert [(int(a), int(b)) for a, b in Dataset.zip(ds, ds)] == [(n, n) for n in range(100)]
 
 
 def test_repeat_before_and_after(service: Service) -> None:
-    """repeat() before distribute is part of the job, behind it a new iteration each
-    time.
+    """repeat() before distribute is part of the job; repeat() after it starts a new
+    iteration each time.
     """
     assert Counter(numbers(service.read(Dataset.range(20).repeat(3)))) == Counter(
         dict.fromkeys(range(20), 3)
@@ -112,8 +112,8 @@ def test_repeat_before_and_after(service: Service) -> None:
 
 
 def test_an_empty_first_repetition_does_not_end_the_others(service: Service) -> None:
-    """A reader that comes too late for one repetition of a shared job reads the next
-    one.
+    """A reader that comes too late for a repetition of a shared job reads the next
+    repetition.
     """
     assert sorted(numbers(service.read(Dataset.range(20), job_name="shared"))) == list(range(20))
     late = iter(service.read(Dataset.range(20), job_name="shared").repeat())
@@ -122,14 +122,16 @@ def test_an_empty_first_repetition_does_not_end_the_others(service: Service) -> 
 
 
 def test_an_empty_dataset_is_over_at_once(service: Service) -> None:
-    """What is known to be empty is not repeated for ever."""
+    """repeat() does not repeat a dataset forever that is known to be empty."""
     assert numbers(service.read(Dataset.range(0)).repeat()) == []
     assert numbers(service.read(Dataset.range(0))) == []
     assert numbers(service.read(Dataset.range(0)).repeat(2)) == []
 
 
 def test_a_job_cannot_be_split_by_another(service: Service) -> None:
-    """A distributed dataset as the source of another one is read as a whole."""
+    """A distributed dataset is read as a whole when it is the source of another
+    distributed dataset.
+    """
     inner = service.read(Dataset.range(20)).map(lambda x: x)
     with pytest.raises(
         UnimplementedError, match="split providers for dataset of type DataServiceDataset"

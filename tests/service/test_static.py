@@ -1,5 +1,5 @@
-"""Facts about static sharding on real sockets: who may have a place. What the policies
-mean is in ``simulated/test_static.py``.
+"""Facts about static sharding on real sockets: which worker may have a place.
+``simulated/test_static.py`` states what the policies mean.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from zmqdata import Dataset, ShardingPolicy, WorkerConfig, WorkerServer
 
 
 def test_workers_on_the_places_of_a_list_share_out(make_service: Callable[..., Service]) -> None:
-    """Three workers of one host take the three places of the list; each element comes
-    once.
+    """Three workers of one host take the three places of the list, and each element
+    comes once.
     """
     service = make_service(workers=3, worker_addresses=["localhost"] * 3)
     dataset = service.read(Dataset.range(20), ShardingPolicy.DATA)
@@ -36,7 +36,9 @@ def test_workers_on_the_places_of_a_list_share_out(make_service: Callable[..., S
 def test_workers_without_a_place_do_not_start(
     make_service: Callable[..., Service], addresses: list[str], workers: int, text: str
 ) -> None:
-    """The start fails as a RuntimeError that says what is wrong with the address."""
+    """A worker without a place fails to start with a RuntimeError that says what is
+    wrong with the address.
+    """
     service = make_service(workers=workers, worker_addresses=addresses)
     with pytest.raises(RuntimeError, match=text):
         WorkerServer(WorkerConfig(dispatcher_address=service.target))

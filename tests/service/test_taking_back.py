@@ -1,5 +1,5 @@
-"""Facts about splits that are taken back: one slow worker does not hold up the end,
-counted by who made what.
+"""Facts about splits that the dispatcher takes back, counted by task: one slow worker
+does not delay the end.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ BEFORE = 100
 
 
 class Workshop:
-    """Counts what each task makes. The first one to have made ``BEFORE`` elements gets
-    stuck in the next.
+    """Counts the elements of each task. The first task that has made ``BEFORE``
+    elements gets stuck in the next element.
     """
 
     def __init__(self) -> None:
@@ -51,14 +51,14 @@ def make(value: int) -> int:
 
 @pytest.fixture
 def workshop(monkeypatch: pytest.MonkeyPatch) -> Workshop:
-    """A fresh one, in which ``make`` works."""
+    """A new workshop, in which ``make`` works."""
     fresh = Workshop()
     monkeypatch.setattr(f"{__name__}.WORKSHOP", fresh)
     return fresh
 
 
 def totals(service: Service) -> list[int]:
-    """How many elements those tasks had that have come to their end."""
+    """Return the number of elements of each task that has ended."""
     shell = service.dispatcher._own_shell()
     assert shell is not None
     return [task.total for task in list(shell.core.state.tasks.values()) if task.total is not None]
@@ -68,8 +68,8 @@ def totals(service: Service) -> list[int]:
 def test_a_worker_that_is_stuck_loses_what_it_has_not_started(
     service: Service, workshop: Workshop, repetitions: int
 ) -> None:
-    """With hundreds of splits leased, it makes those it had begun, and the other worker
-    all the rest, each once.
+    """A stuck worker with hundreds of leased splits makes the splits that it has begun,
+    and the other worker makes all the rest, each once.
     """
     got: list[int] = []
     dataset = service.read(Dataset.range(TOTAL).repeat(repetitions).map(make))
@@ -82,15 +82,15 @@ def test_a_worker_that_is_stuck_loses_what_it_has_not_started(
     reader.join(60.0)
     assert sorted(got) == sorted(list(range(TOTAL)) * repetitions)
     assert sum(workshop.made.values()) == TOTAL * repetitions
-    # A source has begun what lasts a twentieth of a second, here some 50 splits.
+    # A source begins the splits of a twentieth of a second, here about 50.
     assert workshop.made[workshop.stuck] < BEFORE + 150
 
 
 def test_a_worker_that_drains_gives_back_at_once(
     make_service: Callable[..., Service], workshop: Workshop
 ) -> None:
-    """While its last elements are read others make what it had not begun, and nothing
-    is lost or doubled.
+    """While clients read the last elements of a draining worker, others make what it
+    had not begun, and nothing is lost or doubled.
     """
     service = make_service(worker_options={"shutdown_quiet_period_ms": 5_000})
     workshop.gate.set()

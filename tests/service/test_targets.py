@@ -1,4 +1,4 @@
-"""Facts about target workers, and reads within one process."""
+"""Facts about target workers, and about reads within a process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def numbers(dataset: Any) -> list[int]:
 
 @pytest.fixture
 def half(make_service: Callable[..., Service]) -> Service:
-    """One worker of this process, and one that counts as another process's."""
+    """A service with a worker of this process, and a worker that counts as another
+    process's.
+    """
     service = make_service(workers=2)
     withdraw_worker(service.workers[1].address)
     return service
@@ -33,15 +35,17 @@ def half(make_service: Callable[..., Service]) -> Service:
     ("target", "copies"), [("AUTO", 2), ("ANY", 2), ("LOCAL", 1), ("local", 1)]
 )
 def test_targets_choose_the_workers(half: Service, target: str, copies: int) -> None:
-    """LOCAL reads the worker of this process alone, the others read both."""
+    """LOCAL reads only the worker of this process; the other targets read both
+    workers.
+    """
     ds = half.read(Dataset.range(100), "parallel_epochs", target_workers=target)
     assert Counter(numbers(ds)) == Counter(dict.fromkeys(range(100), copies))
 
 
 @pytest.mark.parametrize("mode", ["parallel_epochs", "distributed_epoch"])
 def test_local_reads_give_everything(half: Service, mode: str) -> None:
-    """The workers beside a client run all of its job, in either mode, and again when it
-    is read again.
+    """The workers in the client's process run all of its job, in either mode, and again
+    in a second iteration.
     """
     ds = half.read(Dataset.range(1000), mode, target_workers="LOCAL")
     assert sorted(numbers(ds)) == sorted(numbers(ds)) == list(range(1000))
@@ -60,14 +64,14 @@ def test_colocated_workers_of_others_are_left_out(make_service: Callable[..., Se
 
 
 def test_other_tags_change_nothing(make_service: Callable[..., Service]) -> None:
-    """A worker with any other tag is read as one without."""
+    """A client reads a worker with any other tag as it reads a worker without tags."""
     service = make_service(workers=1)
     withdraw_worker(service.add_worker(worker_tags=("GPU",)).address)
     assert len(numbers(service.read(Dataset.range(50), "parallel_epochs"))) == 100
 
 
 def test_local_reads_need_a_local_worker(make_service: Callable[..., Service]) -> None:
-    """LOCAL with workers elsewhere only is an error that says what to do."""
+    """LOCAL without a local worker raises an error that says what to do."""
     service = make_service(workers=1)
     withdraw_worker(service.workers[0].address)
     with pytest.raises(
@@ -78,7 +82,9 @@ def test_local_reads_need_a_local_worker(make_service: Callable[..., Service]) -
 
 
 def test_clients_of_a_job_agree_on_the_target(service: Service) -> None:
-    """A named job has one target, and the second client is told of both sides."""
+    """A named job has a single target, and the refusal of a second client shows both
+    sides.
+    """
     first = iter(service.read(Dataset.range(100).repeat(), job_name="shared"))
     next(first)
     with pytest.raises(InvalidArgumentError, match="Existing target workers: <AUTO>; got <ANY>"):
@@ -89,7 +95,7 @@ def test_clients_of_a_job_agree_on_the_target(service: Service) -> None:
 
 
 class Unsendable:
-    """Holds a lock, so that it cannot be pickled."""
+    """Holds a lock, so it cannot be pickled."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -97,7 +103,7 @@ class Unsendable:
 
 
 def test_local_elements_are_handed_over_as_they_are(service: Service) -> None:
-    """Within one process anything can be an element, as nothing is serialised."""
+    """Within a process any object can be an element, because nothing is serialised."""
     ds = Dataset.range(10).map(lambda x: {"object": Unsendable(int(x)), "array": np.full(3, x)})
     found = list(service.read(ds, target_workers="LOCAL"))
     assert sorted(element["object"].number for element in found) == list(range(10))
@@ -107,8 +113,8 @@ def test_local_elements_are_handed_over_as_they_are(service: Service) -> None:
 def test_local_failures_take_the_place_of_their_element(
     make_service: Callable[..., Service],
 ) -> None:
-    """A user's error within one process is raised once, and the iteration goes on
-    behind it.
+    """A user's error within a process is raised once, and the iteration continues after
+    it.
     """
     ds = make_service(workers=1).read(
         Dataset.range(4).map(lambda x: 6 // (int(x) - 1)), target_workers="LOCAL"
@@ -140,9 +146,7 @@ def test_local_is_a_transport(half: Service) -> None:
 
 
 def test_local_tasks_end_with_their_reader(service: Service) -> None:
-    """A worker that is read by its own process only keeps no task of an iterator that
-    was closed.
-    """
+    """A worker that only its own process reads keeps no task of a closed iterator."""
     ds = service.read(Dataset.range(10).repeat(), "parallel_epochs", target_workers="LOCAL")
     for _ in range(3):
         it = iter(ds)
@@ -155,6 +159,6 @@ def test_local_tasks_end_with_their_reader(service: Service) -> None:
 
 @pytest.mark.parametrize("target", ["local ", "REMOTE", "", None, 3])
 def test_other_targets_are_refused_at_the_call(service: Service, target: Any) -> None:
-    """A target that does not exist is an error before anything is read."""
+    """The call refuses a target that does not exist, before any read."""
     with pytest.raises(InvalidArgumentError, match="Unrecognized target workers"):
         service.read(Dataset.range(5), target_workers=target)

@@ -1,5 +1,5 @@
-"""Facts about peers of another version of the protocol: each side learns of it at once,
-and nobody goes on about it.
+"""Facts about peers with another version of the protocol: each side reports the
+mismatch at once, and sends nothing more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OF_THE_OTHER = [FIRST_FRAME, b"\xc1", b"and a frame more"]
 
 @pytest.fixture
 def without_key() -> Iterator[None]:
-    """A process that shows no key."""
+    """This process, without a key to show."""
     use_key_file(insecure=True)
     yield
     use_key_file()
@@ -36,7 +36,9 @@ def without_key() -> Iterator[None]:
 
 @pytest.fixture
 def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
-    """The sockets of a peer of the other version, and of the same cluster."""
+    """The context of the sockets of a peer that has the other version and belongs to
+    the same cluster.
+    """
     context = zmq.Context()
     yield context
     context.destroy(linger=0)
@@ -46,8 +48,8 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
 def test_a_peer_of_another_version_is_told_ours(
     make_service: Callable[..., Service], context: zmq.Context[zmq.Socket[bytes]], which: int
 ) -> None:
-    """Each of its messages has one answer, whose first frame tells our version; the
-    rejects count the mismatch.
+    """Each message of the peer gets one answer, whose first frame has the version of
+    the service, and the rejects count the mismatch.
     """
     service = make_service(workers=1)
     endpoint, role = [(service.target, "dispatcher"), (service.workers[0].address, "worker")][which]
@@ -68,9 +70,7 @@ def test_a_peer_of_another_version_is_told_ours(
 def test_whose_key_is_revoked_is_told_nothing(
     make_service: Callable[..., Service], context: zmq.Context[zmq.Socket[bytes]], tmp_path: Path
 ) -> None:
-    """What is refused to a connection at large is refused to it in another version,
-    too.
-    """
+    """The dispatcher does not tell its version to a peer whose key is revoked."""
     for role, key in keys.new_roles().items():
         keys.save(tmp_path / f"{role}.key", key)
     client, path = keys.load(tmp_path / "client.key"), tmp_path / "dispatcher.key"
@@ -92,8 +92,8 @@ def test_whose_key_is_revoked_is_told_nothing(
 
 
 def test_calls_and_workers_hear_it_at_once(without_key: None) -> None:
-    """Whoever turns to such a dispatcher fails with both versions, the address and what
-    to do, and says no more.
+    """Calls and workers fail with both versions, the address and the remedy, and send
+    nothing more to the dispatcher.
     """
     with ForeignDispatcher() as foreign:
         text = f"{MISMATCH}.* The peer is the (server|dispatcher) at {foreign.target}"
@@ -101,7 +101,7 @@ def test_calls_and_workers_hear_it_at_once(without_key: None) -> None:
             status(foreign.target)
         with pytest.raises(FailedPreconditionError, match=text):
             iter(Dataset.range(3).apply(distribute("distributed_epoch", foreign.target)))
-        heard = foreign.heard  # each call once, or more often where the answer is late
+        heard = foreign.heard  # each call once, or more often if the answer is late
         with pytest.raises(FailedPreconditionError, match=text):
             WorkerServer(WorkerConfig(foreign.target, insecure=True))
         wait_until(lambda: foreign.heard >= heard + 2, "a worker registers, and says goodbye")
@@ -110,8 +110,8 @@ def test_calls_and_workers_hear_it_at_once(without_key: None) -> None:
 def test_a_dispatcher_that_comes_back_in_another_version(
     without_key: None, make_service: Callable[..., Service], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Readers get what they hold and then the error, without a goodbye that nobody
-    would hear; workers end with it.
+    """Readers deliver the elements that they hold and then raise the error without a
+    goodbye that no dispatcher would hear; workers end with it.
     """
     options = {"insecure": True, "heartbeat_interval_ms": 50}
     service = make_service(1, options, insecure=True, client_timeout_ms=300)

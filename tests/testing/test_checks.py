@@ -1,4 +1,4 @@
-"""Facts about the laws themselves: each one catches who breaks it."""
+"""Facts about the laws themselves: each law catches a core that breaks it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ DESCRIPTION = m.DatasetDescription(
 
 
 class Court:
-    """Laws over a job with one task, hosted by ``w`` and read by ``k`` and ``l``."""
+    """Laws over a job with one task, which worker ``w`` hosts and clients ``k`` and
+    ``l`` read.
+    """
 
     def __init__(self, mode: str = "DYNAMIC") -> None:
         self.laws = Laws(1, Clock(), PIPELINE)
@@ -68,7 +70,9 @@ class Court:
 
 
 def test_attempts_only_grow() -> None:
-    """A task may not go back, nor change its host without a new attempt."""
+    """A task may not return to an earlier attempt, nor change its host without a new
+    attempt.
+    """
     court = Court()
     court.commit(u.HostTaskUpdate(1, 3, ""), u.HostTaskUpdate(1, 3, "v"))
     for update in (u.HostTaskUpdate(1, 3, "w"), u.HostTaskUpdate(1, 2, "")):
@@ -88,14 +92,14 @@ def test_attempts_only_grow() -> None:
     ids=lambda message: type(message).__name__,
 )
 def test_facts_are_written_before_they_are_told(message: m.Message) -> None:
-    """Whatever reveals a fact comes after its commit."""
+    """A dispatcher commits a fact before it sends any message that reveals it."""
     with pytest.raises(LawBroken, match="revealed before it was committed"):
         Court().says(events.Send("peer", message))
 
 
 def test_a_split_is_in_one_ledger() -> None:
-    """It may be given to another task when it was taken back, and no end is told before
-    that.
+    """A split may go to another task only after it was taken back, and no end may be
+    reported before that.
     """
     court = Court()
     court.commit(u.CreateTaskUpdate(2, 2000, 1), u.AssignSplitsUpdate(1, 0, Split(0, 0, 3)))
@@ -110,8 +114,8 @@ def test_a_split_is_in_one_ledger() -> None:
 
 
 def test_nothing_is_handed_out_twice() -> None:
-    """Neither by two clients, nor by one, nor after it was reported by a client that is
-    gone.
+    """No element is delivered twice: by two clients, by one client, or after a lost
+    client reported it.
     """
     court = Court()
     court.takes("k", 0, 2)
@@ -124,7 +128,7 @@ def test_nothing_is_handed_out_twice() -> None:
 
 
 def test_a_name_stands_for_one_element() -> None:
-    """Making an element again must give the same one."""
+    """A repeated attempt must make the same element under the same number."""
     court = Court()
     court.takes("k", 0, 1)
     court.commit(u.CloseClientUpdate("k"))
@@ -133,7 +137,7 @@ def test_a_name_stands_for_one_element() -> None:
 
 
 def test_order_holds_while_nobody_leaves() -> None:
-    """Within a task a client gets growing numbers."""
+    """A client gets growing numbers within a task."""
     court = Court()
     court.takes("k", 2, 3)
     with pytest.raises(LawBroken, match="follows 2"):
@@ -141,7 +145,7 @@ def test_order_holds_while_nobody_leaves() -> None:
 
 
 def test_what_the_dead_take_does_not_count() -> None:
-    """A client that was given up, and can not know that it is not alone, hands out for
+    """A client that was given up, and cannot know that others read, delivers only for
     itself.
     """
     court = Court()
@@ -168,8 +172,8 @@ def test_links_are_numbered_without_a_gap() -> None:
 
 
 def test_credit_is_kept() -> None:
-    """More than granted is sent only to a client with nothing in flight, and a block
-    sent again is free.
+    """A worker may exceed its credit only for a client with nothing in flight, and a
+    resent block needs no credit.
     """
     court = Court()
     court.grants(2, 100)
@@ -181,8 +185,8 @@ def test_credit_is_kept() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """A worker that makes more than its buffer takes is caught, and one that miscounts
-    too.
+    """The laws catch a worker that makes more than its buffer holds, and a worker that
+    miscounts.
     """
     court = Court()
     definition = m.TaskDefinition(1, 2, 2000, "dataset", "digest", "DYNAMIC", 1, None, (), ())
@@ -199,8 +203,8 @@ def test_memory_is_bounded() -> None:
 
 
 def test_old_attempts_stay_behind() -> None:
-    """After answering for a new attempt a client neither takes nor grants an older
-    one.
+    """A client that has answered for a new attempt neither takes nor grants for an
+    older attempt.
     """
     court = Court()
     court.client_says(events.Send(events.DISPATCHER, m.HoldingsReported("k", 1, 3, ())))
@@ -211,7 +215,7 @@ def test_old_attempts_stay_behind() -> None:
 
 
 def test_the_end_is_the_end() -> None:
-    """Nothing is delivered to a client that has finished."""
+    """A client that has finished gets no delivery."""
     court = Court()
     court.client.finished = True
     with pytest.raises(LawBroken, match="after the end"):
@@ -219,7 +223,7 @@ def test_the_end_is_the_end() -> None:
 
 
 def test_everything_is_delivered_once() -> None:
-    """At the end a missing element is named, and an unsettled task as well."""
+    """The laws name a missing element and an unfinished task at the end."""
     court = Court()
     with pytest.raises(LawBroken, match="not settled"):
         court.laws.check_end()
@@ -230,8 +234,8 @@ def test_everything_is_delivered_once() -> None:
 
 
 def test_a_copy_is_complete() -> None:
-    """In mode OFF each task gives everything, but for what died with a client, or may
-    be held by one that is dead.
+    """Each task in mode OFF gives every element, except those that died with a client
+    or that a dead client may hold.
     """
     court = Court("OFF")
     court.takes("k", 0, 2)
@@ -246,7 +250,7 @@ def test_a_copy_is_complete() -> None:
 
 
 def test_nothing_is_left_of_a_collected_job() -> None:
-    """What a core still remembers is named."""
+    """The laws name what a core still remembers of a collected job."""
     court = Court()
     court.laws.check_empty(court.dispatcher, {})
     court.dispatcher.jobs.absent.add("k")

@@ -1,4 +1,4 @@
-"""Facts about the clock that tests move."""
+"""Facts about the clock that tests advance."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from zmqdata.testing import Clock
 
 
 def test_time_stands_still_until_it_is_moved() -> None:
-    """Things happen when their time has come, in its order, and then in the order of
-    asking.
-    """
+    """Calls run at their times, in order of time and then in order of request."""
     clock, done = Clock(10.0), []
     for seconds, name in ((2.0, "c"), (1.0, "a"), (1.0, "b"), (-5.0, "first")):
         clock.after(seconds, lambda name=name: done.append((clock.now, name)))  # type: ignore[misc]
@@ -20,7 +18,7 @@ def test_time_stands_still_until_it_is_moved() -> None:
 
 
 def test_what_happens_may_ask_for_more() -> None:
-    """A call that falls due may plan another within the same advance."""
+    """A call that falls due may schedule another call within the same advance."""
     clock, done = Clock(), []
     clock.after(1.0, lambda: clock.after(1.0, lambda: done.append(clock.now)))
     clock.advance(3.0)

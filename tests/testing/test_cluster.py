@@ -1,4 +1,4 @@
-"""The tools for tests with real processes do find what they look for."""
+"""Facts about the tools for tests with real processes: they find what they look for."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ WAITING = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
 
 
 def test_a_condition_is_awaited_until_its_deadline() -> None:
-    """A condition that comes true ends the wait; one that does not is named in the
-    error.
+    """A condition that becomes true ends the wait, and the error names a condition that
+    does not.
     """
     asked = iter([False, False, True])
     await_condition(lambda: next(asked))
@@ -27,7 +27,7 @@ def test_a_condition_is_awaited_until_its_deadline() -> None:
 
 @pytest.mark.realprocess
 def test_a_process_that_is_left_is_found() -> None:
-    """A child process is among the descendants while it runs, and a leak when it
+    """A child process is among the descendants while it runs, and is a leak if it
     outlives the block.
     """
     with pytest.raises(AssertionError, match=r"left behind: .*process "), no_leaks(deadline=0.05):
@@ -39,7 +39,7 @@ def test_a_process_that_is_left_is_found() -> None:
 
 
 def test_a_thread_that_is_left_is_found() -> None:
-    """A thread that outlives the block is a leak, by name."""
+    """A thread that outlives the block is a leak, and the error names it."""
     end = threading.Event()
     with pytest.raises(AssertionError, match="thread straggler"), no_leaks(deadline=0.05):
         threading.Thread(target=end.wait, name="straggler").start()
@@ -47,8 +47,8 @@ def test_a_thread_that_is_left_is_found() -> None:
 
 
 def test_a_socket_that_is_left_is_found() -> None:
-    """A listening socket that outlives the block is a leak, and is seen to listen until
-    it is closed.
+    """A listening socket that outlives the block is a leak, and listens until it is
+    closed.
     """
     with pytest.raises(AssertionError, match="socket:"), no_leaks(deadline=0.05):
         server = socket.create_server(("127.0.0.1", 0))

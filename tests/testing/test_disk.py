@@ -17,8 +17,8 @@ from zmqdata.updates import CloseTaskListUpdate, TakeStateUpdate, Update
 
 
 def test_a_crash_tells_what_of_the_last_writes_is_read_again() -> None:
-    """Wherever they were cut off; also where the zeros behind the cut complete a
-    record.
+    """The disk reports how many of the last writes the next dispatcher reads, wherever
+    a crash cut them, even if the zeros after the cut complete a record.
     """
     outcomes = set()
     for seed in range(300):
@@ -43,8 +43,8 @@ def test_a_crash_tells_what_of_the_last_writes_is_read_again() -> None:
 
 @pytest.fixture(scope="module")
 def recorded() -> bytes:
-    """The journal of a run: a job of two clients whose worker dies, and whose tasks go
-    on elsewhere.
+    """The journal of a run: the worker of a job with two clients dies, and its tasks
+    continue elsewhere.
     """
     world = World(seed=1, pipeline=SimulatedPipeline(splits=40), journalled=True)
     first, _ = world.add_worker(), world.add_worker()
@@ -57,7 +57,9 @@ def recorded() -> bytes:
 
 
 def replayed(content: bytes) -> list[Update]:
-    """What is read, each update of which a dispatcher's state has taken."""
+    """Return the updates that the journal has, after a dispatcher's state has applied
+    each of them.
+    """
     state, found = DispatcherState(), list[Update]()
 
     def apply(update: Update) -> None:
@@ -69,8 +71,8 @@ def replayed(content: bytes) -> list[Update]:
 
 
 def test_a_recorded_run_cut_anywhere_is_a_prefix(recorded: bytes) -> None:
-    """At every byte: what came before it, turn by turn, or an error as long as the
-    first snapshot is not whole.
+    """A journal cut at any byte has whole turns of the run, or is an error while the
+    first snapshot is incomplete.
     """
     whole, lengths = replayed(recorded), set[int]()
     for cut in range(len(recorded)):
@@ -82,7 +84,7 @@ def test_a_recorded_run_cut_anywhere_is_a_prefix(recorded: bytes) -> None:
 
 
 def test_a_recorded_run_with_a_flipped_bit_is_not_believed(recorded: bytes) -> None:
-    """At every byte it is an error, or in the last turn like one that was cut off."""
+    """A flipped bit in any byte is an error, or in the last turn reads as a cut."""
     whole, errors = replayed(recorded), 0
     for at in range(len(recorded)):
         broken = bytearray(recorded)

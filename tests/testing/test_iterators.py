@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.testing.iterators``."""
+"""Facts about ``zmqdata.testing.iterators``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from zmqdata.testing.iterators import plain
 
 
 def broken(kind: type[RangeIterator]) -> nodes.Node:
-    """A node of a class of its own whose executor has a fault."""
+    """Return a node of a new class, whose executor has a fault."""
 
     class Broken(nodes.Range):
-        """Counts wrongly."""
+        """A node with a counting fault."""
 
     make_iterator.register(Broken)(kind)
     return Broken(start=0, stop=4)
@@ -66,7 +66,9 @@ class EndsEarly(RangeIterator):
     ],
 )
 def test_faults_are_found(kind: type[RangeIterator], text: str) -> None:
-    """Each way not to be resumable is told with the step and what came."""
+    """The check reports each way in which an iterator does not resume, with the step
+    and the element.
+    """
     with pytest.raises(NotResumable, match=text):
         check_iterator(broken(kind))
 
@@ -79,8 +81,8 @@ def test_a_run_that_depends_on_more_than_its_seed_is_found() -> None:
 
 
 def test_what_came_is_returned() -> None:
-    """Elements and failures in order; endless pipelines up to the limit; the context is
-    the caller's.
+    """The check returns elements and failures in order, endless pipelines up to the
+    limit; the context is the caller's.
     """
     assert check_iterator(Dataset.range(2).map(lambda x: 1 // int(x)))[0][:2] == (
         "raised",
@@ -95,8 +97,8 @@ def test_what_came_is_returned() -> None:
 
 
 def test_elements_compare_by_type_and_content() -> None:
-    """Dtypes, shapes and kinds count; two NaN are equal; a dataset is what it
-    yields.
+    """Dtypes, shapes and kinds count; two NaN are equal; a dataset compares by its
+    elements.
     """
     different = [
         1,
@@ -118,6 +120,6 @@ def test_elements_compare_by_type_and_content() -> None:
 
 
 def test_only_pipelines_are_checked() -> None:
-    """Something that is no pipeline is refused with what it is."""
+    """The check refuses a value that is not a pipeline, and names it."""
     with pytest.raises(TypeError, match="needs a Dataset or a node, got a list"):
         check_iterator([1, 2])

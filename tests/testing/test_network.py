@@ -8,7 +8,7 @@ from zmqdata.testing import Clock, Faults, SimulatedNetwork
 
 
 class Wires:
-    """A network with two nodes and what they got."""
+    """A network with two nodes, and the messages that they received."""
 
     def __init__(self, seed: int = 1, **faults: Any) -> None:
         self.clock = Clock()
@@ -30,7 +30,7 @@ class Wires:
 
 
 def test_a_calm_network_keeps_order() -> None:
-    """Without faults each message arrives once, in order."""
+    """A network without faults delivers each message once, in order."""
     assert Wires().send(100) == list(range(100))
 
 
@@ -45,13 +45,15 @@ def test_faults_lose_repeat_and_reorder() -> None:
 
 
 def test_a_seed_decides_everything() -> None:
-    """The same seed has the same misfortunes, another one has others."""
+    """The same seed has the same faults, and another seed has others."""
     faults = {"drop": 0.3, "repeat": 0.3, "reorder": 0.3}
     assert Wires(1, **faults).send(50) == Wires(1, **faults).send(50) != Wires(2, **faults).send(50)
 
 
 def test_a_cut_loses_or_holds() -> None:
-    """A cut lets nothing through; what it held arrives when it heals."""
+    """A cut lets nothing through, and the network delivers what it held when the cut
+    heals.
+    """
     for hold, arrives in ((0.0, []), (1.0, [0, 1, 2])):
         wires = Wires(hold=hold)
         wires.network.sever("a", "b", both_ways=False)
@@ -64,7 +66,9 @@ def test_a_cut_loses_or_holds() -> None:
 
 
 def test_a_short_cut_is_not_noticed() -> None:
-    """A connection counts as lost only after a while, one to nobody at once."""
+    """A node notices a lost connection only after a while, and a connection to a
+    missing peer at once.
+    """
     wires = Wires()
     wires.network.sever("a", "b")
     assert wires.network.connected("a", "b")
@@ -73,7 +77,7 @@ def test_a_short_cut_is_not_noticed() -> None:
 
 
 def test_a_link_brings_everything_in_order() -> None:
-    """What is pushed before the client connects waits for it."""
+    """A message pushed before the client connects waits for it."""
     wires = Wires()
     wires.network.bind("link", "a")
     wires.network.push("link", 0)
@@ -85,7 +89,7 @@ def test_a_link_brings_everything_in_order() -> None:
 
 
 def test_a_broken_link_loses_its_tail_and_tells_the_client_later() -> None:
-    """Whatever breaks it, nothing more arrives, and only the client hears of it."""
+    """A broken link delivers nothing more, and only the client learns of the break."""
     for ending in ("reset", "unbind", "leave", "cut", "cut while idle"):
         wires = Wires(break_link=1.0 if ending == "reset" else 0.0)
         wires.link()
@@ -106,7 +110,7 @@ def test_a_broken_link_loses_its_tail_and_tells_the_client_later() -> None:
 
 
 def test_a_client_that_disconnects_hears_nothing() -> None:
-    """Its own end of the link is no news to it, and twice is once."""
+    """A client that ends its own link gets no notice, also if it ends it twice."""
     wires = Wires()
     wires.link()
     wires.network.push("link", 1)
@@ -117,8 +121,8 @@ def test_a_client_that_disconnects_hears_nothing() -> None:
 
 
 def test_connecting_to_nobody_breaks() -> None:
-    """A link that is gone, or has its client already, ends for whoever comes too
-    late.
+    """A link that is gone, or that has its client already, ends for a client that comes
+    too late.
     """
     wires = Wires()
     wires.link()

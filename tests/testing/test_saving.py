@@ -1,5 +1,5 @@
-"""Facts about saves in simulated worlds: whatever dies, every element is on the disk
-once; broken cores are caught.
+"""Facts about saves in simulated worlds: every element is on disk once whatever dies,
+and the laws catch broken cores.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 
 @pytest.mark.parametrize("family", seeds(FAMILIES, core=1))
 def test_whatever_goes_wrong_everything_is_saved_once(family: int) -> None:
-    """Deaths of workers and dispatcher, cuts and lost messages leave every element in
-    one chunk of the manifest.
+    """Deaths of workers and of the dispatcher, cuts and lost messages leave every
+    element in one chunk of the manifest.
     """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
         SavingScenario(seed).run()
@@ -35,8 +35,8 @@ def test_whatever_goes_wrong_everything_is_saved_once(family: int) -> None:
 
 @pytest.mark.parametrize("family", seeds(2, core=1))
 def test_poison_is_left_out_of_saves_or_ends_them(family: int) -> None:
-    """Elements that kill their worker are found among all other misfortunes; an ERROR
-    names one of them.
+    """The dispatcher finds elements that kill their worker among all other faults, and
+    ERROR names one of them.
     """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
         SavingPoisonScenario(seed).run()
@@ -44,8 +44,8 @@ def test_poison_is_left_out_of_saves_or_ends_them(family: int) -> None:
 
 @pytest.mark.parametrize(("rule", "marker", "deaths"), [("skip", "DONE", 6), ("fail", "ERROR", 3)])
 def test_three_deaths_are_enough(rule: str, marker: str, deaths: int) -> None:
-    """Of two elements that kill, each is left out after three deaths; or the save ends
-    after those of the first.
+    """Two elements that kill are each skipped after three deaths, or the save ends
+    after the first element's deaths.
     """
     world = SavingWorld(
         seed=2, pipeline=SimulatedPipeline(splits=40, most=1, kills=20), on_poison=rule
@@ -59,7 +59,7 @@ def test_three_deaths_are_enough(rule: str, marker: str, deaths: int) -> None:
 
 
 def test_a_calm_save_uses_every_worker() -> None:
-    """Each of three workers has a stream of its own, and together they save
+    """Each of three workers writes a stream of its own, and together they save
     everything.
     """
     world = SavingWorld(seed=1, pipeline=SimulatedPipeline(splits=300))
@@ -83,7 +83,7 @@ def _count_what_does_not_follow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _publish_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks that were committed are not looked at again by the next life."""
+    """Keep a new dispatcher from checking committed chunks again."""
     monkeypatch.setattr(Saves, "resume", lambda self: None)
 
 
@@ -105,7 +105,7 @@ def _tell_once(monkeypatch: pytest.MonkeyPatch) -> None:
     [_count_what_does_not_follow, _publish_first, _forget_what_counts, _tell_once],
 )
 def test_a_broken_core_is_caught(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A core that lacks one of the rules breaks a law in one of the first worlds."""
+    """A core without a rule breaks a law in an early world."""
     mutation(monkeypatch)
     with pytest.raises(LawBroken):
         _live_through(150)

@@ -1,4 +1,4 @@
-"""Facts about the simulated service: real pipelines on a clock that tests move."""
+"""Facts about the simulated service: real pipelines on a clock that tests advance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def mixed(count: int = 400) -> Dataset:
 
 
 def stormy(seed: int) -> list[int]:
-    """What a reader gets while workers die and join, over a bad network."""
+    """Return the elements that a reader gets while workers die and join, over a bad
+    network.
+    """
     with SimulatedService(2, seed=seed, pace=0.005, faults=STORM, journalled=True) as service:
         elements = iter(service.read(mixed()))
         service.at(0.5, service.workers[0].kill)
@@ -54,12 +56,12 @@ def test_a_run_is_repeated_by_its_seed(seed: int) -> None:
 
 
 def test_seeds_differ() -> None:
-    """Another seed gives another order of what two workers make."""
+    """Another seed gives another order of the elements of two workers."""
     assert len({tuple(stormy(seed)) for seed in range(3)}) == 3
 
 
 def test_time_is_simulated() -> None:
-    """Elements take the time of their worker: two workers take half as long as one."""
+    """Elements take the time of their worker, so two workers take half as long."""
     ends = []
     for workers in (1, 2):
         with SimulatedService(workers, pace=0.5) as service:
@@ -86,8 +88,8 @@ def test_elements_are_encoded_and_decoded() -> None:
 
 
 def test_threads_of_a_pipeline_work() -> None:
-    """Prefetch and parallel maps run in threads of their own, before and behind the
-    service.
+    """Prefetch and parallel maps run in threads of their own, before and after
+    distribute.
     """
     threads = set()
 
@@ -103,8 +105,8 @@ def test_threads_of_a_pipeline_work() -> None:
 
 
 def test_functions_that_wait_for_each_other_are_an_error() -> None:
-    """The clock stands still while a pipeline runs, so a function that waits for
-    another task is told of by name.
+    """The error names a function that waits for another task, which the stopped clock
+    does not run.
     """
     with SimulatedService(1, turn_seconds=0.05) as service:
         with pytest.raises(StuckPipeline) as error:
@@ -114,8 +116,8 @@ def test_functions_that_wait_for_each_other_are_an_error() -> None:
 
 
 def test_what_is_not_simulated_is_refused() -> None:
-    """Workers in the training process, and pipelines that read from the service, are an
-    error that says what to use.
+    """Workers in the training process and pipelines that read from the service raise an
+    error that names the alternative.
     """
     with SimulatedService(1) as service:
         with pytest.raises(ValueError, match="use a `LocalCluster`"):
@@ -127,13 +129,15 @@ def test_what_is_not_simulated_is_refused() -> None:
 
 
 def test_a_reader_that_waits_in_vain_is_an_error() -> None:
-    """Simulated hours without an element are a mistake of the test, told at once."""
+    """A reader that gets no element for simulated hours raises an error at once,
+    because the test is wrong.
+    """
     with SimulatedService(0) as service, pytest.raises(TimeoutError, match="has got nothing for"):
         next(iter(service.read(Dataset.range(3), dispatcher_timeout=1e9)))
 
 
 def test_nothing_is_left_of_a_service() -> None:
-    """The threads of all tasks end with it, in whatever state their readers are."""
+    """The threads of all tasks end with the service, in any state of its readers."""
     before = set(threading.enumerate())
     with SimulatedService(2) as service:
         next(iter(service.read(Dataset.range(10**6).prefetch(3))))

@@ -1,5 +1,5 @@
 """Facts about clients and workers that cannot reach each other while the dispatcher
-hears both, as simulated.
+reaches both, in simulated worlds.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def test_a_task_goes_where_its_reader_can_get_it(seed: int, mode: str, both_ways
 
 
 def test_a_task_that_nobody_can_reach_waits_where_it_is() -> None:
-    """Where a client reaches no worker at all, tasks do not go round and round; healed,
-    it reads on.
+    """Tasks stay where they are while a client reaches no worker, and it reads on after
+    the repair.
     """
     world = World(1, "DYNAMIC", PIPELINE, journalled=True)
     workers = [world.add_worker() for _ in range(3)]

@@ -1,5 +1,5 @@
-"""Facts about workers that drain one after the other, in simulated worlds: tasks stay
-few, and stay spread.
+"""Facts about workers that drain in turn, in simulated worlds: tasks stay few and
+evenly spread.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ DRAINS = 100
 
 
 def begun(seed: int, workers: int, splits: int = 4000, num_consumers: int | None = None) -> World:
-    """A world in which workers with little room make elements for loops that take a
-    while for all of them.
+    """Return a world in which workers with little memory make elements for slow
+    loops.
     """
     job = {} if num_consumers is None else {"num_consumers": num_consumers, "finite": "drop"}
     world = World(seed, pipeline=SimulatedPipeline(splits=splits, most=1), journalled=True, **job)
@@ -31,7 +31,7 @@ def begun(seed: int, workers: int, splits: int = 4000, num_consumers: int | None
 
 
 def replace_worker(world: World, draw: random.Random) -> None:
-    """One worker drains, and another one comes, before or after it has left."""
+    """Drain a worker, and add another before or after it has left."""
     old = draw.choice([worker for worker in world.workers if worker.alive])
     old.drain()
     if draw.random() < 0.5:
@@ -41,8 +41,8 @@ def replace_worker(world: World, draw: random.Random) -> None:
 
 
 def spread(world: World) -> list[int]:
-    """How many tasks that are not at their end each living worker hosts, the fewest
-    first.
+    """Return the number of unfinished tasks that each living worker hosts, in ascending
+    order.
     """
     tasks = world.laws.state.tasks.values()
     hosts = Counter(task.worker for task in tasks if not task.removed and task.total is None)
@@ -53,8 +53,8 @@ def spread(world: World) -> list[int]:
 def test_a_hundred_drains_leave_tasks_few_and_spread(
     workers: int, num_consumers: int | None
 ) -> None:
-    """There are never more tasks than there were workers at once, newcomers take
-    theirs, and everything comes once.
+    """A world never has more tasks than workers at once, new workers get a share, and
+    everything comes once.
     """
     world, draw = begun(1, workers, num_consumers=num_consumers), random.Random("drains")
     for _ in range(DRAINS):
@@ -68,7 +68,7 @@ def test_a_hundred_drains_leave_tasks_few_and_spread(
 
 
 def finish(world: World) -> None:
-    """Lets everybody read to the end, and checks that everything came once."""
+    """Let all clients read to the end, and check that each element came once."""
     for client in world.clients:
         client.pace = 0.001
     world.run_until(lambda: world.all_done)

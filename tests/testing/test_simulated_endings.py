@@ -1,5 +1,5 @@
-"""Facts about the end of an iteration in simulated worlds: whoever ends last has had
-what the dead ones held.
+"""Facts about the end of an iteration in simulated worlds: the last reader has had what
+dead readers held.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def add_reader(world: World, gulp: int = 5) -> SimulatedClient:
 @pytest.mark.parametrize("seed", seeds(20, core=5))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_who_ends_last_has_what_a_dead_reader_held(seed: int, mode: str) -> None:
-    """One of two readers dies before or after the other one has nothing left; nobody
-    else has to come.
+    """A reader dies before or after the other reader has nothing left, and the other
+    gets what it held; no third must come.
     """
     world = make_world(seed, mode)
     first, second = add_reader(world), add_reader(world, gulp=1)
@@ -45,8 +45,8 @@ def test_who_ends_last_has_what_a_dead_reader_held(seed: int, mode: str) -> None
     died = world.clock.now
     world.run_until(lambda: world.all_done)
     if world.clock.now - died < TIMEOUT:
-        # Nobody could know of the death yet when the other one ended: what is left is
-        # for the next one to come.
+        # The death is unknown when the other reader ends: the next reader gets what is
+        # left.
         add_reader(world)
         world.run_until(lambda: world.all_done)
     world.clock.advance(1.0)
@@ -56,8 +56,8 @@ def test_who_ends_last_has_what_a_dead_reader_held(seed: int, mode: str) -> None
 @pytest.mark.parametrize("seed", seeds(20, core=5))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_a_successor_waits_for_what_its_predecessor_held(seed: int, mode: str) -> None:
-    """A training loop dies near the end and is started again at once: it reads the rest
-    within the time-out.
+    """A training loop that dies near the end and restarts at once reads the rest within
+    the timeout.
     """
     world = make_world(seed, mode)
     first = add_reader(world)
@@ -75,8 +75,8 @@ def test_a_successor_waits_for_what_its_predecessor_held(seed: int, mode: str) -
 
 @pytest.mark.parametrize("seed", seeds(10, core=3))
 def test_nobody_waits_for_a_slow_loop(seed: int) -> None:
-    """A reader that has nothing left ends within a second, though another one is busy
-    with what it holds.
+    """A reader with nothing left ends within a second, though another reader is busy
+    with the elements that it holds.
     """
     world = make_world(seed, "DYNAMIC")
     fast, slow = add_reader(world), add_reader(world)

@@ -1,5 +1,5 @@
-"""Facts about leases in simulated worlds: who was silent for too long hands out nothing
-that others were given.
+"""Facts about leases in simulated worlds: a client that was silent for too long
+delivers nothing that others were given.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PIPELINE = SimulatedPipeline(splits=1500, most=1)
 
 
 def two_readers(seed: int, mode: str = "DYNAMIC") -> tuple[World, SimulatedClient, SimulatedClient]:
-    """A world in which two training loops read slowly, and have begun."""
+    """Return a world in which two training loops read slowly, and have begun."""
     times = DispatcherTimes(client_timeout=TIMEOUT)
     world = World(
         seed, mode, PIPELINE, times=times, shards=2 if mode == "DATA" else 0, journalled=True
@@ -33,7 +33,7 @@ def two_readers(seed: int, mode: str = "DYNAMIC") -> tuple[World, SimulatedClien
 
 
 def finish(world: World) -> None:
-    """Lets everybody read to the end, and checks that everything came once."""
+    """Let all clients read to the end, and check that each element came once."""
     world.run_until(lambda: world.all_done)
     world.clock.advance(8.0)
     world.add_client()
@@ -43,7 +43,9 @@ def finish(world: World) -> None:
 
 
 def last_taken(world: World, client: SimulatedClient, seconds: float) -> float:
-    """When a client took something last, of so many seconds that pass."""
+    """Return the time at which a client last took an element, in the given seconds of
+    simulated time.
+    """
     until, taken, when = world.clock.now + seconds, client.taken, world.clock.now
     while world.clock.now < until:
         world.clock.run_next()
@@ -55,8 +57,8 @@ def last_taken(world: World, client: SimulatedClient, seconds: float) -> float:
 @pytest.mark.parametrize("seed", seeds(4, core=2))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_a_frozen_client_joins_again(seed: int, mode: str) -> None:
-    """What it held goes to the other one; awake, it hands out nothing of that and reads
-    on under another name.
+    """Another client gets the elements of a frozen client, which after waking delivers
+    none of them and reads on under another name.
     """
     world, frozen, _ = two_readers(seed, mode)
     frozen.freeze(3 * TIMEOUT)
@@ -70,8 +72,8 @@ def test_a_frozen_client_joins_again(seed: int, mode: str) -> None:
 
 @pytest.mark.parametrize("seed", seeds(4, core=2))
 def test_a_client_whose_answers_are_lost_stops_in_time(seed: int) -> None:
-    """It is heard, so nobody gives it up; after one lease it waits, and goes on with
-    what it has when it hears.
+    """The dispatcher hears a client whose answers are lost, so it does not give it up;
+    the client waits after one lease, and continues once it hears.
     """
     world, deaf, _ = two_readers(seed)
     deaf.stalled_until = world.clock.now + 1.0
@@ -88,8 +90,8 @@ def test_a_client_whose_answers_are_lost_stops_in_time(seed: int) -> None:
 
 @pytest.mark.parametrize("rate", [0.92, 1.0, 1.1])
 def test_a_client_that_is_not_heard_stops_in_time(rate: float) -> None:
-    """Before the dispatcher gives it up it hands out nothing more, though its clock is
-    slow, or fast.
+    """A client that is not heard delivers nothing more before the dispatcher gives it
+    up, though its clock is slow or fast.
     """
     world, mute, _ = two_readers(7)
     mute.rate = rate
@@ -106,8 +108,8 @@ def test_a_client_that_is_not_heard_stops_in_time(rate: float) -> None:
 
 @pytest.mark.parametrize("seed", seeds(4, core=2))
 def test_a_client_that_was_given_up_before_it_heard_anything_joins_again(seed: int) -> None:
-    """It was let in, and knows nothing of that: it reads nothing until it hears, and
-    then under another name.
+    """A client that was let in without knowing reads nothing until it hears, and then
+    reads under another name.
     """
     world, _, _ = two_readers(seed)
     deaf = world.add_client(limit=50)
@@ -124,8 +126,8 @@ def test_a_client_that_was_given_up_before_it_heard_anything_joins_again(seed: i
 
 @pytest.mark.parametrize("seed", seeds(4, core=2))
 def test_the_only_client_reads_on_and_another_may_join(seed: int) -> None:
-    """Cut off from the dispatcher it reads on for long; a second client does not cost
-    it what it holds.
+    """The only client reads on for long without the dispatcher, and a second client
+    does not cost it the elements that it holds.
     """
     world = World(
         seed, pipeline=PIPELINE, times=DispatcherTimes(client_timeout=TIMEOUT), journalled=True
@@ -149,7 +151,7 @@ def test_the_only_client_reads_on_and_another_may_join(seed: int) -> None:
 
 
 def two_consumers(seed: int) -> tuple[World, SimulatedClient, SimulatedClient]:
-    """A world in which two numbered consumers read slowly, and have begun."""
+    """Return a world in which two numbered consumers read slowly, and have begun."""
     times = DispatcherTimes(client_timeout=TIMEOUT)
     world = World(
         seed, "DYNAMIC", PIPELINE, times=times, journalled=True, num_consumers=2, finite="drop"
@@ -166,8 +168,8 @@ def two_consumers(seed: int) -> tuple[World, SimulatedClient, SimulatedClient]:
 @pytest.mark.parametrize("seed", seeds(6, core=2))
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_frozen_consumer_gets_its_seat_back(seed: int, restart: bool) -> None:
-    """Awake again it goes on with the step after the last one that its loop had, and so
-    do the others.
+    """A frozen consumer that wakes continues with the step after its loop's last step,
+    and so do the others.
     """
     world, frozen, other = two_consumers(seed)
     frozen.freeze(3 * TIMEOUT)
@@ -185,8 +187,8 @@ def test_a_frozen_consumer_gets_its_seat_back(seed: int, restart: bool) -> None:
 
 @pytest.mark.parametrize("seed", seeds(6, core=2))
 def test_a_frozen_consumer_that_was_replaced_ends(seed: int) -> None:
-    """Its successor has read in its place: awake again it hands out nothing, and its
-    loop gets an error.
+    """A frozen consumer whose successor has read in its place delivers nothing after
+    waking, and its loop gets an error.
     """
     world, frozen, other = two_consumers(seed)
     frozen.freeze(3 * TIMEOUT)
@@ -204,8 +206,8 @@ def test_a_frozen_consumer_that_was_replaced_ends(seed: int) -> None:
 
 
 def test_a_new_dispatcher_waits_for_one_lease() -> None:
-    """Nobody who was there before is given up earlier, and all are told their lease
-    again.
+    """A new dispatcher gives up no earlier client before a lease has passed, and tells
+    all clients their lease again.
     """
     world, first, second = two_readers(3)
     world.network.sever(first.name, DISPATCHER)
@@ -227,8 +229,8 @@ def test_a_new_dispatcher_waits_for_one_lease() -> None:
 
 @pytest.mark.parametrize("seed", seeds(4, core=2))
 def test_a_dispatcher_that_was_cut_off_gives_nobody_up(seed: int) -> None:
-    """It heard nobody: when its cable is back, both clients go on with what they have,
-    and nothing comes twice.
+    """A dispatcher that was cut off keeps both clients when its cable is back; they
+    keep their elements, and nothing comes twice.
     """
     world, first, second = two_readers(seed)
     others = [first.name, second.name, *(worker.name for worker in world.workers)]
@@ -246,8 +248,8 @@ def test_a_dispatcher_that_was_cut_off_gives_nobody_up(seed: int) -> None:
 def test_a_consumer_that_was_cut_off_takes_its_place_again(
     seed: int, num_tasks: int | None
 ) -> None:
-    """Given up while its cable was out, it goes on behind the last step that its own
-    training loop has taken.
+    """A consumer that was given up while it was cut off continues after the last step
+    that its own loop has taken.
     """
     times = DispatcherTimes(client_timeout=TIMEOUT)
     options = {"num_consumers": 2, "finite": "drop", "num_tasks": num_tasks}
@@ -271,8 +273,8 @@ def test_a_consumer_that_was_cut_off_takes_its_place_again(
 
 @pytest.mark.parametrize("seed", seeds(4, core=2))
 def test_who_reads_alone_beside_a_dispatcher_that_was_cut_off_keeps_what_it_has(seed: int) -> None:
-    """Another client joins the moment that the cable is back: the first one had no
-    chance to speak before.
+    """The first client keeps its elements when another joins the moment that the cable
+    is back, before the first could speak.
     """
     world, first, second = two_readers(seed)
     world.network.sever(first.name, DISPATCHER)

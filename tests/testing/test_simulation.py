@@ -1,5 +1,5 @@
-"""Facts about whole clusters in one thread: everything that goes wrong there, by seed,
-is survived as promised.
+"""Facts about whole clusters in a single thread: they keep their promises through every
+fault that a seed brings.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_a_thousand_elements_reach_three_clients(record_property: pytest.RecordP
 
 @pytest.mark.parametrize("family", seeds(FAMILIES, core=3))
 def test_whatever_goes_wrong_the_laws_hold(family: int) -> None:
-    """Deaths, cuts, lost, late and repeated messages, joins and stalls leave every
+    """Deaths, cuts, joins, stalls and lost, late and repeated messages leave every
     iteration complete and ended.
     """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
@@ -61,8 +61,8 @@ def test_whatever_goes_wrong_the_laws_hold(family: int) -> None:
 
 @pytest.mark.parametrize("family", seeds(4, core=1))
 def test_poison_is_left_out_whatever_else_goes_wrong(family: int) -> None:
-    """Elements that kill their worker are found and left out among all other
-    misfortunes; the others come once.
+    """The dispatcher finds and skips elements that kill their worker among all other
+    faults; the others come once.
     """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
         PoisonScenario(seed).run()
@@ -79,16 +79,16 @@ def test_consumers_stay_in_step_whatever_goes_wrong(family: int) -> None:
 
 @pytest.mark.parametrize("family", seeds(2, core=1))
 def test_poison_is_left_out_of_every_round(family: int) -> None:
-    """Among numbered consumers, too, it is found and left out, also of copies, and all
-    keep the same steps.
+    """The dispatcher finds and skips poison also among numbered consumers and copies,
+    and all keep the same steps.
     """
     for seed in range(FIRST + family * 15, FIRST + (family + 1) * 15):
         CoordinatedPoisonScenario(seed).run()
 
 
 def test_a_thousand_rounds_reach_four_consumers() -> None:
-    """Three workers are read in turn by four consumers, each of whom gets a quarter of
-    all there is.
+    """Four consumers read three workers in turn, and each consumer gets a quarter of
+    the elements.
     """
     world = World(3, pipeline=SimulatedPipeline(splits=2667), num_consumers=4, finite="drop")
     for _ in range(3):
@@ -102,7 +102,7 @@ def test_a_thousand_rounds_reach_four_consumers() -> None:
 
 
 def test_those_who_wait_for_a_dead_consumer_end_with_an_error() -> None:
-    """Nobody waits for ever: after the time-out all others get the same error."""
+    """Consumers that wait for a dead consumer get the same error after the timeout."""
     world = World(
         11,
         pipeline=SimulatedPipeline(splits=3000),
@@ -124,8 +124,8 @@ def test_those_who_wait_for_a_dead_consumer_end_with_an_error() -> None:
 
 @pytest.mark.parametrize("goodbye", [True, False])
 def test_nobody_waits_for_a_consumer_that_was_to_the_end(goodbye: bool) -> None:
-    """A worker with little room, which it never knew, makes its task again; the other
-    one gets there all the same.
+    """A new worker with little memory makes the task again, without waiting for a
+    consumer at the end that it never knew; the other gets there too.
     """
     pipeline = SimulatedPipeline(splits=8, most=1, unit=1000)
     world = World(12, pipeline=pipeline, num_consumers=2, finite="drop", consumer_timeout=30.0)
@@ -147,8 +147,8 @@ def test_nobody_waits_for_a_consumer_that_was_to_the_end(goodbye: bool) -> None:
 
 @pytest.mark.parametrize("seed", seeds(5, core=2))
 def test_clients_of_a_dispatcher_that_forgot_them_end_with_an_error(seed: int) -> None:
-    """After a restart without a journal clients end within seconds, and the next ones
-    read everything anew.
+    """Clients of a dispatcher that restarts without a journal end within seconds, and
+    the next clients read everything anew.
     """
     world = World(seed, pipeline=SimulatedPipeline(splits=1000))
     for _ in range(3):
@@ -170,8 +170,8 @@ def test_clients_of_a_dispatcher_that_forgot_them_end_with_an_error(seed: int) -
 
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_a_dispatcher_with_a_journal_goes_on(mode: str) -> None:
-    """Ten deaths of the dispatcher cost no element, bring none twice, and begin no task
-    again.
+    """Ten deaths of the dispatcher lose no element, repeat none, and restart no
+    task.
     """
     world = World(
         3, mode, SimulatedPipeline(splits=400), shards=2 if mode == "DATA" else 0, journalled=True
@@ -195,7 +195,7 @@ def test_a_dispatcher_with_a_journal_goes_on(mode: str) -> None:
 
 def test_what_was_not_synced_was_told_to_nobody() -> None:
     """A dispatcher that dies in the middle of its writes, again and again, contradicts
-    nothing that it has said.
+    nothing that it has sent.
     """
     world = World(11, pipeline=SimulatedPipeline(splits=2000), journalled=True)
     for _ in range(3):
@@ -214,7 +214,7 @@ def test_what_was_not_synced_was_told_to_nobody() -> None:
 
 
 def test_a_long_journal_becomes_a_snapshot() -> None:
-    """However long a job reads, its journal does not outgrow what lives."""
+    """The journal of a long job does not outgrow the state that lives."""
     world = World(12, pipeline=SimulatedPipeline(splits=4000), journalled=True)
     world.add_worker()
     client = world.add_client()
@@ -225,8 +225,8 @@ def test_a_long_journal_becomes_a_snapshot() -> None:
 
 @pytest.mark.parametrize("seed", seeds(3, core=1))
 def test_a_stuck_worker_keeps_only_what_it_has_begun(seed: int) -> None:
-    """Whoever has nothing to do makes what others leased and did not begin, each split
-    in one ledger.
+    """Idle workers make the splits that others leased and did not begin, each split in
+    one ledger.
     """
     world = World(seed, pipeline=SimulatedPipeline(splits=400, most=1))
     for _ in range(2):
@@ -252,8 +252,8 @@ def test_a_stuck_worker_keeps_only_what_it_has_begun(seed: int) -> None:
 
 @pytest.mark.parametrize("family", seeds(4, core=1))
 def test_splits_that_wander_are_read_once(family: int) -> None:
-    """Workers turn slow and fast, they and the dispatcher die, messages are lost: each
-    split ends in one ledger.
+    """Each split ends in one ledger while workers turn slow and fast, they and the
+    dispatcher die, and messages are lost.
     """
     cuts = 0
     for seed in range(FIRST + family * 12, FIRST + (family + 1) * 12):
@@ -262,8 +262,8 @@ def test_splits_that_wander_are_read_once(family: int) -> None:
 
 
 def wander(seed: int) -> int:
-    """Has one such world read to its end; returns how often splits were taken back in
-    it.
+    """Have such a world read to its end. Return how often the dispatcher took splits
+    back.
     """
     draw = random.Random(f"{seed}/wander")
     pipeline = SimulatedPipeline(
@@ -308,7 +308,7 @@ def wander(seed: int) -> int:
 @pytest.mark.parametrize("seed", seeds(6, core=2))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_a_long_task_goes_on_where_it_was(seed: int, mode: str) -> None:
-    """A worker that dies late costs the work of about a second, and what its task needs
+    """A worker that dies late costs about a second of work, and what its task needs
     stays small meanwhile.
     """
     world = World(seed, mode, SimulatedPipeline(splits=3000, most=1), shards=int(mode == "DATA"))
@@ -316,7 +316,7 @@ def test_a_long_task_goes_on_where_it_was(seed: int, mode: str) -> None:
     count = len(world.pipeline.names())
     world.run_until(lambda: bool(first.runners))
     (runner,) = first.runners.values()
-    runner.pace = 0.02  # so that all of it takes about ten seconds
+    runner.pace = 0.02  # so that the whole task takes about ten seconds
     world.run_until(lambda: client.taken > 0.9 * count)
     (task,) = world.laws.state.tasks.values()
     assert len(task.states) < MOST_STATES
@@ -332,8 +332,8 @@ def test_a_long_task_goes_on_where_it_was(seed: int, mode: str) -> None:
 
 
 def test_every_copy_is_read_in_full_when_sharding_is_off() -> None:
-    """In mode OFF each of three workers gives all elements, and together they reach the
-    two training loops.
+    """Three workers each give all elements in mode OFF, and together they reach the two
+    training loops.
     """
     world = World(2, "OFF", SimulatedPipeline(splits=50))
     for _ in range(3):
@@ -346,7 +346,7 @@ def test_every_copy_is_read_in_full_when_sharding_is_off() -> None:
 
 
 def test_a_worker_that_joins_gets_work() -> None:
-    """A worker that joins in the middle of an iteration makes part of its elements."""
+    """A worker that joins during an iteration makes a share of its elements."""
     world = World(4, pipeline=SimulatedPipeline(splits=2000, most=1))
     world.add_worker(buffer_bytes=2000)
     client = world.add_client()
@@ -375,8 +375,8 @@ def test_what_a_dead_client_was_handed_and_did_not_report_is_made_again() -> Non
 
 
 def test_an_anonymous_job_leaves_with_its_client() -> None:
-    """Nothing is left of an anonymous job in dispatcher and workers once its client is
-    gone.
+    """Nothing remains of an anonymous job in the dispatcher and the workers once its
+    client is gone.
     """
     world = World(6, pipeline=SimulatedPipeline(splits=30), anonymous=True)
     worker = world.add_worker()
@@ -388,8 +388,8 @@ def test_an_anonymous_job_leaves_with_its_client() -> None:
 
 @pytest.mark.parametrize("anonymous", [True, False])
 def test_little_is_left_of_a_client_that_died_alone(anonymous: bool) -> None:
-    """An anonymous job leaves about a minute after its only client died, a named one
-    when it was unused for long.
+    """An anonymous job ends about a minute after its only client has died, and a named
+    job after it was unused for long.
     """
     world = World(8, times=DispatcherTimes(gc_timeout=200.0), anonymous=anonymous)
     worker, client = world.add_worker(), world.add_client()
@@ -400,8 +400,8 @@ def test_little_is_left_of_a_client_that_died_alone(anonymous: bool) -> None:
 
 
 def test_a_client_that_has_lost_its_dispatcher_reads_on() -> None:
-    """The workers know that the only client of an anonymous job is there, so nobody
-    gives it up.
+    """Workers keep the only client of an anonymous job while it reads on without the
+    dispatcher.
     """
     world = World(9, pipeline=SimulatedPipeline(splits=200, most=1), anonymous=True)
     world.add_worker()
@@ -416,8 +416,8 @@ def test_a_client_that_has_lost_its_dispatcher_reads_on() -> None:
 
 
 def test_a_failing_seed_tells_its_story() -> None:
-    """Who waits longer than allowed is told what happened before, with the seed to run
-    it again.
+    """A wait beyond its limit raises an error with what happened before and the seed to
+    run it again.
     """
     world = World(7, times=DispatcherTimes(), faults=Faults(drop=1.0))
     world.add_worker()

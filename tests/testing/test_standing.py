@@ -24,7 +24,7 @@ def change_task(**changes: Any) -> Change:
 
 
 def taken(**job: Any) -> SimulatedClient:
-    """A client in the midst of its reading."""
+    """Return a client in the middle of its reading."""
     world = World(2, pipeline=SimulatedPipeline(splits=90), **job)
     world.add_worker()
     client = world.add_client(consumer=0 if "num_consumers" in job else None)
@@ -33,7 +33,7 @@ def taken(**job: Any) -> SimulatedClient:
 
 
 def test_a_checkpoint_of_a_calm_world_is_whole() -> None:
-    """Whatever the moment: each element that was taken is in it, and everything else
+    """A checkpoint at any moment has each element that was taken, and everything else
     can be made.
     """
     client = taken()
@@ -57,7 +57,7 @@ def test_a_checkpoint_of_a_calm_world_is_whole() -> None:
     ],
 )
 def test_what_is_missing_is_found(change: Change, complaint: str) -> None:
-    """Elements, splits that were started, and splits that nobody has."""
+    """The checks find missing elements, started splits, and splits that no task has."""
     client = taken()
     core = client.core
     checkpoint = change(core.standing.checkpoint(core.reading.passed.count))
@@ -67,7 +67,7 @@ def test_what_is_missing_is_found(change: Change, complaint: str) -> None:
 
 
 def test_a_consumer_that_has_more_than_its_step_says_is_found() -> None:
-    """Its checkpoint has to say a step behind all that it took."""
+    """The checkpoint of a consumer must name a step after all that it took."""
     client = taken(num_consumers=1, finite="drop")
     client.check_standing()
     core = client.core

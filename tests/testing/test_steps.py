@@ -1,4 +1,4 @@
-"""Facts about the laws of coordinated reads: each one catches who breaks it."""
+"""Facts about the laws of coordinated reads: each law catches a core that breaks it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DESCRIPTION = m.DatasetDescription(
 
 
 class Court:
-    """Laws over a job of two consumers, ``k`` and ``l``, who may read six steps of the
+    """Laws over a job of the consumers ``k`` and ``l``, which may read six steps of the
     tasks 1 and 2.
     """
 
@@ -43,7 +43,9 @@ class Court:
             self.laws._check_update(update)
 
     def takes(self, client: str, step: int, name: int, task: int = 0, number: int = -1) -> None:
-        """A training loop takes what belongs to a step, or what is claimed to."""
+        """Have a training loop take the element of a step, or an element that is
+        claimed to belong to it.
+        """
         consumer = {"k": 0, "l": 1, "n": 1}[client]
         task, number = task or 1 + step % 2, step // 2 if number < 0 else number
         self.steps.handed_out(
@@ -62,8 +64,8 @@ def test_a_step_is_the_same_for_all() -> None:
 
 
 def test_no_consumer_gets_a_step_twice_or_goes_back() -> None:
-    """Steps of a client grow; another client of the same consumer gets only what was
-    not reported.
+    """Steps of a client grow, and another client of the same consumer gets only
+    unreported steps.
     """
     court = Court()
     court.takes("k", 1, 0)
@@ -83,7 +85,7 @@ def test_no_consumer_gets_a_step_twice_or_goes_back() -> None:
 
 
 def test_nobody_reads_at_the_horizon() -> None:
-    """The step at the horizon is for nobody yet."""
+    """No client may read the step at the horizon yet."""
     court = Court()
     court.takes("k", 5, 0)
     with pytest.raises(LawBroken, match="reads step 6 at the horizon 6"):
@@ -91,7 +93,7 @@ def test_nobody_reads_at_the_horizon() -> None:
 
 
 def test_a_round_is_made_again_as_it_was() -> None:
-    """A successor gets the same element as the one before."""
+    """A successor gets the same element as its predecessor."""
     court = Court()
     court.takes("l", 0, 1)
     court.says(u.CloseClientUpdate("l"), u.OpenClientUpdate("n", 2000, (), 1))
@@ -100,7 +102,7 @@ def test_a_round_is_made_again_as_it_was() -> None:
 
 
 def test_what_the_dead_take_does_not_count() -> None:
-    """A client that was given up takes for itself alone."""
+    """A client that was given up takes only for itself."""
     court = Court()
     court.says(u.CloseClientUpdate("l"))
     court.takes("l", 0, 1)
@@ -108,7 +110,9 @@ def test_what_the_dead_take_does_not_count() -> None:
 
 
 def ended(first: int, second: int, dropped: int = 0, **job: Any) -> Court:
-    """Both tasks have ended after so many rounds, and all was reported."""
+    """Return laws whose tasks have both ended after so many rounds, with everything
+    reported.
+    """
     court = Court(**job)
     court.says(u.EndTaskUpdate(1, first, dropped), u.EndTaskUpdate(2, second))
     court.says(u.PassStepsUpdate(2000, 0, 6), u.PassStepsUpdate(2000, 1, 6))
@@ -116,8 +120,8 @@ def ended(first: int, second: int, dropped: int = 0, **job: Any) -> Court:
 
 
 def test_every_consumer_has_every_step_at_the_end() -> None:
-    """Skipping a step that others had is told, as is a task that was not read to its
-    end.
+    """The laws report a skipped step that others had, and a task that was not read to
+    its end.
     """
     court = ended(1, 1)
     for client, step, name in (("k", 0, 0), ("l", 0, 1), ("k", 1, 2)):
@@ -139,7 +143,7 @@ def test_every_consumer_has_every_step_at_the_end() -> None:
 def test_only_the_last_round_may_be_dropped_or_filled(
     finite: str, dropped: int, missing: int
 ) -> None:
-    """With two consumers a task drops or adds one element at most, and drops are
+    """A task drops or adds at most one element with two consumers, and drops are
     counted.
     """
     court = ended(1, 0, dropped, finite=finite)

@@ -1,4 +1,4 @@
-"""Facts about talking to one core by hand."""
+"""Facts about a transcript, with which a test talks to one core by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from zmqdata.testing import Transcript
 
 
 def test_a_transcript_shows_what_was_done() -> None:
-    """Commands and sent messages are found by their class, those of a wait together."""
+    """The transcript finds commands and sent messages by class, and groups the messages
+    of a wait.
+    """
     transcript = Transcript(WorkerCore(WorkerProfile("w", "tcp://w")))
     transcript.wait(2.0)
     assert transcript.now == 2.0
@@ -21,7 +23,9 @@ def test_a_transcript_shows_what_was_done() -> None:
 
 
 def test_one_means_one() -> None:
-    """Asking for the only one of several, or of none, fails and shows what there is."""
+    """A request for the only message of a kind fails if several or none exist, and
+    shows what exists.
+    """
     transcript = Transcript(WorkerCore(WorkerProfile("w", "tcp://w")))
     with pytest.raises(AssertionError, match="expected one LogLine, got 0"):
         transcript.sent(e.LogLine)

@@ -1,5 +1,5 @@
-"""A service in simulated time, under the fixture names of the service on sockets: a test
-of what a job means reads alike on both.
+"""A service in simulated time, with the fixture names of the service on sockets. Tests
+of what a job promises read alike on both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zmqdata.testing import SimulatedService
 
 @pytest.fixture
 def make_service() -> Iterator[Callable[..., SimulatedService]]:
-    """Makes services that end with the test."""
+    """Make services that end with the test."""
     made: list[SimulatedService] = []
 
     def make(workers: int = 2, **options: Any) -> SimulatedService:

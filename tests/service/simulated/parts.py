@@ -1,5 +1,5 @@
-"""The tasks of a simulated service, and the part of each: all tasks of a job begin at the
-same moment and are as fast, so each has a part.
+"""The tasks of a simulated service, and the elements that each task makes. All tasks of
+a job start at the same moment and are equally fast, so each gets a share.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from zmqdata import Dataset
 from zmqdata.testing import SimulatedService
 
 MOST_BACK = 8
-"""The most steps back in the input of a task, of a hundred or so elements: with each, it
-gets half of what another task has left.
+"""Maximum number of steps back in the input of a task of about a hundred elements. With
+each step back the task gets half of the remaining splits of another task.
 """
 
 
 def _tagged(*element: Any) -> Any:
-    """The element with the name of the thread of its task."""
+    """Return the element with the name of its task's thread."""
     return threading.current_thread().name, element[0] if len(element) == 1 else element
 
 
 def by_task(
     service: SimulatedService, dataset: Dataset, mode: Any = "distributed_epoch"
 ) -> list[list[Any]]:
-    """Return what each task gave, in its order; nothing for a task that gave nothing."""
+    """Return the elements of each task that made any, in the order of that task."""
     found: dict[str, list[Any]] = {}
     for task, element in service.read(dataset.map(_tagged), mode):
         found.setdefault(task, []).append(element)
@@ -39,7 +39,7 @@ def together(parts: list[list[Any]]) -> list[Any]:
 
 
 def steps_back(values: Sequence[Any]) -> int:
-    """Count the values that are less than their predecessor: about every second value
-    where there is no order.
+    """Count the values that are less than their predecessor; in a random order about
+    every second value is.
     """
     return sum(after < before for before, after in itertools.pairwise(values))

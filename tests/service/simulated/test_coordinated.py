@@ -1,4 +1,6 @@
-"""Facts about coordinated reads: consumers that read in step, whatever comes and goes."""
+"""Facts about coordinated reads: consumers read in step, even when peers come and
+go.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ Made = tuple[int, int]
 
 
 def numbered(count: int = ENDLESS) -> Dataset:
-    """Numbers with the thread that makes them, which is a task's. As filtered input it
-    does not say how much it is.
+    """Return numbers, each with the thread of the task that makes it. The filter hides
+    the cardinality.
     """
     return Dataset.range(count).filter(lambda x: True).map(lambda x: (x, threading.get_ident()))
 
@@ -35,7 +37,7 @@ def numbered(count: int = ENDLESS) -> Dataset:
 def consumer(
     service: SimulatedService, index: int, count: int, dataset: Dataset, mode: str, **options: Any
 ) -> Iterator[Any]:
-    """An iterator that reads the job "job" as one of its consumers."""
+    """Return an iterator that reads the job "job" as a consumer."""
     named = {"job_name": "job", **options}
     return iter(service.read(dataset, mode, consumer_index=index, num_consumers=count, **named))
 
@@ -47,18 +49,18 @@ def consumers(
     mode: str = "parallel_epochs",
     **options: Any,
 ) -> list[Iterator[Any]]:
-    """All consumers of a job."""
+    """Return an iterator for each consumer of a job."""
     return [consumer(service, index, count, dataset, mode, **options) for index in range(count)]
 
 
 def steps(readers: list[Iterator[Any]], count: int) -> list[list[Made]]:
-    """Takes steps, each of them one element of every consumer."""
+    """Take steps, each of which is one element for every consumer."""
     return [[(int(x), int(maker)) for x, maker in map(next, readers)] for _ in range(count)]
 
 
 def rounds(taken: list[list[Made]]) -> dict[int, list[list[int]]]:
-    """By task, the rounds in the order in which they were read; fails when a step is of
-    two tasks.
+    """Return the rounds of each task in the order in which consumers read them. Fail if
+    a step has elements of two tasks.
     """
     found: dict[int, list[list[int]]] = {}
     for step in taken:
@@ -68,14 +70,14 @@ def rounds(taken: list[list[Made]]) -> dict[int, list[list[int]]]:
 
 
 def whole(rounds_of_one: list[list[int]], first: int = 0) -> bool:
-    """Whether rounds of a copy are complete, in order, and without a gap."""
+    """Return whether the rounds of a copy are complete, in order, and without a gap."""
     flat = [x for one in rounds_of_one for x in one]
     return flat == list(range(first, first + len(flat)))
 
 
 def drained(readers: list[Iterator[Any]]) -> tuple[list[list[int]], list[Exception | None]]:
-    """What each consumer gets until the end, in turn, and the error it
-    ends with.
+    """Return the elements that each consumer gets until the end, in turn, and the error
+    that ends it.
     """
     found: list[list[int]] = [[] for _ in readers]
     errors: list[Exception | None] = [None for _ in readers]
@@ -96,8 +98,8 @@ def drained(readers: list[Iterator[Any]]) -> tuple[list[list[int]], list[Excepti
 
 
 def test_a_step_is_one_round_of_one_task(make_service: Callable[..., SimulatedService]) -> None:
-    """Four consumers, three workers: each step is made by one worker, as four elements
-    in a row, and all take turns.
+    """A single worker makes each step of four consumers, as four elements in a row, and
+    the three workers take turns.
     """
     taken = steps(consumers(make_service(workers=3), 4, numbered()), 300)
     by_task = rounds(taken)
@@ -108,13 +110,11 @@ def test_a_step_is_one_round_of_one_task(make_service: Callable[..., SimulatedSe
 def test_all_consumers_get_batches_of_one_bucket(
     make_service: Callable[..., SimulatedService],
 ) -> None:
-    """Batches of sentences of about the same length: at each step all consumers have
-    the same bucket.
-    """
+    """All consumers get sentences of the same bucket of lengths at each step."""
     edges = [10, 30, 60]
     sentences = Dataset.counter().map(lambda x: np.zeros(int(x * 7919 % 97) + 1, np.int8))
     batches = sentences.bucket_by_sequence_length(len, edges, [4] * 4)
-    # As many batches of one bucket in a row as there are consumers.
+    # Each bucket gives as many batches in a row as there are consumers.
     rows = batches.group_by_window(
         lambda batch: int(np.searchsorted(edges, batch.shape[1])), lambda key, ds: ds, 4
     )
@@ -130,8 +130,8 @@ def test_all_consumers_get_batches_of_one_bucket(
 def test_a_consumer_that_runs_ahead_meets_the_same_steps(
     make_service: Callable[..., SimulatedService],
 ) -> None:
-    """Consumers may be many steps apart; the n-th element of each still belongs to the
-    same round.
+    """The n-th elements of all consumers belong to the same round, even if the
+    consumers are many steps apart.
     """
     ahead, behind = consumers(make_service(workers=2), 2, numbered())
     first = [(int(x), int(maker)) for x, maker in islice(ahead, 200)]
@@ -142,7 +142,7 @@ def test_a_consumer_that_runs_ahead_meets_the_same_steps(
 def test_the_next_repetition_is_read_in_step_too(
     make_service: Callable[..., SimulatedService],
 ) -> None:
-    """Each further iterator of the consumers' datasets reads all of the input again."""
+    """Further iterators of the consumers' datasets each read all of the input again."""
     service = make_service(workers=2)
     datasets = [
         service.read(
@@ -160,8 +160,8 @@ def test_the_next_repetition_is_read_in_step_too(
 def test_errors_take_the_place_of_their_element(
     make_service: Callable[..., SimulatedService],
 ) -> None:
-    """A failing element is an error for the consumer that it was for, at its step;
-    nobody else notices.
+    """A failing element raises an error for its own consumer at its step, and no other
+    consumer notices.
     """
 
     def no_five(x: Any) -> Any:
@@ -185,7 +185,7 @@ def test_errors_take_the_place_of_their_element(
 def test_every_consumer_gets_a_round_or_none_does(
     make_service: Callable[..., SimulatedService], mode: str, finite: str
 ) -> None:
-    """Finite input ends at the same step for all; a last round that is not full is
+    """Finite input ends at the same step for all consumers; an incomplete last round is
     dropped and counted, or filled.
     """
     service = make_service(workers=3)
@@ -208,7 +208,7 @@ def test_every_consumer_gets_a_round_or_none_does(
 def test_the_end_of_input_without_a_rule_is_an_error_for_all(
     make_service: Callable[..., SimulatedService],
 ) -> None:
-    """Input that turns out to be finite ends in the same error at the same step for
+    """Input that proves to be finite ends with the same error at the same step for
     every consumer, then and later.
     """
     service = make_service(workers=1)
@@ -221,16 +221,14 @@ def test_the_end_of_input_without_a_rule_is_an_error_for_all(
 
 
 def test_known_finite_input_needs_a_rule(service: SimulatedService) -> None:
-    """What is known to be finite is refused, unless it is said what becomes of the
-    rest.
-    """
+    """The call refuses finite input unless a rule decides about the rest."""
     text = "Round robin reads require .* infinite cardinality, but the dataset has cardinality 100"
     with pytest.raises(FailedPreconditionError, match=text):
         next(consumer(service, 0, 1, Dataset.range(100), "parallel_epochs"))
 
 
 def test_empty_input_ends_at_once(service: SimulatedService) -> None:
-    """No consumer waits for what never comes."""
+    """Consumers of empty input end at once."""
     assert drained(consumers(service, 3, numbered(0), finite="pad")) == ([[], [], []], [None] * 3)
 
 
@@ -238,8 +236,8 @@ def test_empty_input_ends_at_once(service: SimulatedService) -> None:
 
 
 def test_a_second_reader_of_a_consumer_is_refused(service: SimulatedService) -> None:
-    """While a consumer is read nobody else may read as it; the text says how far it has
-    come.
+    """The dispatcher refuses a second reader of a consumer, and says how far the
+    consumer has come.
     """
     readers = consumers(service, 2, numbered())
     steps(readers, 20)
@@ -251,8 +249,8 @@ def test_a_second_reader_of_a_consumer_is_refused(service: SimulatedService) -> 
 def test_a_successor_goes_on_where_a_consumer_stopped(
     make_service: Callable[..., SimulatedService],
 ) -> None:
-    """Who reads as a consumer that was closed gets its next step; the others wait and
-    notice nothing.
+    """A reader in the place of a closed consumer gets its next step, and the other
+    consumers wait and notice nothing.
     """
     service = make_service(workers=2)
     first, second = consumers(service, 2, numbered())
@@ -266,8 +264,8 @@ def test_a_successor_goes_on_where_a_consumer_stopped(
 
 
 def test_all_consumers_may_be_started_again(make_service: Callable[..., SimulatedService]) -> None:
-    """A job whose consumers have all stopped goes on with the next ones, each where it
-    was.
+    """A job whose consumers have all stopped continues with new consumers, each at the
+    step where its predecessor stopped.
     """
     service = make_service(workers=2)
     taken: list[list[Made]] = []
@@ -280,8 +278,8 @@ def test_all_consumers_may_be_started_again(make_service: Callable[..., Simulate
 
 
 def test_those_who_wait_in_vain_get_an_error(make_service: Callable[..., SimulatedService]) -> None:
-    """When a consumer does not come in time, the others are told how many came, and who
-    is missing.
+    """Consumers that wait too long for another get an error with the number that came
+    and the names of the missing.
     """
     service = make_service(worker_options={"buffer_bytes": 4096})
     readers = [
@@ -296,8 +294,8 @@ def test_those_who_wait_in_vain_get_an_error(make_service: Callable[..., Simulat
 
 
 def test_a_consumer_that_leaves_is_missed(make_service: Callable[..., SimulatedService]) -> None:
-    """When one of the consumers stops and nobody takes its place in time, the others
-    get the error.
+    """The other consumers get the error when a consumer stops and no successor comes in
+    time.
     """
     service = make_service(worker_options={"buffer_bytes": 4096})
     first, second = consumers(service, 2, numbered(), consumer_timeout=3.0)
@@ -318,7 +316,7 @@ def test_a_new_worker_is_read_from_a_step_that_all_agree_on(
     make_service: Callable[..., SimulatedService],
 ) -> None:
     """A worker that joins takes its turn at the same step for every consumer, however
-    far apart they are.
+    far apart the consumers are.
     """
     service = make_service(workers=1)
     ahead, behind = consumers(service, 2, numbered())
@@ -329,7 +327,7 @@ def test_a_new_worker_is_read_from_a_step_that_all_agree_on(
     for _ in range(50):
         next(behind)
     found.append([(int(x), int(maker)) for x, maker in islice(behind, 100)])
-    # Until the horizon has moved.
+    # The loop runs until the horizon has moved.
     deadline = service.clock.now + 20
     while len({maker for _, maker in found[0]}) < 2 and service.clock.now < deadline:
         for one, reader in zip(found, (ahead, behind), strict=True):
@@ -342,21 +340,21 @@ def test_a_new_worker_is_read_from_a_step_that_all_agree_on(
 def test_rounds_of_a_lost_worker_are_made_again(
     make_service: Callable[..., SimulatedService],
 ) -> None:
-    """When a worker leaves, its task goes on elsewhere with the very next round, for
-    every consumer.
+    """Another worker continues the task of a worker that has left with the very next
+    round, for every consumer.
     """
     service = make_service(workers=2, worker_options={"buffer_bytes": 4096})
     readers = consumers(service, 3, Dataset.counter().map(lambda x: (x, 0)))
     taken = [[int(x) for x, _ in map(next, readers)] for _ in range(50)]
     service.workers[0].stop()
     taken += [[int(x) for x, _ in map(next, readers)] for _ in range(2000)]
-    # Two copies take turns, and neither lacks a round.
+    # The two copies take turns, and neither misses a round.
     assert whole(taken[::2])
     assert whole(taken[1::2])
 
 
 def test_consumers_wait_for_the_first_worker(make_service: Callable[..., SimulatedService]) -> None:
-    """Consumers may come before any worker does."""
+    """Consumers may start before any worker does."""
     service = make_service(workers=0)
     readers = consumers(service, 2, numbered())
     assert service.run_until(
@@ -370,7 +368,9 @@ def test_consumers_wait_for_the_first_worker(make_service: Callable[..., Simulat
 
 
 def test_every_consumer_gives_the_same_number_of_them(service: SimulatedService) -> None:
-    """The error names both sides."""
+    """The dispatcher refuses another number of consumers for a job, and the error names
+    both numbers.
+    """
     readers = consumers(service, 2, numbered())
     steps(readers, 1)
     with pytest.raises(InvalidArgumentError, match="Existing number of consumers: <2>; got <3>"):
@@ -424,15 +424,17 @@ def test_every_consumer_gives_the_same_number_of_them(service: SimulatedService)
 def test_mistakes_are_errors_at_the_call(
     error: type[Exception], text: str, options: dict[str, Any]
 ) -> None:
-    """Whatever does not name a consumer of a coordinated job is refused before anything
-    is sent.
+    """The call refuses arguments that do not name a consumer of a coordinated job,
+    before it sends anything.
     """
     with pytest.raises(error, match=text):
         distribute("parallel_epochs", "tcp://nowhere:1", **options)
 
 
 def test_what_is_known_of_the_length(service: SimulatedService) -> None:
-    """Coordinated reads are infinite, as in tf.data, unless they may end."""
+    """Coordinated reads have infinite cardinality, as in tf.data, unless they may
+    end.
+    """
     endless = service.read(Dataset.range(5), consumer_index=0, num_consumers=2, job_name="job")
     finite = service.read(
         Dataset.range(5), consumer_index=0, num_consumers=2, job_name="job", finite="pad"

@@ -44,7 +44,7 @@ def test_every_job_gets_everything(one: SimulatedService) -> None:
 
 
 def test_a_function_runs_once_for_all(one: SimulatedService) -> None:
-    """The second training job reads what was made for the first."""
+    """The second training job reads the elements made for the first."""
     dataset = endless().map(lambda x: (x, __import__("os").urandom(8)))
     first, second = reader(one, "first", dataset), reader(one, "second", dataset)
     assert list(islice(first, 100)) == list(islice(second, 100))
@@ -58,7 +58,7 @@ def test_equal_ids_share_one_copy(one: SimulatedService) -> None:
 
 
 def test_each_client_reads_all_of_several_workers(service: SimulatedService) -> None:
-    """With two workers both copies reach each training job."""
+    """Both copies of two workers reach each training job."""
     first, second = reader(service, "first"), reader(service, "second")
     for it in (first, second):
         found = [int(x) for x in islice(it, 2000)]
@@ -78,20 +78,20 @@ def test_splits_may_be_shared_out_too(service: SimulatedService, mode: str) -> N
 
 @pytest.mark.parametrize("stop", [0, 10])
 def test_finite_datasets_are_refused(one: SimulatedService, stop: int) -> None:
-    """A dataset that is known to end has nothing to slide a window over."""
+    """The service refuses a cache for a dataset that is known to be finite."""
     with pytest.raises(InvalidArgumentError, match="requires the input dataset to be infinite"):
         next(reader(one, "first", Dataset.range(stop)))
 
 
 def test_a_dataset_that_ends_after_all_is_refused_then(one: SimulatedService) -> None:
-    """Where it cannot be known before, the end is the error."""
+    """A dataset whose end was unknown raises the error when it ends."""
     it = reader(one, "first", Dataset.range(10).filter(lambda x: True))
     with pytest.raises(InvalidArgumentError, match="requires the input dataset to be infinite"):
         list(it)
 
 
 def test_only_one_repetition(one: SimulatedService) -> None:
-    """The same dataset object can not be read a second time."""
+    """A dataset object with a cache cannot be read a second time."""
     ds = one.read(
         endless(),
         "parallel_epochs",
@@ -106,8 +106,8 @@ def test_only_one_repetition(one: SimulatedService) -> None:
 
 
 def test_a_job_is_cached_for_all_or_for_none(one: SimulatedService) -> None:
-    """A reader without a cache can not join a job with one, nor the reverse; both sides
-    are named.
+    """A reader without a cache cannot join a job with a cache, nor the reverse; the
+    refusal names both sides.
     """
     next(reader(one, "first"))
     with pytest.raises(
@@ -122,14 +122,18 @@ def test_a_job_is_cached_for_all_or_for_none(one: SimulatedService) -> None:
 
 
 def test_compression_must_agree(one: SimulatedService) -> None:
-    """Two training jobs of one cache read elements compressed alike."""
+    """The dispatcher refuses a training job that asks for another compression of the
+    cache.
+    """
     next(reader(one, "first"))
     with pytest.raises(InvalidArgumentError, match="Data type mismatch"):
         next(reader(one, "second", compression=None))
 
 
 def test_a_name_is_required(one: SimulatedService) -> None:
-    """Without a job name nobody could share the job."""
+    """The call requires a job name, because training jobs cannot share a job without a
+    name.
+    """
     with pytest.raises(
         InvalidArgumentError,
         match=r"Cross-trainer caching requires named jobs. Got empty `job_name`.",
@@ -139,20 +143,20 @@ def test_a_name_is_required(one: SimulatedService) -> None:
 
 @pytest.mark.parametrize("trainer_id", [None, "", 5])
 def test_a_trainer_id_is_required(trainer_id: Any) -> None:
-    """An empty id, and one that is no text, are refused where they are written."""
+    """The cache refuses a trainer id that is empty or not text at once."""
     with pytest.raises(ValueError, match="requires a non-empty trainer ID"):
         CrossTrainerCache(trainer_id=trainer_id)
 
 
 def test_the_argument_is_checked_at_the_call(one: SimulatedService) -> None:
-    """What is no cache is refused."""
+    """The call refuses an argument that is not a cache."""
     with pytest.raises(ValueError, match="must be a CrossTrainerCache or None"):
         one.read(endless(), "parallel_epochs", job_name="shared", cross_trainer_cache="first")
 
 
 def test_a_failing_element_reaches_everybody(one: SimulatedService) -> None:
-    """A user's error stands in its place for each training job, and both go on behind
-    it.
+    """A user's error takes the place of its element for each training job, and both
+    continue after it.
     """
     dataset = endless().map(lambda x: 1 // (int(x) - 3))
     for it in (reader(one, "first", dataset), reader(one, "second", dataset)):
@@ -163,7 +167,9 @@ def test_a_failing_element_reaches_everybody(one: SimulatedService) -> None:
 
 
 def test_a_new_worker_starts_over(one: SimulatedService) -> None:
-    """When the only worker is lost, another one goes on with elements of its own."""
+    """Another worker replaces the only worker that is lost, with elements of its
+    own.
+    """
     it = reader(one, "first")
     assert len(list(islice(it, 10))) == 10
     one.workers[0].stop()
@@ -175,8 +181,8 @@ def test_a_new_worker_starts_over(one: SimulatedService) -> None:
 def test_a_slow_training_job_skips_ahead_and_is_told(
     make_service: Callable[..., SimulatedService], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Elements that left the window before a training job read them are skipped,
-    counted and warned of.
+    """A training job skips the elements that left the window before it read them; it
+    counts them and warns of them.
     """
     size = {"cross_trainer_cache_size_bytes": 1 << 16, "buffer_bytes": 1 << 14}
     service = make_service(workers=1, worker_options=size)

@@ -1,5 +1,5 @@
-"""Facts about what elements may be when they come from workers: everything arrives as
-it was made.
+"""Facts about the kinds of elements that workers can send: everything arrives as it was
+made.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from zmqdata.testing import SimulatedService
 def test_elements_arrive_as_they_were_made(
     make_service: Callable[..., SimulatedService], function: Any
 ) -> None:
-    """Every leaf and structure is equal to that of the local pipeline, with equal
-    types, in the order of one worker.
+    """Every leaf and structure has the type and the value that it has in the local
+    pipeline, in the order of the only worker.
     """
     service = make_service(workers=1)
     ds = Dataset.range(20).map(function)
@@ -32,8 +32,8 @@ def test_elements_arrive_as_they_were_made(
 
 
 def test_element_specs_are_those_of_the_local_pipeline(service: SimulatedService) -> None:
-    """The spec of a distributed dataset is the local one: objects and dataclasses are
-    one leaf of dtype object.
+    """A distributed dataset has the local spec: objects and dataclasses are one leaf of
+    dtype object.
     """
     for function in (of_every_kind, objects, records):
         ds = Dataset.range(3).map(function)
@@ -45,8 +45,8 @@ def test_element_specs_are_those_of_the_local_pipeline(service: SimulatedService
 
 
 def test_objects_survive_compression_and_batches(service: SimulatedService) -> None:
-    """Arrays of objects, as batches of objects are, and compressed blocks of them
-    arrive equal.
+    """Batches of objects, which are arrays of objects, arrive equal, also in compressed
+    blocks.
     """
     ds = Dataset.range(64).map(lambda x: {int(x), "x" * 1000}).batch(16)
     found = list(service.read(ds, compression="zstd"))
@@ -55,8 +55,8 @@ def test_objects_survive_compression_and_batches(service: SimulatedService) -> N
 
 
 def test_large_memory_within_objects_belongs_to_the_receiver(service: SimulatedService) -> None:
-    """Arrays within objects are the receiver's own: writable, and not shared between
-    elements.
+    """Arrays within objects are the receiver's own: they are writable, and no two
+    elements share them.
     """
     found = list(
         service.read(Dataset.range(6).map(lambda x: collections.deque([np.full(5000, int(x))])))
@@ -69,8 +69,8 @@ def test_large_memory_within_objects_belongs_to_the_receiver(service: SimulatedS
 def test_an_object_that_cannot_be_pickled_fails_alone(
     make_service: Callable[..., SimulatedService],
 ) -> None:
-    """One object that cannot travel is the failure of its element, at its place; those
-    around it arrive.
+    """An object that cannot be sent is the failure of its element, at its place; all
+    other elements arrive.
     """
     service = make_service(workers=1)
 

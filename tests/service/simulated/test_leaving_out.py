@@ -1,4 +1,4 @@
-"""Facts about elements that a map on a worker leaves out or tries again."""
+"""Facts about elements that a map on a worker skips or retries."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_elements_are_left_out(
     service: SimulatedService, caplog: pytest.LogCaptureFixture, parallel: int | None
 ) -> None:
-    """Everything else comes once; each worker's log says what failed where, with the
-    traceback, and how many.
+    """Every other element comes once, and each worker logs the failures with place and
+    traceback, and their number.
     """
     dataset = Dataset.range(200).map(picky, on_error="skip", num_parallel_calls=parallel)
     assert sorted(map(int, service.read(dataset))) == kept(200)
@@ -52,8 +52,8 @@ def test_elements_are_left_out(
 
 
 def test_more_than_may_be_left_out_fails(make_service: Callable[..., SimulatedService]) -> None:
-    """max_errors counts on each worker; what is one too many is the error of that
-    element, and the rest comes.
+    """max_errors counts on each worker; the next failure is the error of its element,
+    and the rest comes.
     """
     service = make_service(workers=1)
     elements = iter(service.read(Dataset.range(40).map(picky, on_error="skip", max_errors=2)))
@@ -64,7 +64,7 @@ def test_more_than_may_be_left_out_fails(make_service: Callable[..., SimulatedSe
 
 
 def test_budgets_are_of_each_worker(service: SimulatedService) -> None:
-    """Two workers may leave out twice as many."""
+    """Two workers may skip twice as many elements."""
     dataset = Dataset.range(200).map(lambda x: 1 // 0, on_error="skip", max_errors=3)
     elements, failures = iter(service.read(dataset)), 0
     while True:
@@ -78,7 +78,7 @@ def test_budgets_are_of_each_worker(service: SimulatedService) -> None:
 
 
 def test_failures_are_tried_again(service: SimulatedService) -> None:
-    """on_error="retry" hides what works at last."""
+    """on_error="retry" hides failures that end in success."""
     tries: dict[int, int] = {}
 
     def second_time(x: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Facts about distribute(..., deterministic=True): one order, whoever makes the
-elements.
+"""Facts about distribute(..., deterministic=True): the order does not depend on which
+worker makes an element.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from zmqdata.testing import SimulatedService
 
 
 def stirred(count: int = 1_200) -> Dataset:
-    """A pipeline in which much depends on what comes when: buffers, seeds, nesting,
-    threads.
-    """
+    """Return a pipeline whose order depends on buffers, seeds, nesting and threads."""
     return (
         Dataset.range(count)
         .shuffle(50)
@@ -35,7 +33,7 @@ def stirred(count: int = 1_200) -> Dataset:
 
 
 def hashed(elements: Iterator[Any]) -> str:
-    """What tells one stream from another, byte by byte."""
+    """Return a hash that tells two streams apart, byte by byte."""
     found = hashlib.sha256()
     for row, number in elements:
         found.update(np.asarray(row, np.int64).tobytes() + b"|" + np.int64(number).tobytes())
@@ -53,8 +51,8 @@ def ordered(
 
 @pytest.mark.parametrize("num_tasks", [1, 16])
 def test_the_stream_is_the_same_with_any_number_of_workers(num_tasks: int) -> None:
-    """On 1, 2 and 7 workers every byte is the same, and another number of tasks gives
-    another order.
+    """The stream is the same in every byte on 1, 2 and 7 workers, and another number of
+    tasks changes the order.
     """
     hashes = []
     for count in (1, 2, 7):
@@ -66,8 +64,8 @@ def test_the_stream_is_the_same_with_any_number_of_workers(num_tasks: int) -> No
 
 
 def test_a_worker_hosts_more_tasks_than_there_are_elements() -> None:
-    """A thousand tasks on one worker come to their ends, and the next job is served as
-    ever.
+    """A worker that hosts a thousand tasks finishes them all, and then serves the next
+    job as usual.
     """
     with SimulatedService(1) as cluster:
         for tasks in (1_000, 4):
@@ -76,8 +74,8 @@ def test_a_worker_hosts_more_tasks_than_there_are_elements() -> None:
 
 
 def test_what_keeps_order_comes_in_the_order_of_its_input() -> None:
-    """Splits are dealt to tasks in turn and elements taken in turn: a map over a range
-    is in order as a whole.
+    """The dispatcher assigns splits to tasks in turn, and the client takes elements in
+    turn, so a map over a range is in order as a whole.
     """
     with SimulatedService(3) as cluster:
         found = [int(x) for x in ordered(cluster, Dataset.range(10_001).map(lambda x: x * 2))]
@@ -87,8 +85,8 @@ def test_what_keeps_order_comes_in_the_order_of_its_input() -> None:
 def test_workers_that_come_and_go_change_nothing(
     make_service: Callable[..., SimulatedService],
 ) -> None:
-    """A worker that joins takes over tasks, one that leaves gives its own away; the
-    order stays.
+    """A worker that joins takes over tasks, and a worker that leaves hands its tasks
+    over; the order stays.
     """
     with SimulatedService(1) as cluster:
         expected = hashed(iter(ordered(cluster, stirred())))
@@ -103,9 +101,7 @@ def test_workers_that_come_and_go_change_nothing(
 
 
 def test_static_parts_are_those_of_the_tasks() -> None:
-    """Under DATA each task has every so many-th element, and no list of workers is
-    needed.
-    """
+    """Tasks under DATA each have every n-th element, and need no list of workers."""
     with SimulatedService(2) as cluster:
         found = [
             int(x) for x in ordered(cluster, Dataset.range(100), ShardingPolicy.DATA, num_tasks=4)
@@ -114,7 +110,7 @@ def test_static_parts_are_those_of_the_tasks() -> None:
 
 
 def test_files_are_dealt_in_turn_in_every_repetition(tmp_path: Path) -> None:
-    """Tasks may be in different repetitions; each is given the files of its own."""
+    """Tasks in different repetitions each get the files of their own repetition."""
     for number in range(7):
         (tmp_path / f"{number}.txt").write_text(
             "".join(f"{number}{line}\n" for line in range(number % 3 + 1))
@@ -130,7 +126,7 @@ def test_files_are_dealt_in_turn_in_every_repetition(tmp_path: Path) -> None:
 
 
 def test_the_seed_of_the_program_decides_what_is_random() -> None:
-    """set_random_seed gives another order, the same one each time."""
+    """set_random_seed gives another order, and the same order each time."""
     found = []
     try:
         for seed in (1, 1, 2):
@@ -143,8 +139,8 @@ def test_the_seed_of_the_program_decides_what_is_random() -> None:
 
 
 def test_repetitions_of_a_job_differ_and_can_be_repeated(service: SimulatedService) -> None:
-    """Each iterator of the dataset reads the next repetition, which is mixed anew, and
-    alike on another cluster.
+    """Iterators of the dataset each read the next repetition, which is shuffled anew,
+    and alike on another cluster.
     """
     dataset = ordered(service, Dataset.range(50).shuffle(50))
     first, second = [int(x) for x in dataset], [int(x) for x in dataset]
@@ -155,7 +151,7 @@ def test_repetitions_of_a_job_differ_and_can_be_repeated(service: SimulatedServi
 
 
 def test_consumers_of_a_job_share_one_order(service: SimulatedService) -> None:
-    """With num_consumers each step is a round, and the rounds are the same on any
+    """Each step is a round with num_consumers, and the rounds are the same on any
     number of workers.
     """
     taken = []
@@ -172,8 +168,8 @@ def test_consumers_of_a_job_share_one_order(service: SimulatedService) -> None:
 
 
 def test_an_error_takes_the_place_of_its_element(service: SimulatedService) -> None:
-    """The element that a function failed at is missing at its place, and all others are
-    where they belong.
+    """An element whose function fails is missing at its place, and all others keep
+    their places.
     """
     iterator = iter(
         ordered(service, Dataset.range(40).map(lambda x: 100 // (int(x) - 20)), num_tasks=3)
@@ -185,7 +181,7 @@ def test_an_error_takes_the_place_of_its_element(service: SimulatedService) -> N
 
 
 def test_one_client_reads_at_a_time(service: SimulatedService) -> None:
-    """A second reader of the job is refused while the first one lives."""
+    """The dispatcher refuses a second reader of the job while the first lives."""
     first = iter(ordered(service, Dataset.range(10**4), job_name="job"))
     next(first)
     with pytest.raises(FailedPreconditionError, match="has a single reader at a time"):
@@ -193,8 +189,8 @@ def test_one_client_reads_at_a_time(service: SimulatedService) -> None:
 
 
 def test_a_job_with_an_order_is_not_one_without(service: SimulatedService) -> None:
-    """Clients that differ in what they are promised do not share a job; the refusal
-    names both sides.
+    """Clients that differ in the promised order do not share a job; the refusal names
+    both sides.
     """
     first = iter(ordered(service, Dataset.range(10**4), job_name="job", num_tasks=3))
     next(first)

@@ -1,5 +1,5 @@
-"""Facts about what is random in a job: new in each iteration, one whole for all its
-tasks, the same after a failure.
+"""Facts about randomness in a job: it is new in each iteration, shared by all tasks of
+the job, and the same after a failure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ UNSEEDED: dict[str, Callable[[Path], Dataset]] = {
 def test_unseeded_draws_are_new_in_each_iteration(
     make_service: Callable[..., SimulatedService], tmp_path: Path, name: str, mode: str
 ) -> None:
-    """What has no seed is drawn anew for each iteration of a job, and for each job."""
+    """Operations without a seed draw anew for each iteration of a job, and for each
+    job.
+    """
     service = make_service(workers=1)
     dataset = UNSEEDED[name](tmp_path)
     one, other = service.read(dataset, mode), service.read(dataset, mode)
@@ -71,8 +73,8 @@ SEEDED: dict[str, Callable[[Path, int], Dataset]] = {
 def test_seeded_draws_follow_from_seed_and_repetition(
     make_service: Callable[..., SimulatedService], tmp_path: Path, name: str, mode: str
 ) -> None:
-    """With the user's seed the n-th reading is the same in every job, and as if it were
-    read locally.
+    """The n-th reading with the user's seed is the same in every job, and equal to a
+    local reading.
     """
     service = make_service(workers=1)
     dataset = SEEDED[name](tmp_path, 3)
@@ -87,8 +89,8 @@ def test_seeded_draws_follow_from_seed_and_repetition(
 
 
 def test_tasks_share_one_permutation(make_service: Callable[..., SimulatedService]) -> None:
-    """A source in a random order that several workers read in parts gives each element
-    once, in every repetition.
+    """A source in a random order that several workers share gives each element once, in
+    every repetition.
     """
     service = make_service(workers=3)
     dataset = service.read(Dataset.from_source(range(2000), shuffle=True).repeat(2))
@@ -97,7 +99,7 @@ def test_tasks_share_one_permutation(make_service: Callable[..., SimulatedServic
 
 
 def test_copies_draw_for_themselves(make_service: Callable[..., SimulatedService]) -> None:
-    """In OFF every worker's copy has an order of its own."""
+    """Each worker's copy has an order of its own in mode OFF."""
     service = make_service(workers=2)
     orders = set()
     ds = Dataset.from_source(range(20), shuffle=True).batch(20)
@@ -108,7 +110,7 @@ def test_copies_draw_for_themselves(make_service: Callable[..., SimulatedService
 
 
 def test_tasks_shuffle_for_themselves(make_service: Callable[..., SimulatedService]) -> None:
-    """The shuffle buffers of two tasks draw different places."""
+    """The shuffle buffers of two tasks draw different positions."""
     service = make_service(workers=2)
     ds = Dataset.counter().map(lambda x: int(x)).take(20).shuffle(20).batch(20)
     orders = {tuple(batch.tolist()) for batch in service.read(ds)}
@@ -116,8 +118,8 @@ def test_tasks_shuffle_for_themselves(make_service: Callable[..., SimulatedServi
 
 
 def test_random_numbers_are_drawn_once(make_service: Callable[..., SimulatedService]) -> None:
-    """random() gives two workers places of one stream of numbers: none is drawn
-    twice.
+    """random() assigns two workers positions of a single stream of numbers, none of
+    them twice.
     """
     service = make_service(workers=2)
     found = texts(service.read(Dataset.random(seed=1).take(500)))
@@ -130,8 +132,8 @@ def test_random_numbers_are_drawn_once(make_service: Callable[..., SimulatedServ
 def test_a_new_host_draws_the_same(
     make_service: Callable[..., SimulatedService], name: str
 ) -> None:
-    """A task that goes on elsewhere makes the same elements again: nothing is lost and
-    nothing comes twice.
+    """A task that continues elsewhere makes the same elements again: nothing is lost,
+    and nothing comes twice.
     """
     service = make_service(workers=1, pace=1e-5)
     sources = {

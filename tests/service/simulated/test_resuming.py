@@ -1,4 +1,4 @@
-"""Facts about training that goes on from a saved state, on another cluster."""
+"""Facts about training that resumes from a saved state, on another cluster."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def numbers(elements: list[Any]) -> Counter[int]:
 
 
 def through_msgpack(state: dict[str, Any]) -> dict[str, Any]:
-    """As a training script keeps it on a disk."""
+    """Encode and decode a state as a training script that saves it to disk."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(state))
 
 
@@ -52,7 +52,9 @@ def gone_on(dataset: Dataset, state: dict[str, Any]) -> list[Any]:
 
 
 def gone_on_together(datasets: list[Dataset], states: list[dict[str, Any]]) -> list[list[Any]]:
-    """What readers get that go on from their states and take elements in turn."""
+    """Return the elements of readers that resume from their states and take elements in
+    turn.
+    """
     iterators = [iter(dataset) for dataset in datasets]
     for iterator, state in zip(iterators, states, strict=True):
         iterator.load_state_dict(state)
@@ -69,8 +71,8 @@ def gone_on_together(datasets: list[Dataset], states: list[dict[str, Any]]) -> l
 
 @pytest.mark.parametrize("job_name", [None, "training"])
 def test_a_shuffled_job_goes_on_with_more_workers(job_name: str | None) -> None:
-    """What was taken from two workers and what three others give is everything,
-    once.
+    """Elements taken from two workers and elements of three others are together
+    everything, once.
     """
 
     def dataset(cluster: SimulatedService) -> Dataset:
@@ -85,7 +87,7 @@ def test_a_shuffled_job_goes_on_with_more_workers(job_name: str | None) -> None:
 
 
 def test_operations_behind_the_service_go_on_too() -> None:
-    """What a local shuffle and batch had taken comes again, in its order."""
+    """The elements that a local shuffle and batch held come again, in their order."""
 
     def dataset(cluster: SimulatedService) -> Dataset:
         plain = Dataset.range(300).apply(cluster.distribute("distributed_epoch"))
@@ -99,8 +101,8 @@ def test_operations_behind_the_service_go_on_too() -> None:
 
 
 def test_it_goes_on_within_a_program() -> None:
-    """An iterator that has read can go back to a state of its own, under the name of
-    its job.
+    """An iterator that has read can return to a state of its own, under the name of its
+    job.
     """
     with SimulatedService(2) as cluster:
         dataset = Dataset.range(200).apply(
@@ -115,8 +117,8 @@ def test_it_goes_on_within_a_program() -> None:
 
 
 def test_repetitions_go_on() -> None:
-    """A repeat behind the service goes on in the repetition where it was, and reads the
-    ones that follow.
+    """A repeat after distribute resumes in its repetition, and reads the repetitions
+    that follow.
     """
 
     def dataset(cluster: SimulatedService) -> Dataset:
@@ -134,7 +136,7 @@ def test_repetitions_go_on() -> None:
 
 
 def test_static_parts_go_on_with_other_places() -> None:
-    """Each worker's part is read to its end by somebody."""
+    """Workers of other places read each worker's part to its end."""
 
     def dataset(cluster: SimulatedService) -> Dataset:
         return Dataset.range(300).shuffle(10).apply(cluster.distribute(zmqdata.ShardingPolicy.DATA))
@@ -147,7 +149,7 @@ def test_static_parts_go_on_with_other_places() -> None:
 
 
 def test_a_promised_order_goes_on() -> None:
-    """It is bit for bit what an undisturbed run gives."""
+    """The resumed stream is bit for bit the stream of an undisturbed run."""
     zmqdata.set_random_seed(7)
 
     def dataset(cluster: SimulatedService) -> Dataset:
@@ -163,8 +165,8 @@ def test_a_promised_order_goes_on() -> None:
 
 
 def test_every_worker_reads_all_again() -> None:
-    """With sharding off, each of two workers' copies goes on from where it was, on one
-    worker and its successor.
+    """Each of two workers' copies resumes where it was with sharding off, on one worker
+    and its successor.
     """
 
     def dataset(cluster: SimulatedService) -> Dataset:
@@ -178,13 +180,13 @@ def test_every_worker_reads_all_again() -> None:
 
 
 def test_two_readers_of_one_job_go_on_together() -> None:
-    """Readers that share a job each load their own state; together they get what
-    neither had.
+    """Readers that share a job each load their own state, and together get the elements
+    that neither has had.
     """
 
     def dataset(cluster: SimulatedService) -> Dataset:
         plain = Dataset.range(600).map(lambda x: x)
-        # So few at a time that each of them gets some.
+        # The credit is so small that each reader gets some elements.
         options = {"job_name": "shared", "max_outstanding_requests": 8}
         return plain.apply(cluster.distribute("distributed_epoch", **options))
 
@@ -201,8 +203,8 @@ def test_two_readers_of_one_job_go_on_together() -> None:
 
 
 def test_a_state_of_16_tasks_is_small() -> None:
-    """Deep in an epoch of small splits, a state of 16 tasks has less than 1 MB,
-    whichever way they are read.
+    """A state of 16 tasks has less than 1 MB deep in an epoch of small splits, for each
+    kind of read.
     """
     for order in ({}, {"deterministic": True, "num_tasks": 16}):
         with SimulatedService(2 if order else 16, pace=2e-5) as cluster:
@@ -215,8 +217,8 @@ def test_a_state_of_16_tasks_is_small() -> None:
 
 
 def test_it_goes_on_again_and_again() -> None:
-    """Through five clusters in turn, with an operation that holds elements, nothing is
-    lost and nothing comes twice.
+    """A job that resumes on five clusters in turn, with an operation that holds
+    elements, loses and repeats nothing.
     """
 
     def dataset(cluster: SimulatedService) -> Dataset:
@@ -239,8 +241,8 @@ def test_it_goes_on_again_and_again() -> None:
 
 
 def test_consumers_in_step_go_on_together() -> None:
-    """Each consumer loads its own state; together they get everything, and each step
-    from one round.
+    """Consumers that each load their own state together get everything, and each step
+    comes from one round.
     """
 
     def dataset(cluster: SimulatedService, index: int) -> Dataset:
@@ -271,8 +273,8 @@ def test_consumers_in_step_go_on_together() -> None:
 
 
 def test_a_missing_consumer_is_named() -> None:
-    """Who waits for the state of another consumer is told in the end which one did not
-    come.
+    """A consumer that waits for the state of another in the end gets an error that
+    names the missing consumer.
     """
 
     def dataset(cluster: SimulatedService, index: int) -> Dataset:
@@ -312,8 +314,8 @@ BEHIND: dict[str, Callable[[Dataset], Dataset]] = {
 
 @pytest.mark.parametrize("name", BEHIND)
 def test_operations_behind_do_not_hide_why_a_job_cannot_go_on(name: str, tmp_path: Any) -> None:
-    """What they had taken before is pulled again; the error that comes instead is
-    raised, and no early end.
+    """Operations after distribute pull their earlier elements again, and raise the
+    error that comes instead; they do not end early.
     """
     for number in range(2):
         (tmp_path / str(number)).write_text("line\n" * 20)
@@ -326,15 +328,15 @@ def test_operations_behind_do_not_hide_why_a_job_cannot_go_on(name: str, tmp_pat
         state = iterator.state_dict()
         iterator.close()
         (tmp_path / "0").rename(tmp_path / "2")
-        # Whoever notices first: the dispatcher, by the names, or the worker that reads
-        # them, or finds one no more.
+        # The dispatcher notices the change by the names, or the worker notices that a
+        # file has changed or is missing.
         errors = (zmqdata.errors.DataLossError, zmqdata.errors.FailedPreconditionError)
         with pytest.raises(errors, match=r"have changed|must come out the same|could be made when"):
             gone_on(dataset, state)
 
 
 def test_a_changed_dataset_is_refused() -> None:
-    """A state belongs to one pipeline."""
+    """A state loads only into the pipeline that saved it."""
     with SimulatedService(1) as cluster:
         service = cluster.distribute("distributed_epoch")
         _, state = stopped(Dataset.range(100).apply(service), 10)
@@ -344,8 +346,8 @@ def test_a_changed_dataset_is_refused() -> None:
 
 
 def test_a_refusal_is_raised_by_each_next() -> None:
-    """What the dispatcher refuses at once is raised by the load, and again by whoever
-    reads on in spite of it.
+    """The load raises what the dispatcher refuses at once, and each later next() raises
+    it again.
     """
     with SimulatedService(1) as cluster:
         service = cluster.distribute("distributed_epoch", job_name="refused")
@@ -364,14 +366,14 @@ def test_a_refusal_is_raised_by_each_next() -> None:
 
 
 def test_a_job_that_others_read_is_not_begun_anew() -> None:
-    """That is no end, though operations behind have nothing more to ask the service
-    for; the readers go on.
+    """The load of a state is refused while others read the job, and does not end; the
+    readers go on.
     """
     with SimulatedService(1) as cluster:
 
         def dataset() -> Dataset:
-            # In small parts: all in one block could go to the one that waits for its
-            # state.
+            # Small credit keeps all elements from arriving in one block at the reader
+            # that waits for its state.
             return Dataset.range(10_000).apply(
                 cluster.distribute(
                     "distributed_epoch",
@@ -392,7 +394,9 @@ def test_a_job_that_others_read_is_not_begun_anew() -> None:
 
 @pytest.mark.parametrize("at", [0, 40, -1])
 def test_a_damaged_state_is_refused_at_once(at: int) -> None:
-    """Whichever byte differs; the iterator goes on as if nothing had been loaded."""
+    """A state with any byte changed is refused, and the iterator goes on as if none had
+    been loaded.
+    """
     with SimulatedService(1) as cluster:
         dataset = Dataset.range(100).apply(cluster.distribute("distributed_epoch"))
         iterator = iter(dataset)
@@ -408,8 +412,8 @@ def test_a_damaged_state_is_refused_at_once(at: int) -> None:
 def test_who_loads_a_state_is_not_warned_of_what_was_read_before(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The iterator on which it is loaded had joined the job where it was; nobody reads
-    on from there.
+    """The iterator that loads a state had joined the job where it was, and does not
+    warn, because no reader continues from there.
     """
     with SimulatedService(1) as cluster:
         dataset = Dataset.range(100).apply(cluster.distribute("distributed_epoch", job_name="job"))
@@ -431,8 +435,8 @@ def test_who_loads_a_state_is_not_warned_of_what_was_read_before(
 
 
 def test_files_that_have_changed_are_found_out(tmp_path: Any) -> None:
-    """Where the files are not what they were, what was read cannot be told from what
-    was not.
+    """A state over changed files is refused, because what was read cannot be told from
+    what was not.
     """
     for number in range(6):
         (tmp_path / f"{number}.txt").write_text(
@@ -459,8 +463,8 @@ def test_files_that_have_changed_are_found_out(tmp_path: Any) -> None:
 @pytest.mark.parametrize("left_out", ["map", "ignored", "behind a shuffle", "nested"])
 @pytest.mark.parametrize("before", [100, 49])
 def test_what_failed_once_stays_left_out(tmp_path: Any, left_out: str, before: int) -> None:
-    """A state says which elements were left out, so none comes twice, and none is
-    missing but those.
+    """A state records the skipped elements, so no element comes twice and only the
+    skipped elements are missing.
     """
     fine = tmp_path / "fine"
 
@@ -491,13 +495,13 @@ def test_what_failed_once_stays_left_out(tmp_path: Any, left_out: str, before: i
         after = gone_on(dataset(second), state)
     missing = Counter(range(300)) - numbers(taken_before) - numbers(after)
     assert numbers(taken_before) + numbers(after) + missing == Counter(range(300))
-    # What lay behind the last element that was sent was free to come.
+    # Elements behind the last sent element were not yet final, so they may come.
     assert ({20, 50, 51} if before == 100 else {20}) <= missing.keys() <= {20, 50, 51}
 
 
 def test_a_difference_in_what_workers_run_is_shown() -> None:
-    """Also of operations above those that are the same; that nothing loads such a state
-    is said with it.
+    """The refusal shows every difference in the pipelines, also of operations above
+    equal ones, and says that nothing loads such a state.
     """
     with SimulatedService(1) as cluster:
 

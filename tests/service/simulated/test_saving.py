@@ -1,5 +1,5 @@
-"""Facts about what ``distributed_save`` writes and what is loaded of it, in simulated
-time and with real files.
+"""Facts about the files that ``distributed_save`` writes and loading reads, in
+simulated time and with real files.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def store(make_service: Make, tmp_path: Path) -> Store:
 
 
 def test_everything_is_saved_once(store: Store) -> None:
-    """All elements of a dataset are in the folder, whatever they look like, and they
-    are described.
+    """The save writes every element of a dataset once, of any kind, with its
+    description.
     """
     store.save(Dataset.range(1000).map(lambda x: {"x": x, "text": str(x), "row": np.arange(x % 3)}))
     found = store.saved()
@@ -68,8 +68,8 @@ def test_everything_is_saved_once(store: Store) -> None:
 
 
 def test_the_settings_decide_how_large_chunks_are(make_service: Make, tmp_path: Path) -> None:
-    """A worker closes a chunk when it has the bytes that its configuration allows:
-    after each element, for one byte.
+    """A worker closes a chunk at the size that its configuration sets: after each
+    element, for one byte.
     """
     small = {"snapshot_max_chunk_size_bytes": 1, "buffer_bytes": 1 << 10}
     service = make_service(1, worker_options=small, journalled=True)
@@ -80,19 +80,19 @@ def test_the_settings_decide_how_large_chunks_are(make_service: Make, tmp_path: 
 
 
 def test_repetitions_are_saved_too(store: Store) -> None:
-    """A finite repetition is part of the dataset."""
+    """A finite repetition is saved as part of the dataset."""
     store.save(Dataset.range(50).repeat(3))
     assert Counter(map(int, store.saved())) == Counter(dict.fromkeys(range(50), 3))
 
 
 def test_an_empty_dataset_is_saved(store: Store) -> None:
-    """Nothing is something that can be saved and loaded."""
+    """An empty dataset can be saved and loaded."""
     store.save(Dataset.range(0))
     assert store.saved() == []
 
 
 def test_the_order_of_what_was_saved_stays(store: Store) -> None:
-    """Two readings of a finished save give the same order, and a state of one goes on
+    """Two readings of a finished save have the same order, and the state of one resumes
     in the other.
     """
     store.save(Dataset.range(500))
@@ -105,7 +105,7 @@ def test_the_order_of_what_was_saved_stays(store: Store) -> None:
 
 
 def test_a_change_of_workers_loses_nothing(make_service: Make, tmp_path: Path) -> None:
-    """Workers that leave, die and come while they save leave every element once."""
+    """Workers that leave, die and join during a save leave every element once."""
     service = make_service(journalled=True, pace=0.01)
     store = Store(service, str(tmp_path / "saved"))
     store.save(Dataset.range(2500))
@@ -119,8 +119,8 @@ def test_a_change_of_workers_loses_nothing(make_service: Make, tmp_path: Path) -
 
 
 def test_an_element_that_fails_ends_the_save(store: Store) -> None:
-    """Who loads hears that the save failed; who waits gets the user's exception with
-    its place.
+    """A reader of the save gets the error that the save failed, and the saver gets the
+    user's exception with its place.
     """
     store.save(Dataset.range(20).map(lambda x: 1 // (int(x) - 7)))
     store.end()
@@ -139,14 +139,14 @@ def test_an_element_that_fails_ends_the_save(store: Store) -> None:
 
 
 def test_the_error_policy_decides_whether_an_element_fails(store: Store) -> None:
-    """An element that map leaves out does not end the save."""
+    """An element that map skips does not end the save."""
     store.save(Dataset.range(20).map(lambda x: 1 // (int(x) - 7) * 0 + x, on_error="skip"))
     assert sorted(map(int, store.saved())) == [*range(7), *range(8, 20)]
 
 
 def test_what_can_not_be_stored_ends_the_save(store: Store) -> None:
-    """Objects that would have to be pickled do not go to files: whoever read them would
-    open a stranger's bytes.
+    """Objects that need pickle are not saved, because a reader would run a stranger's
+    bytes.
     """
     store.save(Dataset.range(3).map(lambda x: object()))
     store.end()
@@ -155,8 +155,8 @@ def test_what_can_not_be_stored_ends_the_save(store: Store) -> None:
 
 
 def test_what_is_loaded_is_held_against_what_was_saved(store: Store, tmp_path: Path) -> None:
-    """A missing folder, another spec, another compression and a strange wait are
-    refused.
+    """Loading refuses a missing folder, another spec, another compression and an
+    invalid wait.
     """
     with pytest.raises(NotFoundError, match="holds no saved dataset"):
         Dataset.load(store.path)
@@ -177,8 +177,8 @@ def test_what_is_loaded_is_held_against_what_was_saved(store: Store, tmp_path: P
 
 @pytest.mark.parametrize("border", [1, 300])
 def test_elements_of_two_structures_are_not_saved(store: Store, border: int) -> None:
-    """The save fails with an error that shows both, whether they meet in one chunk or
-    in none.
+    """The save fails with an error that shows both structures, whether they meet in the
+    same chunk or not.
     """
     store.save(Dataset.range(600).map(lambda x: (x, x) if x >= border else {"x": x}))
     store.end()
@@ -192,8 +192,8 @@ def test_elements_of_two_structures_are_not_saved(store: Store, border: int) -> 
 
 
 def test_a_saved_dataset_is_shared_by_chunk(store: Store) -> None:
-    """Under DYNAMIC each chunk of a saved dataset goes to one worker; with OFF each
-    worker reads all of it.
+    """Each chunk of a saved dataset goes to one worker under DYNAMIC; each worker reads
+    all of it under OFF.
     """
     store.save(Dataset.range(300))
     store.saved()
@@ -203,8 +203,8 @@ def test_a_saved_dataset_is_shared_by_chunk(store: Store) -> None:
 
 
 def test_a_path_is_saved_to_once(store: Store, tmp_path: Path) -> None:
-    """A second save is refused while the first runs, when it has ended, and where
-    `save` has written.
+    """The dispatcher refuses a second save to a path while the first runs, after it has
+    ended, and at a path of `save`.
     """
     store.save(Dataset.range(5))
     for _ in range(2):

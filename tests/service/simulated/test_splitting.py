@@ -1,5 +1,5 @@
-"""Facts about how the sources of a pipeline are split among workers, and which of them
-cannot be.
+"""Facts about sources of a pipeline: how the dispatcher splits them among workers, and
+which cannot be split.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def read(service: SimulatedService, dataset: Dataset, mode: Any = "distributed_e
     return list(service.read(dataset, mode))
 
 
-# --- what is split by index
+# --- split by index
 
 INDEXED: dict[str, Callable[[], Dataset]] = {
     "range": lambda: Dataset.range(100),
@@ -60,14 +60,14 @@ def test_what_has_indices_is_split_by_them(service: SimulatedService, name: str)
 
 @pytest.mark.parametrize("name", INDEXED)
 def test_each_repetition_is_split_anew(service: SimulatedService, name: str) -> None:
-    """repeat(n) in the pipeline gives each element n times."""
+    """repeat(n) in the pipeline delivers each element n times."""
     assert Counter(map(int, read(service, INDEXED[name]().repeat(3)))) == dict.fromkeys(
         range(100), 3
     )
 
 
 def test_parts_of_a_structure_stay_together(service: SimulatedService) -> None:
-    """A split of slices is a row of all arrays."""
+    """A split of slices has the same rows of all arrays."""
     rows = {"x": np.arange(50), "y": (np.arange(50) * 2, np.arange(100).reshape(50, 2))}
     found = read(service, Dataset.from_tensor_slices(rows))
     assert sorted(row["x"] for row in found) == list(range(50))
@@ -78,20 +78,20 @@ def test_parts_of_a_structure_stay_together(service: SimulatedService) -> None:
 
 
 def test_workers_share_one_order(service: SimulatedService) -> None:
-    """A task's part of a sequence in a random order is in that order, but for splits
-    that another has given back.
+    """A task's part of a sequence in a random order is in that order, except for splits
+    that another task has returned.
     """
     order = list(map(int, Dataset.from_source(range(100), shuffle=True, seed=5)))
     for part in by_task(service, Dataset.from_source(range(100), shuffle=True, seed=5)):
         assert steps_back([order.index(element) for element in part]) <= MOST_BACK
 
 
-# --- what is a single split
+# --- single splits
 
 
 @pytest.mark.parametrize("repetitions", [1, 3])
 def test_from_tensors_is_one_split(service: SimulatedService, repetitions: int) -> None:
-    """Exactly one worker gets it in each repetition."""
+    """Exactly one worker gets the element in each repetition."""
     found = read(service, Dataset.from_tensors(np.arange(3)).repeat(repetitions))
     assert [element.tolist() for element in found] == [[0, 1, 2]] * repetitions
 
@@ -104,19 +104,21 @@ SINGLE: dict[str, Callable[[], Dataset]] = {
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_generators_are_one_split(service: SimulatedService, name: str) -> None:
-    """One worker runs all of it, in order; the other has nothing."""
+    """A single worker runs all of the generator, in order; the other worker has
+    nothing.
+    """
     assert by_task(service, SINGLE[name]()) == [list(range(500))]
 
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_generators_run_once_in_each_repetition(service: SimulatedService, name: str) -> None:
-    """Whoever gets it in a repetition runs it from its beginning."""
+    """The worker that gets the generator in a repetition runs it from its beginning."""
     assert Counter(map(int, read(service, SINGLE[name]().repeat(3)))) == dict.fromkeys(
         range(500), 3
     )
 
 
-# --- what never ends
+# --- endless sources
 
 
 def test_workers_count_for_themselves(service: SimulatedService) -> None:
@@ -165,7 +167,9 @@ BY_NAMES: dict[str, Callable[[Path, list[str], Any], Dataset]] = {
 
 @pytest.fixture
 def numbered(tmp_path: Path) -> Callable[[Callable[[str, int], None]], tuple[Path, list[str]]]:
-    """Writes files with the numbers of file and record in each record."""
+    """Return a function that writes files whose records each have the numbers of file
+    and record.
+    """
 
     def write(writer: Callable[[str, int], None]) -> tuple[Path, list[str]]:
         names = [str(tmp_path / f"{number}") for number in range(FILES)]
@@ -177,7 +181,7 @@ def numbered(tmp_path: Path) -> Callable[[Callable[[str, int], None]], tuple[Pat
 
 
 def _places(part: list[Any]) -> dict[int, list[int]]:
-    """The numbers of the records of each file, in their order."""
+    """Return the numbers of the records of each file, in their order."""
     found: dict[int, list[int]] = {}
     for record in part:
         text = record.decode() if isinstance(record, bytes) else str(record)
@@ -189,8 +193,8 @@ def _places(part: list[Any]) -> dict[int, list[int]]:
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("way", BY_NAMES)
 def test_files_are_splits(service: SimulatedService, numbered: Any, kind: str, way: str) -> None:
-    """A file goes whole and in order to one worker, and every worker gets some, however
-    the names come.
+    """A file goes whole and in order to one worker, and every worker gets some, for
+    each way to name the files.
     """
     writer, reader = READERS[kind]
     first, second = map(_places, by_task(service, BY_NAMES[way](*numbered(writer), reader)))
@@ -199,7 +203,9 @@ def test_files_are_splits(service: SimulatedService, numbered: Any, kind: str, w
 
 
 def test_files_are_listed_anew(service: SimulatedService, numbered: Any) -> None:
-    """A file that has come since the last iteration is read."""
+    """The dispatcher lists the files for each iteration, so a reader gets files that
+    were added since.
+    """
     folder, _ = numbered(_text)
     dataset = service.read(Dataset.list_files(f"{folder}/*").flat_map(TextLineDataset))
     assert len(list(dataset)) == FILES * RECORDS
@@ -207,7 +213,7 @@ def test_files_are_listed_anew(service: SimulatedService, numbered: Any) -> None
     assert len(list(dataset)) == (FILES + 1) * RECORDS
 
 
-# --- what cannot be split
+# --- sources that cannot be split
 
 
 def _csv(folder: Path) -> Dataset:
@@ -248,8 +254,8 @@ MODES = ["parallel_epochs", ShardingPolicy.DATA, ShardingPolicy.FILE_OR_DATA]
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_some_sources_cannot_be_split(service: SimulatedService, tmp_path: Path, name: str) -> None:
-    """They say so by name, with the line of the user's code and the remedy, also below
-    others and beside others.
+    """The refusal names the source, the line of the user's code and the remedy, also
+    for sources below or beside others.
     """
     make, text = WHOLE[name]
     whole = make(tmp_path)
@@ -264,8 +270,8 @@ def test_some_sources_cannot_be_split(service: SimulatedService, tmp_path: Path,
 def test_whole_sources_work_in_other_modes(
     make_service: Callable[..., SimulatedService], tmp_path: Path, name: str, mode: Any
 ) -> None:
-    """OFF reads all of it on each worker; static policies give each worker its part of
-    the elements.
+    """Each worker reads all of the source under OFF, and reads its part of the elements
+    under static policies.
     """
     service = make_service(workers=2, worker_addresses=["localhost"] * 2)
     times = 2 if mode == "parallel_epochs" else 1
@@ -276,14 +282,18 @@ def test_whole_sources_work_in_other_modes(
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_sources_may_be_nested(service: SimulatedService, tmp_path: Path, name: str) -> None:
-    """What a function opens is not split, so that it may be anything."""
+    """A function may open any source, because the dispatcher does not split what it
+    opens.
+    """
     whole = WHOLE[name][0](tmp_path)
     found = read(service, Dataset.range(5).flat_map(lambda x: whole.map(lambda y: 100 * x + y)))
     assert sorted(map(int, found)) == [100 * x + y for x in range(5) for y in range(20)]
 
 
 def test_whole_sources_may_choose(service: SimulatedService, tmp_path: Path) -> None:
-    """Choices are not split either."""
+    """A source that cannot be split may choose among inputs, because choices are not
+    split either.
+    """
     choices = _load(tmp_path).map(lambda x: x % 2)
     found = read(
         service,
@@ -293,6 +303,6 @@ def test_whole_sources_may_choose(service: SimulatedService, tmp_path: Path) -> 
 
 
 def test_endless_ones_are_read_as_long_as_somebody_reads(service: SimulatedService) -> None:
-    """Their splits never run out."""
+    """Endless sources give splits as long as clients read."""
     assert len(list(islice(service.read(Dataset.counter()), 10_000))) == 10_000
     assert len(list(islice(service.read(Dataset.random()), 10_000))) == 10_000

@@ -1,5 +1,5 @@
-"""Facts about transformations of a pipeline that is split: each works on what its
-worker has.
+"""Facts about transformations of a split pipeline: each transforms the elements of its
+worker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COUNT = 200
 
 
 def numbers() -> Dataset:
-    """The numbers below ``COUNT``, of which each of two workers has several."""
+    """Return the numbers below ``COUNT``; each of two workers gets several of them."""
     return Dataset.range(COUNT)
 
 
@@ -30,7 +30,7 @@ def flat(element: Any) -> list[int]:
     return np.asarray(element).ravel().tolist()
 
 
-# --- what gives each element once, however it is split
+# --- operations that give each element once, however the input is split
 
 ROWS = [1, 2, 3]
 EACH_ONCE: dict[str, Callable[[], Dataset]] = {
@@ -79,25 +79,25 @@ EACH_ONCE: dict[str, Callable[[], Dataset]] = {
 
 @pytest.mark.parametrize("name", EACH_ONCE)
 def test_splits_go_through(service: SimulatedService, name: str) -> None:
-    """Every worker's part goes through its own copy of the operation; together they are
-    the whole.
+    """Every worker's part goes through its own copy of the operation, and together the
+    parts are complete.
     """
     parts = by_task(service, EACH_ONCE[name]())
     assert len(parts) == 2
     found = [number for part in parts for element in part for number in flat(element)]
-    if name == "ragged_batch":  # of which every second row is empty
+    if name == "ragged_batch":  # every second row is empty
         assert sum(batch.shape[0] for part in parts for batch in part) == COUNT
         assert sorted(found) == list(range(1, COUNT, 2))
     else:
         assert sorted(found) == list(range(COUNT))
 
 
-# --- what depends on the number of workers
+# --- operations that depend on the number of workers
 
 
 def test_each_worker_has_a_remainder(service: SimulatedService) -> None:
-    """batch(n): only the last batch of each worker may be short; drop_remainder drops
-    one for each.
+    """batch(n) leaves only the last batch of each worker short, and drop_remainder
+    drops up to one batch per worker.
     """
     sizes = [[len(batch) for batch in part] for part in by_task(service, numbers().batch(7))]
     assert all(set(part[:-1]) <= {7} and part[-1] <= 7 for part in sizes)
@@ -108,7 +108,7 @@ def test_each_worker_has_a_remainder(service: SimulatedService) -> None:
 
 
 def test_ragged_batches_are_of_one_worker_each(service: SimulatedService) -> None:
-    """ragged_batch: rows of any length arrive as they were; each worker has its own
+    """ragged_batch keeps rows of any length as they were, and each worker has its own
     remainder.
     """
     dataset = numbers().map(lambda x: np.full(x % 4, x)).ragged_batch(8)
@@ -123,8 +123,8 @@ def test_ragged_batches_are_of_one_worker_each(service: SimulatedService) -> Non
 
 
 def test_take_and_skip_count_on_each_worker(service: SimulatedService) -> None:
-    """take(n) is n times the number of workers at most, and skip(n) leaves out n of
-    each.
+    """take(n) gives at most n elements per worker, and skip(n) omits n elements of each
+    worker.
     """
     taken = by_task(service, numbers().take(3))
     assert [len(part) for part in taken] == [3, 3]
@@ -132,15 +132,15 @@ def test_take_and_skip_count_on_each_worker(service: SimulatedService) -> None:
 
 
 def test_take_while_ends_on_each_worker(service: SimulatedService) -> None:
-    """Each worker ends with the first of its own elements that fails the predicate;
-    elements behind it are lost.
+    """Each worker ends with the first of its own elements that fails the predicate, and
+    loses the elements after it.
     """
     for part in by_task(service, numbers().enumerate().take_while(lambda index, x: index < 2)):
         assert [int(index) for index, _ in part] == [0, 1]
 
 
 def test_shard_counts_on_each_worker(service: SimulatedService) -> None:
-    """shard(n, i) takes every n-th of what the worker has."""
+    """shard(n, i) takes every n-th element of the worker."""
     for part in by_task(service, numbers().enumerate().shard(2, 1)):
         assert [int(index) for index, _ in part] == list(range(1, 2 * len(part), 2))
 
@@ -151,14 +151,14 @@ def test_unique_holds_on_each_worker(service: SimulatedService) -> None:
 
 
 def test_scan_has_a_state_on_each_worker(service: SimulatedService) -> None:
-    """Every worker begins with the initial state."""
+    """Every worker starts with the initial state."""
     parts = by_task(service, numbers().scan(0, lambda state, x: (state + 1, state)))
     assert all(part == list(range(len(part))) for part in parts)
     assert sum(map(len, parts)) == COUNT
 
 
 def test_enumerate_counts_on_each_worker(service: SimulatedService) -> None:
-    """Indices are not split: each worker begins with the first one."""
+    """Each worker starts with the first index, because indices are not split."""
     parts = by_task(service, numbers().enumerate(start=10))
     assert all(
         [int(index) for index, _ in part] == list(range(10, 10 + len(part))) for part in parts
@@ -175,14 +175,14 @@ def test_folds_are_of_each_worker(service: SimulatedService) -> None:
 
 
 def test_cardinality_is_of_each_worker(service: SimulatedService) -> None:
-    """assert_cardinality sees the part of its worker only, and its error says so."""
+    """assert_cardinality sees only the part of its worker, and its error says so."""
     told = r"expected to contain 200 elements .*each worker sees only a part"
     with pytest.raises(FailedPreconditionError, match=told):
         list(service.read(numbers().assert_cardinality(COUNT)))
 
 
 def test_padding_is_split(service: SimulatedService) -> None:
-    """pad_to_cardinality fills up the whole: what it adds is shared out like other
+    """pad_to_cardinality pads the whole, and its padding is shared out like other
     elements.
     """
     padded = list(service.read(numbers().map(lambda x: {"x": x}).pad_to_cardinality(COUNT + 5)))
@@ -191,14 +191,14 @@ def test_padding_is_split(service: SimulatedService) -> None:
 
 
 def test_draws_differ_between_workers(service: SimulatedService) -> None:
-    """random_map: no two elements get the same draws, on whatever worker they are."""
+    """random_map gives no two elements the same draws, on any workers."""
     found = list(service.read(numbers().random_map(lambda x, rng: (x, rng.integers(2**62)))))
     assert sorted(int(x) for x, _ in found) == list(range(COUNT))
     assert len({int(draw) for _, draw in found}) == COUNT
 
 
 def test_a_seeded_shuffle_is_alike_on_all_workers(service: SimulatedService) -> None:
-    """A seed gives each worker's buffer the same order of places, over other
+    """A seed gives each worker's buffer the same order of positions, over other
     elements.
     """
     shuffled = Dataset.range(COUNT).enumerate().take(9).shuffle(9, seed=3)
@@ -211,7 +211,9 @@ def test_a_seeded_shuffle_is_alike_on_all_workers(service: SimulatedService) -> 
 
 
 def test_zip_pairs_what_a_worker_has(service: SimulatedService) -> None:
-    """Inputs are split apart from each other: any may be paired, each once at most."""
+    """Inputs are split independently, so a worker may pair any of their elements, each
+    at most once.
+    """
     pairs = Dataset.zip(numbers(), Dataset.range(1000, 1000 + COUNT))
     parts = by_task(service, pairs)
     assert len(parts) == 2
@@ -223,7 +225,9 @@ def test_zip_pairs_what_a_worker_has(service: SimulatedService) -> None:
 def test_zip_ends_with_its_shortest_input(
     service: SimulatedService, lengths: tuple[int, int]
 ) -> None:
-    """What is left of the others is discarded, and the iteration ends."""
+    """The iteration ends with the shortest input, and the rest of the others is
+    discarded.
+    """
     pairs = list(service.read(Dataset.zip(*map(Dataset.range, lengths))))
     shorter = lengths.index(4)
     assert sorted(int(pair[shorter]) for pair in pairs) == list(range(4))
@@ -231,8 +235,8 @@ def test_zip_ends_with_its_shortest_input(
 
 
 def test_zip_begins_each_repetition_anew(make_service: Callable[..., SimulatedService]) -> None:
-    """The longer input begins at its beginning; on one worker repetitions are as in a
-    local pipeline.
+    """The longer input starts at its beginning, and on one worker repetitions are as in
+    a local pipeline.
     """
     pairs = Dataset.zip(Dataset.range(4), Dataset.range(1000)).repeat(3)
     assert [tuple(map(int, pair)) for pair in make_service(workers=1).read(pairs)] == [
@@ -241,8 +245,8 @@ def test_zip_begins_each_repetition_anew(make_service: Callable[..., SimulatedSe
 
 
 def test_zip_repeats_on_several_workers(service: SimulatedService) -> None:
-    """Each element comes at most once in a repetition; a worker that is late for one
-    finds it over.
+    """Each element comes at most once in a repetition; a worker that is late for a
+    repetition finds it over.
     """
     pairs = list(service.read(Dataset.zip(Dataset.range(40), Dataset.range(1000)).repeat(3)))
     first, second = (Counter(int(pair[side]) for pair in pairs) for side in (0, 1))
@@ -252,7 +256,7 @@ def test_zip_repeats_on_several_workers(service: SimulatedService) -> None:
 
 
 def test_zip_with_an_endless_input(service: SimulatedService) -> None:
-    """What is endless does not keep a finite one from ending; counters count on each
+    """An endless input does not keep a finite input from ending; counters count on each
     worker.
     """
     parts = by_task(service, Dataset.zip(numbers(), Dataset.counter()))
@@ -261,7 +265,7 @@ def test_zip_with_an_endless_input(service: SimulatedService) -> None:
 
 
 def test_one_dataset_zipped_with_itself(service: SimulatedService) -> None:
-    """It is two sources, which are split apart."""
+    """A dataset zipped with itself is two sources, which are split independently."""
     dataset = Dataset.range(100)
     pairs = list(service.read(Dataset.zip(dataset, dataset)))
     assert (
@@ -272,7 +276,9 @@ def test_one_dataset_zipped_with_itself(service: SimulatedService) -> None:
 
 
 def test_concatenate_goes_in_order_on_each_worker(service: SimulatedService) -> None:
-    """All of the first, then all of the second; each element once."""
+    """Each worker reads the first input and then the second, and each element comes
+    once.
+    """
     parts = by_task(service, numbers().concatenate(Dataset.range(COUNT, 2 * COUNT)))
     assert together(parts) == list(range(2 * COUNT))
     assert all(
@@ -282,7 +288,7 @@ def test_concatenate_goes_in_order_on_each_worker(service: SimulatedService) -> 
 
 
 def test_choices_are_not_split(service: SimulatedService) -> None:
-    """Each worker makes all choices; what they choose from is split."""
+    """Each worker makes all choices, and the inputs to choose from are split."""
     choices = Dataset.from_list([0, 1, 1]).repeat(2)
     dataset = Dataset.choose_from_datasets([numbers(), Dataset.range(COUNT, 2 * COUNT)], choices)
     parts = by_task(service, dataset)
@@ -291,7 +297,7 @@ def test_choices_are_not_split(service: SimulatedService) -> None:
 
 
 def test_choosing_until_all_have_ended(service: SimulatedService) -> None:
-    """With stop_on_empty_dataset=False all of all inputs comes, each element once."""
+    """Each element of all inputs comes once with stop_on_empty_dataset=False."""
     inputs = [Dataset.range(start, start + 50) for start in (0, 50, 100)]
     dataset = Dataset.choose_from_datasets(
         inputs, Dataset.range(3).repeat(), stop_on_empty_dataset=False
@@ -301,8 +307,8 @@ def test_choosing_until_all_have_ended(service: SimulatedService) -> None:
 
 @pytest.mark.parametrize("weights", [None, [0.2, 0.3, 0.5]])
 def test_samples_are_split(service: SimulatedService, weights: list[float] | None) -> None:
-    """Each worker draws for itself from its part of the inputs; together each element
-    comes once.
+    """Each worker samples its own part of the inputs, and together they give each
+    element once.
     """
     inputs = [Dataset.range(0, 50), Dataset.range(50, 100), Dataset.range(100, 150)]
     parts = by_task(service, Dataset.sample_from_datasets(inputs, weights))
@@ -311,13 +317,13 @@ def test_samples_are_split(service: SimulatedService, weights: list[float] | Non
 
 
 def test_samples_repeat(service: SimulatedService) -> None:
-    """All inputs begin anew with a repetition."""
+    """All inputs start anew with a repetition."""
     dataset = Dataset.sample_from_datasets([Dataset.range(0, 50), Dataset.range(50, 100)]).repeat(3)
     assert Counter(map(int, service.read(dataset))) == dict.fromkeys(range(100), 3)
 
 
 def test_trees_of_inputs(service: SimulatedService) -> None:
-    """Sources are counted from left to right through all levels."""
+    """Sources are numbered from left to right through all levels."""
     pair = Dataset.zip(Dataset.range(10), Dataset.range(10, 1000)).map(lambda a, b: a)
     sampled = Dataset.sample_from_datasets(
         [Dataset.range(20, 30), Dataset.range(30, 40).enumerate().map(max)]
@@ -330,7 +336,9 @@ def test_trees_of_inputs(service: SimulatedService) -> None:
 
 
 def test_flat_map_runs_nested_datasets_in_full(service: SimulatedService) -> None:
-    """An outer element goes to one worker, with all that the function makes of it."""
+    """An outer element goes to one worker, with all elements that the function makes of
+    it.
+    """
     dataset = Dataset.range(20).flat_map(lambda x: Dataset.range(5).map(lambda y: 5 * x + y))
     parts = by_task(service, dataset)
     assert together(parts) == list(range(100))
@@ -345,7 +353,7 @@ def test_flat_map_runs_nested_datasets_in_full(service: SimulatedService) -> Non
 def test_interleave_runs_nested_datasets_in_full(
     service: SimulatedService, parallel: int | None
 ) -> None:
-    """Also on threads."""
+    """interleave runs nested datasets in full, also on threads."""
     dataset = Dataset.range(20).interleave(
         lambda x: Dataset.range(5).map(lambda y: 5 * x + y),
         cycle_length=3,
@@ -355,7 +363,7 @@ def test_interleave_runs_nested_datasets_in_full(
 
 
 def test_flat_map_in_flat_map(service: SimulatedService) -> None:
-    """Nothing below a function is split, at any depth."""
+    """Datasets that a function returns are not split, at any depth."""
     dataset = Dataset.range(4).flat_map(
         lambda x: Dataset.range(3).flat_map(
             lambda y: Dataset.from_tensors(y).repeat(2).map(lambda z: 10 * x + z)
@@ -366,7 +374,9 @@ def test_flat_map_in_flat_map(service: SimulatedService) -> None:
 
 
 def test_group_by_window_runs_nested_datasets_in_full(service: SimulatedService) -> None:
-    """Sources in its function are not split; groups are of elements of one worker."""
+    """Sources in the function of group_by_window are not split, and groups have
+    elements of one worker.
+    """
     dataset = numbers().group_by_window(
         lambda x: x % 2,
         lambda key, group: Dataset.zip(group.batch(100), Dataset.range(7, 9)),
@@ -379,8 +389,8 @@ def test_group_by_window_runs_nested_datasets_in_full(service: SimulatedService)
 
 
 def test_windows_are_of_one_worker(service: SimulatedService) -> None:
-    """window(n) collects elements of its worker, and its windows can be run beside
-    other sources in full.
+    """window(n) collects elements of its worker, and its windows can run beside other
+    sources in full.
     """
     dataset = (
         numbers()
@@ -394,8 +404,8 @@ def test_windows_are_of_one_worker(service: SimulatedService) -> None:
 
 
 def test_repeat_in_a_function_is_its_own(service: SimulatedService) -> None:
-    """It repeats what the function makes and asks for no other repetition; one outside
-    repeats all of it.
+    """repeat in a function repeats only the function's dataset, and repeat outside
+    repeats everything.
     """
     dataset = Dataset.range(20).flat_map(lambda x: Dataset.from_tensors(x).repeat(3))
     assert Counter(map(int, service.read(dataset))) == dict.fromkeys(range(20), 3)

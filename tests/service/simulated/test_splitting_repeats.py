@@ -1,5 +1,5 @@
-"""Facts about repetitions of a pipeline that is split, and about caches, which replay
-what their worker had.
+"""Facts about repetitions of a split pipeline, and about caches, which replay the
+elements of their worker.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def counts(dataset: Any) -> Counter[int]:
 
 
 def passes(part: list[Any], times: int) -> list[list[int]]:
-    """What came in each repetition, of a task that has the same number of elements in
-    all of them.
+    """Return the elements of each repetition of a task that has equally many elements
+    in all of them.
     """
     length, rest = divmod(len(part), times)
     assert rest == 0
@@ -39,8 +39,8 @@ def passes(part: list[Any], times: int) -> list[list[int]]:
 
 
 def test_repetitions_are_split_anew(service: SimulatedService) -> None:
-    """A task has other elements in each; all tasks together have all elements in each
-    of them.
+    """Each repetition is split anew among the tasks, which together have all its
+    elements.
     """
     dataset = Dataset.range(COUNT).repeat(3)
     parts = by_task(service, dataset)
@@ -48,14 +48,14 @@ def test_repetitions_are_split_anew(service: SimulatedService) -> None:
 
 
 def test_repeats_of_repeats(service: SimulatedService) -> None:
-    """They multiply."""
+    """Nested repeats multiply."""
     assert counts(service.read(Dataset.range(COUNT).repeat(2).repeat(3))) == dict.fromkeys(
         range(COUNT), 6
     )
 
 
 def test_repeats_of_a_part(service: SimulatedService) -> None:
-    """Each repeat asks for repetitions of its own sources only."""
+    """Each repeat asks only for repetitions of its own sources."""
     first, second, third = (
         Dataset.range(20).repeat(3),
         Dataset.range(20, 40),
@@ -82,8 +82,8 @@ def test_files_are_repeated(service: SimulatedService, tmp_path: Path) -> None:
 
 
 def test_a_worker_without_a_split_goes_on(service: SimulatedService) -> None:
-    """In each repetition one worker has nothing; in the end both have had something,
-    and the count is right.
+    """A worker without a split in a repetition goes on; in the end both workers have
+    had elements, and the count is right.
     """
     parts = by_task(service, Dataset.range(1).repeat(1000))
     assert sorted(map(len, parts))[0] > 0
@@ -91,20 +91,20 @@ def test_a_worker_without_a_split_goes_on(service: SimulatedService) -> None:
 
 
 def test_repeating_for_ever(service: SimulatedService) -> None:
-    """It does not end, and all elements come."""
+    """A repeat without a count does not end, and all elements come."""
     elements = iter(service.read(Dataset.range(10).repeat()))
     assert counts(islice(elements, 1_000)).keys() == set(range(10))
     elements.close()  # type: ignore[attr-defined]
 
 
 def test_taking_of_what_repeats_for_ever(service: SimulatedService) -> None:
-    """take(n) behind repeat() is n elements of each worker."""
+    """take(n) after repeat() is n elements of each worker."""
     parts = by_task(service, Dataset.range(10).repeat().take(35))
     assert list(map(len, parts)) == [35, 35]
 
 
 def test_repeat_behind_distribute_begins_new_iterations(service: SimulatedService) -> None:
-    """The dispatcher has one for each repetition."""
+    """The dispatcher has an iteration for each repetition."""
     dataset = service.read(Dataset.range(COUNT), job_name="job").repeat(3)
     assert counts(dataset) == dict.fromkeys(range(COUNT), 3)
     found = [one["repetition"] for one in service.status()["iterations"] if one["job"] == "job"]
@@ -118,8 +118,8 @@ def test_repeat_behind_distribute_begins_new_iterations(service: SimulatedServic
 def test_shuffles_before_repeat(
     make_service: Callable[..., SimulatedService], seed: int | None, again: bool
 ) -> None:
-    """Each repetition has a new order, with reshuffle_each_iteration=False the same
-    one.
+    """Each repetition has a new order, or the same order with
+    reshuffle_each_iteration=False.
     """
     dataset = (
         Dataset.range(COUNT).shuffle(COUNT, seed=seed, reshuffle_each_iteration=again).repeat(2)
@@ -130,8 +130,8 @@ def test_shuffles_before_repeat(
 
 
 def test_shuffles_before_and_behind_repeat(service: SimulatedService) -> None:
-    """On several workers, with and without a seed, each element comes as often as it is
-    repeated.
+    """Each element comes in every repetition on several workers, with and without a
+    seed.
     """
     for seed in (None, 3):
         before = Dataset.range(COUNT).shuffle(20, seed=seed).repeat(3)
@@ -148,7 +148,7 @@ def test_shuffles_before_and_behind_repeat(service: SimulatedService) -> None:
 
 @pytest.fixture
 def seen() -> Iterator[list[int]]:
-    """The elements for which ``watched`` was called, by tasks in this process."""
+    """Elements for which tasks in this process called ``watched``."""
     module = types.ModuleType("zmqdata_tests_seen")
     module.elements = []  # type: ignore[attr-defined]
     sys.modules[module.__name__] = module
@@ -172,8 +172,8 @@ def cached(dataset: Dataset, place: str, folder: Path) -> Dataset:
 def test_each_worker_replays_its_own_part(
     service: SimulatedService, tmp_path: Path, seen: list[int], place: str
 ) -> None:
-    """Elements are made once; each task has its own in every repetition, in one order,
-    and together they are all.
+    """Each task makes its elements once, and replays them in one order in every
+    repetition; together the tasks have all of them.
     """
     dataset = cached(Dataset.range(COUNT).shuffle(10).map(watched), place, tmp_path).repeat(4)
     parts = [passes(part, 4) for part in by_task(service, dataset)]
@@ -187,7 +187,7 @@ def test_each_worker_replays_its_own_part(
 def test_iterations_do_not_share_what_tasks_cached(
     service: SimulatedService, tmp_path: Path, seen: list[int], place: str
 ) -> None:
-    """A new iteration is split anew, among other workers perhaps, and makes everything
+    """A new iteration is split anew, perhaps among other workers, and makes everything
     again: nothing is missing.
     """
     dataset = service.read(cached(Dataset.range(COUNT).map(watched), place, tmp_path).repeat(2))
@@ -202,7 +202,7 @@ def test_iterations_do_not_share_what_tasks_cached(
 def test_a_shuffle_behind_a_cache_is_new_each_time(
     make_service: Callable[..., SimulatedService], tmp_path: Path, place: str
 ) -> None:
-    """What is kept is what lies below."""
+    """A cache keeps the elements below it, so a shuffle after it draws anew."""
     dataset = cached(Dataset.range(COUNT), place, tmp_path).shuffle(COUNT).repeat(2)
     first, second = passes(list(make_service(workers=1).read(dataset)), 2)
     assert sorted(first) == sorted(second) == list(range(COUNT))
@@ -213,8 +213,8 @@ def test_a_shuffle_behind_a_cache_is_new_each_time(
 def test_a_new_host_goes_on_with_what_the_task_cached(
     make_service: Callable[..., SimulatedService], tmp_path: Path, place: str
 ) -> None:
-    """A task that goes on elsewhere, in whatever repetition, loses nothing and gives
-    nothing twice.
+    """A task that continues elsewhere, in any repetition, loses no element and gives
+    none twice.
     """
     service = make_service(workers=1)
     dataset = cached(Dataset.range(5000).shuffle(50), place, tmp_path).repeat(4)
@@ -231,7 +231,7 @@ def test_a_new_host_goes_on_with_what_the_task_cached(
 
 
 def test_no_files_are_left_behind(service: SimulatedService, tmp_path: Path) -> None:
-    """What tasks cached in files goes with them."""
+    """A task that ends deletes the files of its cache."""
     dataset = cached(Dataset.range(COUNT), "file", tmp_path).repeat(2)
     elements = iter(service.read(dataset))
     next(elements)
@@ -244,8 +244,8 @@ def test_no_files_are_left_behind(service: SimulatedService, tmp_path: Path) -> 
 def test_a_cache_that_nothing_repeats(
     service: SimulatedService, tmp_path: Path, place: str
 ) -> None:
-    """Without a repeat in the pipeline nobody would replay it: it keeps nothing, and a
-    new iteration reads anew.
+    """A cache that no repeat in the pipeline would replay keeps nothing, and a new
+    iteration reads anew.
     """
     dataset = service.read(cached(Dataset.range(COUNT), place, tmp_path))
     for _ in range(2):
@@ -254,8 +254,8 @@ def test_a_cache_that_nothing_repeats(
 
 
 def test_caches_that_are_not_split_share_a_file(service: SimulatedService, tmp_path: Path) -> None:
-    """In OFF all workers of a machine would write one file: that is an error that says
-    what to do.
+    """Workers of a machine under OFF would all write the same file, so the job fails
+    with an error that says what to do.
     """
     dataset = cached(Dataset.range(COUNT), "file", tmp_path)
     with pytest.raises(
@@ -266,14 +266,14 @@ def test_caches_that_are_not_split_share_a_file(service: SimulatedService, tmp_p
 
 @pytest.mark.parametrize("place", PLACES)
 def test_one_of_two_inputs_is_cached(service: SimulatedService, tmp_path: Path, place: str) -> None:
-    """The other one is split anew in each repetition."""
+    """The uncached input is split anew in each repetition."""
     kept = cached(Dataset.range(COUNT), place, tmp_path)
     dataset = Dataset.range(COUNT, 2 * COUNT).concatenate(kept).repeat(3)
     assert counts(service.read(dataset)) == dict.fromkeys(range(2 * COUNT), 3)
 
 
 def test_caches_in_a_function_are_its_own(service: SimulatedService) -> None:
-    """A dataset that a function returns is cached as a whole by each task."""
+    """Each task caches a dataset that a function returns as a whole."""
     whole = Dataset.range(5).cache()
     dataset = Dataset.range(20).flat_map(lambda x: whole.map(lambda y: 5 * x + y)).repeat(2)
     assert counts(service.read(dataset)) == dict.fromkeys(range(100), 2)

@@ -1,4 +1,6 @@
-"""Facts about static sharding: who reads what, and how each fault reaches the reader."""
+"""Facts about static sharding: which worker reads which part, and how each fault
+reaches the reader.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,8 @@ def everything(files: int = 7) -> list[bytes]:
 
 @pytest.mark.parametrize("policy", [ShardingPolicy.DATA, ShardingPolicy.FILE_OR_DATA])
 def test_numbers_are_shared_out(static: SimulatedService, policy: Any) -> None:
-    """Without files elements are divided; an unseeded shuffle loses and doubles none;
-    each repetition has all.
+    """Elements without files are divided; an unseeded shuffle loses and doubles none,
+    and each repetition has all.
     """
     dataset = static.read(Dataset.range(20).shuffle(20).batch(3), policy)
     for _ in range(2):
@@ -67,7 +69,7 @@ def test_files_are_shared_out(static: SimulatedService, records: list[str], poli
 
 
 def test_hints_are_filled_in(static: SimulatedService, records: list[str]) -> None:
-    """The pipeline is divided where it says so; without a hint everybody reads
+    """The pipeline is divided at its hint; without a hint every worker reads
     everything.
     """
     assert sorted(map(int, static.read(HINTED, ShardingPolicy.HINT))) == list(range(20))
@@ -89,7 +91,7 @@ def test_hints_are_filled_in(static: SimulatedService, records: list[str]) -> No
 def test_a_range_has_no_files(
     static: SimulatedService, policy: Any, error: type[Exception] | None, text: str
 ) -> None:
-    """FILE says so; OFF does not mind."""
+    """FILE refuses a range, which has no files; OFF accepts it."""
     dataset = static.read(Dataset.range(20), policy)
     if error is None:
         assert len(list(dataset)) == 20 * WORKERS
@@ -102,7 +104,7 @@ def test_a_range_has_no_files(
     "policy", [ShardingPolicy.OFF, ShardingPolicy.DYNAMIC, ShardingPolicy.FILE_OR_DATA]
 )
 def test_hints_are_for_their_policy(static: SimulatedService, policy: Any) -> None:
-    """Another one is an error that names it."""
+    """Another policy than the hint's raises an error that names the policy."""
     with pytest.raises(FailedPreconditionError, match=r"ShardingPolicy\.HINT processing mode"):
         list(static.read(HINTED, policy))
 
@@ -121,19 +123,21 @@ def test_each_worker_needs_a_file(
 
 
 def test_data_needs_no_files(static: SimulatedService, records: list[str]) -> None:
-    """Two files are enough for three workers where elements are divided."""
+    """Two files are enough for three workers if elements are divided."""
     listed = Dataset.list_files(records[:2], shuffle=False).flat_map(TFRecordDataset)
     assert sorted(static.read(listed, ShardingPolicy.DATA)) == everything(2)
 
 
 def test_without_a_list_nobody_has_a_place(make_service: Callable[..., SimulatedService]) -> None:
-    """A static policy is refused, and the text says what to configure."""
+    """The dispatcher refuses a static policy without a list of workers, and the message
+    says what to configure.
+    """
     with pytest.raises(NotFoundError, match=r"Worker .* is not in the workers list\."):
         list(make_service(workers=1).read(Dataset.range(20), ShardingPolicy.FILE_OR_DATA))
 
 
 def test_a_worker_that_comes_back_elsewhere_takes_the_free_place(static: SimulatedService) -> None:
-    """A worker of the same host with another port goes on in the place of one that has
+    """A worker of the same host at another port takes the place of a worker that has
     ended.
     """
     static.workers.pop().stop()

@@ -1,5 +1,5 @@
-"""Facts about splits that are taken back in simulated time: one slow worker does not
-hold up the end.
+"""Facts about splits that the dispatcher takes back in simulated time: one slow worker
+does not delay the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from zmqdata.testing import SimulatedService
 TOTAL = 1_500
 BEFORE = 100
 MADE: Counter[str] = Counter()
-"""How many elements each task has made; functions of an importable module go by name."""
+"""Number of elements that each task has made. Functions of an importable module are
+pickled by name.
+"""
 
 
 def make(x: Any) -> Any:
@@ -29,8 +31,8 @@ def make(x: Any) -> Any:
 def test_a_worker_that_turns_slow_loses_what_it_has_not_started(
     make_service: Callable[..., SimulatedService], repetitions: int
 ) -> None:
-    """With hundreds of splits leased, it makes those it had begun, and the other worker
-    all the rest, each once.
+    """A slow worker with hundreds of leased splits makes the splits that it has begun,
+    and the other worker makes all the rest, each once.
     """
     service = make_service(pace=0.001)
     MADE.clear()
@@ -41,5 +43,5 @@ def test_a_worker_that_turns_slow_loses_what_it_has_not_started(
     got += map(int, elements)
     assert sorted(got) == sorted([*range(TOTAL)] * repetitions)
     assert sum(MADE.values()) == TOTAL * repetitions
-    # A source has begun what lasts a twentieth of a second, here some 50 splits.
+    # A source begins the splits of a twentieth of a second, here about 50.
     assert before < MADE[name] < before + 150
