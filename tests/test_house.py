@@ -312,8 +312,8 @@ def test_docstrings_name_their_actors() -> None:
 
 
 def test_each_module_of_a_decider_names_its_decision_or_clauses() -> None:
-    """The docstring of each module of ``core`` ends with its decision, the clauses of the
-    protocol that it implements, or the page of the design.
+    """The docstring of each module of ``core`` ends with its decision, the clauses of
+    the protocol that it implements, or the page of the design.
     """
     ending = re.compile(r"(Decision[s]? \d{4}|protocol \d+|docs/design\.md)[^\n]*$", re.IGNORECASE)
     silent = []

@@ -37,7 +37,7 @@ def mirror_of(sources: Iterable[str]) -> str | None:
         'ftp://mirror.example/debian'
         >>> mirror_of(["deb [arch=amd64] ftp://mirror.example/debian/ stable\\n"])
         'ftp://mirror.example/debian/'
-        >>> mirror_of(["deb ftp://mirror.example/debian-security stable main\\n"]) is None
+        >>> mirror_of(["deb ftp://mirror.example/debian-security stable\\n"]) is None
         True
     """
     for text in sources:

@@ -49,7 +49,9 @@ SOURCES = st.integers(0, 9).flatmap(
 
 @given(SOURCES, st.integers(1, 5), st.booleans())
 def test_rows_taken_together_equal_rows_stacked(node: Node, size: int, drop: bool) -> None:
-    """The fast path for sources in memory and the general path give the same batches."""
+    """The fast path for sources in memory and the general path give the same
+    batches.
+    """
     together = check_restore(batched(node, size, drop))
     one_by_one = check_restore(batched(unstacked(node), size, drop))
     assert len(together) == (node.cardinality // size if drop else -(-node.cardinality // size))

@@ -88,8 +88,8 @@ CLIENT = """
 
 
 def client_without(target: str, protocol: str = "", registered: str = "") -> subprocess.Popen[str]:
-    """A client that has no blosc; it prints the numbers that it reads, of a dataset of its
-    own or a registered one.
+    """A client that has no blosc; it prints the numbers that it reads, of a dataset of
+    its own or a registered one.
     """
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(CLIENT), target, str(COUNT), protocol, registered],

@@ -521,8 +521,8 @@ def test_blocks_leave_memory_that_is_shared_to_others() -> None:
 
 
 def test_a_new_host_makes_again_what_clients_have_before_one_reads() -> None:
-    """A new host without a reader makes all elements that clients have, and a few more. In
-    a coordinated read the slowest consumer decides.
+    """A new host without a reader makes all elements that clients have, and a few more.
+    In a coordinated read the slowest consumer decides.
     """
     host = Host(hosting=False)
     host.hear(D, m.HostTask(structs.replace(definition(), skip=((0, 70), (80, 90)))))
@@ -733,8 +733,8 @@ def test_a_worker_knows_what_it_was_rid_of() -> None:
 
 
 def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
-    """A consumer that has read to the end elsewhere fills no buffer, also before the end
-    of the task, when buffers matter.
+    """A consumer that has read to the end elsewhere fills no buffer, also before the
+    end of the task, when buffers matter.
     """
     host = Host(hosting=False, buffer_bytes=20)
     host.hear(D, m.HostTask(structs.replace(definition(), num_consumers=2, passed=(0, 0))))

@@ -36,7 +36,10 @@ OF_ROOT = frozenset(
 """Variables that name folders of the supervisor's user. Without them libraries derive
 these folders from the home.
 """
-PROBE = "import sys, zmqdata.worker.child; from zmqdata.worker.processes.accounts import probe; probe(sys.argv[1])"
+PROBE = (
+    "import sys, zmqdata.worker.child; from zmqdata.worker.processes.accounts import probe; "
+    "probe(sys.argv[1])"
+)
 """Import everything that a child imports, and run ``probe``. This is text and not a
 module, because the command line itself imports nothing that opens pipelines.
 """
@@ -139,7 +142,8 @@ def environment_of(account: Account | None, environment: Mapping[str, str]) -> d
     account's home, and no folder of the supervisor's user.
 
     Example:
-        >>> environment_of(account_of("54321"), {"HOME": "/root", "XDG_CACHE_HOME": "/root/.cache", "LANG": "C"})
+        >>> caller = {"HOME": "/root", "XDG_CACHE_HOME": "/root/.cache", "LANG": "C"}
+        >>> environment_of(account_of("54321"), caller)
         {'LANG': 'C', 'HOME': '/', 'USER': '54321', 'LOGNAME': '54321'}
     """
     if account is None or is_ours(account):

@@ -42,7 +42,8 @@ def folder_on_path(
         safe: whether Python was told to omit the folder that it would put first.
 
     Example:
-        >>> [folder_on_path(path, "/tmp", safe=False) for path in (["/usr/bin", "/lib"], ["/tmp", "/lib"])]
+        >>> paths = ["/usr/bin", "/lib"], ["/tmp", "/lib"]
+        >>> [folder_on_path(path, "/tmp", safe=False) for path in paths]
         ['last', 'first']
     """
     if safe or not folder:

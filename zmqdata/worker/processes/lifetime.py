@@ -47,7 +47,8 @@ class StopSignals:
         >>> signal.raise_signal(signal.SIGTERM)
         >>> stop.wait(0.0)
         True
-        >>> stop.close(); before == (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
+        >>> stop.close()
+        >>> before == tuple(map(signal.getsignal, (signal.SIGTERM, signal.SIGINT)))
         True
     """
 

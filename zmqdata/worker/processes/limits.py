@@ -109,8 +109,10 @@ def tasks_of(most: int, index: int, processes: int) -> int:
     from being replaced at the same moment.
 
     Example:
-        >>> [tasks_of(100, index, 4) for index in range(4)], tasks_of(1, 3, 4), tasks_of(0, 3, 4)
-        ([100, 88, 75, 63], 1, 0)
+        >>> [tasks_of(100, index, 4) for index in range(4)]
+        [100, 88, 75, 63]
+        >>> tasks_of(1, 3, 4), tasks_of(0, 3, 4)
+        (1, 0)
     """
     return most - index * most // (2 * processes)
 

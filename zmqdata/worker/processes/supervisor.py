@@ -130,7 +130,8 @@ def child_configs(config: WorkerConfig, processes: int) -> list[WorkerConfig]:
             or all children would announce the same address.
 
     Example:
-        >>> [child.port for child in child_configs(WorkerConfig("127.0.0.1:5050", port=7000), 3)]
+        >>> config = WorkerConfig("127.0.0.1:5050", port=7000)
+        >>> [child.port for child in child_configs(config, 3)]
         [7000, 7001, 7002]
     """
     check_processes(processes)
