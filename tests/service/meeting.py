@@ -31,7 +31,7 @@ _changed = threading.Condition()
 
 def _task() -> str:
     """Return the name of the task whose thread this is; "" in any other thread, such as
-    the thread that runs one element for the spec.
+    the thread that finds the spec.
     """
     name = threading.current_thread().name
     return name if name.startswith("zmqdata-task") else ""

@@ -17,7 +17,7 @@ from zmqdata import CrossTrainerCache, Dataset
 
 @pytest.fixture
 def one(make_service: Callable[..., Service]) -> Service:
-    """A dispatcher with one worker."""
+    """A dispatcher with a single worker."""
     return make_service(workers=1)
 
 
@@ -45,7 +45,7 @@ def test_every_job_gets_everything(one: Service) -> None:
 
 
 def test_what_a_job_writes_to_its_elements_is_its_own(one: Service) -> None:
-    """A training job that writes to its elements changes no other's, even in one
+    """A training job that writes to its elements changes no other's, even in the same
     process, where elements are not copied for transport.
     """
     dataset = endless().map(lambda x: np.full(2, x))

@@ -90,7 +90,7 @@ def test_a_spec_with_objects_is_refused_before_anybody_is_asked(service: Service
 
 
 def test_elements_that_stay_in_the_process_may_be_anything(service: Service) -> None:
-    """A worker and a client in one process pickle nothing, so the client refuses
+    """A worker and a client in the same process pickle nothing, so the client refuses
     nothing.
     """
     ds = Dataset.range(2).map(lambda x: {int(x)}).batch(2)

@@ -337,7 +337,7 @@ def test_several_threads_may_read_one_iterator(service: Service) -> None:
 
 
 def test_closing_ends_a_wait(make_service: Callable[..., Service]) -> None:
-    """close() in one thread ends a wait for elements in another."""
+    """close() in a thread ends a wait for elements in another."""
     service = make_service(workers=0)
     it = iter(service.read(Dataset.range(10)))
     found: list[Any] = []

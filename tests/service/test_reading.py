@@ -111,7 +111,7 @@ def _lines(name: Any) -> list[str]:
 
 
 def test_named_job_is_shared(service: Service) -> None:
-    """Clients of one named job together get each element once."""
+    """Clients of the same named job together get each element once."""
     datasets = [service.read(Dataset.range(4000), job_name="shared") for _ in range(3)]
     found: list[int] = []
     lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Facts about splits that the dispatcher takes back, counted by task: one slow worker
+"""Facts about splits that the dispatcher takes back, counted by task: a slow worker
 does not delay the end.
 """
 

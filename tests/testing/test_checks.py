@@ -26,8 +26,8 @@ DESCRIPTION = m.DatasetDescription(
 
 
 class Court:
-    """Laws over a job with one task, which worker ``w`` hosts and clients ``k`` and
-    ``l`` read.
+    """Laws over a job with a single task, which worker ``w`` hosts and clients ``k``
+    and ``l`` read.
     """
 
     def __init__(self, mode: str = "DYNAMIC") -> None:

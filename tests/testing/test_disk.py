@@ -17,8 +17,8 @@ from zmqdata.updates import CloseTaskListUpdate, TakeStateUpdate, Update
 
 
 def test_a_crash_tells_what_of_the_last_writes_is_read_again() -> None:
-    """The disk reports how many of the last writes the next dispatcher reads, wherever
-    a crash cut them, even if the zeros after the cut complete a record.
+    """The disk reports how many of the last writes the next dispatcher reads after a
+    crash at any byte, even if zeros complete a record.
     """
     outcomes = set()
     for seed in range(300):

@@ -16,7 +16,7 @@ from zmqdata.testing import SimulatedService
 
 @pytest.fixture
 def one(make_service: Callable[..., SimulatedService]) -> SimulatedService:
-    """A dispatcher with one worker."""
+    """A dispatcher with a single worker."""
     return make_service(workers=1)
 
 
@@ -51,7 +51,7 @@ def test_a_function_runs_once_for_all(one: SimulatedService) -> None:
 
 
 def test_equal_ids_share_one_copy(one: SimulatedService) -> None:
-    """Two clients of one training job get disjoint elements."""
+    """Two clients of the same training job get disjoint elements."""
     first, second = reader(one, "same"), reader(one, "same")
     found = [*islice(first, 300), *islice(second, 300)]
     assert len({int(x) for x in found}) == 600

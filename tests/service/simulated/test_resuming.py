@@ -242,7 +242,7 @@ def test_it_goes_on_again_and_again() -> None:
 
 def test_consumers_in_step_go_on_together() -> None:
     """Consumers that each load their own state together get everything, and each step
-    comes from one round.
+    comes from a single round.
     """
 
     def dataset(cluster: SimulatedService, index: int) -> Dataset:

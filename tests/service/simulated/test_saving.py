@@ -92,8 +92,8 @@ def test_an_empty_dataset_is_saved(store: Store) -> None:
 
 
 def test_the_order_of_what_was_saved_stays(store: Store) -> None:
-    """Two readings of a finished save have the same order, and the state of one resumes
-    in the other.
+    """Two readings of a finished save have the same order, and each resumes from a
+    state of the other.
     """
     store.save(Dataset.range(500))
     first = [int(x) for x in store.saved()]

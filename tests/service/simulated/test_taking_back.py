@@ -1,4 +1,4 @@
-"""Facts about splits that the dispatcher takes back in simulated time: one slow worker
+"""Facts about splits that the dispatcher takes back in simulated time: a slow worker
 does not delay the end.
 """
 
