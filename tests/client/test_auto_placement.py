@@ -126,7 +126,7 @@ def test_a_late_trial_makes_nothing_more() -> None:
 
 def test_of_large_elements_one_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The trial makes two large elements, as the first costs more than the next, and
-    packs the second to measure shipping.
+    packs a single element to measure shipping.
     """
     made, packed = [], []
 

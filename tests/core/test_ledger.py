@@ -142,15 +142,17 @@ LEDGER = [Split(0, 0, 4), Split(0, 4, 6), Split(0, 6, 6)]
 def test_a_ledger_is_cut_where_its_holder_says(
     count: int, stop: int, kept: list[Split], back: list[Split]
 ) -> None:
-    """A ledger can be cut between entries or within an entry, but not within an end
-    mark.
+    """A ledger is cut between entries or within an entry, and an end mark stays
+    whole.
     """
     assert cut_ledger(LEDGER, count, stop) == (kept, back)
 
 
 @pytest.mark.parametrize(("count", "stop"), [(-1, 0), (4, 6), (1, 0), (1, 5), (2, 4), (3, 7)])
 def test_a_ledger_is_cut_nowhere_else(count: int, stop: int) -> None:
-    """A ledger can be cut neither where no entry ends nor within an end mark."""
+    """A cut is refused if no entry ends there or if it leaves an end mark without
+    splits.
+    """
     assert cut_ledger(LEDGER, count, stop) is None
 
 
@@ -238,8 +240,8 @@ def test_a_ledger_says_what_leaves_it() -> None:
 
 
 def test_files_handed_out_again_get_their_names_with_the_listing() -> None:
-    """Returned ranges of files get their names from the listing, and end where the
-    files end.
+    """Returned ranges of files get their names from the listing, and stop at its last
+    file.
     """
     cursor = SplitCursor(FileSplits(("*",), False, None))
     cursor.restore(1, 2, [Split(0, 1, 1 << 40), Split(1, 0, 1)])

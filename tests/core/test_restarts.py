@@ -210,8 +210,8 @@ def test_a_job_without_clients_is_collected_in_time() -> None:
 
 
 def test_workers_keep_their_places() -> None:
-    """Workers keep their places, whoever comes first, and an unknown worker waits while
-    another may return.
+    """Workers keep their places in any order of arrival, and an unknown worker waits
+    while another may return.
     """
     lives = Lives(addresses=("h:%port%", "h:%port%"))
     for port, name in enumerate(("h-one", "h-two"), 1):

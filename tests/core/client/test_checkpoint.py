@@ -294,7 +294,7 @@ def test_an_entry_that_was_told_in_part_and_then_given_up_is_asked_for(
     entries: tuple[Split, ...],
 ) -> None:
     """The client asks the dispatcher for a partly told entry when the next host begins
-    right behind it, as that host does not tell its end.
+    right behind it, as that host omits its end.
     """
     one = standing(Reading(None, lambda command: None))
     one.begin(m.IterationOpened("k", 1, m.TaskList(1, (), False)))

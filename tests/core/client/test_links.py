@@ -95,7 +95,7 @@ def test_grants_are_repeated_every_second() -> None:
 
 def test_few_workers_at_a_time_are_asked_to_vouch_for_a_client() -> None:
     """The client asks a few workers at a time to vouch for it, each in turn; other
-    grants do not tell their time.
+    grants carry no time of sending.
     """
     ends = Ends()
     workers = [f"w{number}" for number in range(VOUCHING + 2)]
@@ -208,7 +208,7 @@ def test_a_rejected_message_counts_as_unseen() -> None:
 
 def test_a_broken_link_is_replaced_at_once_if_it_was_not_young() -> None:
     """The client replaces an old broken link at once and a young link with the next
-    repetition, and keeps its acknowledged messages.
+    repetition, from the last seen message on.
     """
     ends = Ends()
     ends.open()

@@ -150,8 +150,8 @@ def test_a_spec_that_cannot_be_read_is_refused() -> None:
 
 
 def test_a_dataset_is_registered_when_its_parts_are_here() -> None:
-    """The dispatcher asks for a missing part from its kept size, and a second
-    registration needs no other upload.
+    """The dispatcher asks for a missing part from its kept size, and a later
+    registration under a known id needs no upload.
     """
     shelf = Shelf()
     parts = (m.Part(digest(20), 10), m.Part(digest(21), 10))

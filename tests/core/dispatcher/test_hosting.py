@@ -494,7 +494,7 @@ def test_a_worker_that_nobody_reads_from_loses_its_task() -> None:
 
 
 def test_a_failed_iteration_gets_no_further_task() -> None:
-    """A worker or client that joins a failed iteration gets no task."""
+    """A worker that joins after an iteration has failed gets no task of it."""
     hosts = Hosts("k")
     hosts.add("a")
     hosts.hosting.fail(hosts.iteration, "InvalidArgumentError", "it can not be")

@@ -136,8 +136,8 @@ def test_a_rival_that_closes_is_not_waited_for() -> None:
 
 
 def test_of_a_reader_that_closes_the_others_need_only_what_it_knew() -> None:
-    """Readers resume without a reader that closes, whose elements are not delivered
-    again, and the last closed reader ends the gathering.
+    """Readers resume without a closed reader, whose elements are not delivered again,
+    and a gathering without readers ends.
     """
     desk, parts = Desk(), ("a", "b", "c")
     desk.bring("one", part="a", parts=parts)

@@ -407,8 +407,8 @@ def test_a_named_job_is_collected_one_time_out_after_its_last_client_was_heard()
 
 
 def test_the_only_client_of_an_anonymous_job_is_not_waited_for_without_a_connection() -> None:
-    """The only client of an anonymous job is given up with its job after a minute of
-    silence without a connection, however long jobs are kept.
+    """The only client of an anonymous job is given up with it after a minute of silence
+    without a connection, however long jobs are kept.
     """
     desk = Desk(gc_timeout=-1.0)
     desk.open("k", structs.replace(JOB, anonymous=True))
@@ -507,8 +507,8 @@ def test_clients_are_told_their_lease() -> None:
 
 
 def test_who_reads_on_alone_is_not_given_up_when_another_joins() -> None:
-    """A client that workers hear stays while it believes that it reads alone, and its
-    lease counts once it is told that others read.
+    """A client that workers hear stays while it believes that it reads alone, although
+    the dispatcher does not hear it. Its lease counts once it is told of others.
     """
     desk = Desk()
     desk.open("k")
@@ -549,8 +549,8 @@ def test_a_client_that_was_given_up_may_join_again_under_another_name() -> None:
 
 
 def test_who_asks_on_after_it_was_given_up_is_told_which_iteration_it_was_part_of() -> None:
-    """A client that did not hear of its admission before it was given up finds its
-    iteration under another name.
+    """The refusal of a client given up before it heard of its admission names its
+    iteration, which it joins under another name.
     """
     desk = Desk()
     desk.open("k")
@@ -563,8 +563,8 @@ def test_who_asks_on_after_it_was_given_up_is_told_which_iteration_it_was_part_o
 
 
 def test_clients_of_a_dispatcher_without_a_journal_are_not_given_up() -> None:
-    """A dispatcher without a journal ends clients of its former run with an error, as
-    there is no iteration to join.
+    """A restarted dispatcher without a journal ends its former clients with an error,
+    as no iteration is left to join.
     """
     desk = Desk()
     desk.beat("unknown")

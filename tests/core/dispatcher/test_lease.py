@@ -83,8 +83,8 @@ def test_a_new_dispatcher_takes_those_that_share_for_aware() -> None:
 
 
 def test_time_in_which_nobody_is_heard_tells_nothing() -> None:
-    """A lease holder sends three heartbeats during its lease; if all are missing from
-    all clients, the network is cut off.
+    """A lease holder sends three heartbeats during its lease; if all clients miss them,
+    the clients or the dispatcher are cut off, not dead.
     """
     leases, shared = Leases(TIMEOUT), iteration(clients=2)
     assert leases.spoke(shared, 100.0) == 0.0

@@ -119,8 +119,8 @@ def test_everything_started_means_the_end() -> None:
 
 
 def test_a_holder_that_has_come_to_its_end_is_not_waited_for() -> None:
-    """The answer of an ended holder is about the ledger before its end, and answers the
-    waiting tasks with it.
+    """A holder that has its end mark answers about the ledger before it, and the
+    waiting tasks then get their end.
     """
     pair = Pair()
     pair.want(B)

@@ -105,8 +105,8 @@ def test_copies_are_not_continued() -> None:
 
 
 def test_a_new_host_gets_the_last_state_and_the_entries_for_it() -> None:
-    """The next host also gets the states from which clients with undelivered elements
-    resume, and entries keep their numbers.
+    """The next host gets the last state with its entries, and the states from which
+    clients resume that have yet to hand out elements. Entries keep their numbers.
     """
     kept = Kept()
     for number in (10, 30, 50):

@@ -135,8 +135,8 @@ def test_forgiven_silence_does_not_hide_that_of_others() -> None:
 
 
 def test_who_hears_nobody_for_long_is_cut_off_itself() -> None:
-    """The duration without any message is reported with the next message, and is zero
-    before the first message.
+    """A listener without messages beyond its patience is deaf, and learns the duration
+    with the next message. Time before the first message does not count.
     """
     hearing = Hearing(patience=5.0)
     assert not hearing.is_deaf(100.0)

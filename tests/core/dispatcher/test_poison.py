@@ -150,7 +150,7 @@ def test_deaths_at_other_elements_are_counted_apart() -> None:
 
 
 def test_poison_is_left_out_on_request() -> None:
-    """With on_poison="skip" the next host is told which element to skip, and the job
+    """The next host is told which element to skip with on_poison="skip", and the job
     goes on.
     """
     fleet = Fleet(on_poison="skip")
@@ -204,7 +204,7 @@ def test_each_poison_is_found_in_its_turn() -> None:
     ],
 )
 def test_what_cannot_be_left_out_fails(crumb: dict[str, Any], text: str) -> None:
-    """With on_poison="skip" the job fails with the reason if no node is known or the
+    """The job fails with the reason despite on_poison="skip" if no node is known or the
     node cannot skip.
     """
     fleet = Fleet(on_poison="skip")
@@ -231,8 +231,8 @@ def test_suspects_are_told() -> None:
 
 
 def test_one_of_several_calls_is_found() -> None:
-    """Of several calls at the same time, the dispatcher blames the call that was
-    present at three deaths.
+    """The dispatcher blames the call that was in progress at three deaths, among
+    several calls at the same time.
     """
     fleet = Fleet(on_poison="skip")
     task = fleet.task_of("a")

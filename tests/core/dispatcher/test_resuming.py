@@ -224,8 +224,8 @@ def cursor_of(facts: list[u.AnyUpdate]) -> tuple[int, int, tuple[Split, ...]]:
 
 
 def test_a_repetition_of_which_only_the_end_is_known_was_begun() -> None:
-    """The splits of a repetition with a known end went to a task without elements, so a
-    new task gets them even if all known tasks ended.
+    """The splits of a repetition with only an end mark belonged to an unknown task, so
+    a new task gets them.
     """
     facts = begun(Split(0, 0, 100), Split(0, 100, 100), Split(1, 100, 100), total=9)
     assert [fact.task for fact in facts if isinstance(fact, u.CreateTaskUpdate)] == [4000, 4001]

@@ -95,8 +95,8 @@ def test_nothing_is_left_of_an_iteration() -> None:
 
 
 def test_large_lists_are_told_in_rounds() -> None:
-    """Large lists go to a limited number of places at a time, and changes wait for the
-    next round with its own version.
+    """The dispatcher sends a limited number of task places at a time, and changes wait
+    for the next round with its own version.
     """
     board = Board(*[Task(number, 2000, 1, [], attempt=1, worker="a") for number in range(5_000)])
     names = [f"k{number:02}" for number in range(40)]

@@ -120,7 +120,7 @@ def test_little_is_kept_of_what_was_handed_out() -> None:
 
 
 def test_a_successor_waits_for_the_one_before_to_be_released() -> None:
-    """Of two clients with the same number the first gets everything until it is
+    """The first of two clients with the same number gets everything until it is
     released.
     """
     dealing = RoundRobin(1)

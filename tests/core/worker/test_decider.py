@@ -468,8 +468,8 @@ def test_blocks_go_to_who_has_credit() -> None:
 
 
 def test_without_a_reader_a_task_makes_next_to_nothing() -> None:
-    """A task produces a few elements for its first client, and none for a client that
-    has left for any reason.
+    """A task makes a few elements before its first client comes, and a few more when
+    its client has left for any reason.
     """
     host = Host()
     assert host.core.tasks[1].unread == UNREAD_ELEMENTS

@@ -284,8 +284,8 @@ def test_a_used_link_stays_while_its_client_speaks() -> None:
 
 
 def test_readers_are_those_who_asked_lately_to_be_named() -> None:
-    """The worker names clients that recently asked to be named, not clients named by
-    other workers; rare heartbeats extend that period.
+    """The worker names only clients that recently asked this worker to vouch for them;
+    rare heartbeats extend that period.
     """
     ends = Ends()
     ends.open("client-1")

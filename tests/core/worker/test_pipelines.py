@@ -103,8 +103,8 @@ def test_a_part_is_fetched_in_pieces() -> None:
 
 
 def test_a_part_goes_on_where_a_dead_worker_ended() -> None:
-    """The worker asks only for the pieces behind those that a dead worker has left in
-    the cache.
+    """The worker asks only for the pieces that a dead worker has not left in the
+    cache.
     """
     stock = Stock(m.Part(ONE, SIZE))
     stock.done()
