@@ -1081,7 +1081,7 @@ def test_what_is_here_before_an_error_is_handed_out() -> None:
 
 def test_without_a_lease_nothing_is_handed_out_before_giving_up() -> None:
     """A client that holds elements and hears nothing ends with the error, as other
-    clients may have got those elements.
+    clients may have got its elements.
     """
     reader = leased(dispatcher_timeout=20.0)
     reader.wait(30.0)

@@ -210,8 +210,8 @@ def test_a_task_that_has_ended_is_not_waited_for() -> None:
 
 
 def test_a_place_says_what_was_handed_out_and_what_is_known_of_ends() -> None:
-    """The position settles a task that no reader replays, with its deliveries and its
-    total.
+    """A position has the elements handed out before it, which are settled once no
+    reader goes back behind it, and the known totals.
     """
     client = Client(1)
     client.arrives(1, 0, 4)

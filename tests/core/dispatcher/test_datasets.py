@@ -27,7 +27,7 @@ def digest(number: int) -> str:
 
 
 class Shelf:
-    """Datasets of a dispatcher, one of them under a chosen id, and its decisions since
+    """Datasets of a dispatcher, the first under a chosen id, and its decisions since
     the last check.
     """
 

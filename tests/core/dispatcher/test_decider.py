@@ -96,8 +96,8 @@ def test_a_worker_registers_and_is_answered() -> None:
 
 
 def test_thousands_of_workers_are_told_to_speak_rarely() -> None:
-    """Thousands of workers get spread heartbeat times, early enough that they are known
-    again before they are given up.
+    """The dispatcher tells many workers different, longer pauses between heartbeats,
+    short enough that a restarted dispatcher knows them in time.
     """
     cluster = Cluster(busy=False, times=DispatcherTimes(worker_timeout=9.0, beat_share=0.1))
     told = []
@@ -272,8 +272,8 @@ def test_the_only_client_of_an_anonymous_job_is_given_up_without_a_connection() 
 
 
 def test_a_dispatcher_that_hears_nobody_gives_nobody_up() -> None:
-    """A dispatcher that hears no client was cut off, so a client that joins later does
-    not take what a silent client holds.
+    """A dispatcher that heard no client was cut off, so a client that joins afterwards
+    does not take what a silent client holds.
     """
     cluster = Cluster(busy=False)
     cluster.join("w")

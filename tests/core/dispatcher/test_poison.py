@@ -220,7 +220,7 @@ def test_opening_a_pipeline_may_kill() -> None:
 
 
 def test_suspects_are_told() -> None:
-    """The dispatcher calls a suspect element alone, and keeps its task apart from
+    """The next host calls a suspect element alone, and gets its task apart from
     others.
     """
     fleet = Fleet()
@@ -277,8 +277,8 @@ def test_ever_other_elements_fail_in_the_end() -> None:
 
 
 def test_sigkill_counts_at_an_element_only() -> None:
-    """A SIGKILL without a call counts for no task, but three SIGKILLs at the same
-    element blame it for the system's memory.
+    """A SIGKILL without a call counts for no task. Three SIGKILLs at the same element
+    fail the job, as the system is short of memory.
     """
     fleet = Fleet()
     task = fleet.task_of("a")
