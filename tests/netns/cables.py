@@ -1,7 +1,7 @@
-"""Storms of pulled cables: a job on machines of a network whose cables are pulled, or
-carry only in one direction.
+"""Storms of pulled cables: a job runs on machines of a network while their cables are
+pulled, or carry only one direction.
 
-What must hold all the same is checked at the end: ``CableStorm.run``.
+``CableStorm.run`` checks at the end that every promise was kept.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ WORKER_TIMEOUT = 2_000
 CLIENT_TIMEOUT = 4_000
 PACE = 0.001
 DEADLINE = 60.0
-"""Seconds from the last misfortune in which an iteration must have ended; the longest
-known wait is 30.
+"""Seconds from the last disturbance in which an iteration must end. The longest
+known wait is 30 seconds.
 """
 
 
 class CableStorm:
-    """One round: a job, and disturbed cables at random places of it.
+    """A round: a job, and cables that are disturbed at random points of it.
 
     Args:
-        lan: machines named dispatcher, worker1, worker2, client and, where two loops
-            read, client2.
+        lan: machines named dispatcher, worker1, worker2, client and, if two loops read,
+            client2.
         seed: decides what happens when.
-        kind: of the job, a key of ``training_loop.KINDS``.
-        folder: for the journal, and for what training loops write down.
-        count: how many elements the job has.
-        pauses: how many seconds a disturbance may last.
-        kills: whether processes are killed, too.
-        pace: how many seconds a training loop is busy with an element.
+        kind: kind of the job, a key of ``training_loop.KINDS``.
+        folder: folder of the journal and of the records of the training loops.
+        count: number of elements of the job.
+        pauses: possible durations of a disturbance, in seconds.
+        kills: True if processes are killed, too.
+        pace: seconds that a training loop is busy with each element.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class CableStorm:
         self.workers: dict[str, Program] = {}
         self.clients = [machine for machine in lan.machines if machine.startswith("client")]
 
-    # --- who takes part
+    # --- participants
 
     def start(self) -> None:
-        """Starts all machines, and the training loops on theirs."""
+        """Start all machines, and the training loops on theirs."""
         folder = ("--work-dir", str(self.folder / "journal"), "--port", "5050")
         times = (f"--worker-timeout-ms={WORKER_TIMEOUT}", f"--client-timeout-ms={CLIENT_TIMEOUT}")
         places = [
@@ -100,10 +100,10 @@ class CableStorm:
     def running(self) -> bool:
         return any(loop.running for loop in self.loops)
 
-    # --- what happens
+    # --- disturbances
 
     def pull(self) -> None:
-        """Somebody's cable is pulled."""
+        """Pull the cable of a random machine for a while."""
         machine = self._machine()
         self.disturb(
             f"{machine} is off",
@@ -112,13 +112,15 @@ class CableStorm:
         )
 
     def isolate_reader(self) -> None:
-        """The only loop's cable is pulled until it hands out nothing any more:
-        ``handed_out_alone``.
+        """Pull the cable of the only loop until it hands out nothing any more.
+
+        ``handed_out_alone`` becomes the number of elements handed out meanwhile.
         """
         machine = self.clients[0]
         self._tell(f"{machine} is off until its lease is over")
         self.lan.pull_cable(machine)
-        # Not before: to pull it takes a while, in which the lease is renewed.
+        # The count begins now and not earlier: pulling takes a while, in which the
+        # client renews its lease.
         began = self.handed_out
         last = [(began, time.monotonic())]
 
@@ -133,7 +135,7 @@ class CableStorm:
         self.handed_out_alone = self.handed_out - began
 
     def silence(self) -> None:
-        """What one machine says to another one is lost, and nothing else."""
+        """Lose all frames from a random machine to another, and no others."""
         self.silence_one(*self.random.sample(self.lan.machines, 2))
 
     def silence_one(self, one: str, other: str) -> None:
@@ -143,7 +145,7 @@ class CableStorm:
         )
 
     def mute(self) -> None:
-        """One machine hears everybody and is heard by nobody."""
+        """Let a random machine receive everything and send nothing."""
         machine = self._machine()
         self.disturb(
             f"{machine} is heard by nobody",
@@ -152,7 +154,7 @@ class CableStorm:
         )
 
     def deafen(self) -> None:
-        """One machine is heard by everybody and hears nobody."""
+        """Let a random machine send everything and receive nothing."""
         machine = self._machine()
         self.disturb(
             f"{machine} hears nobody",
@@ -164,7 +166,7 @@ class CableStorm:
         return self.random.choice(self.lan.machines)
 
     def disturb(self, what: str, begin: Callable[[], object], heal: Callable[[], object]) -> None:
-        """A disturbance of one of the durations."""
+        """Begin a disturbance, and heal it after a random duration."""
         seconds = self.random.choice(self.pauses)
         self._tell(f"{what} for {seconds:g} s")
         begin()
@@ -175,7 +177,7 @@ class CableStorm:
         self.healed = time.monotonic()
 
     def kill_worker(self) -> None:
-        """A worker is killed with all its processes, and started again on the same
+        """Kill a worker with all its processes, and start it again on the same
         machine.
         """
         machine = self.random.choice(WORKERS)
@@ -191,15 +193,15 @@ class CableStorm:
         drawn = [self.pull, self.silence, self.silence, self.mute, self.deafen]
         return [self.random.choice(drawn) for _ in range(self.random.choice([1, 2, 3]))]
 
-    # --- and how it ends
+    # --- the end
 
     def run(self, *misfortunes: Callable[[], None]) -> None:
-        """Lives through it and checks that every element was handed out, none of them
-        twice, in the order promised.
+        """Run the storm, and check that every element was handed out exactly once, in
+        the promised order.
 
         Args:
-            misfortunes: what happens, one after the other; drawn by the seed when there
-                are none.
+            misfortunes: disturbances, one after the other; drawn with the seed if
+                empty.
         """
         self.began = self.healed = time.monotonic()
         try:

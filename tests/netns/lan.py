@@ -1,8 +1,8 @@
 """A local network in network namespaces: machines on a switch, each with an interface,
 an address and a cable.
 
-Nothing of it touches the network of the host: the switch is a namespace too. Programs
-started here end with the test.
+The network of the host is not touched: the switch is a namespace, too. Programs started
+here end with the test.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ REFUSALS = re.compile(
 
 
 class NotPermittedError(Exception):
-    """This machine does not let us make namespaces; the text is what ``ip`` says."""
+    """This machine does not permit network namespaces; the text is the error of
+    ``ip``.
+    """
 
 
 def ip(*arguments: str) -> str:
-    """Runs ``ip``; returns what it prints."""
+    """Run ``ip``; return its output."""
     return iproute2("ip", *arguments)
 
 
 def iproute2(*command: str) -> str:
-    """Runs a program of iproute2; returns what it prints."""
+    """Run a program of iproute2; return its output."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode and REFUSALS.search(done.stderr):
         raise NotPermittedError(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -51,8 +53,9 @@ def iproute2(*command: str) -> str:
 
 @dataclass
 class Program:
-    """A Python program on a machine. It ends when its standard input does; what it
-    writes goes to files.
+    """A Python program on a machine.
+
+    It ends when its standard input does. Files receive its output.
     """
 
     process: subprocess.Popen[str]
@@ -64,7 +67,7 @@ class Program:
         return self.output.read_text(encoding="utf-8")
 
     def await_line(self, pattern: str) -> re.Match[str]:
-        """Waits for a whole line of output."""
+        """Wait for a whole line of output."""
 
         def found() -> re.Match[str] | None:
             return re.search(rf"^{pattern}\n", self.said, re.MULTILINE)
@@ -81,7 +84,7 @@ class Program:
         return match
 
     def await_end(self) -> str:
-        """Waits until it has ended well; returns what it printed."""
+        """Wait until the program has ended with success; return its output."""
         await_condition(lambda: self.process.poll() is not None, START, "the end of a program")
         assert self.process.returncode == 0, self.said + self.log.read_text(encoding="utf-8")
         return self.said
@@ -101,11 +104,11 @@ class Program:
 
 
 class Lan:
-    """Machines that are connected by one switch.
+    """Machines that a switch connects.
 
     Args:
-        machines: their names.
-        folder: for what their programs write.
+        machines: names of the machines.
+        folder: folder for the output of their programs.
 
     Raises:
         NotPermittedError: namespaces, bridges or cables cannot be made here.
@@ -160,47 +163,48 @@ class Lan:
         return space
 
     def address(self, machine: str) -> str:
-        """Where others reach a machine."""
+        """Return the address at which other machines reach a machine."""
         return f"10.83.0.{self.machines.index(machine) + 1}"
 
     def pull_cable(self, machine: str) -> None:
-        """Takes a machine off the network: what is sent to it or by it is lost, and no
+        """Take a machine off the network: all frames from it and to it are lost, and no
         connection is closed.
         """
         ip("-n", self._space("switch"), "link", "set", "dev", machine, "down")
 
     def plug_cable(self, machine: str) -> None:
-        """Connects it again."""
+        """Connect a machine to the network again."""
         ip("-n", self._space("switch"), "link", "set", "dev", machine, "up")
 
     def silence(self, sender: str, receiver: str) -> None:
-        """Loses what one machine sends to another, and nothing else: frames go to a
-        machine that does not exist.
+        """Lose all frames from a machine to another, and no others.
+
+        The frames go to a machine that does not exist.
         """
         told = ("lladdr", NOBODY, "dev", "eth0", "nud", "permanent")
         ip("-n", self._space(sender), "neighbour", "replace", self.address(receiver), *told)
 
     def let_speak(self, sender: str, receiver: str) -> None:
-        """Lets it through again."""
+        """Let frames from a machine to another through again."""
         ip("-n", self._space(sender), "neighbour", "delete", self.address(receiver), "dev", "eth0")
 
     def mute(self, machine: str) -> None:
-        """One machine hears everybody and is heard by nobody."""
+        """Let a machine receive everything and send nothing."""
         for other in self._others(machine):
             self.silence(machine, other)
 
     def unmute(self, machine: str) -> None:
-        """Everybody hears it again."""
+        """Let a machine send again."""
         for other in self._others(machine):
             self.let_speak(machine, other)
 
     def deafen(self, machine: str) -> None:
-        """One machine is heard by everybody and hears nobody."""
+        """Let a machine send everything and receive nothing."""
         for other in self._others(machine):
             self.silence(other, machine)
 
     def undeafen(self, machine: str) -> None:
-        """It hears everybody again."""
+        """Let a machine receive again."""
         for other in self._others(machine):
             self.let_speak(other, machine)
 
@@ -208,27 +212,27 @@ class Lan:
         return [other for other in self.machines if other != machine]
 
     def limit(self, machine: str, rate: str) -> None:
-        """Gives a cable a rate, such as ``1gbit``, in both directions."""
+        """Limit a cable to a rate, such as ``1gbit``, in both directions."""
         for space, device in ((self._space(machine), "eth0"), (self._space("switch"), machine)):
             shape = ("tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
             iproute2("tc", "-n", space, "qdisc", "replace", "dev", device, "root", *shape)
 
     def traffic(self, machine: str, device: str = "eth0") -> tuple[int, int]:
-        """Bytes that an interface of a machine has received and sent."""
+        """Return the bytes that an interface of a machine has received and sent."""
         [link] = json.loads(ip("-n", self._space(machine), "-s", "-j", "link", "show", device))
         return link["stats64"]["rx"]["bytes"], link["stats64"]["tx"]["bytes"]
 
     def within(self, machine: str) -> tuple[str, ...]:
-        """The command that runs another one on a machine."""
+        """Return the prefix of a command that runs it on a machine."""
         return "ip", "netns", "exec", self._space(machine)
 
     @property
     def logs(self) -> list[Path]:
-        """What all programs have logged."""
+        """Return the log files of all programs."""
         return [program.log for program in self._programs]
 
     def start(self, machine: str, *arguments: str) -> Program:
-        """Starts Python on a machine and returns at once."""
+        """Start Python on a machine, and return at once."""
         name = f"{machine}-{len(self._programs)}"
         output, log = self._folder / f"{name}.out", self._folder / f"{name}.log"
         path = [str(ROOT), *filter(None, sys.path)]
@@ -247,13 +251,13 @@ class Lan:
         return program
 
     def start_server(self, machine: str, role: str, *options: str) -> Program:
-        """Starts a server that listens on every interface, and returns at once."""
+        """Start a server that listens on every interface, and return at once."""
         return self.start(
             machine, "-m", f"zmqdata.{role}", "--host", "0.0.0.0", *options, "--lifeline", "0"
         )
 
     def serve(self, machine: str, role: str, *options: str) -> str:
-        """Starts a server that listens on every interface; returns the address that it
+        """Start a server that listens on every interface; return the address that it
         announces.
         """
         return self.start_server(machine, role, *options).await_line(
@@ -261,7 +265,7 @@ class Lan:
         )[1]
 
     def run(self, machine: str, *arguments: str) -> str:
-        """Runs Python on a machine to its end; returns what it printed."""
+        """Run Python on a machine to its end; return its output."""
         return self.start(machine, *arguments).await_end()
 
     @property
@@ -269,7 +273,7 @@ class Lan:
         return [pid for space in self._made for pid in ip("netns", "pids", space).split()]
 
     def close(self) -> None:
-        """Ends all programs and removes the network.
+        """End all programs, and remove the network.
 
         Raises:
             AssertionError: a program has left processes behind; they are killed.

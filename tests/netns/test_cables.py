@@ -1,5 +1,6 @@
-"""What is promised holds while cables are pulled, wholly or in one direction. The
-storms are in ``cables``.
+"""Tests of the guarantees while cables are pulled, wholly or in one direction.
+
+``cables`` holds the storms.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def lan(tmp_path: Path) -> Iterator[Lan]:
 
 
 def test_each_direction_of_each_connection(lan: Lan, tmp_path: Path) -> None:
-    """Control and elements, there and back: whichever direction is lost for a moment,
-    nothing else is.
+    """A short loss of any direction of the control or data connections loses nothing
+    else.
     """
     storm = CableStorm(lan, 1, "dynamic", tmp_path, count=8_000, pauses=(0.7,))
     storm.run(*every_direction(storm))
@@ -43,7 +44,7 @@ def test_each_direction_of_each_connection(lan: Lan, tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_direction_of_each_connection_for_long(lan: Lan, kind: str, tmp_path: Path) -> None:
-    """The same where every disturbance outlasts every time-out."""
+    """A loss of any direction that outlasts every time-out loses nothing else."""
     storm = CableStorm(lan, 1, kind, tmp_path, count=40_000, pauses=(13.0,))
     storm.run(*every_direction(storm))
 
@@ -58,13 +59,14 @@ def every_direction(storm: CableStorm) -> list[Callable[[], None]]:
 
 
 def test_nothing_is_lost_when_cables_are_cut(lan: Lan, tmp_path: Path) -> None:
-    """Whoever does not hear whom for a while: the order that was promised holds."""
+    """The promised order holds through a series of cuts between any machines."""
     CableStorm(lan, 1, "coordinated", tmp_path, count=3_000, pauses=SOON).run()
 
 
 def test_who_reads_alone_and_reaches_nobody_stops(lan: Lan, tmp_path: Path) -> None:
-    """When its lease is over it hands out no more of what it holds: others may have
-    that. With its cable it goes on.
+    """A client without a network hands out nothing after its lease, and then continues.
+
+    The dispatcher may have given the elements of an expired lease to other clients.
     """
     storm = CableStorm(lan, 1, "ordered", tmp_path, count=200, pace=0.05)
     storm.run(storm.isolate_reader)
@@ -78,8 +80,8 @@ def test_who_reads_alone_and_reaches_nobody_stops(lan: Lan, tmp_path: Path) -> N
 def test_nothing_is_lost_in_many_storms_of_cables(
     lan: Lan, kind: str, seed: int, tmp_path: Path
 ) -> None:
-    """Twenty storms: each element is handed out, none twice, in the order promised,
-    whatever time-outs run out.
+    """Each of twenty storms hands out every element exactly once, in the promised
+    order, whatever time-outs expire.
     """
     CableStorm(lan, seed, kind, tmp_path).run()
 
@@ -88,9 +90,7 @@ def test_nothing_is_lost_in_many_storms_of_cables(
 @pytest.mark.parametrize("seed", range(1, 3))
 @pytest.mark.parametrize("kind", KINDS)
 def test_slow_cables_cuts_and_deaths(lan: Lan, kind: str, seed: int, tmp_path: Path) -> None:
-    """Every cable carries a gigabit per second, and with each disturbance a worker is
-    killed.
-    """
+    """The promises hold on gigabit cables when each disturbance also kills a worker."""
     for machine in lan.machines:
         lan.limit(machine, "1gbit")
     CableStorm(lan, seed, kind, tmp_path, kills=True).run()

@@ -1,5 +1,5 @@
-"""Dispatcher, workers and client on machines of their own, as far as the network can
-tell: over real interfaces.
+"""Tests with dispatcher, workers and client on separate machines, as far as the network
+can tell: they connect through real interfaces.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(300)]
 PORT = 5050
 COUNT = 20_000
 READ, WINDOW = 500, 256
-"""Elements that a client has read before anything happens to it, and how many may be on
-their way to it.
+"""Elements that a client has read before a disturbance, and the largest number in
+flight to it.
 """
 FILES = 60
 LARGE_BYTES = 30_000_000
@@ -40,12 +40,12 @@ def lan(tmp_path: Path) -> Iterator[Lan]:
 
 
 def start_service(lan: Lan, *options: str) -> str:
-    """Starts the servers as the README says; returns where the dispatcher is."""
+    """Start the servers as the README says; return the address of the dispatcher."""
     service = lan.serve("dispatcher", "dispatcher", "--port", str(PORT), *options)
     assert service == f"tcp://{lan.address('dispatcher')}:{PORT}"
     for machine in ("worker1", "worker2"):
-        # A small part of a job is made before its client goes on, so that a worker that
-        # begins late has its share.
+        # Only a small part of a job is made before its client continues, so that a
+        # worker that begins late has its share.
         announced = lan.serve(
             machine, "worker", "--dispatcher", service, "--buffer-bytes", str(1 << 20)
         )
@@ -54,7 +54,7 @@ def start_service(lan: Lan, *options: str) -> str:
 
 
 def status(lan: Lan, address: str, role: str = "--dispatcher") -> dict[str, Any]:
-    """How things stand at a server."""
+    """Return the status of a server."""
     found: dict[str, Any] = json.loads(
         lan.run("client", "-m", "zmqdata", "status", "--json", role, address)
     )
@@ -83,7 +83,7 @@ def test_the_quickstart_on_four_machines(lan: Lan) -> None:
 
 
 def number_behind(name: str, said: str) -> int:
-    """A number of the table that the quickstart prints."""
+    """Return a number of the table that the quickstart prints."""
     found = re.search(rf"\b{name}\W+([0-9,]+)", said)
     assert found, said
     return int(found[1].replace(",", ""))
@@ -105,21 +105,23 @@ print(json.dumps(found))
 
 
 def repeated_or_missing(client: Program) -> dict[int, int]:
-    """How often each element came that did not come once."""
+    """Return the number of times that each element came, except elements that came
+    once.
+    """
     seen = Counter(json.loads(client.await_end().splitlines()[-1]))
     return {x: seen[x] for x in seen.keys() | set(range(COUNT)) if seen[x] != 1}
 
 
 def start_client(lan: Lan, service: str, job: str = "job") -> Program:
-    """A client in the middle of its job, which goes on when it is told a line."""
+    """Start a client that stops in mid-job, and continues after a line of input."""
     client = lan.start("client", "-c", CLIENT, service, job)
     client.await_line("reading")
     return client
 
 
 def await_produced(lan: Lan, address: str, more_than: int) -> int:
-    """Waits until the only task of a worker has made more elements than that; which
-    task it is.
+    """Wait until the only task of a worker has made more elements than ``more_than``;
+    return the number of the task.
     """
 
     def found() -> list[int]:
@@ -139,7 +141,7 @@ VANISHING = {
     "not heard": (Lan.mute, Lan.unmute),
     "not hearing": (Lan.deafen, Lan.undeafen),
 }
-"""How a machine vanishes, and how it comes back."""
+"""Ways in which a machine vanishes, and ways in which it comes back."""
 
 
 @pytest.mark.parametrize(
@@ -151,8 +153,8 @@ VANISHING = {
     ],
 )
 def test_a_machine_vanishes(lan: Lan, how: str) -> None:
-    """When a worker is cut off in mid-job, the job ends with every element once; back,
-    it gives up its old attempt.
+    """A job whose worker is cut off ends with every element once; the returning worker
+    gives up its old attempt.
     """
     vanish, come_back = VANISHING[how]
     service = start_service(lan, "--worker-timeout-ms", "1000")
@@ -178,7 +180,7 @@ def test_a_machine_vanishes(lan: Lan, how: str) -> None:
 
 
 def check_new_work(lan: Lan, service: str, address: str) -> None:
-    """A worker has a part in the next job."""
+    """Check that a worker gets a part of the next job."""
     client = start_client(lan, service, "next job")
     await_produced(lan, address, 0)
     client.tell("go on")
@@ -186,8 +188,8 @@ def check_new_work(lan: Lan, service: str, address: str) -> None:
 
 
 def test_a_machine_is_back_in_time(lan: Lan) -> None:
-    """When a worker's cable is pulled for a moment, its task stays with it and every
-    element comes exactly once.
+    """A worker whose cable is pulled briefly keeps its task, and every element comes
+    exactly once.
     """
     service = start_service(lan)
     client = start_client(lan, service)
@@ -205,7 +207,9 @@ def test_a_machine_is_back_in_time(lan: Lan) -> None:
 
 
 def check_traffic(lan: Lan) -> None:
-    """The blocks have travelled over the cables of the workers, past the dispatcher."""
+    """Check that the blocks travelled over the cables of the workers, past the
+    dispatcher.
+    """
     received, _ = lan.traffic("client")
     assert sum(lan.traffic(worker)[1] for worker in ("worker1", "worker2")) > 0.9 * received
     assert sum(lan.traffic("dispatcher")) < received / 10
@@ -225,8 +229,8 @@ for element in large.apply(distribute("distributed_epoch", sys.argv[1])):
 
 @pytest.mark.full
 def test_an_element_may_take_longer_than_silence_may_last(lan: Lan) -> None:
-    """On a slow cable an element takes more than the ten seconds in which a link must
-    give a sign of life.
+    """A slow cable may take longer for an element than the ten seconds in which a link
+    must give a sign of life.
     """
     lan.limit("client", "20mbit")
     service = start_service(lan)

@@ -1,5 +1,5 @@
-"""What "AUTO" compresses on cables of several speeds, as far as the network can
-tell.
+"""Tests of ``compression="AUTO"`` on cables of several speeds, as far as the network
+can tell.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tests.netns.lan import Lan, NotPermittedError
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(180)]
 
 COUNT, WIDTH = 240, 1 << 17
-"""Elements and the tokens in each: a megabyte. Up to 80 are made, and on their way,
-before the cable is known.
+"""Elements, and the tokens in each: a megabyte. Up to 80 elements are made and in
+flight before the speed of the cable is known.
 """
 SIZE = COUNT * WIDTH * 8
 
@@ -49,7 +49,7 @@ def lan(tmp_path: Path) -> Iterator[Lan]:
 
 
 def read(lan: Lan, compression: str) -> tuple[str, int]:
-    """A client reads from a worker; what its task says of compression, and the bytes
+    """Read with a client; return the compression that the task reports, and the bytes
     that came over the cable.
     """
     service = lan.serve("worker", "dispatcher")
@@ -59,8 +59,8 @@ def read(lan: Lan, compression: str) -> tuple[str, int]:
 
 
 def test_tokens_shrink_on_a_slow_cable(lan: Lan) -> None:
-    """At 200 Mbit/s the speed of the cable is found out, tokens are compressed for it,
-    and the status says so.
+    """At 200 Mbit/s the worker measures the cable and compresses tokens, and the status
+    says so.
     """
     lan.limit("client", "200mbit")
     shown, received = read(lan, "AUTO")
@@ -72,7 +72,7 @@ def test_tokens_shrink_on_a_slow_cable(lan: Lan) -> None:
 
 
 def test_none_is_none_on_a_slow_cable(lan: Lan) -> None:
-    """Whoever wants nothing compressed gets all bytes, however slow it is."""
+    """A client that wants no compression gets all bytes, however slow the cable is."""
     lan.limit("client", "500mbit")
     shown, received = read(lan, "None")
     assert shown == ""

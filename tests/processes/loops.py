@@ -1,5 +1,5 @@
-"""Training loops in processes of their own, and the proof that they were handed what
-was promised.
+"""Training loops in processes of their own, and the check that they were handed what
+the kind of job promises.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from zmqdata.testing.cluster import await_condition
 
 LOOP = Path(__file__).with_name("training_loop.py")
 TIMES = 100
-"""How often a client can have been given up, and have joined again under another name.
+"""Largest number of times that a client is given up and joins again under another
+name.
 """
 PATIENCE = 30.0
-"""Seconds for which a training loop may say goodbye."""
+"""Seconds in which a training loop may end its session."""
 
 
 class TrainingLoop:
-    """A training loop in a process, and what it has written down.
+    """A training loop in a process, and its records.
 
     Args:
-        target: where the dispatcher is.
-        kind: of the job, a key of ``training_loop.KINDS``.
-        count: how many elements the job has.
-        consumer: as which consumer it reads, where they are numbered.
-        path: what it writes.
-        within: the command that runs another one where the loop shall be.
-        pace: seconds that it is busy with each element.
+        target: address of the dispatcher.
+        kind: kind of the job, a key of ``training_loop.KINDS``.
+        count: number of elements of the job.
+        consumer: index of the consumer as which it reads, if consumers are numbered.
+        path: file of the records that the loop writes.
+        within: prefix of the command that runs the loop elsewhere.
+        pace: seconds that the loop is busy with each element.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class TrainingLoop:
 
     @property
     def records(self) -> list[tuple[int, int]]:
-        """Each element, and when it was handed out, in nanoseconds."""
+        """Each element, and the time at which it was handed out, in nanoseconds."""
         content = self.path.read_bytes() if self.path.exists() else b""
         return list(RECORD.iter_unpack(content[: len(content) // RECORD.size * RECORD.size]))
 
@@ -90,16 +91,17 @@ class TrainingLoop:
 
     @property
     def unreported(self) -> int:
-        """How many elements it had handed out and could not report, as it says, when
-        others were given them.
+        """Number of elements that the loop handed out and could not report before other
+        clients got them, according to its log.
         """
         ways = r"so do (\d+) elements that it had handed out|(\d+) elements handed out here could not be"
         told = re.findall(ways, self.log.read_text())
         return sum(int(number) for numbers in told for number in numbers if number)
 
     def reported(self, audit: Mapping[str, Any]) -> int:
-        """How many elements it was the first to report, as the dispatcher has counted
-        under all of its names.
+        """Return the number of elements that the loop was the first to report.
+
+        The dispatcher counts them under all names of the loop.
         """
         told = self.path.with_suffix(".client")
         client = told.read_text() if told.exists() else ""
@@ -113,8 +115,10 @@ class TrainingLoop:
         self._process.send_signal(number)
 
     def end(self) -> None:
-        """Has it end behind the element that it has, and report what it was handed."""
-        # Who it is it says once it is ready to be asked.
+        """Ask the loop to end after its current element, and to report what it was
+        handed.
+        """
+        # The loop writes its name once it is ready for the signal.
         told = self.path.with_suffix(".client")
         await_condition(lambda: told.exists() or not self.running, PATIENCE, "its beginning")
         self._process.terminate()
@@ -127,7 +131,9 @@ class TrainingLoop:
         self._process.wait()
 
     def has_ended(self) -> bool:
-        """Whether it has read to the end; fails when it has ended in another way."""
+        """True if the loop has read to the end; fails if it has ended in another
+        way.
+        """
         code = self._process.poll()
         if code is None:
             return False
@@ -140,17 +146,17 @@ class TrainingLoop:
 def check(
     kind: str, count: int, loops: Sequence[TrainingLoop], audit: Mapping[str, Any] | None = None
 ) -> None:
-    """Every element was handed out, none of them twice, in the order that this kind of
-    job promises.
+    """Check that every element was handed out exactly once, in the order that this kind
+    of job promises.
 
-    What was handed out and not reported by loops that were killed, or given up while
-    they were cut off, may have come again.
+    An element may come again if the loop that handed it out did not report it, and was
+    killed or given up while it was cut off.
 
     Args:
-        kind: of the job, a key of ``training_loop.KINDS``.
-        count: how many elements it has.
-        loops: all that have read it.
-        audit: what the dispatcher has counted. With it the check is exact.
+        kind: kind of the job, a key of ``training_loop.KINDS``.
+        count: number of elements of the job.
+        loops: all loops that have read the job.
+        audit: counts of the dispatcher. With them the check is exact.
     """
     if kind == "ordered":
         check_order(count, loops, audit)
@@ -161,15 +167,17 @@ def check(
 
 
 def handed_out(loops: Sequence[TrainingLoop], killed: bool) -> Counter[int]:
-    """How often each element came to those that were killed, or to the others."""
+    """Return the number of times that each element came to loops that were killed, or
+    to the other loops.
+    """
     return Counter(element for loop in loops if loop.killed == killed for element in loop.elements)
 
 
 def check_once(
     count: int, loops: Sequence[TrainingLoop], audit: Mapping[str, Any] | None = None
 ) -> None:
-    """Each element came to one of those that were not killed, or was handed out, and
-    reported, by one that was.
+    """Check that each element came once to a loop that lives, or that a killed loop
+    handed it out and reported it.
     """
     alive, dead = handed_out(loops, killed=False), handed_out(loops, killed=True)
     twice = [element for element, times in alive.items() if times > 1]
@@ -185,11 +193,11 @@ def check_once(
 def check_reports(
     missing: Sequence[int], loops: Sequence[TrainingLoop], audit: Mapping[str, Any]
 ) -> None:
-    """Who was killed has reported what came to nobody else, no more and no less; the
-    others all that they had.
+    """Check that killed loops reported exactly the elements that came to no other loop,
+    and that the other loops reported all of theirs.
 
-    Of what others had, that does not count which they had not reported when they were
-    given up, as they say.
+    The elements that a living loop could not report before it was given up do not
+    count. The loop logs their number.
     """
     reported = {loop.path.name: loop.reported(audit) for loop in loops}
     by_killed = sum(reported[loop.path.name] for loop in loops if loop.killed)
@@ -204,8 +212,9 @@ def check_reports(
 
 
 def streams(loops: Sequence[TrainingLoop]) -> dict[int, list[int]]:
-    """What each consumer had, in order; its successor repeats at most what the one
-    before had not reported.
+    """Return the elements of each consumer, in order.
+
+    A successor repeats at most the elements that its predecessor has not reported.
     """
     found: dict[int, list[int]] = {}
     for loop in loops:
@@ -223,7 +232,9 @@ def streams(loops: Sequence[TrainingLoop]) -> dict[int, list[int]]:
 def check_order(
     count: int, loops: Sequence[TrainingLoop], audit: Mapping[str, Any] | None = None
 ) -> None:
-    """The reader and its successors had, together, what an undisturbed one has."""
+    """Check that the reader and its successors together had the elements of an
+    undisturbed reader.
+    """
     with LocalCluster(1, in_process=True) as cluster:
         expected = [int(element[0]) for element in distributed(cluster.target, "ordered", count, 0)]
     assert streams(loops)[0] == expected
@@ -233,8 +244,8 @@ def check_order(
 def check_consumers(
     count: int, loops: Sequence[TrainingLoop], audit: Mapping[str, Any] | None = None
 ) -> None:
-    """All consumers had the same number of elements, none of them twice, and all but
-    those of rounds not full.
+    """Check that all consumers had the same number of elements, none twice, and missed
+    only elements of incomplete rounds.
     """
     found = streams(loops)
     assert len({len(stream) for stream in found.values()}) == 1

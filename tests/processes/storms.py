@@ -1,9 +1,9 @@
 """Storms over real processes: workers, dispatcher and training loops are killed,
 stopped and asked to end at random.
 
-Asked to end (SIGTERM), a server ends in good order and in time. A training loop that is
-reports what it was handed, so none of that comes to another one. What must hold besides
-is checked at the end: ``Storm.run``.
+A server that gets SIGTERM ends cleanly and in time. A training loop that gets SIGTERM
+reports what it was handed, so no other loop gets these elements. ``Storm.run`` checks
+the other promises at the end.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from zmqdata.testing.cluster import await_condition, descendants
 PATIENCE = 90.0
 CLIENT_TIMEOUT = 3.0
 UNREPORTED = 5.0
-"""Seconds before its death of which a training loop may not have reported what it was
-handed.
+"""Seconds before its death for which a training loop may not have reported its
+elements.
 """
 
 
 class Storm:
-    """One round: a job, and misfortunes at random places of it.
+    """A round: a job, and misfortunes at random points of it.
 
     Args:
         seed: decides what happens when.
-        kind: of the job, a key of ``training_loop.KINDS``.
-        folder: for what training loops write down.
-        count: how many elements the job has.
+        kind: kind of the job, a key of ``training_loop.KINDS``.
+        folder: folder of the records of the training loops.
+        count: number of elements of the job.
     """
 
     def __init__(self, seed: int, kind: str, folder: Path, count: int = 12_000) -> None:
@@ -50,7 +50,7 @@ class Storm:
             options["worker_addresses"] = ("127.0.0.1:%port%",) * 2
         self.cluster = LocalCluster(2, worker_timeout_ms=4_000, **options)
 
-    # --- who takes part
+    # --- participants
 
     def add_loop(self, consumer: int = 0) -> None:
         path = self.folder / f"loop-{len(self.loops)}"
@@ -73,7 +73,7 @@ class Storm:
         assert isinstance(self.cluster.dispatcher, ServerProcess)
         return self.cluster.dispatcher
 
-    # --- what happens
+    # --- misfortunes
 
     def kill_worker(self) -> None:
         worker = self._worker()
@@ -157,11 +157,11 @@ class Storm:
         servers += [self.end_dispatcher, self.freeze_server]
         return [*servers, self.kill_loop, self.kill_loop, self.end_loop, self.freeze_loop]
 
-    # --- and how it ends
+    # --- the end
 
     def run(self) -> None:
-        """Lives through it and checks that every element was handed out, none of them
-        twice, in the order promised.
+        """Run the storm, and check that every element was handed out exactly once, in
+        the promised order.
         """
         with self.cluster:
             try:
@@ -197,8 +197,8 @@ class Storm:
             misfortune()
         await_condition(lambda: all(loop.has_ended() for loop in self.loops), PATIENCE, "the end")
         if self.kind in ("dynamic", "static") and self._is_blind:
-            # Without a dispatcher who is done goes: somebody must have what a loop that
-            # was killed had not reported.
+            # Without a dispatcher a loop that is done leaves. The elements that a
+            # killed loop had not reported need another reader.
             self.add_loop()
             await_condition(
                 lambda: all(loop.has_ended() for loop in self.loops),
@@ -207,7 +207,7 @@ class Storm:
             )
 
     def _audit(self) -> dict[str, Any]:
-        """What the dispatcher has counted, when it has all reports."""
+        """Return the counts of the dispatcher once it has all reports."""
         found: dict[str, Any] = {}
 
         def is_finished() -> bool:
@@ -220,12 +220,12 @@ class Storm:
 
     @property
     def _is_blind(self) -> bool:
-        """Whether the dispatcher did not see, or say, for a while what was going on."""
+        """True if the dispatcher was for a while unable to receive or send messages."""
         return any("dispatcher" in one or "both" in one or "freeze" in one for one in self.story)
 
     def _check_reported(self) -> None:
-        """What a dead loop was handed long before its death was reported, and came to
-        nobody else.
+        """Check that a dead loop reported what it was handed long before its death, and
+        that no other loop got it.
         """
         if self._is_blind or self.kind not in ("dynamic", "static"):
             return

@@ -1,5 +1,5 @@
-"""The commands as a user runs them: ready lines, exit codes, signals, and errors of one
-line.
+"""Tests of the commands as a user runs them: ready lines, exit codes, signals, and
+errors in a single line.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def dispatcher() -> Iterator[ServerProcess]:
 
 
 def ended(server: ServerProcess) -> tuple[int | None, str]:
-    """Exit code and standard error of a server that ends."""
+    """Wait for the end of a server; return its exit code and standard error."""
     await_condition(lambda: not server.alive, START, "its end")
     return server.exit_code, server.log
 
 
 def test_a_dispatcher_prints_one_line(dispatcher: ServerProcess) -> None:
-    """A ready dispatcher prints where it listens, with the real port, and nothing else
-    on standard output.
+    """A ready dispatcher prints its address with the real port, and nothing else, to
+    standard output.
     """
     assert re.fullmatch(
         r"zmqdata dispatcher listening on tcp://127\.0\.0\.1:[1-9][0-9]*\n", dispatcher.said
@@ -70,7 +70,7 @@ def test_a_dispatcher_prints_one_line(dispatcher: ServerProcess) -> None:
 
 def test_a_worker_prints_one_line_for_each_process(dispatcher: ServerProcess) -> None:
     """A worker of two processes prints two lines once they are registered, and nothing
-    else on standard output.
+    else, to standard output.
     """
     with running(
         "worker", "--dispatcher", dispatcher.address, "--processes", "2", ready=2
@@ -83,8 +83,8 @@ def test_a_worker_prints_one_line_for_each_process(dispatcher: ServerProcess) ->
 
 
 def test_every_interface_is_announced_as_one_address(dispatcher: ServerProcess) -> None:
-    """--host 0.0.0.0 announces the local end of the way to the dispatcher, --advertise
-    what it is told.
+    """A server on 0.0.0.0 announces its address on the route to the dispatcher, or the
+    value of ``--advertise``.
     """
     with running("worker", "--dispatcher", dispatcher.address, "--host", "0.0.0.0") as worker:
         worker.await_ready(START)
@@ -98,7 +98,7 @@ def test_every_interface_is_announced_as_one_address(dispatcher: ServerProcess) 
 
 
 def test_a_worker_may_start_before_its_dispatcher() -> None:
-    """A worker waits for a dispatcher that is not there yet, and registers when it
+    """A worker waits for a dispatcher that is still absent, and registers once it
     comes.
     """
     with socket.create_server(("127.0.0.1", 0)) as reserved:
@@ -113,8 +113,8 @@ def test_a_worker_may_start_before_its_dispatcher() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_all_cleanly(number: signal.Signals) -> None:
-    """SIGTERM and SIGINT end dispatcher and worker with exit code 0, an empty log, and
-    no process left.
+    """SIGTERM and SIGINT end dispatcher and worker with exit code 0 and an empty log,
+    and leave no process.
     """
     with no_leaks(), running("dispatcher") as dispatcher:
         dispatcher.await_ready(START)
@@ -131,7 +131,7 @@ def test_a_signal_ends_all_cleanly(number: signal.Signals) -> None:
 
 
 def test_a_worker_ends_while_it_waits() -> None:
-    """A worker that has not found its dispatcher yet ends cleanly too."""
+    """A worker that has not found its dispatcher yet ends cleanly, too."""
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
     with running("worker", "--dispatcher", f"127.0.0.1:{port}") as worker:
@@ -141,8 +141,8 @@ def test_a_worker_ends_while_it_waits() -> None:
 
 
 def test_a_second_signal_ends_at_once(dispatcher: ServerProcess) -> None:
-    """A worker whose process does not react ends at the second SIGTERM, and takes that
-    process with it.
+    """A worker with an unresponsive process ends at the second SIGTERM, and kills that
+    process.
     """
     with running("worker", "--dispatcher", dispatcher.address) as worker:
         worker.await_ready(START)
@@ -159,27 +159,27 @@ def test_a_second_signal_ends_at_once(dispatcher: ServerProcess) -> None:
 
 
 def asked_to_end(pid: int) -> bool:
-    """Whether SIGTERM waits for a stopped process."""
+    """True if SIGTERM is pending for a stopped process."""
     return bool(int(process_status(pid, "ShdPnd"), 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether SIGSTOP has reached a process. Before, a later SIGTERM would overtake
+    """True if SIGSTOP has reached a process. Until then, a later SIGTERM would overtake
     it.
     """
     return process_status(pid, "State") == "T"
 
 
 def process_status(pid: int, entry: str) -> str:
-    """The first word of an entry of the kernel's page on a process."""
+    """Return the first word of an entry of the kernel's status page of a process."""
     with open(f"/proc/{pid}/status", encoding="ascii") as status:
         [word] = [line.split()[1] for line in status if line.startswith(entry)]
     return word
 
 
 def test_a_port_in_use_is_one_line(dispatcher: ServerProcess) -> None:
-    """A port that somebody has ends dispatcher and worker with exit code 2 and one line
-    that names it.
+    """Dispatcher and worker end with exit code 2 and a single line that names the port
+    if it is in use.
     """
     port = dispatcher.address.rpartition(":")[2]
     for role, options in (("dispatcher", ()), ("worker", ("--dispatcher", dispatcher.address))):
@@ -192,8 +192,8 @@ def test_a_port_in_use_is_one_line(dispatcher: ServerProcess) -> None:
 
 
 def test_exhausted_data_ports_are_one_line(dispatcher: ServerProcess) -> None:
-    """A worker without a free data port ends with exit code 2 and one line that names
-    the range.
+    """A worker without a free data port ends with exit code 2 and a single line that
+    names the range.
     """
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -206,8 +206,8 @@ def test_exhausted_data_ports_are_one_line(dispatcher: ServerProcess) -> None:
 
 
 def test_a_refused_worker_ends(dispatcher: ServerProcess) -> None:
-    """A worker that the dispatcher does not accept ends with exit code 2 and the
-    dispatcher's reason in one line.
+    """A worker that the dispatcher refuses ends with exit code 2 and the dispatcher's
+    reason in a single line.
     """
     with running("dispatcher", "--worker-address", "10.255.255.1") as picky:
         picky.await_ready(START)
@@ -220,8 +220,8 @@ def test_a_refused_worker_ends(dispatcher: ServerProcess) -> None:
 
 
 def test_a_killed_process_is_replaced(dispatcher: ServerProcess) -> None:
-    """The supervisor starts a killed process again, says on standard error how it died,
-    and announces the new one.
+    """The supervisor replaces a killed process, logs how it died, and announces the new
+    process.
     """
     with running("worker", "--dispatcher", dispatcher.address) as worker:
         worker.await_ready(START)
@@ -236,7 +236,7 @@ def test_a_killed_process_is_replaced(dispatcher: ServerProcess) -> None:
 
 @pytest.mark.parametrize("stuck", [False, True])
 def test_processes_never_outlive_their_supervisor(dispatcher: ServerProcess, stuck: bool) -> None:
-    """The processes of a killed supervisor end at once, even when they cannot react."""
+    """The processes of a killed supervisor end at once, even if they cannot react."""
     with running(
         "worker", "--dispatcher", dispatcher.address, "--processes", "2", ready=2
     ) as worker:
@@ -252,8 +252,8 @@ def test_processes_never_outlive_their_supervisor(dispatcher: ServerProcess, stu
 def test_a_worker_takes_nothing_in_its_folder_for_a_module_of_ours(
     dispatcher: ServerProcess, tmp_path: Path
 ) -> None:
-    """A command in a folder of anybody's, as /tmp is, imports what lies there for
-    pipelines, and last of all.
+    """A command that starts in a folder like /tmp imports modules from it only for
+    pipelines, and last.
     """
     folder, command = tmp_path / "anybodys", tmp_path / "command"
     folder.mkdir()
@@ -286,8 +286,8 @@ def test_a_worker_takes_nothing_in_its_folder_for_a_module_of_ours(
 
 
 def test_the_status_is_printed(dispatcher: ServerProcess) -> None:
-    """zmqdata status prints tables, or JSON with --json, of what the dispatcher that
-    the environment names has.
+    """``zmqdata status`` prints the state of the dispatcher that the environment names,
+    as tables or as JSON with ``--json``.
     """
     with running("worker", "--dispatcher", dispatcher.address, "--tag", "GPU") as worker:
         worker.await_ready(START)
@@ -322,8 +322,8 @@ def test_the_status_is_printed(dispatcher: ServerProcess) -> None:
 
 
 def test_servers_are_configured_by_the_environment() -> None:
-    """Dispatcher and worker that are started without options take what ZMQDATA_* says,
-    and tell it.
+    """Dispatcher and worker that start without options take the values of ZMQDATA_*,
+    and report them.
     """
     program = "import sys; from zmqdata.cli.commands import main; sys.exit(main(sys.argv[1:]))"
 
@@ -349,7 +349,7 @@ def test_servers_are_configured_by_the_environment() -> None:
 
 
 def announced(stack: contextlib.ExitStack, server: subprocess.Popen[str]) -> str:
-    """Where a server listens, which ends with the stack."""
+    """Return the address of a server, which ends with the stack."""
     stack.enter_context(server)
     stack.callback(server.terminate)
     assert server.stdout is not None
@@ -357,7 +357,7 @@ def announced(stack: contextlib.ExitStack, server: subprocess.Popen[str]) -> str
 
 
 def test_a_status_that_nobody_gives_is_one_line() -> None:
-    """Without a dispatcher, zmqdata status ends with exit code 1 and one line."""
+    """Without a dispatcher, zmqdata status ends with exit code 1 and a single line."""
     command = [
         sys.executable,
         "-m",

@@ -1,5 +1,5 @@
-"""Processes of a worker with limits and with the rights of another user, as pipelines
-and their owners meet them.
+"""Tests of worker processes with limits and with the rights of another user, as
+pipelines and their owners meet them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REST = [x for x in range(COUNT) if x != BAD]
 START = 30.0
 LIMIT = 512 << 20
 STRANGER = str(30_000 + os.getpid() % 30_000)
-"""A user of each process of tests: they share the temporary folder."""
+"""User id for each process of tests, as they share the temporary folder."""
 
 
 @contextlib.contextmanager
@@ -69,7 +69,7 @@ def greedy(x: Any) -> Any:
 
 
 def hoarding(x: Any) -> Any:
-    """Takes ever more until there is nothing."""
+    """Allocate memory until none is left."""
     taken = []
     while x == BAD:
         taken.append(bytearray(1 << 20))
@@ -77,7 +77,7 @@ def hoarding(x: Any) -> Any:
 
 
 def mapping(x: Any) -> Any:
-    """Takes it from the system rather than from Python."""
+    """Take memory from the system instead of Python's allocator."""
     if x == BAD:
         import mmap
 
@@ -89,8 +89,8 @@ def mapping(x: Any) -> Any:
 def test_an_element_that_takes_too_much_is_found_and_named(
     cluster: LocalCluster, function: Any
 ) -> None:
-    """The job fails after three deaths, with node, file and line, and the limit; the
-    worker lives on.
+    """A job with an element that takes too much memory fails after three deaths and
+    names node, file, line and limit; the worker lives on.
     """
     place = rf"map\({function.__name__}\) at test_confinement.py:\d+"
     how = "it needed more memory than its limit of 512 MiB, 3 times"
@@ -111,8 +111,8 @@ def test_an_element_that_takes_too_much_is_found_and_named(
     ],
 )
 def test_it_is_left_out_on_request(cluster: LocalCluster, options: dict[str, Any]) -> None:
-    """With on_poison="skip" every other element comes exactly once; on_error is for
-    errors that harm nobody else.
+    """``on_poison="skip"`` delivers every other element exactly once; ``on_error`` is
+    for errors that harm no other element.
     """
     with worker_of(cluster, "--memory-limit=512MiB"):
         assert read(cluster, Dataset.range(COUNT).map(greedy, **options), on_poison="skip") == REST
@@ -128,7 +128,7 @@ def needing(x: Any) -> Any:
 
 
 def test_what_others_have_left_behind_is_nobodys_fault(cluster: LocalCluster) -> None:
-    """An element for which there is no room after a job that leaked is made in a new
+    """An element without room in a process where another job leaked is made in a new
     process, and comes once.
     """
     with worker_of(cluster, "--memory-limit=512MiB") as worker:
@@ -142,8 +142,8 @@ def test_what_others_have_left_behind_is_nobodys_fault(cluster: LocalCluster) ->
 
 
 def test_processes_are_replaced_after_their_tasks(cluster: LocalCluster) -> None:
-    """Jobs go on while the process of each of two workers is replaced again and again:
-    nothing lost, nothing twice.
+    """Jobs continue while the process of each of two workers is replaced again and
+    again; no element is lost or repeated.
     """
     with (
         worker_of(cluster, "--max-tasks=1") as first,
@@ -160,8 +160,8 @@ def test_processes_are_replaced_after_their_tasks(cluster: LocalCluster) -> None
 
 
 def test_a_process_that_has_had_its_tasks_hands_over_the_others(cluster: LocalCluster) -> None:
-    """A long job that it hosts beside short ones goes on at its successor, and loses
-    and repeats nothing.
+    """A long job beside short ones moves to the successor of its process; no element is
+    lost or repeated.
     """
     with worker_of(cluster, "--max-tasks=2") as worker:
         options: dict[str, Any] = {"max_outstanding_requests": 4}
@@ -184,7 +184,7 @@ def test_a_process_that_has_had_its_tasks_hands_over_the_others(cluster: LocalCl
 
 @pytest.fixture
 def stranger() -> Iterator[str]:
-    """A user without a name, for whom there is a place here."""
+    """A user without a name, for whom this machine has room."""
     try:
         check_account(account_of(STRANGER), None)
     except PermissionError as refusal:
@@ -194,8 +194,8 @@ def stranger() -> Iterator[str]:
 
 
 def rights(x: Any) -> Any:
-    """Who runs this, as numbers, and whether it is stopped from becoming somebody
-    else.
+    """Return the ids of the process as numbers, and whether it is kept from changing
+    them.
     """
     told = Path("/proc/self/status").read_text(encoding="ascii")
     words = {line.partition(":")[0]: line.split()[1:] for line in told.splitlines()}
@@ -212,8 +212,8 @@ def rights(x: Any) -> Any:
 def test_pipelines_run_with_the_rights_of_another_user(
     cluster: LocalCluster, stranger: str
 ) -> None:
-    """All four numbers of user and group are its own, there is one group, no
-    capability, and no way back.
+    """The process has only the ids and the group of the user, no capability, and no way
+    back.
     """
     with worker_of(cluster, "--user", stranger) as worker:
         dataset = Dataset.range(4).map(rights)
@@ -225,8 +225,8 @@ def test_pipelines_run_with_the_rights_of_another_user(
 
 
 def test_what_it_makes_is_its_own(cluster: LocalCluster, stranger: str, tmp_path: Path) -> None:
-    """Sockets and caches lie in a folder of that user; the home is not ours, and files
-    of ours stay closed.
+    """Sockets and caches lie in a folder of the user; the home of the supervisor and
+    its files stay closed.
     """
     secret, home = str(tmp_path / "secret"), os.environ.get("HOME", "")
     Path(secret).touch(0o600)
@@ -246,8 +246,8 @@ def test_what_it_makes_is_its_own(cluster: LocalCluster, stranger: str, tmp_path
 
 
 def test_it_is_killed_and_replaced_like_any_other(cluster: LocalCluster, stranger: str) -> None:
-    """Its supervisor finds its deaths, ends it when it is stuck, and leaves nothing
-    behind at its own end.
+    """The supervisor notices the deaths of the process, kills it if it is stuck, and
+    leaves nothing behind at its own end.
     """
 
     def stuck(x: Any) -> Any:
@@ -264,8 +264,8 @@ def test_it_is_killed_and_replaced_like_any_other(cluster: LocalCluster, strange
 
 
 def test_a_folder_that_it_cannot_have_is_told_at_the_start(stranger: str, tmp_path: Path) -> None:
-    """The worker does not start, with one line on standard error that names the
-    folder.
+    """A worker that cannot have its folder does not start; a single line on standard
+    error names the folder.
     """
     tmp_path.chmod(0o700)
     command = [

@@ -1,5 +1,5 @@
-"""What is seen of a long task whose worker is killed late: it goes on near where it
-was, each element comes once.
+"""Tests of a long task whose worker is killed late: it continues near its last
+position, and each element comes once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ pytestmark = pytest.mark.realprocess
 
 COUNT = 5_000
 PACE = 0.001
-"""Seconds that each element takes, so that the whole is about five seconds of work."""
+"""Seconds that each element takes, so that the whole job is about five seconds of
+work.
+"""
 FEW = 2_500
-"""More than what is made in the seconds since the last state, and what buffers held."""
+"""Upper bound of the elements made since the last state and held in buffers."""
 
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
-    """A dispatcher with a journal and one worker, which keeps little ahead of its
+    """A dispatcher with a journal, and a worker that makes few elements ahead of its
     clients.
     """
     with LocalCluster(1, heartbeat_interval_ms=100, buffer_bytes=1 << 12) as made:
@@ -50,7 +52,7 @@ def pipeline(calls: Path) -> Dataset:
 
 
 def read_with(cluster: LocalCluster, calls: Path, misfortune: Callable[[], None]) -> Counter[int]:
-    """Reads everything, with a misfortune when four fifths were read."""
+    """Read everything, with a misfortune after four fifths of the elements."""
     dataset = pipeline(calls).apply(
         distribute("distributed_epoch", cluster.target, "job", max_outstanding_requests=8)
     )
@@ -71,8 +73,8 @@ def check(seen: Counter[int], calls: Path, cluster: LocalCluster) -> None:
 
 
 def test_a_killed_worker_costs_little(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Its task is made again from its last state, not from its beginning, and nothing
-    is lost or repeated.
+    """The task of a killed worker is replayed from its last state, not from its
+    beginning, and no element is lost or repeated.
     """
 
     def misfortune() -> None:
@@ -84,8 +86,8 @@ def test_a_killed_worker_costs_little(cluster: LocalCluster, tmp_path: Path) -> 
 
 @pytest.mark.full
 def test_states_outlive_the_dispatcher(cluster: LocalCluster, tmp_path: Path) -> None:
-    """So it is when the dispatcher dies together with the worker: states are in its
-    journal.
+    """A task continues from its state even if the dispatcher dies with the worker: the
+    journal holds the states.
     """
 
     def misfortune() -> None:

@@ -1,4 +1,4 @@
-"""Facts about coordinated reads of real processes: consumers stay in step when workers
+"""Tests of coordinated reads with real processes: consumers stay in step when workers
 and consumers are killed.
 """
 
@@ -31,7 +31,7 @@ COUNT = 20_000
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
-    """A dispatcher and three workers that make little ahead."""
+    """A dispatcher and three workers that make few elements ahead."""
     with LocalCluster(3, heartbeat_interval_ms=100, buffer_bytes=1 << 16) as made:
         yield made
 
@@ -50,7 +50,7 @@ def consumers(cluster: LocalCluster, count: int, *rest: Any, **options: Any) -> 
 
 
 def kill_child(cluster: LocalCluster, worker: int) -> None:
-    """Kills the process that runs pipelines; its supervisor starts another."""
+    """Kill the process that runs pipelines; its supervisor starts another."""
     server = cluster.workers[worker]
     assert isinstance(server, ServerProcess)
     [child] = descendants(server.pid)
@@ -62,7 +62,7 @@ def hosts(cluster: LocalCluster) -> list[int]:
 
 
 def drain(readers: list[Iterator[Any]]) -> list[list[int]]:
-    """What each consumer gets until the end, all at the same time."""
+    """Read all consumers to the end at the same time; return the elements of each."""
     found: list[list[int]] = [[] for _ in readers]
 
     def read(index: int) -> None:
@@ -80,8 +80,8 @@ def drain(readers: list[Iterator[Any]]) -> list[list[int]]:
 
 
 def test_buckets_stay_together_when_a_worker_is_killed(cluster: LocalCluster) -> None:
-    """Four consumers get batches of one bucket at every step, before and after a
-    worker's process was killed.
+    """Four consumers get batches of a single bucket at every step, before and after a
+    worker's process is killed.
     """
     sentences = Dataset.counter().map(lambda x: np.zeros(int(x * 7919 % 97) + 1, np.int8))
     batches = sentences.bucket_by_sequence_length(len, EDGES, [4] * 4)
@@ -160,15 +160,15 @@ def lines(process: subprocess.Popen[str], count: int) -> list[int]:
 
 
 def end(process: subprocess.Popen[str]) -> list[int]:
-    """Kills a process; returns what it had still said."""
+    """Kill a process; return the rest of its output."""
     process.kill()
     rest, _ = process.communicate(timeout=10)
     return [int(line) for line in rest.splitlines()]
 
 
 def test_a_killed_consumer_is_replaced(cluster: LocalCluster) -> None:
-    """Who takes the place of a killed consumer goes on at most a second of steps before
-    the end, and misses none.
+    """The successor of a killed consumer resumes at most a second of steps before its
+    end, and misses none.
     """
     mine = consumer(cluster, 0, 2, Dataset.counter(), "parallel_epochs")
     first = start_consumer(cluster, 1, 2)
@@ -184,7 +184,7 @@ def test_a_killed_consumer_is_replaced(cluster: LocalCluster) -> None:
 
 
 def test_a_worker_that_is_added_is_read(cluster: LocalCluster) -> None:
-    """Consumers that are apart read a new worker from the same step on."""
+    """Consumers at different steps read a new worker from the same step on."""
     dataset = Dataset.counter().map(lambda x: (x, os.getpid()))
     ahead, behind = consumers(cluster, 2, dataset, "parallel_epochs")
     found: list[list[tuple[int, int]]] = [[], []]

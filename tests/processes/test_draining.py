@@ -1,4 +1,4 @@
-"""What is seen of workers that are told to leave while they are read from."""
+"""Tests of workers that are told to leave while clients read from them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def hosted(cluster: LocalCluster, address: str) -> int:
 
 
 def test_a_worker_that_gets_sigterm_hands_its_tasks_over() -> None:
-    """It leaves at once, with exit code 0, and nothing is lost or comes twice."""
+    """A worker that gets SIGTERM leaves at once with exit code 0; no element is lost or
+    repeated.
+    """
     with LocalCluster(2, **OPTIONS) as cluster:
         elements = reader(cluster)
         found = some(elements)
@@ -53,19 +55,19 @@ def test_a_worker_that_gets_sigterm_hands_its_tasks_over() -> None:
         began = time.monotonic()
         first.stop()
         seconds = time.monotonic() - began
-        assert first.exit_code == 0  # type: ignore[attr-defined]  # a process has one
+        assert first.exit_code == 0  # type: ignore[attr-defined]  # processes have an exit code
         assert seconds < DRAIN_SECONDS, "it has waited in vain"
         found += list(elements)
         assert sorted(found) == list(range(COUNT))
 
 
 def test_the_last_worker_waits_for_another() -> None:
-    """It goes on with its work until somebody has come who takes it."""
+    """The last worker continues its work until another worker takes its tasks."""
     with LocalCluster(1, **OPTIONS) as cluster:
         elements = reader(cluster)
         found = some(elements)
         last = cluster.workers[0]
-        last.signal(signal.SIGTERM)  # type: ignore[attr-defined]  # a process takes one
+        last.signal(signal.SIGTERM)  # type: ignore[attr-defined]  # processes accept signals
         found += some(elements)
         await_condition(
             lambda: any(one["draining"] for one in status(cluster.target)["workers"]),
@@ -73,14 +75,14 @@ def test_the_last_worker_waits_for_another() -> None:
         )
         cluster.add_worker()
         await_condition(lambda: not last.alive, what="the end of the first worker")
-        assert last.exit_code == 0  # type: ignore[attr-defined]  # a process has one
+        assert last.exit_code == 0  # type: ignore[attr-defined]  # processes have an exit code
         found += list(elements)
         assert sorted(found) == list(range(COUNT))
 
 
 def test_a_worker_is_drained_from_the_command_line() -> None:
-    """The command returns when the worker has left; its supervisor does not start it
-    again, and ends with 0.
+    """The command returns when the worker has left; the supervisor does not restart it,
+    and ends with 0.
     """
     with LocalCluster(2, **OPTIONS) as cluster:
         elements = reader(cluster)
@@ -98,7 +100,7 @@ def test_a_worker_is_drained_from_the_command_line() -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
         assert (done.returncode, done.stdout) == (0, f"{worker.address} has left\n"), done.stderr
         await_condition(lambda: not worker.alive, what="the end of the worker")
-        assert worker.exit_code == 0  # type: ignore[attr-defined]  # a process has one
+        assert worker.exit_code == 0  # type: ignore[attr-defined]  # processes have an exit code
         found += list(elements)
         assert sorted(found) == list(range(COUNT))
         unknown = subprocess.run(command, capture_output=True, text=True, timeout=30)
@@ -107,23 +109,25 @@ def test_a_worker_is_drained_from_the_command_line() -> None:
 
 
 def test_ctrl_c_does_not_wait() -> None:
-    """The only worker leaves at once, and the iteration waits for another."""
+    """The only worker leaves at once on SIGINT, and the iteration waits for another
+    worker.
+    """
     with LocalCluster(1, **OPTIONS) as cluster:
         elements = reader(cluster)
         some(elements)
         worker = cluster.workers[0]
         began = time.monotonic()
-        worker.signal(signal.SIGINT)  # type: ignore[attr-defined]  # a process takes one
+        worker.signal(signal.SIGINT)  # type: ignore[attr-defined]  # processes accept signals
         await_condition(lambda: not worker.alive, what="the end of the worker")
         assert time.monotonic() - began < DRAIN_SECONDS, "it has waited"
-        assert worker.exit_code == 0  # type: ignore[attr-defined]  # a process has one
+        assert worker.exit_code == 0  # type: ignore[attr-defined]  # processes have an exit code
         assert "does not end within" not in worker.log
 
 
 @pytest.mark.full
 def test_workers_are_replaced_one_after_the_other() -> None:
-    """Each newcomer takes a task from the one that took over; there are not more of
-    them in the end.
+    """Each new worker takes over a task of a leaving worker; the number of tasks stays
+    the same.
     """
     with LocalCluster(2, **OPTIONS) as cluster:
         elements = reader(cluster, count=40_000)

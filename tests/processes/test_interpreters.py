@@ -1,4 +1,4 @@
-"""One run of everything on real processes, small enough for each version of Python."""
+"""Tests of a whole run on real processes, small enough for each version of Python."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_each_element_comes_once_from_other_processes(cluster: LocalCluster) -> 
 
 
 def test_compressed_elements_and_failures_arrive(cluster: LocalCluster) -> None:
-    """A codec asked for by name loses nothing, and a user's exception comes with its
-    place; the elements behind it follow.
+    """A codec chosen by name loses nothing; an exception of the user arrives with its
+    place, and later elements follow.
     """
 
     def made(x: int) -> np.ndarray:

@@ -1,5 +1,5 @@
-"""What is seen of a dispatcher with a journal that is started as a command: it is
-started again when it is killed.
+"""Tests of a dispatcher command with a journal, which restarts its process when it is
+killed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ COUNT = 20_000
 
 
 class Command:
-    """``python -m zmqdata.dispatcher`` as a user starts it, with what it prints in
-    files.
+    """``python -m zmqdata.dispatcher`` as a user starts it; files receive its
+    output.
     """
 
     def __init__(self, folder: Path, *options: str) -> None:
@@ -76,8 +76,8 @@ def kept(tmp_path: Path) -> Iterator[Command]:
 
 
 def test_a_dispatcher_that_is_killed_goes_on(kept: Command) -> None:
-    """Killed by its own native code, or for want of memory, it is there again; a loop
-    reads each element once.
+    """A dispatcher that a crash or a lack of memory kills is restarted; a loop reads
+    each element once.
     """
     address = kept.addresses[0]
     options = ["--dispatcher", address, "--heartbeat-interval-ms=100", "--log-level=warning"]
@@ -96,7 +96,7 @@ def test_a_dispatcher_that_is_killed_goes_on(kept: Command) -> None:
         found += map(int, numbers)
     assert sorted(found) == list(range(COUNT))
     assert set(kept.addresses) == {address}
-    # A write that a death has cut off is a line of its own.
+    # A write that a death has cut off is on a line of its own.
     first, second = [
         line for line in kept.errors.read_text().splitlines() if " was cut off" not in line
     ]
@@ -106,7 +106,7 @@ def test_a_dispatcher_that_is_killed_goes_on(kept: Command) -> None:
 
 
 def test_no_process_is_left_for_it_now() -> None:
-    """Where the system has no process to give, it tries again, as if one had died."""
+    """The command retries, as after a death, if the system cannot start a process."""
     program = """
         import os, signal, sys
         from zmqdata.cli import keeper
@@ -130,8 +130,8 @@ def test_no_process_is_left_for_it_now() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_when_it_is_told_to(kept: Command, number: int) -> None:
-    """A signal for the command ends all of it with exit code 0, and is no reason to
-    start anything again.
+    """A signal ends the command and its process with exit code 0, and does not cause a
+    restart.
     """
     [child] = kept.served_by
     assert kept.end(number) == 0
@@ -141,8 +141,8 @@ def test_it_ends_when_it_is_told_to(kept: Command, number: int) -> None:
 
 @pytest.mark.parametrize("is_child_first", [True, False])
 def test_it_ends_in_order_when_all_of_it_is_told_to(kept: Command, is_child_first: bool) -> None:
-    """A manager of services signals all processes of a service at once: the one that
-    serves hears it twice.
+    """The serving process ends cleanly when it gets the signal twice, as a service
+    manager signals all processes of a service.
     """
     [child] = kept.served_by
     both = [child, kept.process.pid]
@@ -153,7 +153,7 @@ def test_it_ends_in_order_when_all_of_it_is_told_to(kept: Command, is_child_firs
 
 
 def test_it_ends_with_its_keeper(kept: Command) -> None:
-    """The process that serves never outlives the command."""
+    """The serving process never outlives the command."""
     [child] = kept.served_by
     assert kept.end(signal.SIGKILL) == -signal.SIGKILL
     await_condition(lambda: not is_running(child), START, "the end of the process that serves")
@@ -161,8 +161,8 @@ def test_it_ends_with_its_keeper(kept: Command) -> None:
 
 
 def test_an_error_of_the_user_ends_it(kept: Command, tmp_path: Path) -> None:
-    """Who cannot start says why in one line and ends with exit code 2; nobody tries
-    again.
+    """A dispatcher that cannot start says why in a single line and ends with exit code
+    2, without a retry.
     """
     folder = tmp_path / "another"
     folder.mkdir()
@@ -174,9 +174,7 @@ def test_an_error_of_the_user_ends_it(kept: Command, tmp_path: Path) -> None:
 
 
 def test_without_a_journal_there_is_nothing_to_go_on_with(tmp_path: Path) -> None:
-    """A dispatcher that remembers nothing is one process, which is not started
-    again.
-    """
+    """A dispatcher without a journal is a single process, which is not restarted."""
     with running(tmp_path) as command:
         command.await_lives(1)
         assert command.served_by == []
@@ -185,9 +183,7 @@ def test_without_a_journal_there_is_nothing_to_go_on_with(tmp_path: Path) -> Non
 
 @pytest.mark.full
 def test_one_that_does_not_react_is_killed(kept: Command) -> None:
-    """A process that is stopped, when the command is told to end, does not keep it for
-    ever.
-    """
+    """A stopped process cannot keep the command from ending; the command kills it."""
     [child] = kept.served_by
     os.kill(child, signal.SIGSTOP)
     assert kept.end(signal.SIGTERM) == SIGNALLED + signal.SIGKILL
@@ -195,8 +191,8 @@ def test_one_that_does_not_react_is_killed(kept: Command) -> None:
 
 
 def test_one_that_is_always_killed_before_it_is_ready_is_given_up() -> None:
-    """After five starts in a row that came to nothing it ends as if the last signal had
-    been its own.
+    """After five failed starts in a row the command ends as if the last signal had been
+    its own.
     """
     program = """
         import os, signal, sys

@@ -1,5 +1,5 @@
-"""What is seen of clients that are stopped for longer than their lease, while another
-one reads the same job.
+"""Tests of clients that are stopped for longer than their lease, while another client
+reads the same job.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ READER = """
 
 
 class StoppedReader:
-    """A training loop in a process of its own, which reads as many elements as it is
-    asked for.
+    """A training loop in a process of its own, which reads as many elements as
+    requested.
     """
 
     def __init__(self, cluster: LocalCluster, kind: str = "client") -> None:
@@ -57,7 +57,7 @@ class StoppedReader:
         self.found: list[int] = []
 
     def read(self, count: int) -> None:
-        """Reads so many elements, or as many as there are."""
+        """Read ``count`` elements, or all that are left."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print(count, file=self.process.stdin, flush=True)
@@ -99,8 +99,8 @@ def reader(cluster: LocalCluster) -> Iterator[int]:
 def test_a_client_that_was_stopped_hands_out_nothing_that_others_were_given(
     cluster: LocalCluster, stopped: StoppedReader, shared: bool
 ) -> None:
-    """What it held goes to the other client; awake again it joins anew, and nothing
-    comes twice or is missing.
+    """The elements of a stopped client go to another client; awake, it joins anew, and
+    no element is repeated or missing.
     """
     stopped.read(FIRST)
     await_condition(lambda: job(cluster)["delivered"] == FIRST, what="the reports")
@@ -136,8 +136,9 @@ def consumer(cluster: LocalCluster, index: int) -> Iterator[int]:
 
 
 def freeze(cluster: LocalCluster, frozen: StoppedReader) -> tuple[Iterator[int], list[int]]:
-    """Stops a consumer after it has read a while, until it is given up; the other one
-    has read as much.
+    """Stop a consumer after it has read a while, until it is given up.
+
+    The other consumer has read as much by then.
     """
     other, found = consumer(cluster, 1), []
     reading = threading.Thread(target=lambda: found.extend(next(other) for _ in range(FIRST)))
@@ -154,8 +155,8 @@ def freeze(cluster: LocalCluster, frozen: StoppedReader) -> tuple[Iterator[int],
 def test_a_consumer_that_was_stopped_goes_on_at_its_step(
     cluster: LocalCluster, frozen: StoppedReader
 ) -> None:
-    """Nobody has replaced it, so it gets its seat back: both consumers have every step
-    once, and stay together.
+    """A stopped consumer without a successor gets its seat back: both consumers have
+    every step once, and stay in step.
     """
     other, found = freeze(cluster, frozen)
     frozen.process.send_signal(signal.SIGCONT)
@@ -171,8 +172,8 @@ def test_a_consumer_that_was_stopped_goes_on_at_its_step(
 def test_a_consumer_that_was_replaced_gets_an_error(
     cluster: LocalCluster, frozen: StoppedReader
 ) -> None:
-    """Its successor reads on where it was; awake again it hands out nothing of that and
-    ends with the reason.
+    """The successor of a stopped consumer resumes at its step; awake, the consumer
+    hands out nothing more and ends with the reason.
     """
     other, found = freeze(cluster, frozen)
     successor, rest = consumer(cluster, 0), list[int]()

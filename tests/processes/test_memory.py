@@ -1,5 +1,5 @@
-"""What real workers and clients take of the machine's memory: a loop that stops, a loop
-that reads for long.
+"""Tests of the memory of real workers and clients: a loop that stops, and a loop that
+reads for long.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from zmqdata import LocalCluster
 from zmqdata.core.credit import FEW_BYTES, FEW_SHARED_BYTES, MOST_BYTES
 from zmqdata.testing.cluster import await_condition, descendants
 
-# Not in `make test`: what the system counts as resident differs by tens of megabytes
-# from run to run.
+# `make test` leaves these tests out: the resident size of a process varies by tens
+# of megabytes from run to run.
 pytestmark = [pytest.mark.realprocess, pytest.mark.full]
 
 BUFFER = 8 << 20
@@ -49,8 +49,8 @@ READER = """
 
 
 class Reader:
-    """A training loop in a process of its own, which reads as many elements as it is
-    told.
+    """A training loop in a process of its own, which reads as many elements as
+    requested.
     """
 
     def __init__(self, cluster: LocalCluster, large: bool = True, protocol: str = "") -> None:
@@ -74,7 +74,7 @@ class Reader:
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process has to itself or shares."""
+    """Return the bytes of memory of a process, shared ones included."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) << 10
@@ -82,7 +82,7 @@ def resident(pid: int) -> int:
 
 
 def settled(pid: int) -> int:
-    """The memory of a process, once it has not grown for a while."""
+    """Return the memory of a process once it has stopped growing."""
     sizes: list[int] = []
 
     def is_still() -> bool:
@@ -95,9 +95,9 @@ def settled(pid: int) -> int:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
-    # Blocks in the C library's heap leave holes between those that stay, up to as much
-    # again as is in use. How many is chance; what is in use is counted when each has
-    # pages of its own.
+    # Freed blocks leave holes in the heap of the C library, up to as much again as is
+    # in use. Their number is chance. With pages of its own for each block, only memory
+    # in use counts.
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")
     with LocalCluster(1, **OPTIONS) as made:
         yield made
@@ -106,8 +106,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("protocol", ["", "tcp"])
 def test_a_loop_that_stops_bounds_everybody(cluster: LocalCluster, protocol: str) -> None:
-    """While nothing is taken worker and client grow by no more than what they may have
-    on the way, and a fifth.
+    """While a loop takes nothing, worker and client grow by no more than their limits
+    in flight plus a fifth.
     """
     pids = [pid for pid in descendants(os.getpid()) if resident(pid)]
     reader = Reader(cluster, protocol=protocol)
@@ -115,11 +115,11 @@ def test_a_loop_that_stops_bounds_everybody(cluster: LocalCluster, protocol: str
     small = {pid: resident(pid) for pid in [*pids, reader.process.pid]}
     reader.read(3_000)
     shared = SHARED if not protocol else 0
-    # What the worker keeps for the client until it has handed it out, what it makes
-    # ahead, and a block in the making.
+    # The worker keeps what the client has not handed out, what it makes ahead, and a
+    # block in the making.
     of_worker = MOST_BYTES + BUFFER + 2 * (FEW_BYTES if protocol else FEW_SHARED_BYTES) + shared
-    # What the client has not handed out, what it keeps to use it again, and its end of
-    # a socket.
+    # The client keeps what it has not handed out, what it keeps for reuse, and its end
+    # of a socket.
     of_client = 2 * MOST_BYTES + shared
     assert settled(reader.process.pid) - small[reader.process.pid] < 1.2 * of_client
     for pid in pids:
@@ -136,8 +136,8 @@ def test_a_loop_that_stops_bounds_everybody(cluster: LocalCluster, protocol: str
     ],
 )
 def test_a_loop_that_reads_for_long_stays_as_it_is(cluster: LocalCluster, count: int) -> None:
-    """Millions of elements leave client and worker as large as they were once windows
-    were open.
+    """Client and worker do not grow over millions of elements, once their windows are
+    open.
     """
     reader = Reader(cluster, large=False)
     reader.read(3_000_000)

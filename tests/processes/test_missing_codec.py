@@ -1,5 +1,5 @@
-"""Processes with and without blosc in one service: every element arrives, and each
-process without it says so once.
+"""Tests of a service in which some processes lack blosc: every element arrives, and
+each process without blosc warns once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ FORBID = "import sys\nsys.modules['blosc'] = None\n"
 
 
 def numbered(count: int) -> Dataset:
-    """Elements that compress well, each with whether its maker has blosc."""
+    """Return elements that compress well, each with a flag that is True if its maker
+    has blosc.
+    """
 
     def made(x: int) -> tuple[np.ndarray, bool]:
         import sys
@@ -48,8 +50,8 @@ def cluster_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def test_a_worker_without_blosc_sends_what_it_makes(
     protocol: str | None, cluster_without: LocalCluster
 ) -> None:
-    """A client that asks for a codec gets each element once, uncompressed, and the
-    worker warns once.
+    """A client that requests a codec gets each element once, uncompressed, and the
+    worker without blosc warns once.
     """
     cluster = cluster_without
     read = distribute(
@@ -88,8 +90,8 @@ CLIENT = """
 
 
 def client_without(target: str, protocol: str = "", registered: str = "") -> subprocess.Popen[str]:
-    """A client that has no blosc; it prints the numbers that it reads, of a dataset of
-    its own or a registered one.
+    """Start a client without blosc; it prints the numbers of a dataset of its own or of
+    a registered dataset.
     """
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(CLIENT), target, str(COUNT), protocol, registered],
@@ -101,8 +103,8 @@ def client_without(target: str, protocol: str = "", registered: str = "") -> sub
 
 @pytest.mark.parametrize("protocol", ["", "tcp"])
 def test_a_client_without_blosc_reads_from_a_worker_that_has_it(protocol: str) -> None:
-    """The worker compresses nothing for it, though the job names a codec, and the
-    client warns once.
+    """The worker compresses nothing for a client without blosc, though the job names a
+    codec; the client warns once.
     """
     with LocalCluster(1, heartbeat_interval_ms=100) as cluster:
         said, complaints = client_without(cluster.target, protocol).communicate()
@@ -111,8 +113,8 @@ def test_a_client_without_blosc_reads_from_a_worker_that_has_it(protocol: str) -
 
 
 def test_clients_with_and_without_blosc_share_a_job() -> None:
-    """Blocks that were compressed before a client without blosc came are decompressed
-    for it: the two together get each element once.
+    """A client without blosc gets decompressed blocks if they were compressed before it
+    joined; the two clients get each element once.
     """
     with LocalCluster(1, heartbeat_interval_ms=100) as cluster:
         registered = register_dataset(cluster.target, numbered(COUNT), compression="lz4")

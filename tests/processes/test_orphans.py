@@ -1,5 +1,5 @@
-"""A cluster never outlives the script that started it, and a script never loses its
-cluster by accident.
+"""Tests that a cluster never outlives the script that started it, and that a script
+never loses its cluster by accident.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Script:
     def __init__(self, path: Path, rest: str) -> None:
         path.write_text(PRELUDE + rest, encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        # A group of its own, as a terminal makes for what it runs in the foreground.
+        # The script has a process group of its own, as a terminal makes for a command
+        # in the foreground.
         self.process = subprocess.Popen(
             [sys.executable, str(path)],
             stdin=subprocess.PIPE,
@@ -61,8 +62,8 @@ def script_path(tmp_path: Path) -> Path:
 
 
 def test_a_killed_script_takes_its_cluster_along(script_path: Path) -> None:
-    """When the script is killed (SIGKILL), dispatcher, supervisor and worker processes
-    end.
+    """Dispatcher, supervisor and worker processes end when SIGKILL ends their
+    script.
     """
     script = Script(script_path, "sys.stdin.read()")
     with script.process:
@@ -73,8 +74,8 @@ def test_a_killed_script_takes_its_cluster_along(script_path: Path) -> None:
 
 
 def test_a_script_that_forgets_to_close_leaves_nothing(script_path: Path) -> None:
-    """A script that ends without closing its cluster ends well, needs no __main__
-    guard, and leaves no process.
+    """A script that ends without closing its cluster ends with success, needs no
+    ``__main__`` guard, and leaves no process.
     """
     script = Script(script_path, "")
     with script.process:
@@ -83,8 +84,8 @@ def test_a_script_that_forgets_to_close_leaves_nothing(script_path: Path) -> Non
 
 
 def test_an_interrupted_script_leaves_nothing(script_path: Path) -> None:
-    """Ctrl-C in a script raises KeyboardInterrupt there, the servers stay to be closed,
-    and then nothing is left.
+    """Ctrl-C raises KeyboardInterrupt in the script, the servers stay until they are
+    closed, and then no process is left.
     """
     rest = """
 try:
@@ -104,8 +105,8 @@ except KeyboardInterrupt:
 
 
 def test_a_forked_child_keeps_nothing_alive(script_path: Path) -> None:
-    """A child that the script forked, as data loaders do, holds no lifeline: the killed
-    script's cluster ends.
+    """A forked child, as data loaders make, holds no lifeline: the cluster of the
+    killed script ends.
     """
     rest = """
 child = os.fork()
@@ -123,8 +124,8 @@ sys.stdin.read()
 
 
 def test_a_forked_child_ends_nothing(script_path: Path) -> None:
-    """A forked child that closes its copy of the cluster or ends leaves the parent's
-    servers alone; more it may not.
+    """A forked child that ends, or closes its copy of the cluster, leaves the parent's
+    servers alone; other calls raise.
     """
     rest = """
 if os.fork() == 0:

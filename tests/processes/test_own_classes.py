@@ -1,5 +1,5 @@
-"""A script's own classes in its training loop, from workers in its process and in
-others.
+"""Tests of a script's own classes in its training loop, from workers in its process and
+in other processes.
 """
 
 from __future__ import annotations
@@ -112,10 +112,14 @@ def test_elements_are_instances_of_the_script_s_classes(found: dict[str, Any], w
 
 
 def test_classes_within_functions_are_the_same_in_one_process(found: dict[str, Any]) -> None:
-    """They have no name by which anybody could find them, and need none."""
+    """Classes within functions have no importable name, and need none in one
+    process.
+    """
     assert found["inside"] == [True, True]
 
 
 def test_errors_of_the_script_s_own_kinds_arrive(found: dict[str, Any]) -> None:
-    """A class that is the same on both sides is no obstacle to telling its failures."""
+    """An error of a class that both sides share arrives as an instance of that
+    class.
+    """
     assert "Trouble: no 2" in found["error"]

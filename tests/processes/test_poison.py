@@ -1,5 +1,5 @@
-"""Elements that kill their process, on real workers: they are found and named, or left
-out, and nobody else suffers.
+"""Tests of elements that kill their process, on real workers: they are found and named,
+or skipped, and other jobs continue.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def sticking(x: Any) -> Any:
 
 
 def holding(x: Any) -> Any:
-    """Keeps the interpreter from doing anything else."""
+    """Hold the interpreter, so that no other thread runs."""
     if x == BAD:
         ctypes.PyDLL(None).pause()
     return x
@@ -73,8 +73,9 @@ WAYS: list[tuple[Callable[[Any], Any], str]] = [
 
 
 def limit_for(function: Callable[[Any], Any]) -> dict[str, Any]:
-    """For those that stick: a new process opens its pipeline within this time, too, on
-    a machine that is busy.
+    """Return the time-out for functions that are stuck.
+
+    Even on a busy machine a new process opens its pipeline within this time.
     """
     return {"task_timeout": 5.0} if function in (sticking, holding) else {}
 
@@ -92,7 +93,7 @@ def read(cluster: LocalCluster, dataset: Dataset, **options: Any) -> list[int]:
 def test_it_is_found_and_named(
     cluster: LocalCluster, function: Callable[[Any], Any], how: str
 ) -> None:
-    """The job fails after three deaths, with node, file and line, and how the process
+    """The job fails after three deaths and names node, file, line, and how the process
     ended; the workers live on.
     """
     place = rf"map\({function.__name__}\) at test_poison.py:\d+"
@@ -113,17 +114,15 @@ def test_it_is_found_and_named(
 def test_it_is_left_out_on_request(
     cluster: LocalCluster, function: Callable[[Any], Any], calls: int | None
 ) -> None:
-    """With on_poison="skip" every other element comes exactly once, whatever lies
-    behind the map.
+    """``on_poison="skip"`` delivers every other element exactly once, whatever follows
+    the map.
     """
     dataset = Dataset.range(COUNT).map(function, num_parallel_calls=calls).shuffle(50).prefetch(4)
     assert read(cluster, dataset, on_poison="skip", **limit_for(function)) == REST
 
 
 def test_nested_datasets_leave_it_out_too(cluster: LocalCluster) -> None:
-    """An element of a dataset that a function made is found and left out like any
-    other.
-    """
+    """A poison element of a nested dataset is found and skipped like any other."""
     dataset = Dataset.range(COUNT // 10).interleave(
         lambda x: Dataset.range(x * 10, x * 10 + 10).map(leaving)
     )
@@ -134,8 +133,8 @@ def test_nested_datasets_leave_it_out_too(cluster: LocalCluster) -> None:
 def test_a_save_leaves_it_out_on_request(
     cluster: LocalCluster, function: Callable[[Any], Any], tmp_path: Path
 ) -> None:
-    """With on_poison="skip" every other element is saved exactly once, and the save
-    ends well.
+    """``on_poison="skip"`` saves every other element exactly once, and the save
+    succeeds.
     """
     dataset, saved = Dataset.range(COUNT).map(function).batch(7), str(tmp_path / "saved")
     distributed_save(dataset, saved, cluster.target, on_poison="skip", **limit_for(function))
@@ -144,8 +143,8 @@ def test_a_save_leaves_it_out_on_request(
 
 
 def test_a_save_that_meets_it_fails_by_name(cluster: LocalCluster, tmp_path: Path) -> None:
-    """The third death ends the save; its ERROR says where the element came to, and the
-    workers save on.
+    """The third death ends the save; its ERROR names the element, and the workers
+    continue other saves.
     """
     saved = str(tmp_path / "saved")
     distributed_save(Dataset.range(COUNT).map(leaving), saved, cluster.target)
@@ -157,9 +156,7 @@ def test_a_save_that_meets_it_fails_by_name(cluster: LocalCluster, tmp_path: Pat
 
 
 def test_other_jobs_go_on(cluster: LocalCluster) -> None:
-    """A job that is read on the same workers meanwhile gets each of its elements
-    once.
-    """
+    """Another job on the same workers gets each of its elements once."""
     found: list[int] = []
     healthy = Dataset.range(COUNT).map(lambda x: x, num_parallel_calls=2)
     other = threading.Thread(target=lambda: found.extend(read(cluster, healthy)))
@@ -170,8 +167,8 @@ def test_other_jobs_go_on(cluster: LocalCluster) -> None:
 
 
 def test_people_may_kill_workers(cluster: LocalCluster) -> None:
-    """Five processes that are killed from outside while the job is read fail nothing:
-    each element comes once.
+    """Five processes killed from outside during a job make nothing fail: each element
+    comes once.
     """
     dataset = Dataset.range(6_000).map(lambda x: x)
     iterator = iter(
@@ -193,8 +190,8 @@ def await_child(worker: Any) -> list[int]:
 
 
 def test_a_state_says_what_was_left_out(cluster: LocalCluster, tmp_path: Path) -> None:
-    """What killed before a state was taken stays out after loading it, though it would
-    kill no more.
+    """An element skipped before a checkpoint stays skipped after loading it, even if it
+    would no longer kill.
     """
     healed = tmp_path / "healed"
 

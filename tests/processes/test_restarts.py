@@ -1,5 +1,5 @@
-"""What is seen of a dispatcher with a journal that is killed and started again, and of
-one that must not start.
+"""Tests of a dispatcher with a journal that is killed and restarted, and of a
+dispatcher that must not start.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def crash(cluster: LocalCluster) -> None:
 def numbers(
     cluster: LocalCluster, job: str | None = "job", repeat: int = 1, count: int = COUNT
 ) -> Iterator[int]:
-    """Reads ``count`` elements of 800 bytes; yields what stands in each."""
+    """Read ``count`` elements of 800 bytes; yield the number in each."""
     dataset = Dataset.range(count).map(lambda x: np.full(100, x))
     dataset = dataset.apply(
         distribute("distributed_epoch", cluster.target, job, max_outstanding_requests=64)
@@ -61,7 +61,9 @@ def some(elements: Iterator[int], count: int = 1_000) -> list[int]:
 
 
 def not_once(found: list[int], times: int = 1, count: int = COUNT) -> dict[int, int]:
-    """How often each element came that did not come ``times`` times."""
+    """Return the number of times that each element came, except elements that came
+    ``times`` times.
+    """
     seen = Counter(found)
     return {x: seen[x] for x in sorted(seen.keys() | set(range(count))) if seen[x] != times}
 
@@ -71,7 +73,7 @@ def attempts(cluster: LocalCluster) -> set[int]:
 
 
 class Reader(threading.Thread):
-    """A training loop in a thread: reads all there is."""
+    """A training loop in a thread that reads everything."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         super().__init__(daemon=True)
@@ -88,13 +90,13 @@ class Reader(threading.Thread):
             self.error = error
 
 
-# --- it goes on
+# --- it continues
 
 
 @pytest.mark.timeout(120)
 def test_killed_many_times_nothing_is_lost_and_nothing_comes_twice(cluster: LocalCluster) -> None:
-    """Two clients share a job through six deaths of the dispatcher: each element once,
-    and no task begins again.
+    """Two clients share a job through six deaths of the dispatcher: each element comes
+    once, and no task begins again.
     """
     readers = [Reader(cluster) for _ in range(2)]
     for death in range(1, 7):
@@ -112,9 +114,7 @@ def test_killed_many_times_nothing_is_lost_and_nothing_comes_twice(cluster: Loca
 
 
 def test_killed_between_registration_and_first_read(cluster: LocalCluster) -> None:
-    """A dataset that was registered is there after the restart, and so is its
-    pipeline.
-    """
+    """A registered dataset and its pipeline are still known after a restart."""
     dataset_id = register_dataset(cluster.target, Dataset.range(100).map(lambda x: x * 2))
     crash(cluster)
     dataset = from_dataset_id("distributed_epoch", cluster.target, dataset_id)
@@ -124,7 +124,7 @@ def test_killed_between_registration_and_first_read(cluster: LocalCluster) -> No
 
 @pytest.mark.full
 def test_killed_in_every_repetition(cluster: LocalCluster) -> None:
-    """With repeat() behind distribute, each repetition is whole, whenever the
+    """With repeat() after distribute, each repetition is complete, whenever the
     dispatcher died.
     """
     elements = numbers(cluster, repeat=3, count=4_000)
@@ -138,8 +138,8 @@ def test_killed_in_every_repetition(cluster: LocalCluster) -> None:
 
 @pytest.mark.full
 def test_killed_with_a_worker_at_once(cluster: LocalCluster) -> None:
-    """The tasks of a worker that died together with the dispatcher are made again
-    elsewhere, without loss or repeat.
+    """The tasks of a worker that died together with the dispatcher run again elsewhere,
+    without loss or repeat.
     """
     elements = numbers(cluster)
     found = some(elements)
@@ -207,8 +207,8 @@ def test_a_job_is_what_it_was(cluster: LocalCluster) -> None:
 
 @pytest.mark.full
 def test_a_finished_job_stays_finished(cluster: LocalCluster) -> None:
-    """Who joins a job that was read to its end gets nothing, also from the next life of
-    the dispatcher.
+    """A client that joins a finished job gets nothing, also after a restart of the
+    dispatcher.
     """
     assert not_once(list(numbers(cluster, count=500)), count=500) == {}
     crash(cluster)
@@ -216,7 +216,7 @@ def test_a_finished_job_stays_finished(cluster: LocalCluster) -> None:
 
 
 def test_a_temporary_folder_goes_with_its_cluster() -> None:
-    """Nothing is left of the folder that a cluster lends its dispatcher."""
+    """A closed cluster removes the temporary folder of its dispatcher."""
     with no_leaks():
         with LocalCluster(1, **OPTIONS) as cluster:
             server = cluster.dispatcher
@@ -252,7 +252,9 @@ def running(folder: Path) -> Iterator[ServerProcess]:
 
 
 def refusal(folder: Path) -> str:
-    """What a dispatcher says that does not start on a folder, with exit code 2."""
+    """Return the error of a dispatcher that does not start on a folder, with exit code
+    2.
+    """
     with contextlib.closing(dispatcher_on(folder)) as server:
         server.launch()
         with pytest.raises(
@@ -264,7 +266,9 @@ def refusal(folder: Path) -> str:
 
 
 def used(folder: Path, datasets: int = 5) -> Path:
-    """The journal of a dispatcher that registered some datasets and was killed."""
+    """Return the journal of a dispatcher that registered some datasets and was
+    killed.
+    """
     with running(folder) as server:
         for number in range(datasets):
             register_dataset(server.address, Dataset.range(number), dataset_id=f"dataset-{number}")
@@ -273,8 +277,8 @@ def used(folder: Path, datasets: int = 5) -> Path:
 
 
 def test_a_second_dispatcher_is_refused(tmp_path: Path) -> None:
-    """A work folder is one dispatcher's; another is told process and host that have it,
-    and may have it later.
+    """A second dispatcher on a work folder is refused with process and host of the
+    first, and may have it later.
     """
     with running(tmp_path) as first:
         text = refusal(tmp_path)
@@ -288,7 +292,9 @@ def test_a_second_dispatcher_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_left_out(tmp_path: Path) -> None:
-    """A write that was cut off is warned of, and what came before it is there."""
+    """The dispatcher warns of a write that was cut off, and keeps everything before
+    it.
+    """
     journal = used(tmp_path)
     content = journal.read_bytes()
     journal.write_bytes(content[:-3])
@@ -299,8 +305,8 @@ def test_a_torn_tail_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.5, full(0.1), full(0.8)])
 def test_a_flipped_byte_is_not_believed(tmp_path: Path, share: float) -> None:
-    """A dispatcher does not start on a journal that is damaged: it names file and
-    offset, and changes nothing.
+    """A dispatcher does not start on a damaged journal: it names file and offset, and
+    changes nothing.
     """
     journal = used(tmp_path)
     content = bytearray(journal.read_bytes())
@@ -312,7 +318,7 @@ def test_a_flipped_byte_is_not_believed(tmp_path: Path, share: float) -> None:
 
 
 def test_a_lost_pipeline_is_named(tmp_path: Path) -> None:
-    """A dispatcher does not start when a pipeline is gone that its journal names."""
+    """A dispatcher does not start if a pipeline that its journal names is missing."""
     used(tmp_path)
     gone = sorted((tmp_path / "pipelines").iterdir())[0]
     gone.unlink()
@@ -325,8 +331,9 @@ def test_a_lost_pipeline_is_named(tmp_path: Path) -> None:
 
 
 def register_until_it_ends(server: ServerProcess) -> int:
-    """How many datasets are registered before the dispatcher has ended; one that is
-    only late is asked again.
+    """Register datasets until the dispatcher has ended; return their number.
+
+    A request that is only late is sent again.
     """
     told = 0
     while server.alive:
@@ -344,10 +351,10 @@ def register_until_it_ends(server: ServerProcess) -> int:
 
 def test_a_full_disk_stops_the_dispatcher(tmp_path: Path) -> None:
     """A dispatcher that cannot write its journal says why and ends with code 1; all
-    that it told is there again.
+    that it acknowledged is known again later.
     """
     with running(tmp_path) as server:
-        # What would be written behind this size fails, as on a disk without space.
+        # A write beyond this size fails, as on a full disk.
         limit = (tmp_path / "journal").stat().st_size + 8_000
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (limit, limit))
         told = register_until_it_ends(server)

@@ -1,5 +1,5 @@
-"""What is on the disk after real workers have saved a dataset, and some of them were
-killed while they did.
+"""Tests of the files on disk after real workers have saved a dataset, some of them
+killed meanwhile.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ OPTIONS: dict[str, Any] = {
 
 
 def slow_until(path: Path) -> Callable[[Any], tuple[Any, int]]:
-    """A function that takes its time, more than half a minute of two or three workers,
-    until there is such a file.
+    """Return a function that is slow until a file exists, for over half a minute of
+    work of two or three workers.
     """
 
     def slowly(x: Any) -> tuple[Any, int]:
@@ -53,7 +53,7 @@ def has_chunks(path: Path, count: int) -> bool:
 
 
 def kill_a_worker(cluster: LocalCluster) -> list[int]:
-    """Kills a supervisor and then its child, so that nobody says goodbye; returns the
+    """Kill a supervisor and then its child, so that neither unregisters; return the
     processes.
     """
     supervisor = cluster.workers[0].pid  # type: ignore[attr-defined]
@@ -65,8 +65,8 @@ def kill_a_worker(cluster: LocalCluster) -> list[int]:
 
 @pytest.mark.timeout(120)
 def test_a_killed_worker_and_a_new_one_leave_every_element_once(tmp_path: Path) -> None:
-    """100,000 elements on three workers, one of which is killed as it writes and
-    replaced by another, come once.
+    """Each of 100,000 elements is saved once if a worker of three is killed as it
+    writes, and replaced.
     """
     saved, survived = tmp_path / "saved", tmp_path / "survived"
     with LocalCluster(3, work_dir=str(tmp_path / "work"), **OPTIONS) as cluster:
@@ -95,8 +95,8 @@ def test_a_killed_worker_and_a_new_one_leave_every_element_once(tmp_path: Path) 
 
 @pytest.mark.timeout(120)
 def test_a_killed_dispatcher_goes_on_with_the_save(tmp_path: Path) -> None:
-    """A dispatcher that is killed twice while two workers save finishes what it began,
-    each element once.
+    """A dispatcher that is killed twice while two workers save finishes the save, each
+    element once.
     """
     saved, survived = tmp_path / "saved", tmp_path / "survived"
     with LocalCluster(2, work_dir=str(tmp_path / "work"), **OPTIONS) as cluster:
@@ -116,8 +116,8 @@ def test_a_killed_dispatcher_goes_on_with_the_save(tmp_path: Path) -> None:
 def test_a_folder_that_was_removed_does_not_keep_a_dispatcher_from_beginning_anew(
     tmp_path: Path,
 ) -> None:
-    """Of two running saves the one whose folder is gone when the dispatcher was killed
-    fails, and the other ends.
+    """A running save fails if its folder is gone when the dispatcher restarts; another
+    running save ends.
     """
     saved, removed, survived = tmp_path / "saved", tmp_path / "removed", tmp_path / "survived"
     with LocalCluster(2, work_dir=str(tmp_path / "work"), **OPTIONS) as cluster:

@@ -1,5 +1,5 @@
-"""What a training loop sees of real dispatchers and workers: killed, frozen, stuck,
-restarted, or without a module.
+"""Tests of a training loop with real dispatchers and workers that are killed, frozen,
+stuck or restarted, or lack a module.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ pytestmark = pytest.mark.realprocess
 COUNT = 20_000
 START = 30.0
 OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 100, "buffer_bytes": 1 << 16}
-"""So little is made ahead that a worker that dies in the first half of a job has most
-of its part still to make.
+"""Workers make so little ahead that a worker which dies in the first half of a job
+still has to make most of its part.
 """
 
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
     """A dispatcher and two workers of one process each, with the options that the test
-    asks for.
+    requests.
     """
     with LocalCluster(2, **OPTIONS, **getattr(request, "param", {})) as made:
         yield made
 
 
 def vectors(cluster: LocalCluster, mode: str = "distributed_epoch") -> Iterator[tuple[int, int]]:
-    """Reads ``COUNT`` elements of 800 bytes; yields what stands in each, and the
-    process that made it.
+    """Read ``COUNT`` elements of 800 bytes; yield the number in each, and the process
+    that made it.
 
-    The job has a name, by which it outlives its iteration and can be looked at.
+    The job has a name, so it outlives its iteration and stays visible.
     """
     dataset = Dataset.range(COUNT).map(lambda x: (np.full(100, x), os.getpid()))
     read = distribute(mode, cluster.target, "job", max_outstanding_requests=256)
@@ -64,7 +64,9 @@ def some(elements: Iterator[Any], count: int = 2_000) -> list[Any]:
 
 
 def repeated_or_missing(found: list[tuple[int, int]], count: int = COUNT) -> dict[int, int]:
-    """How often each element came that did not come once."""
+    """Return the number of times that each element came, except elements that came
+    once.
+    """
     seen = Counter(x for x, _ in found)
     return {x: seen[x] for x in sorted(seen.keys() | set(range(count))) if seen[x] != 1}
 
@@ -85,9 +87,7 @@ def server(cluster: LocalCluster, worker: int) -> ServerProcess:
 
 
 def kill_child(cluster: LocalCluster, worker: int = 0) -> None:
-    """Kills the process that runs pipelines; its supervisor lives and starts
-    another.
-    """
+    """Kill the process that runs pipelines; its supervisor lives and starts another."""
     [child] = descendants(server(cluster, worker).pid)
     os.kill(child, signal.SIGKILL)
 
@@ -96,8 +96,8 @@ def kill_child(cluster: LocalCluster, worker: int = 0) -> None:
 
 
 def test_a_killed_child_loses_and_repeats_nothing(cluster: LocalCluster) -> None:
-    """DYNAMIC: when a worker's process is killed in mid-stream every element still
-    comes exactly once.
+    """DYNAMIC delivers every element exactly once when a worker's process is killed in
+    mid-stream.
     """
     elements = vectors(cluster)
     found = some(elements)
@@ -109,8 +109,8 @@ def test_a_killed_child_loses_and_repeats_nothing(cluster: LocalCluster) -> None
 
 @pytest.mark.full
 def test_killed_one_after_the_other(cluster: LocalCluster) -> None:
-    """DYNAMIC: both workers' processes are killed in turn, and every element comes
-    exactly once.
+    """DYNAMIC delivers every element exactly once when both workers' processes are
+    killed in turn.
     """
     elements = vectors(cluster)
     found = some(elements, 500)
@@ -123,8 +123,8 @@ def test_killed_one_after_the_other(cluster: LocalCluster) -> None:
 
 
 def test_the_lost_copy_is_dropped(cluster: LocalCluster) -> None:
-    """OFF: the copy of a killed process ends where it was, all others are whole, and
-    the iteration ends.
+    """Under OFF the copy of a killed process ends where it was, all others are
+    complete, and the iteration ends.
     """
     elements = vectors(cluster, "parallel_epochs")
     found = some(elements)
@@ -160,8 +160,8 @@ CLIENT = """
 
 
 def start_script(text: str, *arguments: str, path: Path | None = None) -> subprocess.Popen[str]:
-    """Starts a script that imports what we can import, in a group of its own, as a
-    terminal does.
+    """Start a script that imports what we can import, in a process group of its own, as
+    a terminal does.
     """
     text = textwrap.dedent(text)
     if path is not None:
@@ -178,7 +178,9 @@ def start_script(text: str, *arguments: str, path: Path | None = None) -> subpro
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
-    """The next line that a script prints; fails with its errors when there is none."""
+    """Return the next line that a script prints; fail with its errors if it has
+    ended.
+    """
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
@@ -187,8 +189,8 @@ def line_of(process: subprocess.Popen[str]) -> str:
 
 
 def test_clients_that_share_a_job_lose_and_repeat_nothing(cluster: LocalCluster) -> None:
-    """DYNAMIC: two processes share a job, a worker's process is killed: each element
-    comes to exactly one of them.
+    """Each element comes to exactly one of two clients that share a DYNAMIC job when a
+    worker's process is killed.
     """
     clients = [start_script(CLIENT, cluster.target, str(COUNT)) for _ in range(2)]
     try:
@@ -212,8 +214,8 @@ def test_clients_that_share_a_job_lose_and_repeat_nothing(cluster: LocalCluster)
 
 
 def test_a_held_interpreter_is_no_death(tmp_path: Path) -> None:
-    """A worker whose user code holds the GIL for more than twice the time-out keeps its
-    task and its connection.
+    """A worker whose user code holds the GIL for over twice the time-out keeps its task
+    and its connection.
     """
     begun, release = tmp_path / "begun", tmp_path / "release"
     os.mkfifo(release)
@@ -227,7 +229,7 @@ def test_a_held_interpreter_is_no_death(tmp_path: Path) -> None:
             )
             ctypes.PyDLL(None).open(
                 os.fsencode(release), os.O_RDONLY
-            )  # returns when somebody opens it for writing
+            )  # returns when the test opens it for writing
         return x
 
     with LocalCluster(1, worker_timeout_ms=2_000, **OPTIONS) as cluster:
@@ -255,8 +257,8 @@ def test_a_held_interpreter_is_no_death(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cluster", [{"worker_timeout_ms": 1_000}], indirect=True)
 def test_a_frozen_worker_that_counts_as_lost(cluster: LocalCluster) -> None:
-    """A worker stopped (SIGSTOP) for longer than the time-out comes back: nothing is
-    lost, nothing repeated.
+    """No element is lost or repeated when a worker is stopped (SIGSTOP) for longer than
+    the time-out and comes back.
     """
     elements = vectors(cluster)
     found = some(elements)
@@ -268,13 +270,13 @@ def test_a_frozen_worker_that_counts_as_lost(cluster: LocalCluster) -> None:
         found += some(elements)
     found += elements
     assert repeated_or_missing(found) == {}
-    assert max(attempts(cluster)) >= 2  # and more where the one that comes back takes it over again
+    assert max(attempts(cluster)) >= 2  # more if the worker that returns takes it again
     await_condition(lambda: len(status(cluster.target)["workers"]) == 2, what="its return")
 
 
 def test_a_briefly_frozen_worker(cluster: LocalCluster) -> None:
-    """A worker stopped (SIGSTOP) for a shorter time keeps its task: nothing is lost,
-    nothing repeated.
+    """A worker that is stopped (SIGSTOP) briefly keeps its task; no element is lost or
+    repeated.
     """
 
     def longest_silence() -> float:
@@ -295,8 +297,8 @@ def test_a_briefly_frozen_worker(cluster: LocalCluster) -> None:
 
 @pytest.mark.parametrize("cluster", [{"fault_tolerant_mode": False}], indirect=True)
 def test_a_dispatcher_without_journal_ends_its_jobs(cluster: LocalCluster) -> None:
-    """A dispatcher that was killed and started again knows no job: the iteration ends
-    with an error that says so.
+    """A restarted dispatcher without a journal knows no job: the iteration ends with an
+    error that says so.
     """
     elements = vectors(cluster)
     some(elements)
@@ -311,7 +313,7 @@ def test_a_dispatcher_without_journal_ends_its_jobs(cluster: LocalCluster) -> No
 
 
 def test_a_dispatcher_learns_a_dataset_anew() -> None:
-    """A dataset read before its dispatcher forgot everything is itself afterwards,
+    """A dataset read before its dispatcher forgot everything keeps its identity,
     whatever was registered since.
     """
     with LocalCluster(1, fault_tolerant_mode=False, **OPTIONS) as cluster:
@@ -329,19 +331,19 @@ def test_a_dispatcher_learns_a_dataset_anew() -> None:
         assert sorted(map(int, mine)) == [0, 1, 2]
 
 
-# --- code that is here and not there
+# --- code that workers lack
 
 
 def test_a_missing_module_is_named(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A module that the workers lack is FailedPreconditionError: its name, both sides'
-    versions, and what to do.
+    """A module that the workers lack is a FailedPreconditionError with its name, both
+    sides' versions, and the remedy.
     """
     (tmp_path / "only_at_the_client.py").write_text("def double(x):\n    return 2 * x\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     module = importlib.import_module("only_at_the_client")
-    # Forgotten again at the end, as the folder is.
+    # The test forgets the module again at the end, with its folder.
     monkeypatch.setitem(sys.modules, module.__name__, sys.modules.pop(module.__name__))
     dataset = (
         Dataset.range(3).map(module.double).apply(distribute("distributed_epoch", cluster.target))
@@ -411,8 +413,9 @@ TRAINING = """
 
 @contextlib.contextmanager
 def training(path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """A script that trains without end, and the processes of its cluster, all of which
-    must have ended at the end.
+    """A script that trains without end, and the processes of its cluster.
+
+    All of them must have ended at the end.
     """
     process = start_script(TRAINING, path=path)
     with process:
@@ -426,7 +429,7 @@ def training(path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
 
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     """Ctrl-C in a training loop ends the script with KeyboardInterrupt within seconds,
-    and its servers with it.
+    and its servers, too.
     """
     with training(tmp_path / "train.py") as (process, _):
         os.killpg(process.pid, signal.SIGINT)
@@ -437,19 +440,19 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_killed_script_leaves_no_worker(tmp_path: Path) -> None:
-    """A script killed (SIGKILL) while it reads leaves no process of its cluster
-    behind.
+    """A script that is killed (SIGKILL) while it reads leaves no process of its
+    cluster.
     """
     with training(tmp_path / "train.py") as (process, _):
         process.kill()
 
 
-# --- what can be seen
+# --- the state is visible
 
 
 def test_pipelines_let_others_in(cluster: LocalCluster) -> None:
-    """In a worker a thread that computes lets another one in after a millisecond, and
-    not after Python's five.
+    """A computing thread of a worker yields to other threads after a millisecond
+    instead of Python's five.
     """
     pauses = Dataset.range(4).map(lambda _: sys.getswitchinterval())
     assert set(pauses.apply(distribute("parallel_epochs", cluster.target))) == {SWITCH_SECONDS}
@@ -457,8 +460,8 @@ def test_pipelines_let_others_in(cluster: LocalCluster) -> None:
 
 
 def test_status_shows_rates(cluster: LocalCluster) -> None:
-    """``zmqdata status --json`` shows how many elements each worker makes per second
-    while a client reads.
+    """``zmqdata status --json`` shows the elements per second of each worker while a
+    client reads.
     """
     elements = iter(Dataset.range(10**12).apply(distribute("distributed_epoch", cluster.target)))
 

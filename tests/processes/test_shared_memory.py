@@ -1,6 +1,4 @@
-"""What is left of shared memory when real processes die, fork, or cannot see each
-other.
-"""
+"""Tests of shared memory when real processes die, fork, or cannot see each other."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ def is_right(element: Any) -> bool:
 
 
 def memories(pid: int) -> int:
-    """How many shared memories a process has open."""
+    """Return the number of shared memories that a process has open."""
     count = 0
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):
@@ -50,14 +48,14 @@ def memories(pid: int) -> int:
 
 
 def mapped(pid: int) -> int:
-    """How many it has mapped."""
+    """Return the number of shared memories that a process has mapped."""
     return sum(
         NAME in line for line in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
     )
 
 
 def test_arrays_outlive_their_worker() -> None:
-    """A killed worker takes nothing along: what a loop holds stays, the job goes on
+    """Arrays that a loop holds outlive their killed worker; the job continues
     elsewhere, each element once.
     """
     with LocalCluster(2, **OPTIONS) as cluster:
@@ -90,8 +88,8 @@ READER = """
 
 
 def test_a_killed_client_leaves_nothing_at_its_workers() -> None:
-    """A worker closes the memory of a client that was killed as it reads, and nothing
-    has a name to be left.
+    """A worker closes the memory of a client that is killed as it reads; no memory has
+    a name that could stay behind.
     """
     named = set(Path("/dev/shm").iterdir())
     soon: dict[str, Any] = {
@@ -122,8 +120,8 @@ def test_a_killed_client_leaves_nothing_at_its_workers() -> None:
 
 
 def test_many_clients_of_many_workers() -> None:
-    """Each pair of a worker and a client has a memory of its own, and all elements come
-    to one of the clients.
+    """Each pair of a worker and a client has a memory of its own, and each element
+    comes to one client.
     """
     with LocalCluster(3, **OPTIONS) as cluster:
         found: list[list[Any]] = [[] for _ in range(4)]
@@ -142,7 +140,7 @@ def test_many_clients_of_many_workers() -> None:
 
 
 def start_in_another_namespace(target: str) -> subprocess.Popen[bytes]:
-    """A worker whose process ids mean nothing here."""
+    """Start a worker whose process ids have no meaning here."""
     command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-m", "zmqdata.worker"]
     return subprocess.Popen([*command, "--dispatcher", target])
 
@@ -155,7 +153,7 @@ def start_in_another_namespace(target: str) -> subprocess.Popen[bytes]:
     reason="this user may not make a namespace of process ids",
 )
 def test_memory_of_another_namespace_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
-    """A client that cannot open a worker's memory is told why, once, and reads
+    """A client that cannot open a worker's memory warns once with the reason, and reads
     everything through a socket.
     """
     with DispatchServer() as dispatcher:

@@ -1,5 +1,5 @@
-"""What real worker processes get of a training script: its functions, its modules, and
-its large arrays.
+"""Tests of the functions, modules and large arrays of a training script that real
+worker processes get.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def pid_of(cluster: LocalCluster, worker: int) -> int:
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process has to itself."""
+    """Return the bytes of memory that a process shares with no other."""
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
     return sum(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon:"))
 
@@ -162,7 +162,7 @@ def test_a_large_pipeline_goes_through_once_and_is_never_in_memory(
     cluster: LocalCluster, table: np.ndarray, tmp_path: Path
 ) -> None:
     """Dispatcher and workers stay small; a second reader sends nothing, and a new
-    worker finds it on its disk.
+    worker finds the array on its disk.
     """
     assert read(cluster, table) == expected(table)
     dispatcher = cluster.dispatcher
@@ -192,7 +192,9 @@ def has_partial(folder: Path) -> bool:
 def test_a_dispatcher_that_starts_again_midway_gets_the_rest(
     cluster: LocalCluster, table: np.ndarray, tmp_path: Path
 ) -> None:
-    """The training loop waits, sends what is missing, and reads."""
+    """The training loop waits for a dispatcher that restarts midway, sends the missing
+    part, and reads.
+    """
     thread, found = in_background(cluster, table)
     await_condition(
         lambda: has_partial(tmp_path / "work" / "pipelines"),
@@ -208,7 +210,9 @@ def test_a_dispatcher_that_starts_again_midway_gets_the_rest(
 def test_a_worker_that_is_killed_midway_is_made_up_for(
     cluster: LocalCluster, table: np.ndarray, tmp_path: Path
 ) -> None:
-    """Whoever fetches a part for all is killed; another one goes on with it."""
+    """A worker continues the fetch of a part if the worker that fetches it for all is
+    killed.
+    """
     thread, found = in_background(cluster, table)
     await_condition(lambda: has_partial(tmp_path / "cache"), START, "a part on its way to a worker")
     for worker in range(2):

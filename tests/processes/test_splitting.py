@@ -1,5 +1,5 @@
-"""What a training loop sees of pipelines that are split among real processes: each has
-a part, and files of its own.
+"""Tests of pipelines that are split among real processes: each process has a part, and
+files of its own.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ DEADLINE = 20.0
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    """Two workers for all of these tests; a process that was killed is replaced."""
+    """Two workers for all of these tests; a killed process is replaced."""
     with LocalCluster(2, heartbeat_interval_ms=100, buffer_bytes=1 << 16) as made:
         yield made
 
 
 def meeting(folder: Path, processes: int = 2) -> Callable[[Any], Any]:
-    """A function that gives back what it gets, once so many processes have called
+    """Return a function that returns its input once ``processes`` processes have called
     it.
     """
     place = folder / "meeting"
@@ -49,7 +49,7 @@ def meeting(folder: Path, processes: int = 2) -> Callable[[Any], Any]:
 
 
 def by_process(cluster: LocalCluster, dataset: Dataset) -> list[list[Any]]:
-    """What each process gave, in its order."""
+    """Return the elements of each process, in its order."""
     found: dict[int, list[Any]] = {}
     read = distribute("distributed_epoch", cluster.target)
     for process, element in dataset.map(lambda *parts: (os.getpid(), parts[-1])).apply(read):
@@ -58,7 +58,7 @@ def by_process(cluster: LocalCluster, dataset: Dataset) -> list[list[Any]]:
 
 
 def test_files_go_to_processes(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Each file is read whole by one process, and both read some."""
+    """A single process reads each whole file, and both processes read some files."""
     (tmp_path / "files").mkdir()
     for number in range(8):
         (tmp_path / "files" / str(number)).write_text(
@@ -74,16 +74,14 @@ def test_files_go_to_processes(cluster: LocalCluster, tmp_path: Path) -> None:
 
 
 def test_a_generator_runs_in_one_process(cluster: LocalCluster) -> None:
-    """Whole and in order."""
+    """A single process runs a generator to its end and in order."""
     assert by_process(cluster, Dataset.from_generator(lambda: iter(range(500)))) == [
         list(range(500))
     ]
 
 
 def test_processes_cache_their_parts_in_files(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Two processes of one machine use one file name and are not in each other's
-    way.
-    """
+    """Two processes of one machine cache under the same file name without conflict."""
     made = Dataset.range(200).map(meeting(tmp_path)).map(lambda x: (int(x), time.monotonic_ns()))
     dataset = made.cache(str(tmp_path / "cache")).map(lambda *pair: pair).repeat(3)
     found = Counter(
@@ -96,8 +94,8 @@ def test_processes_cache_their_parts_in_files(cluster: LocalCluster, tmp_path: P
 
 
 def test_files_of_a_killed_process_go(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Nothing is lost with them; whoever caches there next removes them, and leaves
-    none.
+    """The files of a killed process lose no element; the next process that caches there
+    removes them, and leaves none.
     """
     cache = tmp_path / "cache"
     vectors = (
@@ -121,7 +119,7 @@ def picky(x: Any) -> Any:
 
 
 def test_what_is_left_out_is_in_the_log_of_the_worker(cluster: LocalCluster) -> None:
-    """One line says which element of which operation, with the traceback."""
+    """A line of the worker's log names element and operation, with the traceback."""
     read = distribute("distributed_epoch", cluster.target)
     assert len(list(Dataset.range(20).map(picky, on_error="skip").apply(read))) == 19
 

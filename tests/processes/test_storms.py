@@ -1,5 +1,6 @@
-"""What is promised holds through storms over real processes. The cases are in
-``storms``.
+"""Tests that the promises hold through storms over real processes.
+
+``storms`` holds the cases.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ pytestmark = [pytest.mark.realprocess, pytest.mark.timeout(300)]
     "kind", [kind if kind in ("dynamic", "coordinated") else full(kind) for kind in KINDS]
 )
 def test_nothing_is_lost_and_nothing_comes_twice(kind: str, tmp_path: Path) -> None:
-    """Whoever is killed, stopped or asked to end: each element is handed out, none
-    twice, in the order promised.
+    """Every element is handed out exactly once, in the promised order, whichever
+    processes are killed, stopped or asked to end.
     """
     Storm(1, kind, tmp_path).run()
 
@@ -29,5 +30,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(kind: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("seed", range(2, 51))
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_lost_in_many_storms(kind: str, seed: int, tmp_path: Path) -> None:
-    """Two hundred storms, with those of the test above."""
+    """Two hundred storms, including the seeds of the test above, hand out every element
+    exactly once.
+    """
     Storm(seed, kind, tmp_path).run()

@@ -1,9 +1,9 @@
-"""A training loop as a process of its own, which writes down what it is handed:
+"""A training loop as a process of its own, which records what it is handed:
 ``python training_loop.py``.
 
-Killed at any point, it leaves whole records of 16 bytes: the number of an element, and
-when it was handed out; and beside them, in a file of its own, the name of its client.
-At SIGTERM it ends behind the element that it has.
+If it is killed at any point, it leaves whole records of 16 bytes: the number of an
+element, and the time at which it was handed out. A file beside them has the name of its
+client. At SIGTERM it ends after its current element.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def pipeline(count: int) -> Dataset:
-    """Every number below ``count`` once, after all kinds of operations that hold
+    """Return every number below ``count`` once, after all kinds of operations that hold
     elements back.
     """
     return (
@@ -45,7 +45,7 @@ def pipeline(count: int) -> Dataset:
 
 
 def distributed(target: str, kind: str, count: int, consumer: int) -> Dataset:
-    """The pipeline as a job of the service that all training loops of this kind
+    """Return the pipeline as a job of the service that all training loops of this kind
     share.
     """
     options = dict(KINDS[kind])
@@ -63,14 +63,14 @@ def distributed(target: str, kind: str, count: int, consumer: int) -> Dataset:
 
 
 def main(target: str, kind: str, count: str, consumer: str, path: str, pace: str = "0") -> None:
-    """Writes down each element and then is busy for ``pace`` seconds, as one that
-    trains.
+    """Record each element, and then be busy for ``pace`` seconds, as a training step
+    is.
     """
     asked_to_end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
     out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     elements: Any = iter(distributed(target, kind, int(count), int(consumer)))
-    # What the dispatcher says of clients it says by names that they do not tell.
+    # The dispatcher reports on clients by names that clients do not log.
     Path(path).with_suffix(".client").write_text(elements._profile.client)
     train = threading.Event()
     for element in elements:
@@ -83,6 +83,6 @@ def main(target: str, kind: str, count: str, consumer: str, path: str, pace: str
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-    # The interpreter forgets handlers before it is gone: who has read to its end is not
-    # killed by being asked to.
+    # The interpreter drops handlers before it ends. A loop that has read to its end
+    # must not be killed by a late SIGTERM.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
