@@ -1,4 +1,4 @@
-"""A service that is attacked, and whoever attacks it, on real sockets."""
+"""A service and its attackers, on real sockets."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ PATIENCE = 30_000
 SENDING = 200
 """Milliseconds that a peer waits until a message of its own is taken."""
 NOTHING_COMES = 50
-"""Milliseconds in which what must not come would have come, on one machine."""
+"""Milliseconds in which a forbidden message would have come, on a single machine."""
 
 
 class Peer:
-    """Somebody with a key who says whatever it likes.
+    """A peer with a key that sends arbitrary messages.
 
     Args:
-        endpoint: of a server.
-        key: what it shows.
-        takes: how many answers it takes before it looks at one.
+        endpoint: endpoint of a server.
+        key: key that the peer shows.
+        takes: number of answers that it receives before the test reads the first.
     """
 
     def __init__(self, endpoint: str, key: Key | None = None, takes: int = TAKES) -> None:
@@ -44,27 +44,27 @@ class Peer:
         self._pulls: list[zmq.Socket[bytes]] = []
 
     def say(self, message: m.Message) -> None:
-        """Sends a message, if it is let in: whose connection was refused waits for ever
-        to be heard.
+        """Send a message if the connection is admitted; a refused connection would wait
+        forever.
         """
         with contextlib.suppress(zmq.Again):
             self._socket.send_multipart(wire.pack(message))
 
     def send(self, *frames: bytes) -> None:
-        """Sends anything."""
+        """Send arbitrary frames."""
         self._socket.send_multipart(frames)
 
     def answer(self) -> m.Message:
-        """The next answer."""
+        """Return the next answer."""
         assert self._socket.poll(PATIENCE), "no answer"
         return wire.to_client.control(self._socket.recv_multipart())
 
     def hears(self, seconds: float) -> bool:
-        """Whether an answer comes within so many seconds."""
+        """True if an answer comes within ``seconds`` seconds."""
         return bool(self._socket.poll(seconds * 1000))
 
     def answers(self) -> list[m.Message]:
-        """All that was answered before a question that is asked now."""
+        """Return all answers to earlier messages; a new request marks their end."""
         self.say(m.RequestStatus("the last"))
         found: list[m.Message] = []
         while not isinstance(answer := self.answer(), m.StatusReported):
@@ -72,13 +72,13 @@ class Peer:
         return found
 
     def ask(self, message: m.Message) -> m.Message:
-        """The answer to a message."""
+        """Send a message; return its answer."""
         self.say(message)
         return self.answer()
 
     def link(self, name: str, client: str, ticket: int = 0, **options: Any) -> zmq.Socket[bytes]:
-        """A data connection, opened and connected as a client does: it lasts until this
-        peer is gone.
+        """Open a data connection and connect it as a client does; it lasts as long as
+        this peer.
         """
         opened = self.ask(m.OpenLink(client, name, "", 0, "", ("tcp",), ticket=ticket, **options))
         assert isinstance(opened, m.LinkOpened), opened
@@ -92,15 +92,13 @@ class Peer:
         return pull
 
     def close(self) -> None:
-        """Is gone."""
+        """Close all connections."""
         self._context.destroy(linger=0)
 
 
 @pytest.fixture(autouse=True)
 def no_faults(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Whatever peers say, it brings no server to an error that nobody has thought
-    of.
-    """
+    """Check that no message of a peer causes an unexpected error in a server."""
     yield
     assert not [
         record for record in caplog.get_records("call") if "unexpected error" in record.getMessage()
@@ -109,7 +107,7 @@ def no_faults(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 @pytest.fixture
 def make_peer() -> Iterator[Callable[..., Peer]]:
-    """Makes peers that are gone with the test."""
+    """Make peers that are closed at the end of the test."""
     made: list[Peer] = []
 
     def make(endpoint: str, key: Key | None = None, takes: int = TAKES) -> Peer:
@@ -123,7 +121,7 @@ def make_peer() -> Iterator[Callable[..., Peer]]:
 
 @pytest.fixture
 def roles(tmp_path: Path) -> Iterator[dict[str, Key]]:
-    """A key for each role; this process shows that of a client."""
+    """A key for each role; this process shows the key of a client."""
     for role, key in keys.new_roles().items():
         keys.save(tmp_path / f"{role}.key", key)
     use_key_file(tmp_path / "client.key")
@@ -140,30 +138,30 @@ def divided(make_service: Callable[..., Service], roles: dict[str, Key]) -> Serv
 
 
 def servers(service: Service) -> list[Any]:
-    """The dispatcher, and a worker."""
+    """Return the dispatcher and a worker."""
     return [service.dispatcher._shell, service.workers[0]._shell]
 
 
 def endpoints(service: Service) -> list[str]:
-    """Their addresses."""
+    """Return the endpoints of the dispatcher and the worker."""
     return [service.target, service.workers[0].address]
 
 
 def check_serves(service: Service, count: int = 200) -> None:
-    """Everybody else reads as if nothing had been."""
+    """Check that another client reads undisturbed."""
     ds = service.read(Dataset.range(count).map(lambda x: x), data_transfer_protocol="tcp")
     assert sorted(int(x) for x in ds) == list(range(count))
 
 
 def kinds(shell: Any) -> set[str]:
-    """What was dropped that was said, in kinds, and not who could not even say who it
-    is.
+    """Return the kinds of messages that were dropped, without connections that failed
+    to authenticate.
     """
     return {kind for kind in shell.rejects.counts if not kind.startswith("a new connection: ")}
 
 
 def examples(messages: Sequence[type[m.Message]]) -> Iterator[m.Message]:
-    """A message of each kind, whose fields say nothing in particular."""
+    """Yield a message of each kind, with meaningless fields."""
     for kind in messages:
         yield kind(
             **{one.name: _example(one.type) for one in msgspec.structs.fields(kind) if one.required}

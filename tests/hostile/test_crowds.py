@@ -1,5 +1,5 @@
-"""Facts about many connections, much said, and nothing taken: servers stay small, and
-serve everybody else.
+"""Tests of many connections, floods of messages, and peers that read nothing: servers
+stay small, and serve all other clients.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ pytestmark = pytest.mark.full
 
 FEW = 200
 MOST_MORE = 1 << 30
-"""Bytes by which a server may grow under any attack. One without bounds would take that
-in a second or two.
+"""Bytes by which a server may grow under any attack. A server without bounds would grow
+as much in a second or two.
 """
 HELLO = 64 + 202
 BEGUN = {"strangers": 3, "hasty": 3, "large": 5, "oversized": 5}
-"""So often an attack has asked whether it is to end when it has begun in earnest."""
+"""Number of times that an attack has asked whether to end once it has really begun."""
 
 
 def said_by_halves(endpoint: str) -> dict[str, bytes]:
-    """What connections say that go no further, up to a good beginning of a
+    """Return the bytes of connections that stop early, up to a valid start of a
     handshake.
     """
     whole = recorded(endpoint, own_key(), wire.pack(m.RequestStatus("r")))
@@ -70,8 +70,8 @@ def said_by_halves(endpoint: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_those_who_never_finish_keep_nobody_out(service: Service, which: int) -> None:
-    """Hundreds of connections that say nothing, or half of what they should, and
-    stay.
+    """Hundreds of connections that stay silent, or stop within the handshake, block no
+    client.
     """
     endpoint = endpoints(service)[which]
     held = [one for said in said_by_halves(endpoint).values() for one in hold(endpoint, said, FEW)]
@@ -84,8 +84,8 @@ def test_those_who_never_finish_keep_nobody_out(service: Service, which: int) ->
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("kind", [*WITH_KEY, *ON_WORKERS, *ON_DISPATCHERS, "strangers", "hasty"])
 def test_everything_comes_once_during_a_flood(service: Service, kind: str, which: int) -> None:
-    """Whoever has a key or none says as much as it can, and the loop reads what it
-    would have read.
+    """A loop reads every element once while a peer with or without a key floods a
+    server.
     """
     stopping, asked = threading.Event(), []
 
@@ -109,11 +109,11 @@ def test_everything_comes_once_during_a_flood(service: Service, kind: str, which
 
 
 class Greedy:
-    """A client that reads a job of its own, and keeps to nothing.
+    """A client that reads a job of its own, and ignores all limits.
 
     Args:
         service: target and a worker's address.
-        ds: what it reads.
+        ds: dataset of the job.
         make_peer: makes its connections.
     """
 
@@ -138,17 +138,17 @@ class Greedy:
         )
 
     def grant(self, handed_out: int, seen: int) -> m.Message:
-        """Asks for all there is, and says that it has so much behind it."""
+        """Request everything, and claim to have handed out ``handed_out`` elements."""
         stream = m.StreamGrant(*self.key, m.parts.MOST_NUMBER, m.parts.MOST_NUMBER, handed_out)
         return self.peer.ask(m.Grant("greedy-1", seen, (stream,)))
 
     def close(self) -> None:
-        """Is gone."""
+        """Close the iterator."""
         self._it.close()
 
 
 def endless() -> Dataset:
-    """Elements of a megabyte, without end."""
+    """Return endless elements of a megabyte."""
     return Dataset.range(1).repeat().map(lambda x: np.zeros(1 << 17))
 
 
@@ -158,8 +158,8 @@ def test_a_link_that_is_asked_for_and_not_read_is_ended(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its client says that it has handed out all that was ever sent, and takes none of
-    it; the log does not name it.
+    """A worker ends a link whose client claims to have handed out everything and reads
+    nothing; the log does not name the client.
     """
     monkeypatch.setattr(links, "MOST_QUEUED_BYTES", 8 << 20)
     service = make_service(workers=1)
@@ -178,7 +178,7 @@ def test_a_link_that_is_asked_for_and_not_read_is_ended(
 
 @contextlib.contextmanager
 def attacking(kind: str, endpoint: str, key_file: Path) -> Iterator[None]:
-    """A process that attacks."""
+    """Run a process that attacks."""
     command = [
         sys.executable,
         "-m",
@@ -205,7 +205,7 @@ def attacking(kind: str, endpoint: str, key_file: Path) -> Iterator[None]:
 @pytest.mark.parametrize("kind", [*WITHOUT_KEY, *WITH_KEY, *ON_WORKERS, *ON_DISPATCHERS])
 def test_servers_stay_small(tmp_path: Path, kind: str) -> None:
     """Neither thousands of connections nor a flood of messages takes all memory, or
-    ends what others read.
+    ends other reads.
     """
     which = [0] if kind in ON_DISPATCHERS else [1] if kind in ON_WORKERS else [0, 1]
     with cluster(tmp_path) as processes:
@@ -231,8 +231,8 @@ def test_servers_stay_small(tmp_path: Path, kind: str) -> None:
 @pytest.mark.realprocess
 @pytest.mark.timeout(120)
 def test_who_does_not_prove_who_it_is_is_sent_away(tmp_path: Path) -> None:
-    """Within the time for handshakes each of these connections is ended, whatever it
-    said.
+    """A server ends each connection without a valid handshake within the time for
+    handshakes, whatever it sent.
     """
     with cluster(tmp_path) as (dispatcher, worker):
         for endpoint in (dispatcher.address, worker.address):
@@ -247,7 +247,7 @@ def test_who_does_not_prove_who_it_is_is_sent_away(tmp_path: Path) -> None:
 
 
 def is_ended(one: plain.socket) -> bool:
-    """Whether the other side has closed a connection."""
+    """True if the other side has closed a connection."""
     if not select.select([one], [], [], 0)[0]:
         return False
     try:
@@ -262,8 +262,8 @@ def is_ended(one: plain.socket) -> bool:
 def test_a_greedy_client_gets_no_more_than_a_client_can_hold(
     tmp_path: Path, make_peer: Callable[..., Peer]
 ) -> None:
-    """With credit for everything, and nothing read, a worker makes so much for it and
-    waits.
+    """A worker makes a bounded number of elements for a client that grants everything
+    and reads nothing, and then waits.
     """
     with cluster(tmp_path) as (dispatcher, worker):
         key = load(tmp_path / "cluster.key")
@@ -274,7 +274,7 @@ def test_a_greedy_client_gets_no_more_than_a_client_can_hold(
         grown = []
 
         def is_still() -> bool:
-            """Whether it has not grown in the last twenty looks."""
+            """True if the worker has not grown in the last twenty samples."""
             greedy.grant(0, 0)
             greedy.asker.say(greedy.ask)
             grown.append(memory_of(worker.pid) - before)

@@ -1,4 +1,4 @@
-"""Facts about peers with a client's key who speak for others, or want what is others':
+"""Tests of peers with a client's key that act for other clients or want their elements:
 they change and get nothing.
 """
 
@@ -27,11 +27,9 @@ SIZE = 4 << 20
 
 @pytest.fixture
 def reading(service: Service) -> Any:
-    """An iterator that is in the middle of reading, and is read to its end
-    afterwards.
-    """
+    """An iterator in the middle of its job, which is read to its end after the test."""
     elements = Dataset.range(COUNT).map(lambda x: x)
-    # So little on its way that its task and its link are there until the end.
+    # So few elements are in flight that the task and its link exist until the end.
     told = {"data_transfer_protocol": "tcp", "max_outstanding_requests": 1000}
     it = iter(service.read(elements, job_name="own", **told))
     found = [int(next(it))]
@@ -41,12 +39,12 @@ def reading(service: Service) -> Any:
 
 
 def tasks_of(service: Service) -> list[tuple[int, int]]:
-    """What anybody could guess: numbers and attempts of all tasks."""
+    """Return the numbers and attempts of all tasks, which are easy to guess."""
     return [(task["task"], task["attempt"]) for task in status(service.target)["tasks"]]
 
 
 def names_for(service: Service) -> list[str]:
-    """Names for the client of a job, as somebody may guess or read them."""
+    """Return names of clients of a job that a peer may guess or read."""
     shown = status(service.workers[0].address, role="worker")["clients"]
     return [*shown, *(f"{one}-1" for one in shown), secrets.token_hex(16), "", "client", "0"]
 
@@ -54,8 +52,8 @@ def names_for(service: Service) -> list[str]:
 def test_a_made_up_client_is_unknown(
     service: Service, reading: Any, make_peer: Callable[..., Peer]
 ) -> None:
-    """Its goodbyes, reports and heartbeats are refused, or answered without having
-    changed anything.
+    """The goodbyes, reports and heartbeats of an invented client are refused, or change
+    nothing.
     """
     peer = make_peer(service.target)
     everything = dict.fromkeys((task for task, _ in tasks_of(service)), ((0, MOST),))
@@ -75,9 +73,7 @@ def test_a_made_up_client_is_unknown(
 def test_reports_count_for_ones_own_job_only(
     service: Service, reading: Any, make_peer: Callable[..., Peer]
 ) -> None:
-    """Who reads a job of its own says that it was handed all of another one's: nobody
-    believes it.
-    """
+    """A reader of another job cannot report elements of this job as handed out."""
     peer = make_peer(service.target)
     dataset_id = status(service.target)["jobs"][0]["dataset_id"]
     opened = peer.ask(
@@ -99,8 +95,8 @@ def test_reports_count_for_ones_own_job_only(
 def test_links_are_spoken_for_by_their_clients_alone(
     service: Service, reading: Any, make_peer: Callable[..., Peer]
 ) -> None:
-    """Whoever guesses names closes no link, moves no credit, and takes over
-    nobody's.
+    """A peer that guesses names closes no link, moves no credit, and takes over no
+    link.
     """
     shell = servers(service)[1]
     wait_until(lambda: shell.links._links, "a link")
@@ -119,8 +115,8 @@ def test_links_are_spoken_for_by_their_clients_alone(
 def test_another_jobs_elements_are_not_given_away(
     service: Service, reading: Any, make_peer: Callable[..., Peer]
 ) -> None:
-    """Neither for a guessed task, nor for a ticket of another job, nor for a guessed
-    one.
+    """A worker gives no element for a guessed task, for a ticket of another job, or for
+    a guessed ticket.
     """
     dataset_id = status(service.target)["jobs"][0]["dataset_id"]
     asker = make_peer(service.target)
@@ -147,8 +143,8 @@ def test_another_jobs_elements_are_not_given_away(
 
 
 def test_a_link_lets_its_client_in_once(service: Service, make_peer: Callable[..., Peer]) -> None:
-    """By the secret of one link nobody holds many connections: what is said over them
-    is read by nobody.
+    """The secret of a link admits a single connection; a worker refuses a second
+    one.
     """
     peer = make_peer(service.workers[0].address)
     opened = peer.ask(m.OpenLink("me", "me-1", "", 0, "", ("tcp",)))
@@ -168,7 +164,7 @@ def test_a_link_lets_its_client_in_once(service: Service, make_peer: Callable[..
 def test_a_joined_job_is_read_with_its_ticket(
     service: Service, make_peer: Callable[..., Peer]
 ) -> None:
-    """Somebody else's implementation of a client gets elements as ours does."""
+    """Another implementation of a client gets elements as ours does."""
     it = iter(service.read(Dataset.range(10), "parallel_epochs", job_name="shared"))
     next(it)
     dataset_id = status(service.target)["jobs"][0]["dataset_id"]
@@ -205,8 +201,8 @@ def test_a_joined_job_is_read_with_its_ticket(
 def test_no_grant_does_harm(
     service: Service, make_peer: Callable[..., Peer], stream: tuple[int, ...]
 ) -> None:
-    """Whatever numbers somebody grants itself, in a job of its own too, everybody else
-    is served.
+    """Any numbers in a grant, also for a job of its own, leave all other clients
+    served.
     """
     it = iter(service.read(Dataset.range(1_000_000), job_name="own"))
     next(it)
@@ -225,8 +221,8 @@ def test_no_grant_does_harm(
                 peer.say(
                     m.Grant(f"{name}-1", MOST, (m.StreamGrant(task, attempt, *stream),), links)
                 )
-        # Its client has opened no job: once the dispatcher hears of it, it has the
-        # worker end the link.
+        # The client of this link has opened no job. Once the dispatcher hears of it, it
+        # has the worker end the link.
         assert {type(one) for one in peer.answers()} <= {m.LinkReported, m.LinkRefused}
     negative = min(stream) < 0
     assert (shell.rejects.total > 0) == negative
@@ -235,8 +231,8 @@ def test_no_grant_does_harm(
 
 
 def test_no_report_does_harm(service: Service, make_peer: Callable[..., Peer]) -> None:
-    """Whatever somebody reports of a job of its own, everybody else is served, and is
-    told how things stand.
+    """Any report of a peer on a job of its own leaves all other clients served and
+    informed.
     """
     it = iter(service.read(Dataset.range(1_000_000), job_name="own"))
     next(it)
@@ -289,8 +285,8 @@ def test_no_report_does_harm(service: Service, make_peer: Callable[..., Peer]) -
 def test_no_job_is_of_any_size(
     service: Service, make_peer: Callable[..., Peer], changes: dict[str, Any]
 ) -> None:
-    """What would take all memory by its numbers is refused before anything is made of
-    it.
+    """A request whose numbers would take all memory is refused before any
+    allocation.
     """
     peer = make_peer(service.target)
     registered = peer.ask(_dataset())
@@ -304,7 +300,9 @@ def test_no_job_is_of_any_size(
 def test_numbers_beyond_64_bits_are_no_numbers(
     service: Service, make_peer: Callable[..., Peer]
 ) -> None:
-    """Nor are infinities, texts, nothing and truth: none of it is decoded."""
+    """No field takes integers beyond 64 bits, infinities, texts, nil or booleans as a
+    number: none of them is decoded.
+    """
     peer = make_peer(service.workers[0].address)
     shell = servers(service)[1]
     beyond = b"\xc4\x09" + b"\xff" * 9
@@ -316,7 +314,7 @@ def test_numbers_beyond_64_bits_are_no_numbers(
 
 
 def test_names_are_short(service: Service, make_peer: Callable[..., Peer]) -> None:
-    """Neither dispatcher nor worker keeps a name of megabytes, or shows it in its
+    """Neither dispatcher nor worker keeps a name of megabytes, or repeats it in its
     refusal.
     """
     long = "x" * 1_000_001
@@ -344,8 +342,8 @@ def test_names_are_short(service: Service, make_peer: Callable[..., Peer]) -> No
 
 
 def test_answers_repeat_no_long_texts(service: Service, make_peer: Callable[..., Peer]) -> None:
-    """Answers to somebody who reads none of them wait in the server: they are small,
-    however large the asks were.
+    """Answers stay small, however large the requests were, as unread answers wait in
+    the server.
     """
     long = "x" * 1_000_001
     job = m.JobParameters("j", long, "DYNAMIC")
@@ -381,8 +379,8 @@ def test_answers_repeat_no_long_texts(service: Service, make_peer: Callable[...,
 def test_large_answers_that_nobody_takes_are_few(
     service: Service, make_peer: Callable[..., Peer]
 ) -> None:
-    """Who asks a hundred times and takes nothing gets as much as may wait; who takes it
-    is answered again.
+    """A peer that reads no answers gets at most as many as may wait; once it reads, the
+    server answers again.
     """
     asker, other = make_peer(service.target, takes=1), make_peer(service.target)
     small = _dataset()
@@ -393,12 +391,14 @@ def test_large_answers_that_nobody_takes_are_few(
     for _ in range(100):
         asker.say(describe)
     for _ in range(200):
-        other.ask(m.RequestStatus("r"))  # peers are heard in turn, so the hundred are heard by then
+        other.ask(
+            m.RequestStatus("r")
+        )  # peers take turns, so all hundred requests are handled by then
     count = 0
     while asker.hears(5.0):
         assert isinstance(asker.answer(), m.DatasetDescribed)
         count += 1
-    # What the kernel keeps for a connection is taken as far as it knows.
+    # To the server, an answer in a buffer of the kernel counts as taken.
     assert connections.MOST_UNTAKEN // SIZE <= count < 2 * connections.MOST_UNTAKEN // SIZE
     assert isinstance(asker.ask(describe), m.DatasetDescribed)
 

@@ -1,4 +1,4 @@
-"""Facts about where a service listens that was started without a word about it."""
+"""Tests of the sockets on which a service with default settings listens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LISTENS = "0A"
 
 
 def open_sockets(pids: Iterable[int]) -> set[str]:
-    """The numbers of all sockets that processes have."""
+    """Return the numbers of all sockets of some processes."""
     found = set()
     for pid in pids:
         for link in Path(f"/proc/{pid}/fd").iterdir():
@@ -35,7 +35,9 @@ def open_sockets(pids: Iterable[int]) -> set[str]:
 def listening(
     pids: Iterable[int],
 ) -> Iterator[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]]:
-    """Where processes listen, as a scan of all ports would find it."""
+    """Yield the addresses on which processes listen, as a scan of all ports would find
+    them.
+    """
     theirs = open_sockets(pids)
     for table in ("tcp", "tcp6"):
         for line in Path("/proc/net", table).read_text().splitlines()[1:]:
@@ -49,8 +51,8 @@ def listening(
 
 
 def test_a_default_start_listens_on_the_loopback_only() -> None:
-    """A dispatcher and a worker by command line, while a job is read over TCP: three
-    kinds of sockets, none beyond.
+    """A dispatcher and a worker of the command line have three kinds of sockets on the
+    loopback, and no others, during a TCP read.
     """
     dispatcher = ServerProcess("zmqdata.dispatcher", ["--log-level=warning"], 1)
     with contextlib.closing(dispatcher):
@@ -78,7 +80,7 @@ def test_a_default_start_listens_on_the_loopback_only() -> None:
 
 
 def test_the_scan_finds_what_listens_everywhere() -> None:
-    """What it would have to find is found."""
+    """The scan finds a socket that listens on every interface."""
     with socket.create_server(("0.0.0.0", 0)) as server:
         assert (ipaddress.ip_address("0.0.0.0"), server.getsockname()[1]) in listening(
             [os.getpid()]

@@ -1,5 +1,5 @@
-"""Facts about peers that use a name which another one has, whose connections a server
-cannot hear.
+"""Tests of peers that share a name with another peer, whose connections a server cannot
+hear.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ pytestmark = pytest.mark.skipif(
 def test_a_server_that_listens_anew_loses_nothing(
     service: Service, caplog: pytest.LogCaptureFixture, mode: str, which: int
 ) -> None:
-    """Whoever reads meanwhile gets everything once: all connect again, and no worker,
-    client or task is given up.
+    """A reader gets everything once while a server listens anew: all reconnect, and no
+    worker, client or task is given up.
     """
     endpoint = endpoints(service)[which]
     elements = iter(

@@ -1,5 +1,5 @@
-"""Facts about peers without the right key: nothing that they say is decoded, and
-nothing is sent to them.
+"""Tests of peers without the right key: no server decodes their messages, or sends them
+anything.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from zmqdata.transport.keychoice import own_key
 from zmqdata.transport.keys import Key, new_key
 
 UNREADABLE = [b"ZD1", b"\xc1"]
-"""Whoever tried to decode this would have counted it."""
+"""Bytes that no decoder accepts. A server that tried would have counted them."""
 
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]]:
-    """Makes a stranger's sockets, each with a monitor that tells of the end of its
-    connection, or of a good start.
+    """Make a stranger's sockets, each with a monitor of the end of its connection, or
+    of a successful handshake.
     """
     context, made = zmq.Context(), []
     ended = (
@@ -60,8 +60,8 @@ def connect() -> Iterator[Callable[..., tuple[zmq.Socket[bytes], zmq.Socket[byte
         made.append(socket)
         monitor = socket.get_monitor_socket(until | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL)
         socket.connect(endpoint)
-        # At once, and without waiting: who was refused already has nowhere to send to,
-        # and would wait for ever.
+        # Sending must not wait: a refused peer has no connection to send on, and would
+        # wait forever.
         with suppress(zmq.Again):
             for message in says:
                 socket.send_multipart(message, zmq.NOBLOCK)
@@ -74,28 +74,28 @@ def connect() -> Iterator[Callable[..., tuple[zmq.Socket[bytes], zmq.Socket[byte
 
 
 def shows_nothing(socket: zmq.Socket[bytes]) -> None:
-    """No key at all."""
+    """Show no key."""
 
 
 def shows_a_password(socket: zmq.Socket[bytes]) -> None:
-    """What opens links over paths."""
+    """Show the password that opens links over paths."""
     socket.plain_username, socket.plain_password = b"control", own_key().secret.encode()
 
 
 def shows_another_key(socket: zmq.Socket[bytes]) -> None:
-    """A key that nobody lets in, with the right one of the server."""
+    """Show a key that no server admits, and expect the right key of the server."""
     socket.curve_publickey, socket.curve_secretkey = new_key().pair
     socket.curve_serverkey = own_key().server("worker")
 
 
 def shows_the_key(socket: zmq.Socket[bytes]) -> None:
-    """As everybody does who is let in."""
+    """Show the key that servers admit."""
     socket.curve_publickey, socket.curve_secretkey = own_key().pair
     socket.curve_serverkey = own_key().server("worker")
 
 
 def mistakes_the_server(socket: zmq.Socket[bytes]) -> None:
-    """The right key, with a wrong one of the server: who looks for another one."""
+    """Show the right key, and expect a wrong key of the server."""
     socket.curve_publickey, socket.curve_secretkey = own_key().pair
     socket.curve_serverkey = new_key().pair[0]
 
@@ -107,11 +107,11 @@ STRANGERS = [shows_nothing, shows_a_password, shows_another_key, mistakes_the_se
 def test_strangers_say_nothing_and_hear_nothing(
     service: Service, connect: Callable[..., Any], show: Callable[[zmq.Socket[bytes]], None]
 ) -> None:
-    """At none of the doors: the dispatcher's, the worker's, and that of a link. Nothing
-    of theirs is decoded.
+    """Dispatcher, worker and link send nothing to strangers, and decode none of their
+    messages.
     """
     elements = Dataset.range(100_000).map(lambda x: x)
-    # So little on its way that the link is there until the end.
+    # So few elements are in flight that the link exists until the end.
     it = iter(service.read(elements, data_transfer_protocol="tcp", max_outstanding_requests=1000))
     found = [int(next(it))]
     worker = servers(service)[1]
@@ -134,8 +134,8 @@ def test_strangers_say_nothing_and_hear_nothing(
 
 
 def test_a_door_that_nobody_keeps_is_closed(connect: Callable[..., Any]) -> None:
-    """Where nobody is there to ask whether a key is let in, as when a server ends, none
-    is.
+    """A socket without a process that checks keys, as when a server ends, admits no
+    key.
     """
     key = own_key()
     with sockets.new_context() as own:
@@ -152,8 +152,8 @@ def test_a_door_that_nobody_keeps_is_closed(connect: Callable[..., Any]) -> None
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_what_was_recorded_says_nothing_again(service: Service, which: int) -> None:
-    """The bytes of a connection of somebody who is let in, played again: keys are new
-    for each connection.
+    """A server drops a replayed connection of an admitted peer, as keys are new for
+    each connection.
     """
     endpoint, shell = endpoints(service)[which], servers(service)[which]
     said = recorded(endpoint, own_key(), wire.pack(m.RequestStatus("r")))
@@ -167,8 +167,8 @@ def test_what_was_recorded_says_nothing_again(service: Service, which: int) -> N
             heard = b""
             while part := again.recv(1 << 16):
                 heard += part
-        # A greeting, and a welcome to whoever says hello; never a word behind that,
-        # which would be encrypted messages.
+        # The server sends a greeting, and a welcome after a hello. It never sends more,
+        # as encrypted messages would be.
         assert len(heard) <= 64 + 170
     assert kinds(shell) == before
     check_serves(service)
@@ -177,8 +177,8 @@ def test_what_was_recorded_says_nothing_again(service: Service, which: int) -> N
 def test_roles_are_kept_apart(
     divided: Service, roles: dict[str, Key], make_peer: Callable[..., Peer]
 ) -> None:
-    """None of a worker's messages is taken from a client, and none of a client's from a
-    worker.
+    """The dispatcher takes no message of a worker from a client, and none of a client
+    from a worker.
     """
     both = {"client": m.FromClient.__args__, "worker": m.FromWorker.__args__}
     shell, state = servers(divided)[0], str(servers(divided)[0].core.state)
@@ -200,11 +200,11 @@ def test_roles_are_kept_apart(
 def test_nobody_but_clients_opens_links(
     divided: Service, roles: dict[str, Key], make_peer: Callable[..., Peer], role: str
 ) -> None:
-    """A worker takes nothing from another worker; who shows the dispatcher's key on its
-    own socket is no dispatcher.
+    """A worker takes nothing from another worker, and nothing from a peer that shows
+    the dispatcher's key on a socket of its own.
     """
     key, shell = roles[role], servers(divided)[1]
-    # The key of the server comes first in what a peer knows.
+    # A peer uses the first known key of a role, so the server's key comes first.
     known = (next(one for one in roles["client"].known if one.role == "worker"), *key.known)
     peer = make_peer(divided.workers[0].address, Key(key.cluster, key.public, key.secret, known))
     for message in examples(m.ToWorker.__args__):

@@ -64,9 +64,8 @@ def test_nothing_is_lost_when_cables_are_cut(lan: Lan, tmp_path: Path) -> None:
 
 
 def test_who_reads_alone_and_reaches_nobody_stops(lan: Lan, tmp_path: Path) -> None:
-    """A client without a network hands out nothing after its lease, and then continues.
-
-    The dispatcher may have given the elements of an expired lease to other clients.
+    """A client without a network hands out nothing after its lease, and then continues:
+    the dispatcher may give its elements to other clients.
     """
     storm = CableStorm(lan, 1, "ordered", tmp_path, count=200, pace=0.05)
     storm.run(storm.isolate_reader)

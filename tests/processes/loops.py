@@ -149,8 +149,8 @@ def check(
     """Check that every element was handed out exactly once, in the order that this kind
     of job promises.
 
-    An element may come again if the loop that handed it out did not report it, and was
-    killed or given up while it was cut off.
+    An element may come again if the loop that handed it out did not report it. The loop
+    must have been killed, or given up while it was cut off.
 
     Args:
         kind: kind of the job, a key of ``training_loop.KINDS``.

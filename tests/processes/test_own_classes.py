@@ -119,7 +119,7 @@ def test_classes_within_functions_are_the_same_in_one_process(found: dict[str, A
 
 
 def test_errors_of_the_script_s_own_kinds_arrive(found: dict[str, Any]) -> None:
-    """An error of a class that both sides share arrives as an instance of that
+    """A failure reports its exception, also if both sides share the exception's
     class.
     """
     assert "Trouble: no 2" in found["error"]
