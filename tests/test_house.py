@@ -529,6 +529,34 @@ def test_the_list_of_full_tests_names_tests_that_exist() -> None:
     assert named - found - {path.stem for path in TESTS} == set()
 
 
+def prose_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a page outside of code, tables and headings."""
+    is_code = False
+    for line in path.read_text(encoding="utf-8").splitlines():
+        is_code ^= line.lstrip().startswith("```")
+        if not is_code and "|" not in line and not line.startswith(("#", "    ")):
+            yield line
+
+
+def test_pages_are_short_and_narrow() -> None:
+    """The README has at most 150 lines and the changelog of a release fewer than 60;
+    lines of prose end at column 88.
+    """
+    assert len(read("README.md").splitlines()) <= 150
+    releases = re.split(r"(?m)^## ", read("CHANGELOG.md"))
+    assert max(len(one.splitlines()) for one in releases) < 60
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    generated = {ROOT / "docs" / "benchmarks.md"}
+    found = [
+        f"{place(path)} {line[:60]}"
+        for path in pages
+        if path not in generated
+        for line in prose_lines(path)
+        if len(line) > 88 and "](" not in line
+    ]
+    assert found == []
+
+
 def test_the_readme_names_the_limits_that_it_has() -> None:
     """README says that authentication is missing while the package has no keys."""
     assert (ROOT / "zmqdata" / "transport" / "keys.py").exists() or "no authentication" in read(
