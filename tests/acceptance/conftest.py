@@ -1,10 +1,4 @@
-"""Clusters for the acceptance tests: threads of this process, and real processes.
-Public names only.
-
-A test that asks for ``cluster`` or ``make_cluster`` runs once on each. What runs on
-processes is marked ``full`` and left to ``make test-full``, unless the test is marked
-``core``.
-"""
+"""Clusters for the acceptance tests, on threads or on real processes."""
 
 from __future__ import annotations
 
@@ -20,9 +14,7 @@ KINDS = ("threads", "processes")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One variant on threads and one on processes for each test that wants a
-    cluster.
-    """
+    """Parametrize each test that asks for a cluster with threads and with processes."""
     if "host_kind" in metafunc.fixturenames:
         is_core = any(mark.name == "core" for mark in metafunc.definition.iter_markers())
         marks = [pytest.mark.realprocess, *([] if is_core else [pytest.mark.full])]
@@ -33,7 +25,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def shared_clusters() -> Iterator[dict[str, zmqdata.LocalCluster]]:
-    """One cluster of each kind, made when the first test wants it."""
+    """Yield the shared clusters by kind, each created by its first test."""
     made: dict[str, zmqdata.LocalCluster] = {}
     yield made
     for cluster in made.values():
@@ -44,8 +36,8 @@ def shared_clusters() -> Iterator[dict[str, zmqdata.LocalCluster]]:
 def cluster(
     host_kind: str, shared_clusters: dict[str, zmqdata.LocalCluster]
 ) -> zmqdata.LocalCluster:
-    """A dispatcher and two workers with quick heartbeats, shared by all tests that
-    change nothing about them.
+    """Return a shared dispatcher with two workers and quick heartbeats, which tests
+    must not change.
     """
     if host_kind not in shared_clusters:
         shared_clusters[host_kind] = zmqdata.LocalCluster(
@@ -56,7 +48,7 @@ def cluster(
 
 @pytest.fixture
 def make_cluster(host_kind: str) -> Iterator[Callable[..., zmqdata.LocalCluster]]:
-    """Makes clusters with options of the test's own, which end with the test."""
+    """Yield a factory of clusters with given options, closed after the test."""
     made: list[zmqdata.LocalCluster] = []
 
     def make(num_workers: int = 2, **options: Any) -> zmqdata.LocalCluster:
@@ -74,7 +66,7 @@ def make_cluster(host_kind: str) -> Iterator[Callable[..., zmqdata.LocalCluster]
 
 @pytest.fixture
 def make_dispatcher() -> Iterator[Callable[..., zmqdata.DispatchServer]]:
-    """Makes dispatchers in this process, which end with the test."""
+    """Yield a factory of dispatchers in this process, stopped after the test."""
     made: list[zmqdata.DispatchServer] = []
 
     def make(**options: Any) -> zmqdata.DispatchServer:
@@ -88,7 +80,7 @@ def make_dispatcher() -> Iterator[Callable[..., zmqdata.DispatchServer]]:
 
 @pytest.fixture
 def make_worker() -> Iterator[Callable[..., zmqdata.WorkerServer]]:
-    """Makes workers in this process, which end with the test."""
+    """Yield a factory of workers in this process, stopped after the test."""
     made: list[zmqdata.WorkerServer] = []
 
     def make(dispatcher: str, **options: Any) -> zmqdata.WorkerServer:
@@ -104,6 +96,6 @@ def make_worker() -> Iterator[Callable[..., zmqdata.WorkerServer]]:
 
 @pytest.fixture
 def silent_address() -> str:
-    """The address of a dispatcher that is not there."""
+    """Return the address of a dispatcher that has stopped."""
     with zmqdata.DispatchServer() as gone:
         return gone.target

@@ -1,4 +1,4 @@
-"""How acceptance tests read: short names for what every training script does."""
+"""Short names for the calls of a training script, for the acceptance tests."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ OFF, DYNAMIC = zmqdata.ShardingPolicy.OFF, zmqdata.ShardingPolicy.DYNAMIC
 
 
 def numbers(elements: Iterable[Any]) -> list[int]:
-    """All elements as ints."""
+    """Return all elements as ints."""
     return [int(element) for element in elements]
 
 
 def rows(batches: Iterable[Iterable[Any]]) -> list[int]:
-    """The ints in all batches."""
+    """Return the ints of all batches."""
     return [int(x) for batch in batches for x in batch]
 
 
 def some(elements: Iterable[Any], count: int) -> list[int]:
-    """So many elements as ints."""
+    """Return the next ``count`` elements as ints."""
     return numbers(islice(elements, count))
 
 
 def read(
     dataset: zmqdata.Dataset, service: Any, mode: Any = DYNAMIC, **options: Any
 ) -> zmqdata.Dataset:
-    """The dataset, run by a service."""
+    """Return the dataset, distributed to a service."""
     target = service if isinstance(service, str) else service.target
     return dataset.apply(zmqdata.distribute(mode, target, **options))
 
 
 def together(*calls: Callable[[], Any], deadline: float = 45.0) -> list[Any]:
-    """Runs calls side by side; their results in order. Raises what one of them raised,
-    and fails when one hangs.
+    """Run calls concurrently and return their results in order; raise the first
+    failure, or fail if a call hangs.
     """
     results: list[Any] = [None] * len(calls)
     failures: list[BaseException] = []
@@ -66,14 +66,14 @@ def together(*calls: Callable[[], Any], deadline: float = 45.0) -> list[Any]:
 
 
 def joined(parts: Iterable[list[Any]]) -> list[Any]:
-    """Lists, one behind the other."""
+    """Return the concatenation of the lists."""
     return [one for part in parts for one in part]
 
 
 def command(
     *arguments: str, deadline: float = 30.0, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Runs ``zmqdata ...`` to its end."""
+    """Run ``zmqdata ...`` until it ends."""
     program = [sys.executable, "-m", "zmqdata", *arguments]
     return subprocess.run(
         program, capture_output=True, text=True, timeout=deadline, check=False, **options
@@ -81,7 +81,7 @@ def command(
 
 
 def status(service: Any, *options: str) -> dict[str, Any]:
-    """What ``zmqdata status --json`` says."""
+    """Return the answer of ``zmqdata status --json``."""
     target = service if isinstance(service, str) else service.target
     answer = command("status", "--dispatcher", target, "--json", *options)
     assert answer.returncode == 0, answer.stderr

@@ -1,5 +1,5 @@
-"""Section 1.4: the arguments of each public function. What can never work is an error
-at the call, not a hang later.
+"""Section 1.4: each public function refuses impossible arguments at the call instead of
+blocking later.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ BAD_SHIPS = [
 
 
 def distributed(**changed: Any) -> zmqdata.Dataset:
-    """What ``distribute`` makes of good arguments with one bad one; no dispatcher is
-    there to ask.
+    """Distribute a dataset with good arguments and the given changes; no dispatcher
+    listens.
     """
     arguments = {"processing_mode": "parallel_epochs", "service": NOWHERE, **changed}
     return RANGE.apply(zmqdata.distribute(**arguments))
@@ -129,8 +129,8 @@ def registered(**changed: Any) -> str:
 @pytest.mark.parametrize("call", [distributed, by_id, registered])
 @pytest.mark.parametrize("service", BAD_SERVICES, ids=repr)
 def test_bad_services(call: Callable[..., object], service: Any) -> None:
-    """Each function that takes a service says what is wrong with it, and asks
-    nobody.
+    """Each function that takes a service names the fault of the service before it
+    contacts a dispatcher.
     """
     with pytest.raises(REFUSED, match=BAD_SERVICES[service]):
         call(service=service)
@@ -140,7 +140,9 @@ def test_bad_services(call: Callable[..., object], service: Any) -> None:
 @pytest.mark.parametrize("call", [distributed, by_id])
 @pytest.mark.parametrize(("name", "bad", "text"), BAD_ARGUMENTS)
 def test_bad_arguments(call: Callable[..., object], name: str, bad: Any, text: str) -> None:
-    """A wrong type, an empty value and one out of its range is an error at the call."""
+    """An argument of a wrong type, an empty value and a value out of range are errors
+    at the call.
+    """
     with pytest.raises(REFUSED, match=text):
         call(**{name: bad})
 
@@ -149,7 +151,7 @@ def test_bad_arguments(call: Callable[..., object], name: str, bad: Any, text: s
 @pytest.mark.parametrize("call", [distributed, registered])
 @pytest.mark.parametrize("bad", BAD_COMPRESSIONS)
 def test_bad_compressions(call: Callable[..., object], bad: Any) -> None:
-    """A compression that does not exist is refused in tf.data's words."""
+    """An unknown compression is refused in tf.data's words."""
     with pytest.raises(ValueError, match="Invalid `compression` argument"):
         call(compression=bad)
 
@@ -158,7 +160,7 @@ def test_bad_compressions(call: Callable[..., object], bad: Any) -> None:
 @pytest.mark.parametrize("call", [distributed, registered])
 @pytest.mark.parametrize("bad", BAD_SHIPS)
 def test_bad_ships(call: Callable[..., object], bad: Any) -> None:
-    """What cannot be shipped is said at the call."""
+    """A module that cannot be shipped is an error at the call."""
     with pytest.raises((TypeError, ValueError)):
         call(ship=bad)
 
@@ -167,7 +169,7 @@ def test_bad_ships(call: Callable[..., object], bad: Any) -> None:
 @pytest.mark.parametrize("bad", ["", 5, b"id", ["id"]])
 @pytest.mark.parametrize("call", [by_id, registered])
 def test_bad_dataset_ids(call: Callable[..., object], bad: Any) -> None:
-    """An id is a text with something in it."""
+    """A dataset id is a text that is not empty."""
     with pytest.raises((TypeError, ValueError), match="dataset_id"):
         call(dataset_id=bad)
 
@@ -175,7 +177,7 @@ def test_bad_dataset_ids(call: Callable[..., object], bad: Any) -> None:
 @pytest.mark.claim("1.4e")
 @pytest.mark.parametrize("bad", [None, 5, [1, 2], "range", zmqdata.Dataset, iter(())])
 def test_only_datasets_are_registered(bad: Any) -> None:
-    """What is no dataset can be neither registered nor distributed."""
+    """Values other than datasets can be neither registered nor distributed."""
     with pytest.raises(TypeError, match="Dataset"):
         registered(dataset=bad)
     with pytest.raises(TypeError, match="Dataset"):
@@ -185,7 +187,7 @@ def test_only_datasets_are_registered(bad: Any) -> None:
 @pytest.mark.claim("1.4h", "7.20")
 @pytest.mark.parametrize("bad", [None, "", 1, b"a", ["a"]])
 def test_a_cache_names_its_reader(bad: Any) -> None:
-    """A cross-trainer cache has a trainer id that is a text."""
+    """A cross-trainer cache needs a trainer id that is a text and not empty."""
     with pytest.raises(ValueError, match="requires a non-empty trainer ID"):
         zmqdata.CrossTrainerCache(trainer_id=bad)
 
@@ -193,7 +195,9 @@ def test_a_cache_names_its_reader(bad: Any) -> None:
 @pytest.mark.claim("1.4h", "5.4f", "7.15")
 @pytest.mark.parametrize("call", [distributed, by_id])
 def test_a_cache_needs_a_job_name(call: Callable[..., object]) -> None:
-    """Nobody could share a job without a name."""
+    """A cross-trainer cache needs a job name, because a job without a name has a single
+    reader.
+    """
     with pytest.raises(
         InvalidArgumentError,
         match=r"Cross-trainer caching requires named jobs\. Got empty `job_name`",
@@ -204,7 +208,7 @@ def test_a_cache_needs_a_job_name(call: Callable[..., object]) -> None:
 @pytest.mark.claim("4.6d")
 @pytest.mark.parametrize("call", [distributed, by_id])
 def test_the_transport_within_a_process_reads_no_others(call: Callable[..., object]) -> None:
-    """``"local"`` and ``"ANY"`` contradict each other."""
+    """The transport ``"local"`` and the target ``"ANY"`` contradict each other."""
     with pytest.raises(InvalidArgumentError, match="local"):
         call(data_transfer_protocol="local", target_workers="ANY")
 
@@ -212,16 +216,14 @@ def test_the_transport_within_a_process_reads_no_others(call: Callable[..., obje
 @pytest.mark.claim("1.4p")
 @pytest.mark.parametrize("call", [distributed, by_id, registered])
 def test_misspelt_arguments_are_refused(call: Callable[..., object]) -> None:
-    """An argument that does not exist is a TypeError."""
+    """An unknown argument is a TypeError."""
     with pytest.raises(TypeError):
         call(proccesing_mode="parallel_epochs")
 
 
 @pytest.mark.claim("1.4p")
 def test_what_cannot_be_sent_is_said_at_the_call() -> None:
-    """A function that holds an open file or a lock is refused when it is
-    distributed.
-    """
+    """``distribute`` refuses a function that holds a lock."""
     import threading
 
     lock = threading.Lock()
@@ -232,8 +234,8 @@ def test_what_cannot_be_sent_is_said_at_the_call() -> None:
 @pytest.mark.claim("4.1a")
 @pytest.mark.parametrize("action", ["iterate", "register", "from id"])
 def test_an_absent_dispatcher_is_an_error_in_time(silent_address: str, action: str) -> None:
-    """Who finds no dispatcher for ``dispatcher_timeout`` hears where it was looked for,
-    and how long.
+    """A call without a dispatcher fails after ``dispatcher_timeout``, and the error
+    names the address.
     """
     actions: dict[str, Callable[[], object]] = {
         "iterate": lambda: next(iter(read(RANGE, silent_address, dispatcher_timeout=0.3))),
@@ -249,7 +251,9 @@ def test_an_absent_dispatcher_is_an_error_in_time(silent_address: str, action: s
 @pytest.mark.claim("1.4a")
 @pytest.mark.core
 def test_every_form_of_a_service(cluster: zmqdata.LocalCluster) -> None:
-    """With a protocol, without one, as a pair, and with a host name."""
+    """A service is an address with a protocol, without a protocol, as a pair, or with a
+    host name.
+    """
     protocol, address = cluster.target.split("://")
     port = address.rpartition(":")[2]
     for service in (cluster.target, address, (protocol, address), f"localhost:{port}"):
@@ -278,7 +282,7 @@ def test_modes_have_two_names(cluster: zmqdata.LocalCluster) -> None:
 def test_every_compression_keeps_the_values(
     cluster: zmqdata.LocalCluster, compression: str | None
 ) -> None:
-    """Whatever the codec, elements are what they were."""
+    """Every codec returns the elements unchanged."""
     ds = RANGE.map(lambda x: ("text" * int(x), x)).batch(5)
     found = [
         pair
@@ -294,21 +298,21 @@ def test_every_compression_keeps_the_values(
 def test_any_number_of_outstanding_requests_will_do(
     cluster: zmqdata.LocalCluster, most: int
 ) -> None:
-    """Everything arrives once, however few elements may be on their way."""
+    """Every element arrives once at every limit of outstanding requests."""
     ds = read(zmqdata.Dataset.range(100), cluster, max_outstanding_requests=most)
     assert sorted(numbers(ds)) == list(range(100))
 
 
 @pytest.mark.claim("1.4i")
 def test_an_infinite_dispatcher_timeout_is_allowed(cluster: zmqdata.LocalCluster) -> None:
-    """Who wants to wait for ever may."""
+    """``dispatcher_timeout`` may be infinite."""
     assert len(numbers(read(RANGE, cluster, dispatcher_timeout=math.inf))) == 10
 
 
 @pytest.mark.claim("1.4f")
 @pytest.mark.core
 def test_names_within_an_id_are_its_own(cluster: zmqdata.LocalCluster) -> None:
-    """Equal job names of two dataset ids are two jobs."""
+    """Two dataset ids with equal job names have two jobs."""
     first = zmqdata.register_dataset(cluster.target, zmqdata.Dataset.range(5))
     second = zmqdata.register_dataset(cluster.target, zmqdata.Dataset.range(7))
     assert first != second
@@ -321,7 +325,9 @@ def test_names_within_an_id_are_its_own(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("1.4f")
 def test_ids_and_names_are_never_mixed_up(cluster: zmqdata.LocalCluster) -> None:
-    """Wherever an id ends and a name begins, two pairs are two jobs."""
+    """Two pairs of dataset id and job name are two jobs, even if their joined texts are
+    equal.
+    """
     pairs = [("a_b", "c"), ("a", "b_c"), ("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c")]
     for dataset_id, job_name in pairs:
         first = {"a_b": 3, "a": 4, "a/b": 5, "a%2Fb": 6}[dataset_id]
@@ -336,9 +342,7 @@ def test_ids_and_names_are_never_mixed_up(cluster: zmqdata.LocalCluster) -> None
 
 @pytest.mark.claim("2.4e")
 def test_each_registrar_has_its_compression(cluster: zmqdata.LocalCluster) -> None:
-    """The same dataset registered with two compressions has two ids, and none of the
-    two choices is lost.
-    """
+    """A dataset gets an id for each compression with which it is registered."""
     ds = zmqdata.Dataset.range(11)
     ids = [
         zmqdata.register_dataset(cluster.target, ds, compression=choice)
@@ -349,8 +353,8 @@ def test_each_registrar_has_its_compression(cluster: zmqdata.LocalCluster) -> No
 
 @pytest.mark.claim("1.4k")
 def test_more_elements_than_can_be_counted(cluster: zmqdata.LocalCluster) -> None:
-    """A number of elements beyond 64 bits is unknown to the service, which runs the
-    dataset all the same.
+    """A dataset of more than 2**64 elements has an unknown cardinality, and the service
+    runs it.
     """
     huge = zmqdata.Dataset.range(2**62).repeat(2**62)
     assert len(some(iter(read(huge, cluster)), 3)) == 3
@@ -363,7 +367,7 @@ def test_more_elements_than_can_be_counted(cluster: zmqdata.LocalCluster) -> Non
 
 @pytest.mark.claim("1.4j")
 def test_a_pipeline_from_main_and_closures_goes_along(cluster: zmqdata.LocalCluster) -> None:
-    """A lambda with a captured variable needs nothing on the workers."""
+    """Workers run a lambda with a captured variable without installing anything."""
     factor = 3
     assert sorted(numbers(read(RANGE.map(lambda x: x * factor), cluster))) == [
         x * 3 for x in range(10)
@@ -375,7 +379,7 @@ def test_a_pipeline_from_main_and_closures_goes_along(cluster: zmqdata.LocalClus
 def test_shipped_modules_need_no_installation(
     cluster: zmqdata.LocalCluster, tmp_path: Path
 ) -> None:
-    """A module that workers lack goes along by its path."""
+    """Workers import a module that the client ships and that they do not have."""
     (tmp_path / "shipped_for_acceptance.py").write_text("def triple(x):\n    return x * 3\n")
     import sys
 
@@ -392,8 +396,8 @@ def test_shipped_modules_need_no_installation(
 
 @pytest.mark.claim("1.4k")
 def test_len_and_cardinality(cluster: zmqdata.LocalCluster) -> None:
-    """``len`` of a distributed dataset is a TypeError where the number is unknown or
-    infinite.
+    """``len`` of a distributed dataset of unknown or infinite cardinality is a
+    TypeError.
     """
     for ds in (RANGE, RANGE.repeat()):
         with pytest.raises(TypeError):
@@ -431,7 +435,7 @@ CLUSTER_FAULTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("fault", CLUSTER_FAULTS, ids=repr)
 @pytest.mark.parametrize("in_process", [True, False])
 def test_bad_clusters(fault: dict[str, Any], in_process: bool) -> None:
-    """A local cluster refuses what its servers would, before it starts any."""
+    """A local cluster refuses its servers' bad arguments before it starts a server."""
     with pytest.raises((TypeError, ValueError)):
         zmqdata.LocalCluster(**{"in_process": in_process, **fault}).close()
 
@@ -439,7 +443,9 @@ def test_bad_clusters(fault: dict[str, Any], in_process: bool) -> None:
 @pytest.mark.claim("1.4q")
 @pytest.mark.parametrize("bad", [None, 5, "config", {"port": 0}, zmqdata.DispatcherConfig])
 def test_servers_take_configurations_only(bad: Any) -> None:
-    """A server is made with a configuration of its own kind, and says so."""
+    """A server refuses anything but a configuration of its own kind, and names the
+    argument.
+    """
     if bad is not None:
         with pytest.raises(TypeError, match="config"):
             zmqdata.DispatchServer(bad)

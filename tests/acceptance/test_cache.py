@@ -1,5 +1,5 @@
-"""Section 5: the cross-trainer cache. Several training jobs read one job, each all of
-it, at its own pace.
+"""Section 5: several training jobs read all elements of one cached job, each at its own
+pace.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ ENDLESS = Dataset.counter()
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A job name that no other test uses."""
+    """Return a job name that no other test uses."""
     return request.node.name  # type: ignore[no-any-return]
 
 
 @pytest.fixture
 def one(make_cluster: Callable[..., zmqdata.LocalCluster]) -> zmqdata.LocalCluster:
-    """One worker."""
+    """Return a cluster with one worker."""
     return make_cluster(1)
 
 
 def reader(
     service: Any, who: str, name: str, dataset: Dataset = ENDLESS, mode: Any = OFF, **options: Any
 ) -> Any:
-    """An iterator of the training job ``who``."""
+    """Return an iterator of the training job ``who``."""
     return iter(
         read(
             dataset,
@@ -52,8 +52,8 @@ def reader(
 @pytest.mark.claim("5.1a")
 @pytest.mark.core
 def test_everybody_reads_everything(one: zmqdata.LocalCluster, name: str) -> None:
-    """Three training jobs get the same elements in the same order, side by side or one
-    after the other.
+    """Three training jobs read the same elements in the same order, concurrently or in
+    turn.
     """
     its = [reader(one, who, name) for who in "abc"]
     for it in its[:2]:
@@ -63,7 +63,7 @@ def test_everybody_reads_everything(one: zmqdata.LocalCluster, name: str) -> Non
 
 @pytest.mark.claim("5.1b")
 def test_elements_are_made_once(one: zmqdata.LocalCluster, name: str) -> None:
-    """What the first training job had made is what the second reads."""
+    """A second training job reads the elements that the worker made for the first."""
     ds = ENDLESS.map(lambda x: os.urandom(8))
     first, second = reader(one, "a", name, ds), reader(one, "b", name, ds)
     assert [next(first) for _ in range(50)] == [next(second) for _ in range(50)]
@@ -79,8 +79,8 @@ def test_one_id_is_one_reader(one: zmqdata.LocalCluster, name: str) -> None:
 
 @pytest.mark.claim("5.2a")
 def test_the_slow_skip_ahead(make_cluster: Callable[..., zmqdata.LocalCluster], name: str) -> None:
-    """Who is slower than the window holds goes on at its beginning, in order; the fast
-    one has everything.
+    """A training job that falls behind the window resumes in order at its start, and a
+    faster job misses nothing.
     """
     cluster = make_cluster(1, cross_trainer_cache_size_bytes=200_000)
     ds = ENDLESS.map(lambda x: np.full(1000, x))
@@ -96,8 +96,8 @@ def test_the_slow_skip_ahead(make_cluster: Callable[..., zmqdata.LocalCluster], 
 def test_a_newcomer_starts_at_the_window(
     make_cluster: Callable[..., zmqdata.LocalCluster], name: str
 ) -> None:
-    """A training job that comes late begins with what is still there, not with element
-    0.
+    """A training job that joins late begins at the start of the window, not with
+    element 0.
     """
     cluster = make_cluster(1, cross_trainer_cache_size_bytes=200_000)
     ds = ENDLESS.map(lambda x: np.full(1000, x))
@@ -111,7 +111,7 @@ def test_a_newcomer_starts_at_the_window(
 def test_an_element_that_is_too_large_is_an_error(
     make_cluster: Callable[..., zmqdata.LocalCluster], name: str
 ) -> None:
-    """An element larger than the whole cache is an error of the reader."""
+    """The reader gets an error for an element that is larger than the cache."""
     cluster = make_cluster(1, cross_trainer_cache_size_bytes=10_000)
     with pytest.raises(InvalidArgumentError, match="cache"):
         next(reader(cluster, "a", name, ENDLESS.map(lambda x: np.zeros(100_000))))
@@ -120,9 +120,7 @@ def test_an_element_that_is_too_large_is_an_error(
 @pytest.mark.claim("5.3a")
 @pytest.mark.core
 def test_splits_may_be_shared_out(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """Under DYNAMIC the training jobs' elements overlap, and each sees all of the
-    input.
-    """
+    """Under DYNAMIC, each of two training jobs reads every element of the input."""
     ds = Dataset.range(100).repeat()
     its = [reader(cluster, who, name, ds, DYNAMIC) for who in "ab"]
     found = together(*(lambda it=it: some(it, 2000) for it in its))
@@ -134,14 +132,14 @@ def test_splits_may_be_shared_out(cluster: zmqdata.LocalCluster, name: str) -> N
 @pytest.mark.claim("5.4a", "7.16")
 @pytest.mark.parametrize("stop", [0, 10])
 def test_finite_datasets_are_refused(cluster: zmqdata.LocalCluster, name: str, stop: int) -> None:
-    """What is known to end is refused."""
+    """The dispatcher refuses to cache a dataset of finite cardinality."""
     with pytest.raises(InvalidArgumentError, match="requires the input dataset to be infinite"):
         next(reader(cluster, "a", name, Dataset.range(stop)))
 
 
 @pytest.mark.claim("5.4a")
 def test_what_ends_after_all_is_an_error_then(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """What turns out to end is an error at its end, not a hang."""
+    """The reader of a cached dataset that turns out to end gets an error at its end."""
     it = reader(cluster, "a", name, Dataset.range(10).filter(lambda x: True))
     with pytest.raises(InvalidArgumentError, match="requires the input dataset to be infinite"):
         list(it)
@@ -149,9 +147,7 @@ def test_what_ends_after_all_is_an_error_then(cluster: zmqdata.LocalCluster, nam
 
 @pytest.mark.claim("5.4b", "7.17")
 def test_only_the_first_repetition(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """A second iterator of the same dataset object, and a ``repeat`` behind distribute,
-    are refused.
-    """
+    """A second iterator of a cached dataset object is refused."""
     ds = read(ENDLESS, cluster, OFF, job_name=name, cross_trainer_cache=CrossTrainerCache("a"))
     next(iter(ds))
     text = "requires infinite datasets and disallows multiple repetitions of the same dataset"
@@ -168,7 +164,7 @@ def test_no_coordinated_reads(cluster: zmqdata.LocalCluster, name: str) -> None:
 
 @pytest.mark.claim("5.4d", "7.19")
 def test_a_job_is_cached_for_all_or_none(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """A reader without a cache cannot join a job with one."""
+    """A reader without a cache cannot join a cached job."""
     it = reader(cluster, "a", name)
     next(it)
     with pytest.raises(
@@ -193,8 +189,8 @@ def test_compression_is_the_same_for_all(
 
 @pytest.mark.claim("5.5a")
 def test_a_worker_that_is_started_again(one: zmqdata.LocalCluster, name: str) -> None:
-    """A worker that is lost takes its window along; its training jobs go on with
-    another worker's elements.
+    """A lost worker takes its window with it, and its training jobs read from a new
+    worker.
     """
     its = [reader(one, who, name) for who in "ab"]
     for it in its:
@@ -206,7 +202,7 @@ def test_a_worker_that_is_started_again(one: zmqdata.LocalCluster, name: str) ->
 
 @pytest.mark.claim("5.5b")
 def test_a_reader_that_leaves_harms_nobody(one: zmqdata.LocalCluster, name: str) -> None:
-    """When one training job ends the other reads on, and a new one may come."""
+    """When one training job ends, the other reads on and a third may join."""
     first, second = reader(one, "a", name), reader(one, "b", name)
     some(first, 10)
     first.close()
@@ -216,7 +212,7 @@ def test_a_reader_that_leaves_harms_nobody(one: zmqdata.LocalCluster, name: str)
 
 @pytest.mark.claim("5.3b")
 def test_two_workers_two_windows(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """Each worker has a window of its own: OFF gives every training job both copies."""
+    """Each worker has its own window, so under OFF a training job reads both copies."""
     it = reader(cluster, "a", name)
     seen: Counter[int] = Counter()
 

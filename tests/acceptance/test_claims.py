@@ -1,6 +1,4 @@
-"""That every claim has a test, and that every test of this folder says which claim it
-is about.
-"""
+"""Every claim has a test, and every test of this folder names its claims."""
 
 from __future__ import annotations
 
@@ -15,14 +13,14 @@ CLAIMED = dict(
 
 
 def claims_of(function: ast.FunctionDef) -> set[str]:
-    """The numbers in a test's ``claim`` marker."""
+    """Return the claims in a test's ``claim`` marker."""
     calls = [mark for mark in function.decorator_list if isinstance(mark, ast.Call)]
     marks = [call for call in calls if ast.unparse(call.func) == "pytest.mark.claim"]
     return {str(ast.literal_eval(number)) for call in marks for number in call.args}
 
 
 def examined() -> dict[str, set[str]]:
-    """The claims of each test."""
+    """Return the claims of each test."""
     trees = [
         (path, ast.parse(path.read_text(encoding="utf-8")))
         for path in sorted(HERE.glob("test_*.py"))
@@ -38,21 +36,19 @@ def examined() -> dict[str, set[str]]:
 
 
 def test_each_claim_has_a_test() -> None:
-    """No line of the table is without a test."""
+    """Every claim of the table has a test."""
     assert set(CLAIMED) - set().union(*examined().values()) == set()
 
 
 def test_each_test_has_a_claim_of_the_table() -> None:
-    """No test is about nothing, or about what the table does not say."""
+    """Every test names at least one claim, and only claims of the table."""
     assert {
         name for name, claims in examined().items() if not claims or claims - set(CLAIMED)
     } == set()
 
 
 def test_the_suite_uses_public_names_only() -> None:
-    """Of the package only its facade, its errors and its tools for tests are
-    imported.
-    """
+    """The suite imports only the package's facade, errors and testing kit."""
     allowed = re.compile(r"(zmqdata|zmqdata\.errors|zmqdata\.testing(\..*)?)$")
     found = set()
     for path in HERE.glob("*.py"):

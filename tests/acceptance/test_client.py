@@ -1,4 +1,6 @@
-"""Section 4: how a client reads, ends, and lets go; what its dataset says of itself."""
+"""Section 4: a client reads, ends and releases; its dataset states cardinality and
+spec.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ FINITE, EMPTY, ENDLESS, OPEN = (
 )
 
 
-# --- what is known before reading
+# --- properties of a distributed dataset
 
 
 @pytest.mark.claim("4.7c")
@@ -60,16 +62,16 @@ FINITE, EMPTY, ENDLESS, OPEN = (
 def test_cardinality_of_a_distributed_dataset(
     ds: Dataset, mode: ShardingPolicy, expected: int
 ) -> None:
-    """Nobody knows how much comes, but of nothing and of everything, in tf.data's
-    table.
+    """A distributed dataset has the cardinality of tf.data's table, which is unknown
+    unless the input is empty or endless.
     """
     assert read(ds, "tcp://127.0.0.1:1", mode).cardinality() == expected
 
 
 @pytest.mark.claim("4.7c")
 def test_spec_of_a_distributed_dataset() -> None:
-    """A distributed dataset has the element_spec of what it distributes, before
-    anything is read.
+    """A distributed dataset has the ``element_spec`` of its input before the first
+    read.
     """
     ds = RANGE.map(lambda x: {"a": (x, str(x))}).batch(4)
     assert read(ds, "tcp://127.0.0.1:1").element_spec == ds.element_spec
@@ -77,9 +79,7 @@ def test_spec_of_a_distributed_dataset() -> None:
 
 @pytest.mark.claim("4.7b")
 def test_iterators_can_be_saved(cluster: zmqdata.LocalCluster) -> None:
-    """What tf.data refuses: the state of an iterator over the service, from which a new
-    one goes on.
-    """
+    """A second iterator resumes from the state of a first, which tf.data refuses."""
     it = iter(read(RANGE, cluster))
     had = [int(next(it))]
     state = it.state_dict()
@@ -98,7 +98,9 @@ def test_iterators_can_be_saved(cluster: zmqdata.LocalCluster) -> None:
 def test_one_workers_elements_come_in_order(
     make_cluster: Callable[..., zmqdata.LocalCluster],
 ) -> None:
-    """What one worker makes arrives in its order."""
+    """The client delivers the elements of one worker in the order in which it produced
+    them.
+    """
     cluster = make_cluster(1)
     ds = Dataset.range(3000)
     assert numbers(read(ds, cluster)) == numbers(read(ds, cluster, OFF)) == list(range(3000))
@@ -106,7 +108,9 @@ def test_one_workers_elements_come_in_order(
 
 @pytest.mark.claim("4.3b")
 def test_a_slow_worker_holds_nobody_up(cluster: zmqdata.LocalCluster, tmp_path: Path) -> None:
-    """While one worker's function stands still the elements of the other arrive."""
+    """While the function of one worker blocks, the client delivers the elements of the
+    other worker.
+    """
     release = tmp_path / "release"
 
     def stand_at_first(x: Any) -> Any:
@@ -124,8 +128,8 @@ def test_a_slow_worker_holds_nobody_up(cluster: zmqdata.LocalCluster, tmp_path: 
 def test_few_outstanding_requests_bound_what_is_made(
     make_dispatcher: Any, make_worker: Any
 ) -> None:
-    """With one outstanding request and a small buffer a worker does not run far ahead
-    of its reader.
+    """With one outstanding request and a small buffer, a worker produces few elements
+    ahead of its reader.
     """
     dispatcher = make_dispatcher()
     make_worker(dispatcher.target, buffer_bytes=100_000)
@@ -159,8 +163,8 @@ def is_still(counted: list[int]) -> bool:
 def test_reading_goes_on_without_a_dispatcher(
     make_cluster: Callable[..., zmqdata.LocalCluster],
 ) -> None:
-    """While the dispatcher is away the only reader of a job goes on with what workers
-    have.
+    """While the dispatcher is down, the only reader of a job receives elements from the
+    workers.
     """
     cluster = make_cluster(2)
     it = iter(read(Dataset.counter(), cluster, OFF, task_refresh_interval_hint_ms=50))
@@ -174,8 +178,8 @@ def test_reading_goes_on_without_a_dispatcher(
 def test_a_dispatcher_without_a_journal_ends_its_jobs(
     make_cluster: Callable[..., zmqdata.LocalCluster],
 ) -> None:
-    """Without a work folder a dispatcher that comes back knows no job, and says so to
-    its readers within seconds.
+    """A dispatcher without a work folder loses its jobs at a restart, and readers get
+    an error within seconds.
     """
     cluster = make_cluster(1, fault_tolerant_mode=False)
     it = iter(read(Dataset.counter(), cluster, OFF, task_refresh_interval_hint_ms=50))
@@ -188,8 +192,8 @@ def test_a_dispatcher_without_a_journal_ends_its_jobs(
 
 @pytest.mark.claim("4.1b")
 def test_a_new_job_after_a_restart(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """Workers find a dispatcher that was started again; new jobs are read, on the same
-    dataset object, too.
+    """After a restart of the dispatcher its workers register again, and old and new
+    dataset objects can be read.
     """
     cluster = make_cluster(2)
     ds = read(RANGE, cluster)
@@ -202,7 +206,7 @@ def test_a_new_job_after_a_restart(make_cluster: Callable[..., zmqdata.LocalClus
 
 @pytest.mark.claim("4.1c")
 def test_a_reader_may_come_before_everybody(silent_address: str, make_worker: Any) -> None:
-    """An iterator waits for its dispatcher and for workers."""
+    """An iterator waits until its dispatcher and a worker start."""
     ds = read(RANGE, silent_address, dispatcher_timeout=30)
     found: list[list[int]] = []
     reading = threading.Thread(target=lambda: found.append(numbers(ds)), daemon=True)
@@ -220,7 +224,7 @@ def test_a_reader_may_come_before_everybody(silent_address: str, make_worker: An
 @pytest.mark.claim("4.5a")
 @pytest.mark.core
 def test_an_iterator_that_ended_stays_ended(cluster: zmqdata.LocalCluster) -> None:
-    """After the end StopIteration is raised again and again."""
+    """An iterator at its end raises StopIteration at every further call."""
     it = iter(read(RANGE, cluster))
     assert len(numbers(it)) == 100
     for _ in range(3):
@@ -233,8 +237,8 @@ def test_an_iterator_that_ended_stays_ended(cluster: zmqdata.LocalCluster) -> No
 def test_an_iterator_that_is_let_go_of_leaves_nothing(
     make_cluster: Callable[..., zmqdata.LocalCluster], way: str
 ) -> None:
-    """Closing an iterator, or dropping it, ends its job and its tasks; a closed one
-    yields nothing more.
+    """Closing or dropping an iterator ends its job and tasks, and a closed iterator
+    yields nothing.
     """
     cluster = make_cluster(1)
     it = iter(read(Dataset.counter(), cluster))
@@ -250,9 +254,7 @@ def test_an_iterator_that_is_let_go_of_leaves_nothing(
 
 @pytest.mark.claim("4.7a")
 def test_closing_wakes_who_waits(make_dispatcher: Any) -> None:
-    """An iterator that waits for its first worker ends when another thread closes
-    it.
-    """
+    """An iterator without a worker ends when another thread closes it."""
     it = iter(read(RANGE, make_dispatcher()))
     done: list[Any] = []
     waiting = threading.Thread(target=lambda: done.append(list(it)), daemon=True)
@@ -272,9 +274,7 @@ def test_forever_repeats_of_nothing(cluster: zmqdata.LocalCluster) -> None:
 @pytest.mark.claim("4.7e")
 @pytest.mark.core
 def test_two_stages(cluster: zmqdata.LocalCluster) -> None:
-    """A distributed dataset feeds a pipeline that is distributed again, to the same
-    service.
-    """
+    """A distributed dataset feeds a second pipeline that the same service runs."""
     inner = read(Dataset.range(30), cluster)
     assert Counter(numbers(read(inner.map(lambda x: x + 1), cluster, OFF))) == Counter(
         dict.fromkeys(range(1, 31), 2)
@@ -283,7 +283,7 @@ def test_two_stages(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("4.7e")
 def test_two_stages_on_two_services(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """The second stage may run on another service."""
+    """A second stage may run on another service."""
     first, second = make_cluster(2), make_cluster(1)
     ds = read(read(RANGE, first).map(lambda x: x * 2), second, OFF)
     assert sorted(numbers(ds)) == list(range(0, 200, 2))
@@ -291,7 +291,9 @@ def test_two_stages_on_two_services(make_cluster: Callable[..., zmqdata.LocalClu
 
 @pytest.mark.claim("4.7e")
 def test_two_stages_share_a_named_job(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """Workers of a second stage that name the first one's job share its elements."""
+    """Workers of a second stage that name the job of the first stage share its
+    elements.
+    """
     cluster = make_cluster(2)
     inner = read(RANGE, cluster, job_name="first stage")
     assert sorted(numbers(read(inner, cluster, OFF))) == list(range(100))
@@ -299,7 +301,7 @@ def test_two_stages_share_a_named_job(make_cluster: Callable[..., zmqdata.LocalC
 
 @pytest.mark.claim("4.7f")
 def test_distribute_within_a_function(cluster: zmqdata.LocalCluster) -> None:
-    """``interleave`` and ``flat_map`` may open distributed datasets."""
+    """Functions of ``interleave`` and ``flat_map`` may open distributed datasets."""
     target = cluster.target
 
     def opened(x: Any) -> Dataset:
@@ -312,7 +314,7 @@ def test_distribute_within_a_function(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("4.7g")
 def test_operations_behind_distribute_run_here(cluster: zmqdata.LocalCluster) -> None:
-    """What stands behind distribute runs in this process."""
+    """Operations after ``distribute`` run in the process of the client."""
     seen = []
     ds = read(RANGE, cluster).map(lambda x: seen.append(int(x)) or x)
     assert sorted(rows_of(ds.batch(10).prefetch(2).shuffle(3))) == list(range(100))
@@ -325,8 +327,8 @@ def rows_of(batches: Any) -> list[int]:
 
 @pytest.mark.claim("4.6c", "7.55")
 def test_readers_of_a_job_agree_on_targets(cluster: zmqdata.LocalCluster) -> None:
-    """AUTO first and ANY second is a mismatch that is told to the second, in any case
-    of letters the same is not.
+    """A reader that asks for ANY is refused by a job with AUTO, and upper and lower
+    case are equal.
     """
     name = f"targets of {cluster.target}"
     it = iter(read(Dataset.counter(), cluster, job_name=name))
@@ -348,8 +350,8 @@ def test_readers_of_a_job_agree_on_targets(cluster: zmqdata.LocalCluster) -> Non
 def test_a_job_without_readers_is_collected(
     make_cluster: Callable[..., zmqdata.LocalCluster],
 ) -> None:
-    """A job that its last reader left is collected after ``job_gc_timeout_ms``, and
-    then starts anew.
+    """The dispatcher collects a job ``job_gc_timeout_ms`` after its last reader left,
+    and the next reader starts it anew.
     """
     cluster = make_cluster(1, job_gc_timeout_ms=0, job_gc_check_interval_ms=20)
     for _ in range(2):
@@ -361,8 +363,8 @@ def test_a_job_without_readers_is_collected(
 
 @pytest.mark.claim("2.9a")
 def test_a_job_is_kept_for_a_while(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """Within ``job_gc_timeout_ms``, and for ever with -1, who comes back finds the rest
-    of the job.
+    """Within ``job_gc_timeout_ms``, and without limit at -1, a new reader gets the
+    remaining elements of the job.
     """
     for timeout in (60_000, -1):
         cluster = make_cluster(1, job_gc_timeout_ms=timeout, job_gc_check_interval_ms=20)
@@ -378,8 +380,8 @@ def test_a_job_is_kept_for_a_while(make_cluster: Callable[..., zmqdata.LocalClus
 def test_dynamic_jobs_are_kept_where_that_is_wanted(
     make_cluster: Callable[..., zmqdata.LocalCluster],
 ) -> None:
-    """With ``gc_dynamic_sharding_jobs`` off, DYNAMIC jobs are never collected, others
-    are.
+    """With ``gc_dynamic_sharding_jobs`` off, the dispatcher collects an OFF job and
+    keeps a DYNAMIC job.
     """
     options = {
         "job_gc_timeout_ms": 0,
@@ -412,8 +414,8 @@ for x in ds:
 
 @pytest.mark.claim("2.9d", "7.24")
 def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """A client that was stopped, where another reads the same job, is given up, hears
-    so, and goes on with the rest.
+    """The dispatcher gives up a stopped client of a shared job, and that client rejoins
+    and reads the rest.
     """
     cluster = make_cluster(1, client_timeout_ms=4_000, job_gc_check_interval_ms=20)
     command = [sys.executable, "-c", STOPPED, cluster.target]
@@ -423,7 +425,7 @@ def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCl
         "stderr": subprocess.PIPE,
     }
     with subprocess.Popen(command, text=True, **pipes) as silent, contextlib.ExitStack() as at_end:
-        at_end.callback(silent.kill)  # one that is stopped would be waited for without end
+        at_end.callback(silent.kill)  # Popen waits for it, and a stopped process never ends
         assert silent.stdin is not None
         assert silent.stdout is not None
         found = [int(silent.stdout.readline())]
@@ -458,8 +460,8 @@ def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCl
 def test_short_patience_gives_up_nobody_who_is_there(
     make_cluster: Callable[..., zmqdata.LocalCluster], mode: Any
 ) -> None:
-    """Clients speak as often as the dispatcher's time-out needs it, however rarely they
-    were told to.
+    """A client sends heartbeats often enough for the dispatcher's time-out, even if its
+    own interval is longer.
     """
     cluster = make_cluster(
         1, client_timeout_ms=2_500, job_gc_check_interval_ms=20, heartbeat_interval_ms=5_000
@@ -472,7 +474,7 @@ def test_short_patience_gives_up_nobody_who_is_there(
     for reader in readers:
         next(reader)
     end = time.monotonic() + 5.0
-    while time.monotonic() < end:  # their loops are busy with something else
+    while time.monotonic() < end:  # their training loops are busy
         assert status(cluster)["jobs"][0]["clients"] == 2
         threading.Event().wait(0.1)
     for reader in readers:

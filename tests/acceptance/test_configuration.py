@@ -1,5 +1,5 @@
-"""Section 1.1 and 1.2: what a dispatcher and a worker can be told, and what they refuse
-to be told.
+"""Sections 1.1 and 1.2: the settings of dispatcher and worker, and the values that they
+refuse.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def made(kind: type[Any], **fields: Any) -> Any:
 @pytest.mark.claim("1.1a", "1.2a")
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_the_fields_are_those_of_tfdata(kind: type[Any]) -> None:
-    """Every field of tf.data's configuration and of its proto exists under its name."""
+    """Every field of tf.data's configuration and of its proto exists under the same
+    name.
+    """
     assert set(OF_TFDATA[kind]) <= {field.name for field in dataclasses.fields(kind)}
 
 
@@ -79,7 +81,7 @@ def test_none_means_the_default(kind: type[Any], name: str) -> None:
 @pytest.mark.claim("1.1c")
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_configurations_are_frozen(kind: type[Any]) -> None:
-    """A configuration cannot be changed, and equal ones are equal."""
+    """A configuration is immutable, and configurations with equal fields are equal."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         made(kind).port = 7
     assert made(kind) == made(kind)
@@ -87,8 +89,8 @@ def test_configurations_are_frozen(kind: type[Any]) -> None:
 
 @pytest.mark.claim("1.1d")
 def test_defaults_notice_deaths_soon() -> None:
-    """Heartbeats each second; a worker is missed after 10 s, a client after 15 s, a job
-    collected after 5 min.
+    """By default the dispatcher misses a worker after 10 s and a client after 15 s, and
+    collects a job after 5 min.
     """
     dispatcher, worker = zmqdata.DispatcherConfig(), zmqdata.WorkerConfig(NOWHERE)
     assert (dispatcher.port, dispatcher.worker_addresses, dispatcher.work_dir) == (0, (), None)
@@ -115,8 +117,8 @@ def test_defaults_notice_deaths_soon() -> None:
     ],
 )
 def test_faults_are_found_at_once(kind: type[Any], fields: dict[str, Any]) -> None:
-    """A wrong type, an empty value, one out of range and two that contradict each other
-    are errors that name them.
+    """A configuration refuses wrong types, empty values, values out of range and
+    contradictions, and names the fields.
     """
     with pytest.raises((TypeError, ValueError)) as found:
         made(kind, **fields)
@@ -126,7 +128,7 @@ def test_faults_are_found_at_once(kind: type[Any], fields: dict[str, Any]) -> No
 @pytest.mark.claim("1.1f")
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_only_known_protocols_have_credentials(kind: type[Any]) -> None:
-    """A control protocol that does not exist is not found."""
+    """An unknown control protocol is not found."""
     with pytest.raises(
         zmqdata.errors.NotFoundError,
         match="No credentials factory has been registered for protocol x",
@@ -136,13 +138,13 @@ def test_only_known_protocols_have_credentials(kind: type[Any]) -> None:
 
 @pytest.mark.claim("1.1e")
 def test_numpy_numbers_are_numbers() -> None:
-    """A number may be numpy's."""
+    """A field accepts a number of numpy."""
     assert zmqdata.DispatcherConfig(port=np.int64(5050)).port == 5050  # type: ignore[arg-type]
 
 
 @pytest.mark.claim("1.1g")
 def test_zero_snapshots_are_the_default() -> None:
-    """A ``worker_max_concurrent_snapshots`` of 0 is the default, three."""
+    """A ``worker_max_concurrent_snapshots`` of 0 means the default, three."""
     assert (
         zmqdata.DispatcherConfig(worker_max_concurrent_snapshots=0).worker_max_concurrent_snapshots
         == 3
@@ -154,8 +156,8 @@ def test_zero_snapshots_are_the_default() -> None:
 def test_the_announced_address_has_the_bound_port(
     make_cluster: Callable[..., zmqdata.LocalCluster], address: str | None
 ) -> None:
-    """``%port%`` stands for the port that is bound, and an address without one gets
-    it.
+    """The worker puts its bound port in place of ``%port%``, and adds it to an address
+    without a port.
     """
     cluster = make_cluster(1, worker_address=address)
     announced = cluster.workers[0].address
@@ -168,7 +170,7 @@ def test_the_announced_address_has_the_bound_port(
 def test_the_data_address_has_the_bound_port(
     make_cluster: Callable[..., zmqdata.LocalCluster],
 ) -> None:
-    """``%dts_port%`` stands for the port over which elements come."""
+    """The worker puts the port of its data socket in place of ``%dts_port%``."""
     cluster = make_cluster(
         1, data_transfer_address="localhost:%dts_port%", data_transfer_protocol="tcp"
     )
@@ -179,7 +181,7 @@ def test_the_data_address_has_the_bound_port(
 @pytest.mark.parametrize("program", ["dispatcher", "worker"])
 @pytest.mark.realprocess
 def test_help_explains_each_setting(program: str) -> None:
-    """``--help`` names every setting's option with a sentence."""
+    """``--help`` has an option and a sentence for every setting."""
     answer = command(program, "--help")
     assert answer.returncode == 0
     text = " ".join(answer.stdout.split())
@@ -209,8 +211,8 @@ def test_help_explains_each_setting(program: str) -> None:
 def test_commands_refuse_what_python_refuses(
     arguments: tuple[str, ...], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Options and variables out of range end the command at once, with a text and
-    without a traceback.
+    """A bad option or variable ends the command at once, with a message and without a
+    traceback.
     """
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -222,7 +224,7 @@ def test_commands_refuse_what_python_refuses(
 
 @pytest.mark.claim("1.4n")
 def test_the_environment_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``ZMQDATA_*`` sets what is not given, and what is given wins."""
+    """A variable ``ZMQDATA_*`` sets a field, and an explicit argument overrides it."""
     monkeypatch.setenv("ZMQDATA_HEARTBEAT_INTERVAL_MS", "321")
     monkeypatch.setenv("ZMQDATA_DISPATCHER", NOWHERE)
     assert zmqdata.WorkerConfig.from_environment().heartbeat_interval_ms == 321
@@ -234,15 +236,15 @@ def test_the_environment_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.claim("1.3g")
 @pytest.mark.core
 def test_status_shows_the_configuration(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """The state export has the dispatcher's configuration as it was given."""
+    """The exported state contains the dispatcher's configuration."""
     cluster = make_cluster(0, job_gc_timeout_ms=1234)
     assert status(cluster)["config"]["job_gc_timeout_ms"] == 1234
 
 
 @pytest.fixture
 def foreign() -> Iterator[str]:
-    """The address of a dispatcher that speaks version 2 of the protocol; neither it nor
-    this process has a key.
+    """Yield the address of a dispatcher of protocol version 2, in a process without
+    keys.
     """
     zmqdata.use_key_file(insecure=True)
     with ForeignDispatcher() as dispatcher:
@@ -264,8 +266,8 @@ def foreign() -> Iterator[str]:
 def test_another_protocol_version_is_a_failed_precondition(
     turn_to: Callable[[str], Any], foreign: str
 ) -> None:
-    """It is told at once, not after a time-out, and the text names both versions and
-    the remedy.
+    """Another protocol version is an error at once that names both versions and the
+    remedy.
     """
     text = "Version mismatch.* protocol version 2 and this process version 1: .* install the same release"
     with pytest.raises(zmqdata.errors.FailedPreconditionError, match=text):
@@ -275,7 +277,9 @@ def test_another_protocol_version_is_a_failed_precondition(
 @pytest.mark.claim("1.2e")
 @pytest.mark.realprocess
 def test_a_worker_of_another_protocol_version_ends(foreign: str) -> None:
-    """Its process ends with an error and that text, and is not started again."""
+    """The process of a worker ends with an error at a dispatcher of another protocol
+    version.
+    """
     answer = command("worker", "--dispatcher", foreign, "--insecure")
     assert answer.returncode == 2
     assert (

@@ -1,5 +1,5 @@
-"""Section 2.7, 2.8, 3.4 and 4.4: coordinated reads. Step n of every consumer is of the
-same worker and round.
+"""Sections 2.7, 2.8, 3.4 and 4.4: coordinated reads. Step n of every consumer comes
+from one round of one worker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from zmqdata.errors import (
 from zmqdata.testing.cluster import await_condition
 
 Made = tuple[int, str]
-"""An element's number, and who made it."""
+"""An element's number, and the thread that made it."""
 
 
 def made(x: Any) -> tuple[Any, str]:
@@ -38,12 +38,12 @@ ENDLESS = Dataset.counter().map(made)
 
 @pytest.fixture
 def job(request: pytest.FixtureRequest) -> str:
-    """A job name that no other test uses."""
+    """Return a job name that no other test uses."""
     return request.node.name  # type: ignore[no-any-return]
 
 
 def counted(count: int) -> Dataset:
-    """So many elements, which nobody knows before."""
+    """Return a dataset of ``count`` elements and unknown cardinality."""
     return Dataset.range(count).filter(lambda x: True).map(made)
 
 
@@ -65,14 +65,16 @@ def take(it: Iterator[Any], count: int) -> list[Made]:
 
 
 def steps(readers: list[Any], count: int) -> list[tuple[Made, ...]]:
-    """Takes steps of all consumers at the same time."""
+    """Take steps of all consumers concurrently."""
     taken = together(*(lambda it=it: take(it, count) for it in readers))
     assert {len(one) for one in taken} == {count}
     return list(zip(*taken, strict=True))
 
 
 def rounds(taken: list[tuple[Made, ...]]) -> dict[str, list[int]]:
-    """What each worker gave, in order; fails when a step is of two workers."""
+    """Return the elements of each worker in order; fail if a step comes from two
+    workers.
+    """
     found: dict[str, list[int]] = {}
     for step in taken:
         [maker] = {who for _, who in step}
@@ -85,7 +87,7 @@ def in_a_row(found: list[int]) -> bool:
 
 
 def drained(readers: list[Any]) -> list[list[int] | Exception]:
-    """What each consumer gets until the end, or the error it ends with."""
+    """Return the elements of each consumer until the end, or its error."""
 
     def drain(it: Any) -> list[int] | Exception:
         found = []
@@ -98,13 +100,13 @@ def drained(readers: list[Any]) -> list[list[int] | Exception]:
     return together(*(lambda it=it: drain(it) for it in readers))
 
 
-# --- in step
+# --- steps and rounds
 
 
 @pytest.mark.claim("4.4a", "4.4b", "3.4b")
 @pytest.mark.core
 def test_steps_are_rounds(cluster: zmqdata.LocalCluster, job: str) -> None:
-    """Each step is of one worker, in its order, and workers take turns."""
+    """Each step comes from one worker in its order, and the workers take turns."""
     check_rounds(steps(consumers(cluster, 4, job_name=job), 24), 2, 4)
 
 
@@ -113,7 +115,7 @@ def test_steps_are_rounds(cluster: zmqdata.LocalCluster, job: str) -> None:
 def test_steps_are_rounds_with_any_number_of_workers(
     make_cluster: Callable[..., zmqdata.LocalCluster], workers: int, count: int
 ) -> None:
-    """And of consumers, also where there is one."""
+    """Steps are rounds also with a single worker and with a single consumer."""
     check_rounds(steps(consumers(make_cluster(workers), count), 12 * workers), workers, count)
 
 
@@ -128,7 +130,7 @@ def check_rounds(taken: list[tuple[Made, ...]], workers: int, count: int) -> Non
 @pytest.mark.claim("4.4c")
 @pytest.mark.core
 def test_buckets_are_the_same_for_all(cluster: zmqdata.LocalCluster, job: str) -> None:
-    """Batches by length: at each step all consumers have batches of the same length."""
+    """At each step, all consumers read batches from the same bucket of lengths."""
     sentences = Dataset.counter().map(lambda x: np.zeros(1 + int(x) * 31 % 40, np.int8))
     batches = sentences.bucket_by_sequence_length(
         len, [10, 20, 30], [3] * 4, pad_to_bucket_boundary=False
@@ -148,7 +150,7 @@ def test_buckets_are_the_same_for_all(cluster: zmqdata.LocalCluster, job: str) -
 
 @pytest.mark.claim("4.4d")
 def test_consumers_may_run_apart(cluster: zmqdata.LocalCluster, job: str) -> None:
-    """A consumer that is far ahead has the same steps as one that comes later."""
+    """A consumer that runs far ahead reads the same steps as a slower one."""
     ahead, behind = consumers(cluster, 2, job_name=job)
     both = together(lambda: take(ahead, 100), lambda: take(behind, 3))
     rest = both[1] + take(behind, 97)
@@ -157,7 +159,7 @@ def test_consumers_may_run_apart(cluster: zmqdata.LocalCluster, job: str) -> Non
 
 @pytest.mark.claim("4.4e", "4.7c")
 def test_consumers_see_no_end() -> None:
-    """The cardinality of a coordinated read is infinite, whatever the input says."""
+    """The cardinality of a coordinated read is infinite."""
     options = {"job_name": "job", "consumer_index": 0, "num_consumers": 2}
     assert (
         read(Dataset.counter(), "tcp://127.0.0.1:1", OFF, **options).cardinality()
@@ -167,7 +169,7 @@ def test_consumers_see_no_end() -> None:
 
 @pytest.mark.claim("4.4f")
 def test_all_consumers_must_be_there(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """Nobody is handed anything before the last consumer has come."""
+    """The workers deliver nothing before the last consumer has joined."""
     cluster = make_cluster(1)
     first = consumer(cluster, 0, 2, ENDLESS)
     got: list[Any] = []
@@ -182,7 +184,7 @@ def test_all_consumers_must_be_there(make_cluster: Callable[..., zmqdata.LocalCl
 
 @pytest.mark.claim("3.4e")
 def test_an_error_is_its_consumers(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """A failing element is raised for the consumer that it was for; all read on."""
+    """A failing element raises for its consumer alone, and all consumers read on."""
     ds = Dataset.counter().map(lambda x: (12 // (int(x) - 3), "w"))
     first, second = consumers(make_cluster(1), 2, ds)
     together(lambda: take(first, 1), lambda: take(second, 1))
@@ -225,8 +227,8 @@ def test_an_error_is_its_consumers(make_cluster: Callable[..., zmqdata.LocalClus
 )
 @pytest.mark.parametrize("by_id", [False, True])
 def test_bad_consumers(options: dict[str, Any], by_id: bool) -> None:
-    """Both numbers or neither, in range, with a job name: anything else is an error at
-    the call.
+    """A consumer index needs a number of consumers and a job name, and anything out of
+    range is an error at the call.
     """
     fixed = {
         "processing_mode": OFF,
@@ -245,7 +247,7 @@ def test_bad_consumers(options: dict[str, Any], by_id: bool) -> None:
     "options", [{"target_workers": "LOCAL"}, {"data_transfer_protocol": "local"}]
 )
 def test_consumers_need_remote_workers(options: dict[str, Any]) -> None:
-    """LOCAL reads cannot be coordinated."""
+    """A coordinated read refuses LOCAL targets."""
     with pytest.raises(InvalidArgumentError, match="Coordinated reads require non-local workers"):
         consumer("tcp://127.0.0.1:1", 0, 2, ENDLESS, **options)
 
@@ -262,8 +264,8 @@ def test_consumers_need_remote_workers(options: dict[str, Any]) -> None:
 def test_one_job_has_one_number_of_consumers(
     make_cluster: Callable[..., zmqdata.LocalCluster], options: dict[str, Any], text: str
 ) -> None:
-    """Another number of consumers, or none, or another rule for the end is a mismatch
-    that names both sides.
+    """A job refuses another number of consumers or another rule for the end, and names
+    both sides.
     """
     cluster = make_cluster(1)
     readers = consumers(cluster, 2)
@@ -278,7 +280,7 @@ def test_one_job_has_one_number_of_consumers(
 
 @pytest.mark.claim("3.4a", "7.13")
 def test_known_finite_input_is_refused(cluster: zmqdata.LocalCluster, job: str) -> None:
-    """Input that is known to end is refused in tf.data's words."""
+    """A coordinated read of finite cardinality is refused in tf.data's words."""
     text = "Round robin reads require that the input dataset has infinite cardinality, but the dataset has card"
     with pytest.raises(FailedPreconditionError, match=text):
         next(consumer(cluster, 0, 2, Dataset.range(100), job_name=job))
@@ -287,7 +289,7 @@ def test_known_finite_input_is_refused(cluster: zmqdata.LocalCluster, job: str) 
 @pytest.mark.claim("3.4d", "7.12")
 @pytest.mark.core
 def test_input_that_ends_is_an_error_for_all(cluster: zmqdata.LocalCluster, job: str) -> None:
-    """Input that turns out to end is the same error for every consumer."""
+    """Every consumer gets the same error if the input turns out to end."""
     for outcome in drained(consumers(cluster, 2, counted(11), job_name=job)):
         assert isinstance(outcome, FailedPreconditionError)
         assert "Encountered end of sequence on a round-robin read iterator" in str(outcome)
@@ -300,8 +302,8 @@ def test_input_that_ends_is_an_error_for_all(cluster: zmqdata.LocalCluster, job:
 def test_all_get_a_round_or_none_does(
     cluster: zmqdata.LocalCluster, job: str, finite: str, mode: Any
 ) -> None:
-    """With a rule for finite input every consumer has as many steps, and nothing but
-    the last rounds is missing.
+    """With a rule for finite input, all consumers read equally many steps, and at most
+    the last rounds are missing.
     """
     outcomes = drained(consumers(cluster, 3, counted(50), mode, finite=finite, job_name=job))
     assert all(isinstance(one, list) for one in outcomes), outcomes
@@ -320,7 +322,9 @@ def test_all_get_a_round_or_none_does(
 def test_consumers_of_nothing(
     make_cluster: Callable[..., zmqdata.LocalCluster], finite: str
 ) -> None:
-    """Empty input ends at once for all; so does input that is smaller than a round."""
+    """An empty input ends for all consumers at once, and an input smaller than a round
+    follows the rule.
+    """
     cluster = make_cluster(1)
     assert drained(consumers(cluster, 3, counted(0), finite=finite)) == [[], [], []]
     small = drained(consumers(cluster, 3, counted(2), finite=finite, job_name="small"))
@@ -331,7 +335,7 @@ def test_consumers_of_nothing(
 
 @pytest.mark.claim("4.4g")
 def test_a_second_iteration_is_in_step(cluster: zmqdata.LocalCluster, job: str) -> None:
-    """The second iterator of each consumer's dataset reads the next iteration."""
+    """The second iterators of all consumers read the second iteration in step."""
     options = {"job_name": job, "num_consumers": 2, "finite": "drop"}
     datasets = [
         read(counted(40), cluster, DYNAMIC, consumer_index=index, **options) for index in range(2)
@@ -343,12 +347,12 @@ def test_a_second_iteration_is_in_step(cluster: zmqdata.LocalCluster, job: str) 
         assert len(given) == len(set(given)) >= 38
 
 
-# --- who comes and goes
+# --- members that join and leave
 
 
 @pytest.mark.claim("2.8a", "4.4h")
 def test_a_worker_that_joins(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """A worker that joins is read by all consumers from the same step on."""
+    """All consumers read a new worker from the same step on."""
     cluster = make_cluster(1)
     readers = consumers(cluster, 2)
     taken = steps(readers, 10)
@@ -364,8 +368,8 @@ def test_a_worker_that_joins(make_cluster: Callable[..., zmqdata.LocalCluster]) 
 
 @pytest.mark.claim("2.7a", "2.8b", "4.4h")
 def test_a_worker_that_is_lost(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """When a worker is lost its rounds are made elsewhere: no step is missing, and all
-    stay in step.
+    """Another worker makes the rounds of a lost worker, so that no step is missing and
+    consumers stay in step.
     """
     cluster = make_cluster(2)
     readers = consumers(cluster, 2)
@@ -382,8 +386,8 @@ def test_a_worker_that_is_lost(make_cluster: Callable[..., zmqdata.LocalCluster]
 
 @pytest.mark.claim("2.8b", "3.4g")
 def test_all_workers_are_started_again(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """With the only worker lost the consumers wait, and go on in step with the one that
-    comes.
+    """If the only worker is lost, the consumers wait and resume in step with the next
+    worker.
     """
     cluster = make_cluster(1)
     readers = consumers(cluster, 2)
@@ -398,8 +402,8 @@ def test_all_workers_are_started_again(make_cluster: Callable[..., zmqdata.Local
 @pytest.mark.claim("4.4i", "7.11")
 @pytest.mark.core
 def test_nobody_reads_as_a_living_consumer(cluster: zmqdata.LocalCluster, job: str) -> None:
-    """A second reader under a consumer's index is refused while that one lives, and the
-    text says how far it is.
+    """A second reader with the index of a living consumer is refused with the round
+    that this consumer has reached.
     """
     readers = consumers(cluster, 2, job_name=job)
     steps(readers, 20)
@@ -411,7 +415,7 @@ def test_nobody_reads_as_a_living_consumer(cluster: zmqdata.LocalCluster, job: s
 @pytest.mark.claim("4.4j")
 @pytest.mark.core
 def test_a_successor_resumes(cluster: zmqdata.LocalCluster, job: str) -> None:
-    """Who comes for a consumer that has left goes on at its step."""
+    """The successor of a consumer that has left resumes at its step."""
     readers = consumers(cluster, 2, job_name=job)
     taken = steps(readers, 30)
     readers[1].close()
@@ -422,7 +426,9 @@ def test_a_successor_resumes(cluster: zmqdata.LocalCluster, job: str) -> None:
 
 @pytest.mark.claim("4.4k")
 def test_a_consumer_that_never_comes(cluster: zmqdata.LocalCluster, job: str) -> None:
-    """The others wait for ``consumer_timeout`` and then have an error, not a hang."""
+    """A consumer gets an error after another consumer was absent for
+    ``consumer_timeout``.
+    """
     first, second = consumers(cluster, 2, consumer_timeout=5.0, job_name=job)
     steps([first, second], 5)
     second.close()

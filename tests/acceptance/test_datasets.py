@@ -1,5 +1,5 @@
-"""Section 2.1 to 2.4: registered datasets, their ids, and what the dispatcher tells of
-them.
+"""Sections 2.1 to 2.4: registered datasets, their ids, and the properties that the
+dispatcher stores.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ RANGE = zmqdata.Dataset.range(10)
 @pytest.mark.claim("2.1a", "2.4a", "2.4e")
 @pytest.mark.core
 def test_a_registered_dataset_is_read_by_its_id(cluster: zmqdata.LocalCluster) -> None:
-    """The id is all that a reader needs: spec, cardinality and compression are the
-    dispatcher's.
+    """A reader needs only the id, because the dispatcher stores spec, cardinality and
+    compression.
     """
     ds = RANGE.map(lambda x: {"x": np.full(3, x, np.float32), "name": f"n{x}"}).batch(2)
     dataset_id = zmqdata.register_dataset(cluster.target, ds, compression="zstd")
@@ -45,8 +45,8 @@ def test_a_registered_dataset_is_read_by_its_id(cluster: zmqdata.LocalCluster) -
     ],
 )
 def test_an_id_has_one_structure(cluster: zmqdata.LocalCluster, other: zmqdata.Dataset) -> None:
-    """Another cardinality or spec under a known id is refused, and the text says what
-    differs.
+    """The dispatcher refuses another cardinality or spec under a known id, and names
+    the difference.
     """
     zmqdata.register_dataset(cluster.target, RANGE, dataset_id="structured")
     text = "Datasets with the same ID should have the same structure, got diff"
@@ -59,7 +59,7 @@ def test_an_id_has_one_structure(cluster: zmqdata.LocalCluster, other: zmqdata.D
 
 @pytest.mark.claim("2.4b", "7.33")
 def test_an_id_has_one_compression(cluster: zmqdata.LocalCluster) -> None:
-    """Another compression under a known id is refused."""
+    """The dispatcher refuses another compression under a known id."""
     zmqdata.register_dataset(cluster.target, RANGE, dataset_id="compressed")
     with pytest.raises(InvalidArgumentError, match=r"same structure, got diff.*compression"):
         zmqdata.register_dataset(cluster.target, RANGE, compression=None, dataset_id="compressed")
@@ -68,8 +68,8 @@ def test_an_id_has_one_compression(cluster: zmqdata.LocalCluster) -> None:
 @pytest.mark.claim("2.4c")
 @pytest.mark.core
 def test_registering_again_keeps_the_first(cluster: zmqdata.LocalCluster) -> None:
-    """A dataset of the same structure under a known id gets the id, and the first one
-    goes on being read.
+    """A second dataset of equal structure under a known id leaves the first dataset in
+    place.
     """
     first = RANGE.map(lambda x: x, output_spec=zmqdata.TensorSpec((), np.int64))
     other = RANGE.map(lambda x: x + 100, output_spec=zmqdata.TensorSpec((), np.int64))
@@ -82,7 +82,9 @@ def test_registering_again_keeps_the_first(cluster: zmqdata.LocalCluster) -> Non
 
 @pytest.mark.claim("2.4d")
 def test_different_datasets_get_different_ids(cluster: zmqdata.LocalCluster) -> None:
-    """Without an id each dataset gets one of its own."""
+    """The dispatcher chooses a distinct id for each dataset that is registered without
+    an id.
+    """
     ids = [zmqdata.register_dataset(cluster.target, zmqdata.Dataset.range(n)) for n in range(3, 6)]
     assert len(set(ids)) == 3
     for n, dataset_id in zip(range(3, 6), ids, strict=True):
@@ -91,9 +93,7 @@ def test_different_datasets_get_different_ids(cluster: zmqdata.LocalCluster) -> 
 
 @pytest.mark.claim("2.4d")
 def test_a_chosen_id_is_not_given_to_another(cluster: zmqdata.LocalCluster) -> None:
-    """An id that looks like those that the dispatcher chooses is not chosen for
-    somebody else.
-    """
+    """The dispatcher never chooses an id that a client chose."""
     chosen = [str(n) for n in range(1000, 1030)]
     for dataset_id in chosen:
         zmqdata.register_dataset(cluster.target, zmqdata.Dataset.range(77), dataset_id=dataset_id)
@@ -103,7 +103,7 @@ def test_a_chosen_id_is_not_given_to_another(cluster: zmqdata.LocalCluster) -> N
 
 @pytest.mark.claim("2.4f", "7.32")
 def test_an_unknown_id_is_not_found(cluster: zmqdata.LocalCluster) -> None:
-    """Reading what was never registered says so at the call."""
+    """``from_dataset_id`` with an unknown id is an error at the call."""
     with pytest.raises(NotFoundError, match=r"Dataset id UnregisteredID not found\."):
         zmqdata.from_dataset_id(OFF, cluster.target, "UnregisteredID")
 
@@ -123,7 +123,7 @@ WRONG_SPECS = [
 @pytest.mark.claim("2.4g", "7.31")
 @pytest.mark.parametrize("spec", WRONG_SPECS, ids=repr)
 def test_a_wrong_spec_is_refused(cluster: zmqdata.LocalCluster, spec: Any) -> None:
-    """A spec that the elements cannot have, and what is no spec, is an error."""
+    """A spec that does not fit the elements, or that is no spec, is refused."""
     dataset_id = zmqdata.register_dataset(cluster.target, RANGE)
     with pytest.raises((TypeError, ValueError), match="element_spec"):
         next(iter(zmqdata.from_dataset_id(OFF, cluster.target, dataset_id, element_spec=spec)))
@@ -131,7 +131,7 @@ def test_a_wrong_spec_is_refused(cluster: zmqdata.LocalCluster, spec: Any) -> No
 
 @pytest.mark.claim("2.4g")
 def test_a_right_spec_is_taken(cluster: zmqdata.LocalCluster) -> None:
-    """A spec may be given, and may be wider than what is known."""
+    """A reader may give a spec that is wider than the stored one."""
     dataset_id = zmqdata.register_dataset(cluster.target, RANGE.map(lambda x: [x, x]))
     wide = zmqdata.TensorSpec((None,), np.int64)
     ds = zmqdata.from_dataset_id(DYNAMIC, cluster.target, dataset_id, element_spec=wide)
@@ -143,8 +143,8 @@ def test_a_right_spec_is_taken(cluster: zmqdata.LocalCluster) -> None:
 def test_a_spec_that_cannot_be_found_here_is_unknown(
     cluster: zmqdata.LocalCluster, tmp_path: Path
 ) -> None:
-    """A function that fails where it is registered leaves the spec open, and a reader
-    may state it.
+    """If a function fails at registration, the spec is unknown and a reader may give
+    it.
     """
     path = tmp_path / "later"
     ds = zmqdata.Dataset.range(3).map(lambda x: int(path.read_text()) + x)
@@ -158,14 +158,14 @@ def test_a_spec_that_cannot_be_found_here_is_unknown(
 
 @pytest.mark.claim("2.4i")
 def test_many_may_register_at_once(cluster: zmqdata.LocalCluster) -> None:
-    """Eight clients that register one id at the same time all get it."""
+    """Eight clients that register one id concurrently all get it."""
     calls = [lambda: zmqdata.register_dataset(cluster.target, RANGE, dataset_id="at-once")] * 8
     assert together(*calls) == ["at-once"] * 8
 
 
 @pytest.mark.claim("2.4j")
 def test_large_datasets_are_registered(cluster: zmqdata.LocalCluster) -> None:
-    """A pipeline with tens of megabytes in it is read like any other."""
+    """The service runs a pipeline that holds tens of megabytes."""
     table = np.arange(4_000_000, dtype=np.float64)
     ds = zmqdata.Dataset.range(8).map(lambda i: table[int(i) * 500_000])
     assert sorted(numbers(read(ds, cluster))) == [i * 500_000 for i in range(8)]
@@ -175,8 +175,8 @@ def test_large_datasets_are_registered(cluster: zmqdata.LocalCluster) -> None:
 def test_datasets_outlive_their_dispatcher(
     make_cluster: Callable[..., zmqdata.LocalCluster], tmp_path: Path
 ) -> None:
-    """A reader that applied distribute before a restart of the dispatcher reads behind
-    it.
+    """A dataset object that was distributed before a restart of the dispatcher can be
+    read after it.
     """
     cluster = make_cluster(1, work_dir=str(tmp_path / "work"))
     ds = read(zmqdata.Dataset.range(50), cluster)
@@ -187,9 +187,7 @@ def test_datasets_outlive_their_dispatcher(
 
 @pytest.mark.claim("2.1a")
 def test_an_id_that_means_something_else_now_is_refused(make_worker: Any) -> None:
-    """A dispatcher that forgot everything was told of another dataset under the id: who
-    knew the first one hears so.
-    """
+    """After a restart without memory, a client refuses another dataset under its id."""
     with zmqdata.DispatchServer() as dispatcher:
         target = dispatcher.target
         zmqdata.register_dataset(target, zmqdata.Dataset.range(5), dataset_id="mine")
@@ -208,8 +206,8 @@ def test_an_id_that_means_something_else_now_is_refused(make_worker: Any) -> Non
 
 
 def scaled(by: int) -> Any:
-    """Datasets that differ in what a function holds, or in the function, and in nothing
-    that one sees from outside.
+    """Return a dataset whose spec and cardinality do not depend on ``by``, while its
+    function does.
     """
     spec = zmqdata.TensorSpec((), np.int64)
     return zmqdata.Dataset.range(5).map(
@@ -225,8 +223,8 @@ def scaled(by: int) -> Any:
 def test_an_id_that_means_other_functions_now_is_refused(
     make_worker: Any, other: int, said: str
 ) -> None:
-    """A job that goes on under an id never reads other content, however alike the
-    elements are; both are named.
+    """A client refuses other functions under its id after a restart without memory, and
+    names both contents.
     """
     with zmqdata.DispatchServer() as dispatcher:
         target = dispatcher.target
@@ -251,8 +249,8 @@ def test_an_id_that_means_other_functions_now_is_refused(
 
 @pytest.mark.claim("2.4c", "4.1b")
 def test_an_id_that_means_the_same_again_is_read_on(make_worker: Any) -> None:
-    """After a restart that forgot everything the same registration makes the id what it
-    was.
+    """After a restart without memory, registering the same dataset makes its id
+    readable.
     """
     with zmqdata.DispatchServer() as dispatcher:
         target = dispatcher.target

@@ -1,6 +1,4 @@
-"""Section 7 row by row, where a row is no test of its own elsewhere; and that errors
-are found by tf.data's classes.
-"""
+"""Section 7: rows that no other module tests, and the classes of errors."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ from zmqdata import Dataset, errors
     ],
 )
 def test_classes_are_of_both_worlds(kind: type[Exception], also: type[Exception]) -> None:
-    """An error of the service is of tf.data's class and of Python's."""
+    """An error of the service is an instance of tf.data's class and of Python's."""
     assert issubclass(kind, errors.DataServiceError)
     assert issubclass(kind, also)
 
@@ -40,7 +38,9 @@ def test_classes_are_of_both_worlds(kind: type[Exception], also: type[Exception]
 @pytest.mark.claim("7.0")
 @pytest.mark.core
 def test_an_error_leaves_the_service_usable(cluster: zmqdata.LocalCluster) -> None:
-    """After a refused job, a failed one and an unknown id the next reader is served."""
+    """After a refused job, a failed job and an unknown id, the service serves the next
+    reader.
+    """
     with pytest.raises(errors.UnimplementedError):
         next(iter(read(read(Dataset.range(3), cluster), cluster)))
     with pytest.raises(errors.PipelineError):
@@ -52,7 +52,7 @@ def test_an_error_leaves_the_service_usable(cluster: zmqdata.LocalCluster) -> No
 
 @pytest.mark.claim("7.63")
 def test_fault_tolerance_needs_a_work_dir() -> None:
-    """Fault tolerance without a folder is refused in tf.data's words."""
+    """Fault tolerance without a work folder is refused in tf.data's words."""
     with pytest.raises(
         ValueError, match="Cannot enable fault tolerant mode without configuring a work dir"
     ):
@@ -61,7 +61,7 @@ def test_fault_tolerance_needs_a_work_dir() -> None:
 
 @pytest.mark.claim("7.48", "7.49", "7.43")
 def test_what_is_loaded_is_what_was_saved(tmp_path: Any) -> None:
-    """Loading says when nothing is there, and when spec or compression are others."""
+    """Loading refuses an absent save, and a spec or compression that is not stored."""
     with pytest.raises(errors.NotFoundError):
         Dataset.load(str(tmp_path / "nothing"))
     path = str(tmp_path / "saved")
@@ -78,9 +78,7 @@ def test_what_is_loaded_is_what_was_saved(tmp_path: Any) -> None:
 
 @pytest.mark.claim("4.2c")
 def test_refusals_reach_every_reader(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """An error that concerns the whole job is raised again for each reader that comes,
-    and at once.
-    """
+    """The dispatcher repeats an error of the whole job to each new reader."""
     cluster = make_cluster(1)
     ds = Dataset.range(10).shard(zmqdata.SHARD_HINT, zmqdata.SHARD_HINT)
     for _ in range(3):

@@ -1,5 +1,5 @@
-"""Section 2.5 and 2.6: jobs and their iterations. Who shares what, and what does not
-fit together.
+"""Sections 2.5 and 2.6: readers that share a job and its iterations, and parameters
+that contradict each other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CACHE = zmqdata.CrossTrainerCache("first")
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A job name that no other test uses."""
+    """Return a job name that no other test uses."""
     return request.node.name  # type: ignore[no-any-return]
 
 
@@ -89,7 +89,7 @@ def test_one_name_has_one_set_of_parameters(
     second: dict[str, Any],
     text: str,
 ) -> None:
-    """A second reader that asks for something else hears what, on both sides."""
+    """A second reader with other parameters is refused, with both values."""
     both = {"job_name": name, "mode": OFF, "dataset": ENDLESS}
     it = iter(read(service=cluster, **{**both, **first}))
     next(it)
@@ -105,8 +105,8 @@ def test_one_name_has_one_set_of_parameters(
 
 @pytest.mark.claim("2.5b")
 def test_some_parameters_are_each_readers_own(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """How much is on its way, how it travels and how often one speaks may differ
-    between readers of a job.
+    """Readers of a job may differ in outstanding requests, transport, heartbeat
+    interval and time-out.
     """
     options: list[dict[str, Any]] = [
         {},
@@ -123,9 +123,7 @@ def test_some_parameters_are_each_readers_own(cluster: zmqdata.LocalCluster, nam
 
 @pytest.mark.claim("7.30")
 def test_a_zip_of_two_modes_needs_two_names(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """Two distributed datasets with different modes can be zipped, but not under one
-    job name.
-    """
+    """A zip of two distributed datasets with different modes needs two job names."""
     off, dynamic = (
         (lambda job: read(RANGE, cluster, OFF, job_name=job)),
         lambda job: read(RANGE, cluster, job_name=job),
@@ -144,7 +142,7 @@ def test_a_zip_of_two_modes_needs_two_names(cluster: zmqdata.LocalCluster, name:
 def test_readers_of_a_job_share_its_elements(
     cluster: zmqdata.LocalCluster, name: str, readers: int
 ) -> None:
-    """Whoever names the job gets a part; together they get each element once."""
+    """Readers that name one job get each element once among them."""
     calls = [lambda: numbers(read(RANGE, cluster, job_name=name))] * readers
     assert sorted(joined(together(*calls))) == list(range(1000))
 
@@ -152,7 +150,9 @@ def test_readers_of_a_job_share_its_elements(
 @pytest.mark.claim("2.6a")
 @pytest.mark.parametrize("mode", [OFF, DYNAMIC])
 def test_readers_share_in_every_mode(cluster: zmqdata.LocalCluster, name: str, mode: Any) -> None:
-    """OFF gives the copies of all workers once, DYNAMIC one copy."""
+    """Readers of a job share the copies of all workers under OFF, and one copy under
+    DYNAMIC.
+    """
     found = together(*[lambda: numbers(read(RANGE, cluster, mode, job_name=name))] * 2)
     assert Counter(joined(found)) == Counter(dict.fromkeys(range(1000), 2 if mode is OFF else 1))
 
@@ -160,7 +160,7 @@ def test_readers_share_in_every_mode(cluster: zmqdata.LocalCluster, name: str, m
 @pytest.mark.claim("2.6b")
 @pytest.mark.core
 def test_a_job_that_was_read_is_over(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """A reader that joins a finished iteration gets nothing, at once."""
+    """A reader that joins a finished iteration ends at once without an element."""
     assert len(numbers(read(RANGE, cluster, job_name=name))) == 1000
     assert numbers(read(RANGE, cluster, job_name=name)) == []
     assert numbers(read(RANGE, cluster, job_name=name)) == []
@@ -168,7 +168,7 @@ def test_a_job_that_was_read_is_over(cluster: zmqdata.LocalCluster, name: str) -
 
 @pytest.mark.claim("2.6b")
 def test_a_late_reader_gets_the_rest(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """Who joins in the middle shares what is left."""
+    """A reader that joins in the middle shares the remaining elements."""
     big = zmqdata.Dataset.range(20_000)
     first = iter(read(big, cluster, job_name=name, max_outstanding_requests=10))
     found = some(first, 100)
@@ -181,7 +181,7 @@ def test_a_late_reader_gets_the_rest(cluster: zmqdata.LocalCluster, name: str) -
 @pytest.mark.claim("2.6c")
 @pytest.mark.core
 def test_each_iterator_is_a_new_iteration(cluster: zmqdata.LocalCluster) -> None:
-    """A loop over the same dataset object reads all of it again."""
+    """Each loop over a dataset object reads all elements again."""
     ds = read(RANGE, cluster)
     for _ in range(3):
         assert sorted(numbers(ds)) == list(range(1000))
@@ -201,7 +201,7 @@ def test_each_iterator_of_a_named_job_is_a_new_iteration(
 @pytest.mark.claim("2.6c")
 @pytest.mark.parametrize("times", [0, 1, 3])
 def test_repeat_after_distribute(cluster: zmqdata.LocalCluster, times: int) -> None:
-    """Each turn of a ``repeat`` behind distribute is an iteration of its own."""
+    """Each repetition of a ``repeat`` after ``distribute`` is a separate iteration."""
     found = numbers(read(zmqdata.Dataset.range(20), cluster).repeat(times))
     assert Counter(found) == Counter(dict.fromkeys(range(20), times) if times else {})
 
@@ -209,28 +209,28 @@ def test_repeat_after_distribute(cluster: zmqdata.LocalCluster, times: int) -> N
 @pytest.mark.claim("2.6c", "2.10f")
 @pytest.mark.parametrize(("mode", "copies"), [(OFF, 6), (DYNAMIC, 3)])
 def test_repeat_before_distribute(cluster: zmqdata.LocalCluster, mode: Any, copies: int) -> None:
-    """A ``repeat`` before distribute runs on the workers, within one iteration."""
+    """A ``repeat`` before ``distribute`` runs on the workers, within one iteration."""
     found = numbers(read(zmqdata.Dataset.range(20).repeat(3), cluster, mode))
     assert Counter(found) == Counter(dict.fromkeys(range(20), copies))
 
 
 @pytest.mark.claim("2.6c")
 def test_repeats_on_both_sides(cluster: zmqdata.LocalCluster) -> None:
-    """A ``repeat`` before and one behind distribute multiply."""
+    """A ``repeat`` before ``distribute`` and a ``repeat`` after it multiply."""
     found = numbers(read(zmqdata.Dataset.range(5).repeat(2), cluster).repeat(3))
     assert Counter(found) == Counter(dict.fromkeys(range(5), 6))
 
 
 @pytest.mark.claim("2.6d", "1.4m")
 def test_anonymous_jobs_are_private(cluster: zmqdata.LocalCluster) -> None:
-    """Two dataset objects without a job name read everything each, side by side."""
+    """Dataset objects without a job name each read all elements, concurrently."""
     found = together(*[lambda: numbers(read(RANGE, cluster))] * 3)
     assert [sorted(one) for one in found] == [list(range(1000))] * 3
 
 
 @pytest.mark.claim("2.6d")
 def test_two_iterators_of_one_dataset(cluster: zmqdata.LocalCluster) -> None:
-    """Two iterators of one dataset object at the same time are two iterations."""
+    """Two concurrent iterators of one dataset object read two iterations."""
     ds = read(RANGE, cluster)
     first, second = iter(ds), iter(ds)
     pairs = list(zip(first, second, strict=True))
@@ -242,7 +242,7 @@ def test_two_iterators_of_one_dataset(cluster: zmqdata.LocalCluster) -> None:
 @pytest.mark.core
 @pytest.mark.parametrize("mode", [OFF, DYNAMIC])
 def test_nothing_to_read_ends_at_once(cluster: zmqdata.LocalCluster, name: str, mode: Any) -> None:
-    """Empty data is an empty iteration, again and again, shared or not."""
+    """Every iteration of an empty dataset is empty, in private and in shared jobs."""
     for empty in (zmqdata.Dataset.range(0), RANGE.filter(lambda x: x < 0), RANGE.take(0)):
         ds = read(empty, cluster, mode)
         assert numbers(ds) == numbers(ds) == []
@@ -253,16 +253,14 @@ def test_nothing_to_read_ends_at_once(cluster: zmqdata.LocalCluster, name: str, 
 
 @pytest.mark.claim("2.6f")
 def test_fewer_elements_than_workers(cluster: zmqdata.LocalCluster) -> None:
-    """One element for two workers comes once."""
+    """Two workers deliver a single element once."""
     assert numbers(read(zmqdata.Dataset.range(1), cluster)) == [0]
     assert numbers(read(zmqdata.Dataset.from_tensors(7), cluster)) == [7]
 
 
 @pytest.mark.claim("2.6g")
 def test_a_worker_that_joins_gets_a_task(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """An iteration that began without workers, or with one, is taken up by those that
-    come.
-    """
+    """New workers join an iteration that began with no worker or with one."""
     cluster = make_cluster(0)
     it = iter(read(ENDLESS, cluster, OFF, job_name="open"))
     cluster.add_worker()
@@ -279,9 +277,7 @@ def test_a_worker_that_joins_gets_a_task(make_cluster: Callable[..., zmqdata.Loc
 def test_iterations_are_numbered_by_job_and_repetition(
     cluster: zmqdata.LocalCluster, name: str
 ) -> None:
-    """The dispatcher's list has an entry for each repetition, finished when it was
-    read.
-    """
+    """The dispatcher lists each repetition of a job, and marks it as finished."""
     ds = read(zmqdata.Dataset.range(10), cluster, job_name=name)
     numbers(ds)
     numbers(ds)
@@ -324,10 +320,10 @@ def test_batches_and_structures_arrive_as_they_were(
 
 @pytest.mark.claim("2.6j")
 def test_a_reader_that_leaves_early_harms_nobody(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """What a reader was not handed when it closed its iterator goes to the others."""
+    """Elements that a closed reader did not hand out go to the other readers."""
     big = zmqdata.Dataset.range(5000)
-    # With all of the rest on its way to the first, the second would have come to its
-    # end before that one closes.
+    # The limit leaves elements for the second reader. Without it, all the rest is in
+    # flight to the first, and the second ends before the first closes.
     first = iter(read(big, cluster, job_name=name, max_outstanding_requests=100))
     found = some(first, 10)
     second = iter(read(big, cluster, job_name=name))

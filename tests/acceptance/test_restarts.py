@@ -1,6 +1,4 @@
-"""Section 2.3 and 3.5: dispatchers that are killed and started again with the same work
-folder.
-"""
+"""Section 2.3: dispatchers that are killed and restarted on the same work folder."""
 
 from __future__ import annotations
 
@@ -24,14 +22,14 @@ BIG = Dataset.range(20_000)
 def durable(
     make_cluster: Callable[..., zmqdata.LocalCluster], tmp_path: Path
 ) -> Callable[..., zmqdata.LocalCluster]:
-    """Makes clusters whose dispatcher keeps a journal."""
+    """Return a factory of clusters whose dispatcher keeps a journal."""
     return lambda workers=2, **options: make_cluster(
         workers, work_dir=str(tmp_path / "work"), **options
     )
 
 
 def again(cluster: zmqdata.LocalCluster) -> None:
-    """The dispatcher is killed, and started again at its port."""
+    """Kill the dispatcher and restart it at its port."""
     cluster.dispatcher.kill()
     cluster.dispatcher.restart()
 
@@ -41,8 +39,8 @@ def again(cluster: zmqdata.LocalCluster) -> None:
 def test_jobs_survive_their_dispatcher(
     durable: Callable[..., zmqdata.LocalCluster], times: int
 ) -> None:
-    """DYNAMIC: however often the dispatcher is killed in mid-stream, each element comes
-    once, and the end comes.
+    """A DYNAMIC job delivers each element once and ends, although its dispatcher is
+    killed in the middle of it.
     """
     cluster = durable()
     it = iter(read(BIG, cluster, max_outstanding_requests=200))
@@ -55,7 +53,9 @@ def test_jobs_survive_their_dispatcher(
 
 @pytest.mark.claim("2.3b")
 def test_dispatcher_and_worker_are_killed(durable: Callable[..., zmqdata.LocalCluster]) -> None:
-    """Dispatcher and a worker die together; each element comes once."""
+    """A job delivers each element once, although dispatcher and worker are killed
+    together.
+    """
     cluster = durable()
     it = iter(read(BIG, cluster, max_outstanding_requests=200))
     found = some(it, 1000)
@@ -66,9 +66,7 @@ def test_dispatcher_and_worker_are_killed(durable: Callable[..., zmqdata.LocalCl
 
 @pytest.mark.claim("2.3b")
 def test_readers_share_across_a_restart(durable: Callable[..., zmqdata.LocalCluster]) -> None:
-    """Two readers of a job, and a third that comes behind the restart, share its
-    elements.
-    """
+    """Two readers of a job and a third that joins after a restart share it."""
     cluster = durable()
     its = [
         iter(read(BIG, cluster, job_name="shared", max_outstanding_requests=100)) for _ in range(2)
@@ -82,7 +80,7 @@ def test_readers_share_across_a_restart(durable: Callable[..., zmqdata.LocalClus
 
 @pytest.mark.claim("2.3d", "7.53")
 def test_parameters_are_remembered(durable: Callable[..., zmqdata.LocalCluster]) -> None:
-    """A job that was made before a restart has its parameters behind it."""
+    """A job keeps its parameters through a restart of the dispatcher."""
     cluster = durable()
     it = iter(read(Dataset.counter(), cluster, OFF, job_name="test"))
     next(it)
@@ -96,7 +94,7 @@ def test_parameters_are_remembered(durable: Callable[..., zmqdata.LocalCluster])
 
 @pytest.mark.claim("2.3e")
 def test_what_ended_stays_ended(durable: Callable[..., zmqdata.LocalCluster]) -> None:
-    """A finished job is finished behind a restart, also for a second one."""
+    """A finished job stays finished through two restarts."""
     cluster = durable()
     assert len(numbers(read(Dataset.range(100), cluster, job_name="done"))) == 100
     await_condition(
@@ -110,7 +108,9 @@ def test_what_ended_stays_ended(durable: Callable[..., zmqdata.LocalCluster]) ->
 
 @pytest.mark.claim("2.3f")
 def test_what_was_collected_stays_collected(durable: Callable[..., zmqdata.LocalCluster]) -> None:
-    """A collected job does not come back with its dispatcher: it begins anew."""
+    """A collected job stays collected through a restart, so the next reader starts it
+    anew.
+    """
     cluster = durable(1, job_gc_timeout_ms=0, job_gc_check_interval_ms=20)
     it = iter(read(Dataset.range(100), cluster, job_name="gone"))
     some(it, 10)
@@ -122,9 +122,7 @@ def test_what_was_collected_stays_collected(durable: Callable[..., zmqdata.Local
 
 @pytest.mark.claim("2.3a")
 def test_ids_are_not_given_twice(durable: Callable[..., zmqdata.LocalCluster]) -> None:
-    """Datasets are read by their ids behind a restart, and new ones get ids of their
-    own.
-    """
+    """A restarted dispatcher keeps dataset ids and chooses new ids."""
     cluster = durable(1)
     first = zmqdata.register_dataset(cluster.target, Dataset.range(5))
     zmqdata.register_dataset(cluster.target, Dataset.range(6), dataset_id="mine")
@@ -139,7 +137,7 @@ def test_ids_are_not_given_twice(durable: Callable[..., zmqdata.LocalCluster]) -
 
 @pytest.mark.claim("2.3g")
 def test_static_jobs_survive(durable: Callable[..., zmqdata.LocalCluster]) -> None:
-    """A static job goes on behind a restart: workers have the places that they had."""
+    """A static job continues after a restart, because workers keep their places."""
     cluster = durable(2, worker_addresses=["127.0.0.1"] * 2)
     it = iter(read(BIG, cluster, ShardingPolicy.DATA, max_outstanding_requests=200))
     found = some(it, 1000)
@@ -149,8 +147,8 @@ def test_static_jobs_survive(durable: Callable[..., zmqdata.LocalCluster]) -> No
 
 @pytest.mark.claim("2.3g", "4.4h")
 def test_consumers_stay_in_step(durable: Callable[..., zmqdata.LocalCluster]) -> None:
-    """Coordinated readers go on through a restart of the dispatcher, in step and with
-    no round missing.
+    """Consumers stay in step through a restart of the dispatcher, and no round is
+    missing.
     """
     cluster = durable(1)
     options = {"job_name": "steps", "num_consumers": 2}
@@ -169,8 +167,8 @@ def test_consumers_stay_in_step(durable: Callable[..., zmqdata.LocalCluster]) ->
 def test_what_workers_have_is_read_without_a_dispatcher(
     durable: Callable[..., zmqdata.LocalCluster],
 ) -> None:
-    """While the dispatcher is away all elements of OFF come; when it is back, the end
-    does.
+    """Under OFF all elements arrive while the dispatcher is down, and the end arrives
+    after its restart.
     """
     cluster = durable()
     it = iter(read(Dataset.range(2000), cluster, OFF, max_outstanding_requests=50))
@@ -187,7 +185,7 @@ def test_what_workers_have_is_read_without_a_dispatcher(
 
 @pytest.mark.claim("2.3h")
 def test_a_work_folder_has_one_dispatcher(tmp_path: Path) -> None:
-    """A second dispatcher on the same folder is refused."""
+    """A second dispatcher on the same work folder is refused."""
     config: Any = zmqdata.DispatcherConfig(work_dir=str(tmp_path))
     with (
         zmqdata.DispatchServer(config),

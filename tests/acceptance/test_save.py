@@ -1,5 +1,5 @@
-"""Section 6: distributed save and load, also while the save goes on and while workers
-and dispatchers die.
+"""Section 6: distributed save and load, also during a save and through losses of
+workers and dispatchers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FINITE = Dataset.range(1000)
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """Where to save."""
+    """Return the path to save to."""
     return str(tmp_path / "saved")
 
 
@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> str:
 def durable(
     make_cluster: Callable[..., zmqdata.LocalCluster], tmp_path: Path
 ) -> Callable[..., zmqdata.LocalCluster]:
-    """Makes clusters that can save."""
+    """Return a factory of clusters that can save."""
     return lambda workers=2, **options: make_cluster(
         workers, work_dir=str(tmp_path / "work"), **options
     )
@@ -54,20 +54,18 @@ def done(path: str) -> bool:
 
 
 def loaded(path: str) -> list[int]:
-    """What is in a folder once its save has ended."""
+    """Return the elements of a folder after its save has ended."""
     await_condition(lambda: done(path), PATIENCE, what="DONE")
     return sorted(numbers(Dataset.load(path)))
 
 
-# --- what is saved
+# --- saving
 
 
 @pytest.mark.claim("6.1a", "6.6a")
 @pytest.mark.core
 def test_everything_is_saved_once(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
-    """The call returns at once; when DONE stands there each element was written
-    once.
-    """
+    """A save runs in the background, and at DONE each element is written once."""
     cluster = durable()
     save(FINITE.map(lambda x: x * 2), path, cluster)
     assert loaded(path) == list(range(0, 2000, 2))
@@ -88,7 +86,7 @@ def test_everything_is_saved_once(durable: Callable[..., zmqdata.LocalCluster], 
 def test_any_finite_dataset_can_be_saved(
     durable: Callable[..., zmqdata.LocalCluster], path: str, dataset: Dataset, expected: list[int]
 ) -> None:
-    """Empty data, repeats, filters and several inputs."""
+    """Empty datasets, repeats, filters, batches and concatenations can be saved."""
     save(dataset, path, durable())
     assert loaded(path) == expected
 
@@ -98,7 +96,7 @@ def test_any_finite_dataset_can_be_saved(
 def test_structures_are_saved(
     durable: Callable[..., zmqdata.LocalCluster], path: str, compression: str | None
 ) -> None:
-    """Elements come back with structure and types, and their spec is known."""
+    """Loaded elements have their structure and types."""
     ds = Dataset.range(20).map(lambda x: {"x": np.full(int(x), x, np.float32), "name": f"n{x}"})
     save(ds, path, durable(), compression=compression)
     await_condition(lambda: done(path), PATIENCE, what="DONE")
@@ -109,9 +107,7 @@ def test_structures_are_saved(
 
 @pytest.mark.claim("6.3a")
 def test_small_chunks(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
-    """Chunks are no larger than what was asked for, and no element is lost between
-    them.
-    """
+    """Small chunks keep to the given size, and no element is lost between them."""
     save(
         FINITE.map(lambda x: np.full(100, x)),
         path,
@@ -129,7 +125,7 @@ def test_small_chunks(durable: Callable[..., zmqdata.LocalCluster], path: str) -
 
 @pytest.mark.claim("6.1c", "6.5b")
 def test_loading_waits(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
-    """``load(wait=True)`` may be called before the save, and yields everything once."""
+    """``load(wait=True)`` may begin before the save, and yields each element once."""
     cluster = durable()
 
     def load() -> list[int]:
@@ -141,7 +137,7 @@ def test_loading_waits(durable: Callable[..., zmqdata.LocalCluster], path: str) 
 
 @pytest.mark.claim("6.5a")
 def test_loading_is_deterministic(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
-    """Once it is done a save is loaded in the same order each time."""
+    """A finished save loads in the same order each time."""
     save(FINITE, path, durable(2, snapshot_max_chunk_size_bytes=1000))
     loaded(path)
     assert numbers(Dataset.load(path)) == numbers(Dataset.load(path))
@@ -152,7 +148,7 @@ def test_loading_is_deterministic(durable: Callable[..., zmqdata.LocalCluster], 
 def test_what_was_saved_can_be_distributed(
     durable: Callable[..., zmqdata.LocalCluster], path: str, mode: Any, copies: int
 ) -> None:
-    """DYNAMIC gives each chunk to one worker, OFF a copy to each."""
+    """DYNAMIC assigns each chunk to one worker, and OFF gives every worker a copy."""
     cluster = durable(2, snapshot_max_chunk_size_bytes=1000)
     save(FINITE, path, cluster)
     loaded(path)
@@ -163,14 +159,14 @@ def test_what_was_saved_can_be_distributed(
 
 @pytest.mark.claim("7.43")
 def test_nothing_is_there(path: str) -> None:
-    """Loading what was not saved is not found."""
+    """Loading a path without a save is not found."""
     with pytest.raises(NotFoundError):
         list(Dataset.load(path))
 
 
 @pytest.mark.claim("7.48", "7.49", "6.2c")
 def test_what_is_asked_of_a_save(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
-    """A spec or a compression that is not the stored one is refused with both."""
+    """Loading refuses a spec or compression that is not stored, and names both."""
     save(FINITE, path, durable(1), compression="zstd")
     loaded(path)
     with pytest.raises(
@@ -193,7 +189,7 @@ def test_what_is_asked_of_a_save(durable: Callable[..., zmqdata.LocalCluster], p
     [(1, "must be a string"), (None, "must be a string"), ("", "must not be empty")],
 )
 def test_bad_paths_and_addresses(path: str, argument: str, bad: Any, text: str) -> None:
-    """Path and address are texts with something in them."""
+    """Path and address are texts that are not empty."""
     arguments: dict[str, Any] = {
         "dataset": FINITE,
         "path": path,
@@ -217,7 +213,9 @@ def test_bad_paths_and_addresses(path: str, argument: str, bad: Any, text: str) 
     ],
 )
 def test_other_bad_arguments(path: str, bad: dict[str, Any]) -> None:
-    """Anything else of a wrong type or value is refused at the call, too."""
+    """``distributed_save`` refuses other arguments of a wrong type or value at the
+    call.
+    """
     arguments: dict[str, Any] = {
         "dataset": FINITE,
         "path": path,
@@ -230,7 +228,7 @@ def test_other_bad_arguments(path: str, bad: dict[str, Any]) -> None:
 
 @pytest.mark.claim("6.2a", "4.1a")
 def test_nobody_to_save(path: str) -> None:
-    """Without a dispatcher the call is an error in time."""
+    """``distributed_save`` without a dispatcher fails after ``dispatcher_timeout``."""
     with pytest.raises(UnavailableError):
         zmqdata.distributed_save(FINITE, path, NOWHERE, dispatcher_timeout=0.2)
 
@@ -246,7 +244,7 @@ def test_endless_data_is_not_saved(durable: Callable[..., zmqdata.LocalCluster],
 def test_saving_needs_a_journal(
     make_cluster: Callable[..., zmqdata.LocalCluster], path: str
 ) -> None:
-    """A dispatcher that forgets refuses to save."""
+    """A dispatcher without fault tolerance refuses to save."""
     cluster = make_cluster(1, fault_tolerant_mode=False)
     with pytest.raises(
         InvalidArgumentError, match=r"requires running tf.data service in the fault tolerant mode"
@@ -256,7 +254,7 @@ def test_saving_needs_a_journal(
 
 @pytest.mark.claim("6.2b", "7.44")
 def test_nothing_is_overwritten(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
-    """A path with a save, running or done, is refused."""
+    """The dispatcher refuses a path with a running or finished save."""
     cluster = durable()
     save(FINITE, path, cluster)
     with pytest.raises(AlreadyExistsError, match="already started or completed"):
@@ -270,7 +268,7 @@ def test_nothing_is_overwritten(durable: Callable[..., zmqdata.LocalCluster], pa
 def test_nothing_is_overwritten_behind_a_restart(
     durable: Callable[..., zmqdata.LocalCluster], path: str
 ) -> None:
-    """The dispatcher that comes back knows of the save."""
+    """A restarted dispatcher remembers the save and refuses its path."""
     cluster = durable()
     save(FINITE, path, cluster)
     cluster.dispatcher.kill()
@@ -285,8 +283,8 @@ def test_nothing_is_overwritten_behind_a_restart(
 def test_a_failing_element_fails_the_save(
     durable: Callable[..., zmqdata.LocalCluster], path: str
 ) -> None:
-    """ERROR stands in the folder, loading says so, and with ``wait`` raises the
-    pipeline's own error.
+    """A failing element writes ERROR into the folder, and loading with ``wait`` raises
+    the pipeline's own error.
     """
 
     def fail(x: Any) -> Any:
@@ -302,7 +300,7 @@ def test_a_failing_element_fails_the_save(
         list(Dataset.load(path, wait=True))
 
 
-# --- deaths
+# --- losses of workers and dispatchers
 
 
 @pytest.mark.claim("6.4a", "6.6a")
@@ -312,8 +310,8 @@ def test_a_failing_element_fails_the_save(
 def test_deaths_cost_no_element(
     durable: Callable[..., zmqdata.LocalCluster], path: str, who: str
 ) -> None:
-    """A worker that never returns, a dispatcher that is started again, or both: each
-    element is saved once.
+    """A save writes each element once, although a worker, the dispatcher or both are
+    killed.
     """
     cluster = durable(2, snapshot_max_chunk_size_bytes=4000)
     save(Dataset.range(5000).map(lambda x: x), path, cluster)
@@ -335,7 +333,7 @@ DAMAGES = {
 
 
 def check_failed(path: str, why: str) -> None:
-    """Whoever reads, or waits for, a save that failed is told why, and what to do."""
+    """Check that every load of a failed save states the cause and the remedy."""
     await_condition(lambda: (Path(path) / "ERROR").exists(), PATIENCE, what="ERROR")
     with pytest.raises(DataLossError, match=rf"{why}.* Save again to another path"):
         list(Dataset.load(path, wait=True))
@@ -350,8 +348,8 @@ def check_failed(path: str, why: str) -> None:
 def test_a_strange_file_ends_a_save(
     make_dispatcher: Any, make_worker: Any, tmp_path: Path, path: str, name: str
 ) -> None:
-    """What is in the folder of a running save and was written by nobody is named by a
-    dispatcher that begins anew.
+    """A restarted dispatcher ends a save whose folder has a file of another writer, and
+    names the file.
     """
     work = str(tmp_path / "work")
     dispatcher = make_dispatcher(work_dir=work)
@@ -371,9 +369,7 @@ def test_a_strange_file_ends_a_save(
 def test_a_folder_that_is_gone_ends_its_save_only(
     make_dispatcher: Any, make_worker: Any, tmp_path: Path, path: str
 ) -> None:
-    """When the folder of a running save was removed that save fails, in all later lives
-    too, and the others go on.
-    """
+    """A save fails for good if its folder was removed, and other saves continue."""
     work = str(tmp_path / "work")
     dispatcher = make_dispatcher(work_dir=work)
     for one in (path, f"{path} too"):
@@ -392,7 +388,7 @@ def test_a_folder_that_is_gone_ends_its_save_only(
 def test_a_save_may_begin_without_workers(
     durable: Callable[..., zmqdata.LocalCluster], path: str
 ) -> None:
-    """The first worker that comes begins, and others take part."""
+    """A save without workers begins with the first worker that joins."""
     cluster = durable(0)
     save(FINITE, path, cluster)
     cluster.add_worker()
@@ -402,7 +398,7 @@ def test_a_save_may_begin_without_workers(
 
 @pytest.mark.claim("6.4d")
 def test_many_saves_at_once(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
-    """More saves than a worker writes at a time all end."""
+    """All saves end, although a worker writes fewer streams at a time."""
     cluster = durable(1, worker_max_concurrent_snapshots=1)
     for number in range(3):
         save(Dataset.range(50), f"{path}{number}", cluster)
@@ -412,7 +408,9 @@ def test_many_saves_at_once(durable: Callable[..., zmqdata.LocalCluster], path: 
 @pytest.mark.claim("6.1d")
 @pytest.mark.realprocess
 def test_save_status(tmp_path: Path, path: str) -> None:
-    """``zmqdata save-status`` tells how far a save is, and that there is none."""
+    """``zmqdata save-status`` prints the progress of a save, and fails if the path has
+    no save.
+    """
     with zmqdata.LocalCluster(1, in_process=True, work_dir=str(tmp_path / "work")) as cluster:
         save(FINITE, path, cluster)
         loaded(path)

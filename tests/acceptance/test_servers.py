@@ -1,4 +1,4 @@
-"""Section 1.3: the life of server objects, and what they tell of themselves."""
+"""Section 1.3: the life of server objects, and the state that they export."""
 
 from __future__ import annotations
 
@@ -31,15 +31,13 @@ def a_worker(**options: Any) -> zmqdata.WorkerServer:
 
 @pytest.fixture(params=[a_dispatcher, a_worker])
 def make(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """Makes a server of either kind."""
+    """Return a factory of servers of either kind."""
     return request.param  # type: ignore[no-any-return]
 
 
 @pytest.mark.claim("1.3a")
 def test_a_target_can_be_dialled() -> None:
-    """A dispatcher listens at its target as soon as it is made, on a port that it
-    chose.
-    """
+    """A new dispatcher listens at its target, on a port that it chose."""
     with zmqdata.DispatchServer() as dispatcher:
         assert dispatcher.target.startswith("tcp://")
         assert listens(dispatcher.target)
@@ -48,9 +46,7 @@ def test_a_target_can_be_dialled() -> None:
 
 @pytest.mark.claim("1.3a")
 def test_the_port_is_the_one_that_was_asked_for() -> None:
-    """A port that is named is used, and may be used again when its server has
-    stopped.
-    """
+    """A dispatcher uses the given port, which is free again after it has stopped."""
     with zmqdata.DispatchServer() as first:
         port = int(first.target.rpartition(":")[2])
         with pytest.raises(OSError, match="in use"):
@@ -61,7 +57,7 @@ def test_the_port_is_the_one_that_was_asked_for() -> None:
 
 @pytest.mark.claim("1.3b")
 def test_starting_and_stopping_twice_changes_nothing(make: Callable[..., Any]) -> None:
-    """A second start, and a second stop, do nothing."""
+    """A second start and a second stop of a server do nothing."""
     server = make()
     address = server.address
     server.start()
@@ -73,7 +69,7 @@ def test_starting_and_stopping_twice_changes_nothing(make: Callable[..., Any]) -
 @pytest.mark.claim("1.3c", "7.64")
 @pytest.mark.parametrize("started", [True, False])
 def test_a_stopped_server_stays_stopped(make: Callable[..., Any], started: bool) -> None:
-    """Starting after stopping is a RuntimeError in tf.data's words."""
+    """Starting a stopped server is a RuntimeError in tf.data's words."""
     server = make(start=started)
     server.stop()
     with pytest.raises(RuntimeError, match="Server cannot be started after it has been stopped"):
@@ -82,7 +78,7 @@ def test_a_stopped_server_stays_stopped(make: Callable[..., Any], started: bool)
 
 @pytest.mark.claim("1.3d")
 def test_start_may_come_later(make: Callable[..., Any]) -> None:
-    """A server made with ``start=False`` listens once it is started."""
+    """A server that was created with ``start=False`` can be started later."""
     server = make(start=False)
     server.start()
     assert listens(server.address)
@@ -92,7 +88,7 @@ def test_start_may_come_later(make: Callable[..., Any]) -> None:
 
 @pytest.mark.claim("1.3d")
 def test_join_waits_for_the_end(make: Callable[..., Any]) -> None:
-    """``join`` blocks until the server is stopped, and returns at once when it is."""
+    """``join`` blocks until the server stops, and returns at once if it has stopped."""
     server = make()
     assert server.join(0.05) is False
     waiting = threading.Thread(target=server.join)
@@ -106,7 +102,7 @@ def test_join_waits_for_the_end(make: Callable[..., Any]) -> None:
 
 @pytest.mark.claim("1.3d")
 def test_join_may_wait_for_ever(make: Callable[..., Any]) -> None:
-    """Infinity is a time to wait, as None is."""
+    """``join`` accepts infinity as its time-out."""
     server = make()
     found: list[bool] = []
     waiting = threading.Thread(target=lambda: found.append(server.join(math.inf)), daemon=True)
@@ -118,8 +114,8 @@ def test_join_may_wait_for_ever(make: Callable[..., Any]) -> None:
 
 @pytest.mark.claim("1.3d")
 def test_waits_of_a_worker_are_times(make_dispatcher: Any, make_worker: Any) -> None:
-    """A worker may be waited for without end; draining takes a number, and whoever
-    gives None has changed nothing.
+    """``wait_registered`` and ``drain`` accept infinity, and ``drain`` refuses None
+    without draining.
     """
     worker = make_worker(make_dispatcher().target)
     assert worker.wait_registered(math.inf)
@@ -131,7 +127,7 @@ def test_waits_of_a_worker_are_times(make_dispatcher: Any, make_worker: Any) -> 
 
 @pytest.mark.claim("1.3e")
 def test_servers_end_with_their_objects(make: Callable[..., Any]) -> None:
-    """A server that nothing refers to frees its port."""
+    """A server that is garbage collected frees its port."""
     address = make().address
     gc.collect()
     await_condition(lambda: not listens(address), what="the port to be free")
@@ -139,7 +135,7 @@ def test_servers_end_with_their_objects(make: Callable[..., Any]) -> None:
 
 @pytest.mark.claim("1.3f")
 def test_counts_of_workers_and_tasks(make_dispatcher: Any, make_worker: Any) -> None:
-    """A dispatcher knows its workers, a worker its tasks."""
+    """A dispatcher counts its workers, and a worker counts its tasks."""
     dispatcher = make_dispatcher()
     workers = [make_worker(dispatcher.target) for _ in range(3)]
     assert dispatcher.num_workers() == 3
@@ -162,8 +158,8 @@ def test_counts_of_workers_and_tasks(make_dispatcher: Any, make_worker: Any) -> 
 
 @pytest.mark.claim("1.3g")
 def test_the_state_can_be_seen(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """The export has workers, iterations with their key, mode, readers and end; that of
-    a worker has its tasks.
+    """The dispatcher exports its workers and iterations, and a worker exports its
+    tasks.
     """
     cluster = make_cluster(1)
     it = iter(read(zmqdata.Dataset.counter(), cluster, job_name="seen"))
@@ -184,7 +180,7 @@ def test_the_state_can_be_seen(make_cluster: Callable[..., zmqdata.LocalCluster]
 @pytest.mark.claim("1.3g")
 @pytest.mark.realprocess
 def test_status_of_nobody_is_an_error_in_time(silent_address: str) -> None:
-    """The command ends with an error when nobody answers."""
+    """``zmqdata status`` fails after its time-out if the dispatcher does not answer."""
     answer = command("status", "--dispatcher", silent_address, "--timeout", "0.3")
     assert answer.returncode != 0
     assert silent_address in answer.stderr
@@ -193,7 +189,7 @@ def test_status_of_nobody_is_an_error_in_time(silent_address: str) -> None:
 
 @pytest.mark.claim("3.1a")
 def test_a_worker_may_come_before_its_dispatcher(silent_address: str) -> None:
-    """A worker waits for its dispatcher, and is read as soon as that is there."""
+    """A worker waits for its dispatcher, and then serves readers."""
     worker = zmqdata.WorkerServer(zmqdata.WorkerConfig(silent_address, **QUICK))
     assert worker.wait_registered(0.1) is False
     port = int(silent_address.rpartition(":")[2])
@@ -205,9 +201,7 @@ def test_a_worker_may_come_before_its_dispatcher(silent_address: str) -> None:
 
 @pytest.mark.claim("1.3h")
 def test_a_cluster_ends_for_good(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """A closed cluster listens nowhere, may be closed again, and starts no more
-    workers.
-    """
+    """A closed cluster listens nowhere, can be closed again, and starts no workers."""
     cluster = make_cluster(1)
     addresses = [cluster.target, cluster.workers[0].address]
     cluster.close()
@@ -221,8 +215,8 @@ def test_a_cluster_ends_for_good(make_cluster: Callable[..., zmqdata.LocalCluste
 @pytest.mark.realprocess
 @pytest.mark.full
 def test_processes_come_in_any_order(silent_address: str, tmp_path: Path) -> None:
-    """A worker and a reader wait for their dispatcher, and a second one on its folder
-    is refused.
+    """A worker and a reader wait for their dispatcher, and a second dispatcher on its
+    folder is refused.
     """
     found: list[list[int]] = []
     ds = read(zmqdata.Dataset.range(100), silent_address, dispatcher_timeout=60)

@@ -32,7 +32,7 @@ STATIC = [
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Seven files of four records each."""
+    """Return the paths of seven files with four records each."""
     folder = tmp_path_factory.mktemp("records")
     paths = [str(folder / f"{number}.tfrecord") for number in range(7)]
     for number, path in enumerate(paths):
@@ -48,7 +48,7 @@ def contents(files: int = 7) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def static_clusters() -> Any:
-    """One cluster of each kind whose workers have places."""
+    """Yield the clusters of this module by kind, whose workers have places."""
     made: dict[str, zmqdata.LocalCluster] = {}
     yield made
     for cluster in made.values():
@@ -59,7 +59,7 @@ def static_clusters() -> Any:
 def static(
     host_kind: str, static_clusters: dict[str, zmqdata.LocalCluster]
 ) -> zmqdata.LocalCluster:
-    """Three workers on the three places of the list."""
+    """Return a cluster with three workers on the three places of the list."""
     if host_kind not in static_clusters:
         options = {"heartbeat_interval_ms": 100, "worker_addresses": PLACES}
         static_clusters[host_kind] = zmqdata.LocalCluster(
@@ -68,15 +68,15 @@ def static(
     return static_clusters[host_kind]
 
 
-# --- what each policy does
+# --- policies
 
 
 @pytest.mark.claim("2.11a")
 @pytest.mark.core
 @pytest.mark.parametrize("policy", [ShardingPolicy.DATA, ShardingPolicy.FILE_OR_DATA])
 def test_elements_are_shared_out(static: zmqdata.LocalCluster, policy: ShardingPolicy) -> None:
-    """DATA keeps every n-th element of each worker, batches whole; FILE_OR_DATA does so
-    where there is no file.
+    """DATA divides elements or whole batches among workers, as FILE_OR_DATA does for a
+    source without files.
     """
     ds = Dataset.range(20)
     assert sorted(numbers(read(ds, static, policy))) == list(range(20))
@@ -90,9 +90,7 @@ def test_elements_are_shared_out(static: zmqdata.LocalCluster, policy: ShardingP
 def test_files_are_shared_out(
     static: zmqdata.LocalCluster, records: list[str], policy: ShardingPolicy
 ) -> None:
-    """FILE divides the names, wherever the reader is: at the source, in flat_map, in
-    interleave, behind a shuffle.
-    """
+    """FILE divides file names, wherever the pipeline reads the files."""
     listed = Dataset.list_files(records, shuffle=False)
     for ds in (
         TFRecordDataset(records),
@@ -110,9 +108,7 @@ def test_files_are_shared_out(
 
 @pytest.mark.claim("2.11b")
 def test_files_stay_whole(static: zmqdata.LocalCluster, records: list[str]) -> None:
-    """Under FILE all records of a file come from one worker, as batches of whole files
-    show.
-    """
+    """Under FILE, all records of a file come from one worker."""
     ds = Dataset.list_files(records, shuffle=False).flat_map(
         lambda name: TFRecordDataset(name).batch(4)
     )
@@ -122,7 +118,7 @@ def test_files_stay_whole(static: zmqdata.LocalCluster, records: list[str]) -> N
 
 @pytest.mark.claim("2.11c")
 def test_several_inputs_are_each_divided(static: zmqdata.LocalCluster, records: list[str]) -> None:
-    """FILE goes into each input of concatenate and of zip."""
+    """FILE divides each input of ``concatenate`` and ``zip``."""
     both = TFRecordDataset(records[:3]).concatenate(TFRecordDataset(records[3:]))
     assert sorted(map(bytes, read(both, static, ShardingPolicy.FILE))) == contents()
     pairs = Dataset.zip(TFRecordDataset(records), TFRecordDataset(records))
@@ -135,7 +131,7 @@ def test_several_inputs_are_each_divided(static: zmqdata.LocalCluster, records: 
 @pytest.mark.claim("2.11d")
 @pytest.mark.core
 def test_hints_are_filled_in(static: zmqdata.LocalCluster, records: list[str]) -> None:
-    """HINT divides where the pipeline says so; without a hint each worker reads
+    """HINT divides at the hint of the pipeline, and without a hint each worker reads
     everything.
     """
     hinted = Dataset.range(20).shard(SHARD_HINT, SHARD_HINT)
@@ -159,7 +155,9 @@ def test_hints_are_filled_in(static: zmqdata.LocalCluster, records: list[str]) -
 def test_every_repetition_has_everything(
     static: zmqdata.LocalCluster, records: list[str], policy: ShardingPolicy
 ) -> None:
-    """A second reading, and a ``repeat`` on either side, divides in the same way."""
+    """A second iteration, and a ``repeat`` before or after ``distribute``, divide in
+    the same way.
+    """
     ds = read(TFRecordDataset(records), static, policy)
     for _ in range(2):
         assert sorted(map(bytes, ds)) == contents()
@@ -170,7 +168,7 @@ def test_every_repetition_has_everything(
 
 @pytest.mark.claim("2.11e")
 def test_readers_share_a_static_job(static: zmqdata.LocalCluster) -> None:
-    """A named static job is shared as any other."""
+    """Readers of a named static job share its elements."""
     name = f"static job of {static.target}"
     first = iter(
         read(
@@ -192,7 +190,7 @@ def test_readers_share_a_static_job(static: zmqdata.LocalCluster) -> None:
 def test_other_policies_do_not_mind_the_list(
     static: zmqdata.LocalCluster, policy: Any, copies: int
 ) -> None:
-    """A cluster whose workers have places serves OFF and DYNAMIC, too."""
+    """A cluster whose workers have places also serves OFF and DYNAMIC."""
     assert Counter(numbers(read(Dataset.range(20), static, policy))) == Counter(
         dict.fromkeys(range(20), copies)
     )
@@ -200,14 +198,12 @@ def test_other_policies_do_not_mind_the_list(
 
 @pytest.mark.claim("2.11e")
 def test_empty_input_is_shared_out(static: zmqdata.LocalCluster) -> None:
-    """Nothing, divided by three, is nothing; so is one element for two of three
-    workers.
-    """
+    """Three workers divide an empty input, and an input of one element."""
     assert numbers(read(Dataset.range(0), static, ShardingPolicy.DATA)) == []
     assert numbers(read(Dataset.range(1), static, ShardingPolicy.DATA)) == [0]
 
 
-# --- what cannot be divided
+# --- input that cannot be divided
 
 
 @pytest.mark.claim("2.11f", "7.1")
@@ -224,7 +220,7 @@ def test_empty_input_is_shared_out(static: zmqdata.LocalCluster) -> None:
     ],
 )
 def test_sources_without_files(static: zmqdata.LocalCluster, ds: Dataset) -> None:
-    """FILE over what is no file is not found; FILE_OR_DATA divides elements."""
+    """FILE refuses a source without files, and FILE_OR_DATA divides its elements."""
     with pytest.raises(NotFoundError, match="Found an unshardable source dataset"):
         list(read(ds, static, ShardingPolicy.FILE))
     assert len(list(read(ds, static, ShardingPolicy.FILE_OR_DATA))) == len(list(ds))
@@ -232,7 +228,7 @@ def test_sources_without_files(static: zmqdata.LocalCluster, ds: Dataset) -> Non
 
 @pytest.mark.claim("2.11g", "7.2")
 def test_a_hint_is_for_both_arguments(static: zmqdata.LocalCluster) -> None:
-    """The hint as an index with a real number of shards is out of range."""
+    """A hint as index with a real number of shards is refused."""
     with pytest.raises(
         InvalidArgumentError, match=r"[Ii]ndex must be between 0 and 4 \(currently index = -1\)"
     ):
@@ -242,7 +238,7 @@ def test_a_hint_is_for_both_arguments(static: zmqdata.LocalCluster) -> None:
 @pytest.mark.claim("2.11g", "7.3")
 @pytest.mark.parametrize("policy", [OFF, DYNAMIC, ShardingPolicy.FILE_OR_DATA, ShardingPolicy.DATA])
 def test_hints_are_for_their_policy(static: zmqdata.LocalCluster, policy: ShardingPolicy) -> None:
-    """A hint that nobody fills in is an error that names the policy that does."""
+    """A hint under another policy than HINT is an error that names HINT."""
     with pytest.raises(FailedPreconditionError, match=r"ShardingPolicy\.HINT processing mode"):
         list(read(Dataset.range(20).shard(SHARD_HINT, SHARD_HINT), static, policy))
 
@@ -268,7 +264,7 @@ def test_too_few_files(
 
 @pytest.mark.claim("2.11h", "7.5")
 def test_too_few_files_for_a_hint(static: zmqdata.LocalCluster, records: list[str]) -> None:
-    """A hint over too few names is the same error."""
+    """A hint over too few file names is refused."""
     names = Dataset.list_files(records[:2], shuffle=False).shard(SHARD_HINT, SHARD_HINT)
     with pytest.raises(
         InvalidArgumentError, match=r"not enough for the required 3 shards/workers\."
@@ -287,15 +283,13 @@ def test_as_many_files_as_workers_do(static: zmqdata.LocalCluster, records: list
 
 
 REFUSED = (FailedPreconditionError, UnavailableError)
-"""What a cluster raises whose worker is refused: in this process, and in one of its
-own, which has ended then.
-"""
+"""Errors of a cluster whose worker is refused, on threads and on processes."""
 
 
 @pytest.mark.claim("2.11i", "7.7")
 @pytest.mark.parametrize("policy", STATIC)
 def test_an_empty_list_has_no_places(cluster: zmqdata.LocalCluster, policy: ShardingPolicy) -> None:
-    """Static policies need a list, and say so when the job is read."""
+    """A static policy without a list of workers is refused at the read."""
     with pytest.raises(NotFoundError, match=r"Worker .* is not in the workers list\."):
         list(read(Dataset.range(20), cluster, policy))
 
@@ -314,14 +308,14 @@ def test_an_empty_list_has_no_places(cluster: zmqdata.LocalCluster, policy: Shar
 def test_a_worker_without_a_place_does_not_start(
     make_cluster: Callable[..., zmqdata.LocalCluster], entry: str
 ) -> None:
-    """A worker at an address that nobody configured is refused at its start."""
+    """A worker whose address is not in the list does not start."""
     with pytest.raises(REFUSED, match="The worker's address is not configured"):
         make_cluster(1, worker_addresses=[entry])
 
 
 @pytest.mark.claim("2.11j", "7.9")
 def test_more_workers_than_places(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """A second worker for the only place is refused."""
+    """The dispatcher refuses a second worker for its only place."""
     cluster = make_cluster(1, worker_addresses=["127.0.0.1:%port%"])
     with pytest.raises(REFUSED, match="other workers are already running at the configured host"):
         cluster.add_worker()
@@ -342,16 +336,14 @@ def test_more_workers_than_places(make_cluster: Callable[..., zmqdata.LocalClust
 def test_every_form_of_a_place(
     make_cluster: Callable[..., zmqdata.LocalCluster], entries: list[str]
 ) -> None:
-    """A host alone, with an open port or with a named one is a place for a worker of
-    that host.
-    """
+    """A place is a host alone, or a host with an open or a named port."""
     cluster = make_cluster(len(entries), worker_addresses=entries)
     assert sorted(numbers(read(Dataset.range(20), cluster, ShardingPolicy.DATA))) == list(range(20))
 
 
 @pytest.mark.claim("2.11k")
 def test_places_are_taken_in_their_order(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """The first worker of a host has the first part."""
+    """The first worker of a host gets the first part."""
     cluster = make_cluster(1, worker_addresses=["127.0.0.1"] * 2)
     it = iter(read(Dataset.range(10), cluster, ShardingPolicy.DATA))
     found = some(it, 5)
@@ -363,7 +355,9 @@ def test_places_are_taken_in_their_order(make_cluster: Callable[..., zmqdata.Loc
 
 @pytest.mark.claim("2.11k")
 def test_a_port_that_is_named_is_kept(make_dispatcher: Any, make_worker: Any) -> None:
-    """A worker takes the place with its very address, whatever stands before it."""
+    """A worker takes the place with its own port, even if an earlier place has its
+    host.
+    """
     with zmqdata.DispatchServer() as free:
         port = int(free.target.rpartition(":")[2])
     dispatcher = make_dispatcher(worker_addresses=["127.0.0.1", f"127.0.0.1:{port}"])
@@ -374,7 +368,7 @@ def test_a_port_that_is_named_is_kept(make_dispatcher: Any, make_worker: Any) ->
 
 @pytest.mark.claim("2.11k")
 def test_ipv6_places(make_dispatcher: Any, make_worker: Any) -> None:
-    """An address of the sixth version stands in brackets."""
+    """A place with an IPv6 address has brackets."""
     import socket
 
     try:
@@ -390,8 +384,8 @@ def test_ipv6_places(make_dispatcher: Any, make_worker: Any) -> None:
 def test_a_static_job_waits_for_its_worker(
     make_cluster: Callable[..., zmqdata.LocalCluster],
 ) -> None:
-    """The number of shards is that of places, not that of workers alive: the job goes
-    on when the last one comes.
+    """A static job has a part for each place, and waits for a worker that has not yet
+    joined.
     """
     cluster = make_cluster(1, worker_addresses=["127.0.0.1"] * 2)
     it = iter(read(Dataset.range(10), cluster, ShardingPolicy.DATA))
@@ -405,8 +399,8 @@ def test_a_static_job_waits_for_its_worker(
 def test_a_worker_that_comes_back_goes_on(
     make_cluster: Callable[..., zmqdata.LocalCluster],
 ) -> None:
-    """The worker of a place is started again in the midst of a static job: each element
-    comes once.
+    """A static job delivers each element once, although a worker restarts in the middle
+    of it.
     """
     cluster = make_cluster(2, worker_addresses=["127.0.0.1"] * 2)
     it = iter(
@@ -430,9 +424,7 @@ def test_a_worker_that_comes_back_goes_on(
 @pytest.mark.full
 @pytest.mark.parametrize("policy", STATIC[1:])
 def test_colocated_static_jobs_need_local_workers(policy: ShardingPolicy) -> None:
-    """With COLOCATED deployment a static policy reads local workers, and says when
-    there are none.
-    """
+    """With COLOCATED deployment, a static policy is refused without a local worker."""
     options = {
         "heartbeat_interval_ms": 100,
         "deployment_mode": "COLOCATED",
@@ -450,9 +442,7 @@ def test_colocated_static_jobs_need_local_workers(policy: ShardingPolicy) -> Non
 
 @pytest.mark.claim("2.11m")
 def test_colocated_static_jobs_read_local_workers(make_dispatcher: Any, make_worker: Any) -> None:
-    """With COLOCATED deployment and a worker in this process a static job is read from
-    it.
-    """
+    """With COLOCATED deployment, a static policy reads a local worker."""
     dispatcher = make_dispatcher(deployment_mode="COLOCATED", worker_addresses=["127.0.0.1"])
     make_worker(dispatcher.target)
     assert numbers(read(Dataset.range(20), dispatcher, ShardingPolicy.DATA)) == list(range(20))

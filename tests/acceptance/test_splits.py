@@ -1,5 +1,5 @@
-"""Section 2.10: DYNAMIC jobs. Each split of the sources goes to one worker, and each
-element comes once.
+"""Section 2.10: DYNAMIC jobs. The dispatcher assigns each split of the sources to one
+worker, and each element comes once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RANGE = zmqdata.Dataset.range(100)
 
 
 def texts(folder: Path, files: int = 5, lines: int = 8) -> list[str]:
-    """Writes files of lines; gives their names."""
+    """Write files of lines and return their names."""
     paths = [folder / f"{number}.txt" for number in range(files)]
     for number, path in enumerate(paths):
         path.write_text("".join(f"{number}:{line}\n" for line in range(lines)))
@@ -76,7 +76,7 @@ SOURCES: dict[str, tuple[Callable[[], zmqdata.Dataset], list[int]]] = {
 @pytest.mark.claim("2.10a", "2.10g")
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_element_comes_once(cluster: zmqdata.LocalCluster, name: str) -> None:
-    """Whatever the pipeline, the workers together yield what it yields here."""
+    """The workers together yield the elements that the pipeline yields locally."""
     make, expected = SOURCES[name]
     assert Counter(numbers(read(make(), cluster))) == Counter(expected)
 
@@ -84,9 +84,7 @@ def test_every_element_comes_once(cluster: zmqdata.LocalCluster, name: str) -> N
 @pytest.mark.claim("2.10a")
 @pytest.mark.core
 def test_files_are_split_among_workers(cluster: zmqdata.LocalCluster, tmp_path: Path) -> None:
-    """Files that are listed or named are read once each, whatever stands behind
-    them.
-    """
+    """Each listed or named file is read once, with any operation after it."""
     paths = texts(tmp_path)
     expected = sorted(f"{number}:{line}" for number in range(5) for line in range(8))
     listed = zmqdata.Dataset.list_files(f"{tmp_path}/*.txt").interleave(
@@ -98,7 +96,7 @@ def test_files_are_split_among_workers(cluster: zmqdata.LocalCluster, tmp_path: 
 
 @pytest.mark.claim("2.10b")
 def test_zip_pairs_and_ends(cluster: zmqdata.LocalCluster) -> None:
-    """A zip of two sources yields pairs, no element twice, and ends."""
+    """A zip of two sources yields pairs without a repeated element, and ends."""
     ds = zmqdata.Dataset.zip(RANGE, zmqdata.Dataset.range(100, 150))
     left, right = zip(*((int(a), int(b)) for a, b in read(ds, cluster)), strict=True)
     assert len(left) <= 50
@@ -110,8 +108,8 @@ def test_zip_pairs_and_ends(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("2.10b", "2.10f")
 def test_zip_and_repeat_end(cluster: zmqdata.LocalCluster) -> None:
-    """A zip of unequal inputs that is repeated ends, and hands nothing out more often
-    than it is repeated.
+    """A repeated zip of unequal inputs ends, and yields no element more often than it
+    repeats.
     """
     ds = zmqdata.Dataset.zip(zmqdata.Dataset.range(30), zmqdata.Dataset.range(10)).repeat(2)
     seen = Counter(int(b) for _, b in read(ds, cluster))
@@ -120,7 +118,7 @@ def test_zip_and_repeat_end(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("2.10c")
 def test_functions_run_in_full_for_each_split(cluster: zmqdata.LocalCluster) -> None:
-    """What a function of ``flat_map`` opens is not split."""
+    """A dataset that a function of ``flat_map`` opens is not split."""
     ds = zmqdata.Dataset.range(6).flat_map(
         lambda x: zmqdata.Dataset.range(4).map(lambda y: y + 10 * x)
     )
@@ -129,7 +127,7 @@ def test_functions_run_in_full_for_each_split(cluster: zmqdata.LocalCluster) -> 
 
 @pytest.mark.claim("2.10d")
 def test_take_and_batch_act_on_each_worker(cluster: zmqdata.LocalCluster) -> None:
-    """``take`` takes at each worker, ``batch`` batches at each worker."""
+    """``take``, ``batch`` and ``enumerate`` act on the elements of each worker."""
     assert 5 <= len(numbers(read(RANGE.take(5), cluster))) <= 10
     assert len(numbers(read(RANGE.take(5), cluster, OFF))) == 10
     assert sorted(rows(read(RANGE.batch(8), cluster))) == list(range(100))
@@ -140,8 +138,8 @@ def test_take_and_batch_act_on_each_worker(cluster: zmqdata.LocalCluster) -> Non
 @pytest.mark.claim("2.10e", "7.52")
 @pytest.mark.core
 def test_a_distributed_dataset_cannot_be_split(cluster: zmqdata.LocalCluster) -> None:
-    """DYNAMIC over what the service reads already is refused in tf.data's words; OFF
-    works.
+    """DYNAMIC over a distributed dataset is refused in tf.data's words, and OFF reads
+    it.
     """
     inner = read(RANGE, cluster)
     text = "Cannot create split providers for dataset of type DataServiceDataset"
@@ -165,7 +163,7 @@ def test_a_snapshot_cannot_be_split(
 
 @pytest.mark.claim("2.10e")
 def test_saved_data_cannot_be_split(cluster: zmqdata.LocalCluster, tmp_path: Path) -> None:
-    """What ``save`` wrote is not split; OFF reads it on every worker."""
+    """DYNAMIC over data of ``save`` is refused, and OFF reads it on every worker."""
     RANGE.save(str(tmp_path / "saved"))
     loaded = zmqdata.Dataset.load(str(tmp_path / "saved"))
     with pytest.raises(
@@ -186,7 +184,7 @@ def test_a_generator_is_one_split(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("2.10h")
 def test_random_numbers_are_never_shared(cluster: zmqdata.LocalCluster) -> None:
-    """Each worker draws random numbers of its own."""
+    """Each worker draws its own random numbers."""
     found = numbers(read(zmqdata.Dataset.random().take(50), cluster))
     assert len(set(found)) == len(found) >= 50
 
@@ -194,7 +192,7 @@ def test_random_numbers_are_never_shared(cluster: zmqdata.LocalCluster) -> None:
 @pytest.mark.claim("2.10i")
 @pytest.mark.core
 def test_endless_input_is_handed_out_as_it_is_wanted(cluster: zmqdata.LocalCluster) -> None:
-    """An endless DYNAMIC job yields no element twice before it repeats."""
+    """An endless DYNAMIC job delivers every element of its repeated input."""
     it = iter(read(zmqdata.Dataset.range(500).repeat(), cluster))
     found = Counter(int(next(it)) for _ in range(5000))
     it.close()
@@ -203,7 +201,7 @@ def test_endless_input_is_handed_out_as_it_is_wanted(cluster: zmqdata.LocalClust
 
 @pytest.mark.claim("2.10j")
 def test_no_file_is_an_error_of_the_reader(cluster: zmqdata.LocalCluster, tmp_path: Path) -> None:
-    """A pattern that matches nothing is an error when the job is read, not a hang."""
+    """A pattern without a matching file is an error of the reader."""
     with pytest.raises((DataServiceError, LookupError), match="nothing-here"):
         list(read(zmqdata.Dataset.list_files(f"{tmp_path}/nothing-here-*"), cluster))
 
@@ -213,6 +211,6 @@ def test_no_file_is_an_error_of_the_reader(cluster: zmqdata.LocalCluster, tmp_pa
 def test_a_file_that_is_missing_is_an_error_of_the_reader(
     cluster: zmqdata.LocalCluster, tmp_path: Path, mode: zmqdata.ShardingPolicy
 ) -> None:
-    """A named file that does not exist is an error when the job is read, not a hang."""
+    """A missing file is an error of the reader."""
     with pytest.raises((DataServiceError, LookupError, OSError), match=r"missing\.txt"):
         list(read(zmqdata.TextLineDataset([str(tmp_path / "missing.txt")]), cluster, mode))

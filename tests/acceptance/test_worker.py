@@ -1,4 +1,4 @@
-"""Section 3: what workers do with tasks, and how elements travel."""
+"""Section 3: workers run tasks, and their elements travel to readers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BIG = Dataset.range(20_000)
 @pytest.mark.claim("3.6a", "7.62")
 @pytest.mark.parametrize("tags", [[""], ["GPU", ""], [" "]])
 def test_tags_are_words(tags: list[str]) -> None:
-    """An empty tag is refused before the worker starts, as a RuntimeError."""
+    """An empty tag is a RuntimeError before the worker starts."""
     with pytest.raises(RuntimeError, match=r"Worker tags cannot be empty\."):
         zmqdata.WorkerServer(zmqdata.WorkerConfig("tcp://127.0.0.1:1", worker_tags=tags))
 
@@ -54,8 +54,8 @@ def test_tags_are_words(tags: list[str]) -> None:
 @pytest.mark.realprocess
 @pytest.mark.full
 def test_colocated_workers_of_others_are_left_out(make_worker: Any, tag: str, copies: int) -> None:
-    """With target AUTO a worker of another process that is tagged COLOCATED is not
-    read; other tags change nothing.
+    """The target AUTO skips workers of other processes with the tag COLOCATED, and
+    other tags change nothing.
     """
     with zmqdata.LocalCluster(1, worker_tags=(tag,), **QUICK) as cluster:
         make_worker(cluster.target)
@@ -73,8 +73,8 @@ def test_colocated_workers_of_others_are_left_out(make_worker: Any, tag: str, co
 @pytest.mark.realprocess
 @pytest.mark.full
 def test_targets_choose_the_workers(make_worker: Any, target: str, copies: int) -> None:
-    """ANY and AUTO read all workers, LOCAL those of this process, in any case of
-    letters.
+    """ANY and AUTO read all workers, and LOCAL reads the workers of its own process, in
+    upper and lower case.
     """
     with zmqdata.LocalCluster(1, **QUICK) as cluster:
         make_worker(cluster.target)
@@ -89,9 +89,7 @@ def test_targets_choose_the_workers(make_worker: Any, target: str, copies: int) 
     "options", [{"target_workers": "LOCAL"}, {"data_transfer_protocol": "local"}]
 )
 def test_local_reads_need_a_local_worker(options: dict[str, Any]) -> None:
-    """LOCAL without a worker in this process is an error that says so, with workers
-    elsewhere and with none.
-    """
+    """LOCAL without a worker in the same process is an error that names the cause."""
     text = r"Local reads require local tf\.data workers, but no local worker is found\."
     with (
         zmqdata.LocalCluster(1, **QUICK) as cluster,
@@ -109,7 +107,7 @@ def test_local_reads_need_a_local_worker(options: dict[str, Any]) -> None:
 def test_every_transport_carries_everything(
     cluster: zmqdata.LocalCluster, protocol: str | None, mode: Any
 ) -> None:
-    """Over TCP, over paths, and over the best of them elements arrive alike."""
+    """TCP, IPC and shared memory deliver the same elements."""
     ds = RANGE.map(lambda x: (x, np.full((int(x), 2), x)))
     found = [
         (int(x), array.shape)
@@ -127,8 +125,8 @@ def test_every_transport_carries_everything(
 def test_a_transport_that_no_worker_offers(
     make_cluster: Callable[..., zmqdata.LocalCluster], offered: str, wanted: str
 ) -> None:
-    """A reader that insists on what workers do not have hears so, and does not wait for
-    ever.
+    """A reader that asks for a transport that no worker offers gets an error instead of
+    blocking.
     """
     cluster = make_cluster(1, data_transfer_protocol=offered)
     with pytest.raises(NotFoundError, match=f"Protocol '{wanted}' is not available for worker"):
@@ -138,8 +136,8 @@ def test_a_transport_that_no_worker_offers(
 
 @pytest.mark.claim("3.7c")
 def test_local_elements_are_not_copied(make_dispatcher: Any, make_worker: Any) -> None:
-    """Within one process the very objects are handed over, also those that cannot be
-    serialised.
+    """Within one process the reader gets the same objects, even if they cannot be
+    serialized.
     """
     dispatcher = make_dispatcher()
     make_worker(dispatcher.target)
@@ -152,9 +150,7 @@ def test_local_elements_are_not_copied(make_dispatcher: Any, make_worker: Any) -
 
 @pytest.mark.claim("3.2d")
 def test_local_tasks_end_with_their_reader(make_dispatcher: Any, make_worker: Any) -> None:
-    """An endless dataset that is read in parts, again and again, leaves no task
-    behind.
-    """
+    """Partial reads of an endless dataset leave no task behind."""
     dispatcher = make_dispatcher()
     worker = make_worker(dispatcher.target)
     ds = read(Dataset.counter(), dispatcher, OFF, target_workers="LOCAL")
@@ -172,8 +168,8 @@ def test_local_tasks_end_with_their_reader(make_dispatcher: Any, make_worker: An
 def test_an_error_stands_for_its_element(
     make_cluster: Callable[..., zmqdata.LocalCluster], mode: Any
 ) -> None:
-    """A user's exception is raised in its element's place, once, with its type, text
-    and traceback; reading goes on.
+    """A user's exception is raised in its element's place with type, text and
+    traceback, and reading continues.
     """
     cluster = make_cluster(1)
     it = iter(read(Dataset.range(5).map(lambda x: 12 // (int(x) - 2)), cluster, mode))
@@ -187,9 +183,7 @@ def test_an_error_stands_for_its_element(
 
 @pytest.mark.claim("3.3a")
 def test_every_error_is_delivered_once(cluster: zmqdata.LocalCluster) -> None:
-    """With several workers and many errors each of them, and each element, comes
-    once.
-    """
+    """Two workers deliver each element and each error once."""
 
     def odd(x: Any) -> Any:
         if int(x) % 2:
@@ -209,8 +203,8 @@ def test_every_error_is_delivered_once(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("3.3b")
 def test_an_error_with_any_exception(cluster: zmqdata.LocalCluster) -> None:
-    """Exceptions of one's own class, with odd arguments, and those that end a program
-    are elements' errors, too.
+    """Exceptions of a local class, with odd arguments, or that end a program arrive as
+    errors of elements.
     """
 
     class Mine(Exception):
@@ -245,7 +239,7 @@ def test_an_error_with_any_exception(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("3.3c")
 def test_each_element_goes_to_one_reader(cluster: zmqdata.LocalCluster) -> None:
-    """Of many readers of one endless job no two get the same element."""
+    """An element of an endless shared job goes to exactly one of four readers."""
     name = f"each {cluster.target}"
     its = [iter(read(Dataset.counter(), cluster, job_name=name)) for _ in range(4)]
     found = joined(together(*(lambda it=it: some(it, 500) for it in its)))
@@ -264,7 +258,7 @@ def test_large_elements_arrive(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("3.7e")
 def test_elements_of_no_size_arrive(cluster: zmqdata.LocalCluster) -> None:
-    """Empty arrays, texts and structures are elements."""
+    """Empty arrays, texts and structures arrive as elements."""
     ds = Dataset.range(30).map(lambda x: (np.zeros((0, 3)), "", b"", {}, ()))
     found = list(read(ds, cluster))
     assert len(found) == 30
@@ -273,9 +267,7 @@ def test_elements_of_no_size_arrive(cluster: zmqdata.LocalCluster) -> None:
 
 @pytest.mark.claim("3.7f")
 def test_elements_belong_to_their_reader(cluster: zmqdata.LocalCluster) -> None:
-    """An array that was handed out is writable, and nobody else sees what is
-    written.
-    """
+    """A delivered array is writable, and writing to it changes no other element."""
     for array in read(RANGE.map(lambda x: np.zeros(5000)), cluster):
         array += 1
         assert float(array.sum()) == 5000
@@ -284,7 +276,7 @@ def test_elements_belong_to_their_reader(cluster: zmqdata.LocalCluster) -> None:
 @pytest.mark.claim("3.2a")
 @pytest.mark.core
 def test_nothing_runs_before_it_is_read(cluster: zmqdata.LocalCluster, tmp_path: Path) -> None:
-    """A function runs once per element, and not before somebody iterates."""
+    """A function runs once for each element, and not before a reader iterates."""
     log = tmp_path / "log"
 
     def note(x: Any) -> Any:
@@ -298,7 +290,7 @@ def test_nothing_runs_before_it_is_read(cluster: zmqdata.LocalCluster, tmp_path:
     assert log.read_text() == "x" * 10
 
 
-# --- workers that end
+# --- losses of workers
 
 
 @pytest.mark.claim("3.1b", "3.5a", "4.5b")
@@ -306,8 +298,8 @@ def test_nothing_runs_before_it_is_read(cluster: zmqdata.LocalCluster, tmp_path:
 def test_a_lost_worker_loses_and_repeats_nothing(
     make_cluster: Callable[..., zmqdata.LocalCluster], way: str
 ) -> None:
-    """DYNAMIC: a worker ends in mid-stream, for good; each element comes once, and the
-    iteration ends.
+    """A DYNAMIC job delivers each element once and ends, although a worker ends for
+    good.
     """
     cluster = make_cluster(2)
     it = iter(read(BIG, cluster, max_outstanding_requests=200))
@@ -318,8 +310,8 @@ def test_a_lost_worker_loses_and_repeats_nothing(
 
 @pytest.mark.claim("3.5a")
 def test_all_workers_are_started_again(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """DYNAMIC: with all workers lost the reader waits, and goes on with those that
-    come.
+    """If all workers of a DYNAMIC job are lost, the reader waits and resumes with new
+    workers.
     """
     cluster = make_cluster(1)
     it = iter(read(BIG, cluster, max_outstanding_requests=200))
@@ -331,8 +323,8 @@ def test_all_workers_are_started_again(make_cluster: Callable[..., zmqdata.Local
 
 @pytest.mark.claim("3.5b")
 def test_off_starts_over_on_a_new_worker(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """OFF: a worker that was started again reads from the beginning, and a lost copy
-    does not hold the end up.
+    """Under OFF, a new worker reads from the beginning, and the iteration ends without
+    the lost copy.
     """
     cluster = make_cluster(1)
     it = iter(read(BIG, cluster, OFF, max_outstanding_requests=200))
@@ -349,8 +341,8 @@ def test_off_starts_over_on_a_new_worker(make_cluster: Callable[..., zmqdata.Loc
 def test_off_ends_without_a_worker_that_is_lost(
     make_cluster: Callable[..., zmqdata.LocalCluster],
 ) -> None:
-    """OFF: of two workers one is lost for good; the other's copy is whole, and the
-    iteration ends.
+    """Under OFF, the iteration ends with the other worker's whole copy if a worker is
+    lost for good.
     """
     cluster = make_cluster(2)
     it = iter(read(Dataset.range(5000), cluster, OFF, max_outstanding_requests=50))
@@ -366,7 +358,7 @@ def test_off_ends_without_a_worker_that_is_lost(
 def test_a_quiet_period_lets_elements_out(
     make_cluster: Callable[..., zmqdata.LocalCluster],
 ) -> None:
-    """A worker with a quiet period that is told to stop hands out what it has made."""
+    """A worker with a quiet period delivers its buffered elements before it stops."""
     cluster = make_cluster(1, shutdown_quiet_period_ms=5000)
     it = iter(read(Dataset.range(10), cluster, OFF))
     found = some(it, 2)
@@ -384,7 +376,7 @@ def test_a_quiet_period_lets_elements_out(
 def test_a_worker_of_a_larger_dispatcher_reads_big_pipelines(
     make_cluster: Callable[..., zmqdata.LocalCluster], tmp_path: Path
 ) -> None:
-    """With a work folder, and without, workers get the pipeline and its arrays."""
+    """Workers get large pipelines from a dispatcher with or without a work folder."""
     table = np.arange(1_000_000)
     ds = Dataset.range(4).map(lambda i: table[int(i)])
     for options in ({}, {"work_dir": str(tmp_path / "work")}):
@@ -396,8 +388,8 @@ def test_a_worker_of_a_larger_dispatcher_reads_big_pipelines(
 def test_code_that_a_worker_lacks_is_an_error(
     cluster: zmqdata.LocalCluster, host_kind: str, tmp_path: Path
 ) -> None:
-    """A module that only this process can import is named in the error, with the
-    remedy.
+    """A module that a worker process cannot import is an error that names the module
+    and the remedy.
     """
     import sys
 
@@ -408,7 +400,7 @@ def test_code_that_a_worker_lacks_is_an_error(
     finally:
         sys.path.remove(str(tmp_path))
     ds = Dataset.range(3).map(only_here_for_acceptance.same)
-    if host_kind == "threads":  # which share the modules of this process
+    if host_kind == "threads":  # they share the modules of this process
         assert sorted(numbers(read(ds, cluster))) == [0, 1, 2]
         return
     with pytest.raises(FailedPreconditionError, match="only_here_for_acceptance") as told:
