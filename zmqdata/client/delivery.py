@@ -21,7 +21,7 @@ from zmqdata.failures.codec import decode_failure
 from zmqdata.messages import Block
 
 
-def nobody() -> None:
+def no_place() -> None:
     """Return None: no operation may go back to a place."""
 
 
@@ -112,7 +112,7 @@ class Delivery:
         """True if a block ends in this delivery."""
         return any(part.size for part in self.parts)
 
-    def report_all(self, oldest: Callable[[], int | None] = nobody) -> list[TakenElements]:
+    def report_all(self, oldest: Callable[[], int | None] = no_place) -> list[TakenElements]:
         """Return the events for the core after all elements were taken.
 
         Args:
@@ -121,7 +121,7 @@ class Delivery:
         place = oldest()
         return [part.report(part.stop, part.size, place) for part in self.parts]
 
-    def report_taken(self, oldest: Callable[[], int | None] = nobody) -> list[TakenElements]:
+    def report_taken(self, oldest: Callable[[], int | None] = no_place) -> list[TakenElements]:
         """Return the events for the core about elements taken and not yet reported."""
         turns, place = divmod(self._count - self.left, len(self.parts))
         length = self._count // len(self.parts)

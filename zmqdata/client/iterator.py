@@ -110,7 +110,7 @@ class ServiceIterator(ElementIterator):
         self._begin_late()
         if not self._is_read:
             self._is_read = True
-            self._shell.look_in()
+            self._shell.start_reading()
         with self._lock:
             while not self._ended:
                 first = self._first()
@@ -124,7 +124,7 @@ class ServiceIterator(ElementIterator):
                         raise failure
                     for element in self._strides.begin(first.elements):
                         return element
-                    self._shell.took_all(first)
+                    self._shell.finish_delivery(first)
         self._raise_refusal()
         raise StopIteration
 

@@ -146,11 +146,11 @@ class ReaderShell:
         with contextlib.suppress(queue.Empty):
             self._answered.get(timeout=seconds)
 
-    def look_in(self) -> None:
+    def start_reading(self) -> None:
         """Tell the core that the training loop begins to read."""
         self.loop.post(lambda: self._handle(e.Wanted()))
 
-    def took_all(self, delivery: Delivery) -> None:
+    def finish_delivery(self, delivery: Delivery) -> None:
         """Record that the training loop has taken the last element of the first
         block.
         """
@@ -243,10 +243,10 @@ class ReaderShell:
                 "after loading this state. Check that the dispatcher is running, and "
                 "take the state again in a second."
             )
-        if self.core.standing.lacking:
+        if self.core.standing.tasks_without_lineage:
             raise UnavailableError(
                 "The workers have not yet sent the lineage of tasks "
-                f"{sorted(self.core.standing.lacking)}, which other clients read "
+                f"{sorted(self.core.standing.tasks_without_lineage)}, which other clients read "
                 "earlier. Take the state again in a second."
             )
         return encode_checkpoint(self.core.standing.checkpoint(place))
@@ -296,7 +296,7 @@ class ReaderShell:
         if event is None:
             return True
         self._handle(event)
-        if self._unanswered and (self.is_decided or self.core.telling.awaited):
+        if self._unanswered and (self.is_decided or self.core.notices.awaited):
             self._unanswered = False
             self._answered.put(None)
         return True

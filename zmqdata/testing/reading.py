@@ -226,7 +226,7 @@ class SimulatedShell(ReaderShell):
 
     def _hear(self, peer: Hashable, message: Any) -> None:
         self._handle(e.Received(peer, message))
-        self._is_answered |= self.is_decided or bool(self.core.telling.awaited)
+        self._is_answered |= self.is_decided or bool(self.core.notices.awaited)
 
     def _send(self, command: e.Send) -> None:
         self._service.network.send(self.name, command.peer, command.message)

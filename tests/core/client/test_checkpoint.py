@@ -131,9 +131,9 @@ def test_who_goes_on_knows_what_it_knew() -> None:
     one, other = standing(again), standing(again)
     again.list(places)
     other.begin(opened)
-    assert other.lacking == {8000}
+    assert other.tasks_without_lineage == {8000}
     one.begin(opened, checkpoint)
-    assert not one.lacking
+    assert not one.tasks_without_lineage
     assert one.checkpoint(0).tasks == checkpoint.tasks
 
 
@@ -174,11 +174,11 @@ def test_what_those_had_who_have_left_is_asked_for() -> None:
     _, one = with_another()
     assert (one.asks, one.is_behind) == (1, True)
     one.catch_up(opened_again({7000: ((0, 4), (6, 30))}))
-    assert (one.is_behind, one.lacking) == (False, {7000})
+    assert (one.is_behind, one.tasks_without_lineage) == (False, {7000})
     one.take(lineage(7000, 0, 3))
-    assert one.lacking == {7000}
+    assert one.tasks_without_lineage == {7000}
     one.take(msgspec.structs.replace(lineage(7000, 0, 3), asks=1, upto=8))
-    assert one.lacking == set()
+    assert one.tasks_without_lineage == set()
     found = one.checkpoint(0)
     assert [part.delivered for part in found.tasks] == [((0, 4), (6, 8)), ()]
     assert found.sources == (m.SourcePart(0, ((0, 3),), 0),)
@@ -191,7 +191,7 @@ def test_a_task_that_is_settled_needs_no_word_of_a_worker() -> None:
     reading, one = with_another()
     reading.passed.add(7000, 5, 7)
     one.catch_up(opened_again({7001: ((0, 2),)}, {7000: 9}))
-    assert one.lacking == {7001}
+    assert one.tasks_without_lineage == {7001}
     found = one.checkpoint(0).tasks[0]
     assert (found.delivered, found.total) == (((0, 5), (7, 9)), 9)
     rest = m.TaskList(3, (m.TaskPlace(7002, 1, "w", "w", 2),), False, readers=("k",))
@@ -199,7 +199,7 @@ def test_a_task_that_is_settled_needs_no_word_of_a_worker() -> None:
     reading.list(rest)
     assert (one.asks, one.is_behind) == (2, True)
     one.catch_up(opened_again({}, {7000: 9, 7001: 4}))
-    assert one.lacking == set()
+    assert one.tasks_without_lineage == set()
     assert [part.delivered for part in one.checkpoint(2).tasks] == [((0, 9),), ((0, 4),)]
 
 

@@ -19,7 +19,7 @@ class Listener:
 
     def __init__(self, **reader: Any) -> None:
         self.said: list[tuple[str, str]] = []
-        self.telling = Notices("job", 2, m.Reader(**reader), "tcp://d:1", 60.0, self._take)
+        self.notices = Notices("job", 2, m.Reader(**reader), "tcp://d:1", 60.0, self._take)
         self.reading = Reading(None, self._take)
 
     def _take(self, command: object) -> None:
@@ -30,7 +30,7 @@ class Listener:
         self, now: float, opened: bool = True, held: bool = True, tasks: m.TaskList = OPEN
     ) -> str:
         """Return the last message up to now."""
-        self.telling.complain(now, opened, held, self.reading, tasks)
+        self.notices.complain(now, opened, held, self.reading, tasks)
         return self.said[-1][1] if self.said else ""
 
 
@@ -51,9 +51,9 @@ def test_a_late_reader_is_told_what_others_have_read() -> None:
         opened(5),
         opened(5, finished=True, shared=True),
     ):
-        listener.telling.joined(message)
+        listener.notices.joined(message)
     assert not listener.said, "a state may be loaded first"
-    listener.telling.wanted()
+    listener.notices.wanted()
     assert [level for level, _ in listener.said] == ["warning"] * 2
     assert (
         "5 elements were delivered before this client joined; this client receives the rest"
@@ -68,19 +68,19 @@ def test_each_element_that_is_left_out_is_noted_once() -> None:
     again.
     """
     noted: list[object] = []
-    telling = Notices("job", 2, m.Reader(), "tcp://d:1", 60.0, noted.append)
+    notices = Notices("job", 2, m.Reader(), "tcp://d:1", 60.0, noted.append)
     one, other = (m.LeftOutElement(1, number, "map(f)", "died", (0, 4)) for number in (7, 8))
     for left_out in ((one,), (one, other), (one, other)):
-        telling.tell_poison(m.TaskList(1, (), False, left_out=left_out))
+        notices.tell_poison(m.TaskList(1, (), False, left_out=left_out))
     assert noted == [e.NoteLeftOut(one), e.NoteLeftOut(other)]
 
 
 def test_a_successor_is_told_where_it_goes_on() -> None:
     """A consumer that begins behind the first step notes its step."""
     listener = Listener(consumer_index=1)
-    listener.telling.wanted()
-    listener.telling.joined(opened(delivered=5))
-    listener.telling.joined(opened(step=12))
+    listener.notices.wanted()
+    listener.notices.joined(opened(delivered=5))
+    listener.notices.joined(opened(step=12))
     assert listener.said == [
         ("info", "consumer 1 of job 'job' continues at step 12, where its predecessor stopped")
     ]
@@ -91,7 +91,7 @@ def test_a_client_that_was_given_up_says_what_goes_to_others() -> None:
     may come twice.
     """
     listener = Listener()
-    listener.telling.given_up("It was silent.", 30, 4)
+    listener.notices.given_up("It was silent.", 30, 4)
     assert (
         "It was silent. The 30 elements that it held go to other clients, and so do 4 elements"
         in listener.said[0][1]
@@ -103,13 +103,13 @@ def test_skipped_elements_are_told_now_and_then() -> None:
     larger count every ten seconds.
     """
     listener = Listener(trainer_id="a")
-    listener.telling.tell_skipped(0.0)
-    listener.telling.count_skipped("link 1", 3)
-    listener.telling.count_skipped("link 2", 4)
+    listener.notices.tell_skipped(0.0)
+    listener.notices.count_skipped("link 1", 3)
+    listener.notices.count_skipped("link 2", 4)
     for now in (1.0, 2.0, 12.0):
-        listener.telling.tell_skipped(now)
-    listener.telling.count_skipped("link 1", 5)
-    listener.telling.tell_skipped(13.0)
+        listener.notices.tell_skipped(now)
+    listener.notices.count_skipped("link 1", 5)
+    listener.notices.tell_skipped(13.0)
     assert [text.split(" elements")[0] for _, text in listener.said] == ["7", "2"]
 
 
@@ -117,10 +117,10 @@ def test_a_dispatcher_is_not_waited_for_without_end() -> None:
     """After the time-out the client gives the dispatcher up, with the reason and what
     to check.
     """
-    telling = Listener().telling
-    telling.heard = 10.0
-    assert telling.is_too_silent(69.0) == ""
-    assert "tcp://d:1 has not answered for 60 s (dispatcher_timeout=60 s)" in telling.is_too_silent(
+    notices = Listener().notices
+    notices.heard = 10.0
+    assert notices.is_too_silent(69.0) == ""
+    assert "tcp://d:1 has not answered for 60 s (dispatcher_timeout=60 s)" in notices.is_too_silent(
         70.0
     )
 
@@ -144,7 +144,7 @@ def test_what_is_waited_for_is_named() -> None:
 
     def waiting(now: float, tasks: m.TaskList = OPEN) -> str:
         for at in (now, now + 10.0):
-            listener.telling.heard = at
+            listener.notices.heard = at
             listener.complain(at, tasks=tasks)
         return listener.said[-1][1]
 
@@ -164,7 +164,7 @@ def test_a_loop_that_takes_each_element_at_once_waits_for_nothing() -> None:
     """
     listener = Listener()
     for now in range(60):
-        listener.telling.heard = float(now)
+        listener.notices.heard = float(now)
         if now < 40:
             listener.reading.passed.add(1, now, now + 1)
         listener.complain(float(now))
@@ -178,13 +178,13 @@ def test_for_whom_a_state_waits_is_named() -> None:
     ignores answers to other clients.
     """
     listener = Listener()
-    listener.telling.heard = 100.0
-    listener.telling.waits(m.ResumeAwaited("other", "nobody"), "me")
+    listener.notices.heard = 100.0
+    listener.notices.waits(m.ResumeAwaited("other", "nobody"), "me")
     assert listener.complain(20.0, opened=False) == ""
-    listener.telling.waits(m.ResumeAwaited("me", "the state of consumer 1"), "me")
+    listener.notices.waits(m.ResumeAwaited("me", "the state of consumer 1"), "me")
     listener.complain(30.0, opened=False)
     assert listener.complain(40.0, opened=False) == "waiting for 10 s for the state of consumer 1"
-    listener.telling.joined(opened())
+    listener.notices.joined(opened())
     assert "no worker" in listener.complain(50.0)
 
 
@@ -193,7 +193,7 @@ def test_nothing_is_missing_while_there_is_something_to_hand_out() -> None:
     listener = Listener()
     listener.reading.waiting = 1
     for now in range(0, 100, 5):
-        listener.telling.heard = float(now)
+        listener.notices.heard = float(now)
         assert listener.complain(float(now)) == ""
 
 
@@ -202,12 +202,12 @@ def test_at_the_end_is_told_how_many_are_missing() -> None:
     nothing if none are.
     """
     listener = Listener()
-    listener.telling.left_out.update({1: 0})
-    listener.telling.tell_left_out()
+    listener.notices.left_out.update({1: 0})
+    listener.notices.tell_left_out()
     assert listener.said == []
-    listener.telling.left_out.update({1: 2, 2: 3})
+    listener.notices.left_out.update({1: 2, 2: 3})
     for _ in range(2):
-        listener.telling.tell_left_out()
+        listener.notices.tell_left_out()
     ((level, text),) = listener.said
     assert level == "warning"
     assert text.startswith(
@@ -226,11 +226,11 @@ def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str)
     on_error only for further elements.
     """
     said: list[object] = []
-    telling = Notices("job", 2, m.Reader(), "tcp://d:1", 60.0, said.append)
+    notices = Notices("job", 2, m.Reader(), "tcp://d:1", 60.0, said.append)
     poison = tuple(m.LeftOutElement(1, number, "map(f)", "died") for number in (7, 8))
-    telling.tell_poison(m.TaskList(1, (), False, left_out=poison))
-    telling.left_out[1] = missing
-    telling.tell_left_out()
+    notices.tell_poison(m.TaskList(1, (), False, left_out=poison))
+    notices.left_out[1] = missing
+    notices.tell_left_out()
     note = said[-1]
     assert isinstance(note, e.LogLine)
     assert f"ended without {missing} elements" in note.text
@@ -249,7 +249,7 @@ def test_time_in_which_nobody_read_here_is_no_waiting() -> None:
     """
     listener = Listener()
     listener.complain(0.0)
-    listener.telling.forgive(100.0)
-    assert listener.telling.heard == 100.0
-    listener.telling.heard = 112.0
+    listener.notices.forgive(100.0)
+    assert listener.notices.heard == 100.0
+    listener.notices.heard = 112.0
     assert "for 12 s" in listener.complain(112.0)

@@ -106,7 +106,7 @@ def test_an_order_can_only_be_that_of_the_numbers() -> None:
 def test_the_rest_follows_a_place_in_its_order() -> None:
     """The order behind a position merges consecutive runs."""
     passed = HandedOut()
-    passed.others_had(7, ((0, 2),))
+    passed.count_delivered(7, ((0, 2),))
     for run in ((7, 2, 4), (7, 4, 5), (8, 0, 3), (7, 5, 6)):
         passed.add(*run)
     assert passed.at(2) == (
@@ -147,7 +147,7 @@ def test_what_others_had_counts_but_for_what_may_come_again() -> None:
     """
     passed = HandedOut()
     passed.add(7, 2, 4)
-    passed.others_had(7, [(0, 6)])
+    passed.count_delivered(7, [(0, 6)])
     assert passed.of(7) == RangeSet([(0, 2), (4, 6)])
 
 

@@ -18,7 +18,7 @@ class Room:
     def __init__(self, *clients: str) -> None:
         self.out = Outbox(1)
         self.clients = Roster()
-        self.endings = Departures(self.out, self.clients)
+        self.departures = Departures(self.out, self.clients)
         self.iteration = Iteration(7, JOB, 0, 1, 0)
         self.beats = dict.fromkeys(clients, 0)
         for client in clients:
@@ -29,14 +29,14 @@ class Room:
         self.beats[client] += 1
         self.clients.heard(client, client, now)
         beat = m.ClientHeartbeat(client, 0, 0, {}, beat=self.beats[client], done=done)
-        self.endings.take(self.iteration, beat, now)
+        self.departures.take(self.iteration, beat, now)
         return self.told()
 
     def told(self) -> list[tuple[str, m.Message]]:
         return [(one.peer, one.message) for one in self.out.drain() if isinstance(one, e.Send)]
 
     def tick(self) -> list[tuple[str, m.Message]]:
-        self.endings.tick({7: self.iteration})
+        self.departures.tick({7: self.iteration})
         return self.told()
 
 
@@ -100,10 +100,10 @@ def test_who_is_gone_counts_no_more() -> None:
     """
     room = Room("k", "l")
     room.beat("k", 1.0, done=True)
-    room.endings.forget("k", room.iteration)
+    room.departures.forget("k", room.iteration)
     assert room.beat("l", 1.1) == []
     room.beat("k", 1.0, done=True)
-    room.endings.tick({})
+    room.departures.tick({})
     assert room.beat("l", 1.2) == []
 
 

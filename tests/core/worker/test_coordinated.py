@@ -83,7 +83,7 @@ def test_a_successor_begins_where_it_says() -> None:
     assert dealing.ahead == 30
     stream = opened(dealing, "b", 0, first=3)
     assert dealt(dealing) == [("b", 3, 4), ("b", 4, 6)]
-    assert (stream.sent, dealing.ahead, stream.lacking) == (3, 0, False)
+    assert (stream.sent, dealing.ahead, stream.has_gap) == (3, 0, False)
 
 
 def test_what_was_reported_is_forgotten() -> None:
@@ -98,11 +98,11 @@ def test_what_was_reported_is_forgotten() -> None:
     grant(stream, handed_out=5, reported=3)
     assert [portion.first for portion in dealing.lanes[0].portions] == [2, 4]
     dealing.release("a", RangeSet())
-    assert opened(dealing, "b", 0, first=1).lacking
+    assert opened(dealing, "b", 0, first=1).has_gap
     assert dealt(dealing) == []
     assert not dealing.has_all(dealing.streams["b"])
     dealing.release("b", RangeSet())
-    assert not opened(dealing, "c", 0, first=3).lacking
+    assert not opened(dealing, "c", 0, first=3).has_gap
     assert dealt(dealing) == [("c", 3, 4), ("c", 4, 6)]
 
 
@@ -164,9 +164,9 @@ def test_what_nobody_waits_for_needs_no_room() -> None:
         [0, 2, 4, 5],
         [5],
     ]
-    assert opened(dealing, "b", 1, first=4).lacking
+    assert opened(dealing, "b", 1, first=4).has_gap
     dealing.release("b", RangeSet())
-    assert not opened(dealing, "c", 1, first=6).lacking
+    assert not opened(dealing, "c", 1, first=6).has_gap
     assert dealt(dealing) == [("c", 6, 7)]
 
 

@@ -75,7 +75,7 @@ class Standing:
         if opened.over:
             self._take_settled(opened)
         for task, ranges in opened.delivered_before.items():
-            self._reading.passed.others_had(task, ranges)
+            self._reading.passed.count_delivered(task, ranges)
         self._before = set(opened.delivered_before)
         if resumed is not None:
             numbers = {place.index: place.task for place in opened.task_list.tasks}
@@ -88,7 +88,7 @@ class Standing:
                 self._reading.keep_order(list(resumed.order), self.indices)
 
     @property
-    def lacking(self) -> set[int]:
+    def tasks_without_lineage(self) -> set[int]:
         """Listed tasks that other clients read, of which the lineage has not arrived
         yet.
         """
@@ -112,7 +112,7 @@ class Standing:
     @property
     def is_whole(self) -> bool:
         """True if a checkpoint taken now would be complete."""
-        return not self.is_behind and not self.lacking
+        return not self.is_behind and not self.tasks_without_lineage
 
     def catch_up(self, opened: m.IterationOpened) -> None:
         """Count what was delivered to any client.
@@ -126,7 +126,7 @@ class Standing:
         self._take_settled(opened)
         self._theirs = dict(opened.delivered_before)
         for task in list(self._theirs):
-            self._take_theirs(task)
+            self._count_others_deliveries(task)
 
     def _take_settled(self, opened: m.IterationOpened) -> None:
         """Count every element of the settled tasks as delivered, including tasks that
@@ -136,16 +136,16 @@ class Standing:
             if task in opened.over:
                 self.kept.know(task, opened.over[task])
             self.kept.end(task, total)
-            self._reading.passed.others_had(task, [(0, total)])
+            self._reading.passed.count_delivered(task, [(0, total)])
 
-    def _take_theirs(self, task: int) -> None:
+    def _count_others_deliveries(self, task: int) -> None:
         """Count what other clients were delivered of a task, as far as the lineage of
         the task has arrived.
         """
         asks, upto = self._upto.get(task, (0, 0))
         if asks >= self._answered and task in self._theirs:
             ranges = self._theirs.pop(task)
-            self._reading.passed.others_had(
+            self._reading.passed.count_delivered(
                 task, [(first, min(stop, upto)) for first, stop in ranges if first < upto]
             )
 
@@ -171,10 +171,10 @@ class Standing:
     def _take(self, news: m.Lineage) -> bool:
         if news.origin is not None:
             self.indices[news.task] = news.origin.index
-            self._reading.passed.others_had(news.task, [(0, news.origin.delivered)])
+            self._reading.passed.count_delivered(news.task, [(0, news.origin.delivered)])
         is_complete = self.kept.take(news, self._reading.settled(news.task))
         self._upto[news.task] = (news.asks, news.upto)
-        self._take_theirs(news.task)
+        self._count_others_deliveries(news.task)
         return is_complete
 
     def checkpoint(self, place: int) -> m.Checkpoint:

@@ -99,7 +99,7 @@ class ClientCore:
         self._iteration: int | None = None
         self._step, self._former = 0, ""
         self._names = 0
-        self.telling = Notices(
+        self.notices = Notices(
             job=profile.job.name,
             repetition=profile.repetition,
             reader=profile.reader,
@@ -122,7 +122,7 @@ class ClientCore:
         on(e.PartsHandedOut, self._handed_out)
         on(e.LinkBroken, lambda event, now: self.links.broken(event, now))
         on(e.MemoryMapped, lambda event, now: self.links.mapped(event, now))
-        on(e.Wanted, lambda event, now: self.telling.wanted())
+        on(e.Wanted, lambda event, now: self.notices.wanted())
         on(e.ShutOut, lambda event, now: self._shut_out(event.error, event.text, now))
         on(e.CloseRequested, lambda event, now: self._close(now))
 
@@ -131,7 +131,7 @@ class ClientCore:
         # look them up when a message arrives.
         on = self.messages.on
         on(m.IterationOpened, self._iteration_opened)
-        on(m.ResumeAwaited, lambda message, now: self.telling.waits(message, self.client))
+        on(m.ResumeAwaited, lambda message, now: self.notices.waits(message, self.client))
         on(m.ClientHeartbeatAnswered, self._heartbeat_answered)
         on(m.MayEnd, lambda message, now: self.ending.may_end(message))
         on(m.Probe, lambda message, now: None if self.goodbye.has_begun else self._speak(now))
@@ -167,7 +167,7 @@ class ClientCore:
         self._began: float | None = None
         self._asked: float | None = None
         self._given_up: tuple[float, str] | None = None
-        self.ending = ReadingEnd(client, self._speak, self.reading, self.telling)
+        self.ending = ReadingEnd(client, self._speak, self.reading, self.notices)
         counts = not profile.job.anonymous
         self.goodbye = Goodbye(client, self.reading, profile.dispatcher_timeout, counts, self._do)
 
@@ -197,10 +197,10 @@ class ClientCore:
     def _look_at_clock(self, now: float) -> None:
         lag = 0.0 if self._handled is None else now - self._handled
         if self._handled is None:
-            self.telling.heard = now
+            self.notices.heard = now
         elif lag > OWN_LAG:
             # This process was stopped or asleep, and could not have heard any peer.
-            self.telling.forgive(lag)
+            self.notices.forgive(lag)
             self.ending.forgive(lag)
             self.links.forgive(lag)
         self._handled = now
@@ -213,7 +213,7 @@ class ClientCore:
 
     def _received(self, event: e.Received, now: float) -> None:
         if event.peer == e.DISPATCHER:
-            self.telling.heard = now
+            self.notices.heard = now
         handler = self.messages.get(type(event.message))
         if handler is not None:
             handler(event.message, now)
@@ -234,13 +234,13 @@ class ClientCore:
 
     def _wait(self, now: float) -> None:
         reads_on = self.ending.has_begun or (self.reading.waiting and self.lease.holds(now))
-        too_silent = "" if reads_on else self.telling.is_too_silent(now)
+        too_silent = "" if reads_on else self.notices.is_too_silent(now)
         if too_silent:
             if self.reading.waiting:
                 self._drop_queued()
             self._finish("UnavailableError", too_silent, now)
             return
-        starved = self.telling.complain(
+        starved = self.notices.complain(
             now, self.opened, self.lease.holds(now), self.reading, self.task_list
         )
         if (
@@ -253,7 +253,7 @@ class ClientCore:
                 f"{refused.reason}."
             )
             self._finish(ResourceExhaustedError.__name__, text, now)
-        self.telling.tell_skipped(now)
+        self.notices.tell_skipped(now)
 
     def _is_time_to_speak(self, now: float) -> bool:
         is_usual = self.lease.holds(now) and not self.ending.has_begun
@@ -311,7 +311,7 @@ class ClientCore:
     def _iteration_opened(self, message: m.IterationOpened, now: float) -> None:
         if message.client == self.client:
             if not self.opened:
-                self.telling.joined(
+                self.notices.joined(
                     message, self._iteration is not None or bool(self.profile.resume)
                 )
                 self.reading.begin(message.step)
@@ -370,7 +370,7 @@ class ClientCore:
         self._drop_queued()
         unreported = self.reading.count_unreported()
         self._step, self._former = max(self._step, self.reading.steps), self.client
-        self.telling.given_up(why, held, unreported)
+        self.notices.given_up(why, held, unreported)
         self.links.tend((), now)
         self._names += 1
         self._begin(f"{self.profile.client}.{self._names}")
@@ -415,7 +415,7 @@ class ClientCore:
         if not self.opened or self.finished or task_list.version < self.task_list.version:
             return
         self.task_list = task_list
-        self.telling.tell_poison(task_list)
+        self.notices.tell_poison(task_list)
         self.standing.list(task_list)
         self.reading.list(task_list)
         self.links.asks = self.standing.asks
@@ -431,7 +431,7 @@ class ClientCore:
             return
         if isinstance(header, m.EndOfTask):
             self.reading.end(task, header.total)
-            self.telling.left_out[header.task] = header.left_out
+            self.notices.left_out[header.task] = header.left_out
             return
         if isinstance(header, m.Lineage):
             self.standing.take(header)
@@ -454,7 +454,7 @@ class ClientCore:
         if message.heard:
             self.lease.heard(message.heard, now)
         self.links.reported(message, now)
-        self.telling.count_skipped(message.link, message.skipped)
+        self.notices.count_skipped(message.link, message.skipped)
 
     def _handed_out(self, event: e.PartsHandedOut, now: float) -> None:
         grants: Grants = {}
@@ -496,7 +496,7 @@ class ClientCore:
             self.is_numbered or self.profile.job.anonymous or self.lease.is_free
         )
         if not is_owed or self.ending.has_come(now, self.lease):
-            self.telling.tell_left_out()
+            self.notices.tell_left_out()
             self._finish("", "", now)
 
     def _finish(self, error: str, text: str, now: float, failure: bytes = b"") -> None:

@@ -118,19 +118,19 @@ class ReadingEnd:
         client: name of the client.
         speak: sends a heartbeat at a given time and returns its number.
         reading: the elements that the client has handed out.
-        telling: notices to the user, which also measure the silence of the dispatcher.
+        notices: notices to the user, which also measure the silence of the dispatcher.
 
     Attributes:
         has_begun: True if the client has no element left to hand out.
     """
 
     def __init__(
-        self, client: str, speak: Callable[[float], int], reading: Reading, telling: Notices
+        self, client: str, speak: Callable[[float], int], reading: Reading, notices: Notices
     ) -> None:
         self._client = client
         self._speak = speak
         self._reading = reading
-        self._telling = telling
+        self._notices = notices
         self.revoke()
 
     def revoke(self) -> None:
@@ -156,9 +156,9 @@ class ReadingEnd:
         if not self.has_begun:
             self.has_begun, self._since = True, now
             self._beat = self._speak(now)
-        silence = now - max(self._since, self._telling.heard)
-        if not self._is_granted and silence < min(lease.patience, self._telling.patience):
+        silence = now - max(self._since, self._notices.heard)
+        if not self._is_granted and silence < min(lease.patience, self._notices.patience):
             return False
         if not self._is_granted and not lease.alone:
-            self._telling.ended_alone(silence, self._reading.count_unreported())
+            self._notices.ended_alone(silence, self._reading.count_unreported())
         return True

@@ -135,15 +135,15 @@ def can_come_again(
     >>> can_come_again({}, [(7, 4, 6)])
     False
     """
-    lacking = {
+    first_missing = {
         task: ranges.missing(0, ranges.ranges[-1][1] + 1)[0][0]
         for task, ranges in delivered.items()
         if ranges
     }
     for task, first, stop in order:
-        if lacking.get(task, 0) != first:
+        if first_missing.get(task, 0) != first:
             return False
-        lacking[task] = stop
+        first_missing[task] = stop
     return True
 
 
@@ -161,7 +161,7 @@ class HandedOut:
         self._runs: deque[Run] = deque()
         self._oldest = 0  # the place at which the runs begin
 
-    def others_had(self, task: int, ranges: Iterable[tuple[int, int]]) -> None:
+    def count_delivered(self, task: int, ranges: Iterable[tuple[int, int]]) -> None:
         """Count elements that any client handed out, except those to which an operation
         here may return.
         """

@@ -90,7 +90,7 @@ class Jobs:
         self.coordination = Coordination(out, hosting, clients, self.absent, self.leases)
         hosting.lists.plan = self.coordination.plan
         self.detours = Detours(out, hosting)
-        self.endings = Departures(out, clients)
+        self.departures = Departures(out, clients)
         self.incarnations = Incarnations(out, clients, self.absent)
         self.unused_since: dict[str, float] = {}
 
@@ -291,7 +291,7 @@ class Jobs:
             self.hosting.refuse_failed(beat.client, iteration)
             return
         self.detours.take(iteration, beat.client, beat.unreached, now)
-        self.endings.take(iteration, beat, now)
+        self.departures.take(iteration, beat, now)
         self.hosting.lists.push(now)
         task_list = self.hosting.lists.news(iteration, beat.client, beat.task_version, now)
         lease = self.leases.grant(iteration)
@@ -374,7 +374,7 @@ class Jobs:
         self.absent.discard(client)
         self.leases.forget(client)
         self.clients.remove(client)
-        self.endings.forget(client, iteration)
+        self.departures.forget(client, iteration)
         self.hosting.forget_client(client, iteration)
         self.hosting.lists.tell(iteration)
         if not any(one.clients for one in self.out.state.passes[iteration.job.name].values()):
@@ -389,7 +389,7 @@ class Jobs:
         only client of an iteration may come back.
         """
         self.incarnations.tick(now)
-        self.endings.tick(self.out.state.iterations)
+        self.departures.tick(self.out.state.iterations)
         for member in self.clients.silent(now, client_timeout):
             iteration = self.iteration_of(member.name)
             if iteration is None:

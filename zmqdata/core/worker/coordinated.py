@@ -68,12 +68,12 @@ class Lane:
         if self.streams:
             stream = self.streams[0]
             self.next = max(stream.first, self.floor)
-            stream.lacking = self.next < self.low
+            stream.has_gap = self.next < self.low
 
     def give(self) -> Iterator[Portion]:
         """Yield the blocks that can be sent to the first client now."""
         stream = self.streams[0]
-        while self.given < len(self.portions) and not stream.lacking:
+        while self.given < len(self.portions) and not stream.has_gap:
             portion = self.portions[self.given]
             rest = replace(portion, skip=max(0, self.next - portion.first))
             if rest.owed > 0 and not stream.has_credit(rest):
@@ -197,7 +197,7 @@ class RoundRobin:
     def has_all(self, stream: Stream) -> bool:
         assert isinstance(stream, LaneStream)
         lane = stream.lane
-        return lane.streams[0] is stream and not stream.lacking and lane.given == len(lane.portions)
+        return lane.streams[0] is stream and not stream.has_gap and lane.given == len(lane.portions)
 
     def skip(self, unwanted: tuple[int, ...]) -> None:
         """Reserve no room for the first rounds of each consumer that, as the dispatcher

@@ -95,7 +95,7 @@ class Stream:
     """True if the client was told the end of the task."""
     open: bool = True
     """True if the client reads the stream."""
-    lacking: bool = False
+    has_gap: bool = False
     """True if the client needs elements that the worker no longer has."""
     told: KnownLineage | None = None
     """What the client knows of the task's lineage; None if nothing."""

@@ -239,7 +239,7 @@ class HostedTask:
         """Return the task's report for the dispatcher."""
         idle = 0.0 if self.total is not None else now - self.progress
         incomplete = self.incomplete or any(
-            stream.lacking for stream in self.dealing.streams.values()
+            stream.has_gap for stream in self.dealing.streams.values()
         )
         return m.TaskReport(
             *self.key,
