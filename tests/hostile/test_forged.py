@@ -158,7 +158,7 @@ def test_a_link_lets_its_client_in_once(service: Service, make_peer: Callable[..
         assert not ended.poll(NOTHING_COMES)
         for pull in (first, again):
             sockets.close_pull(pull)
-    assert servers(service)[1].rejects.counts["a data socket: its key is not let in"] == 1
+    assert servers(service)[1].rejects.counts["a data socket: its key is not admitted"] == 1
 
 
 def test_a_joined_job_is_read_with_its_ticket(

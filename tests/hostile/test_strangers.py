@@ -128,8 +128,8 @@ def test_strangers_say_nothing_and_hear_nothing(
     assert sorted(found) == list(range(100_000))
     for shell in servers(service):
         assert kinds(shell) <= {
-            "a control socket: its key is not let in",
-            "a data socket: its key is not let in",
+            "a control socket: its key is not admitted",
+            "a data socket: its key is not admitted",
         }
 
 

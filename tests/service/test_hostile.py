@@ -173,14 +173,14 @@ def test_a_stranger_gets_nothing_from_a_data_socket(
         thief.connect(link.endpoint)
         thieves.append(thief)
     wait_until(
-        lambda: shell.rejects.counts.get("a data socket: its key is not let in"),
+        lambda: shell.rejects.counts.get("a data socket: its key is not admitted"),
         "the last one is refused",
     )
     found += [int(x) for x in it]
     assert found == list(range(100_000))
     assert not any(thief.poll(50) for thief in thieves)
     # ZeroMQ itself refuses connections that do not try a key.
-    assert shell.rejects.counts["a data socket: its key is not let in"] == 1
+    assert shell.rejects.counts["a data socket: its key is not admitted"] == 1
 
 
 def show_password(socket: zmq.Socket[bytes]) -> None:

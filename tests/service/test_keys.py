@@ -196,9 +196,9 @@ def test_a_revoked_client_reads_no_more(cluster: Service, folder: Path) -> None:
         lambda: cluster.dispatcher._shell.access.keyring.holder(public) is None,
         "the file was read again",
     )
-    with pytest.raises(PermissionDeniedError, match="does not let in"):
+    with pytest.raises(PermissionDeniedError, match="does not admit"):
         status(cluster.target)
-    with pytest.raises(PermissionDeniedError, match="not let in any more"):
+    with pytest.raises(PermissionDeniedError, match="no longer admitted"):
         for _ in it:
             pass
 
@@ -214,7 +214,7 @@ def test_a_client_that_only_a_worker_has_revoked_is_told(cluster: Service, folde
         path, keys.parse("".join(x for x in path.read_text().splitlines(True) if public not in x))
     )
     with pytest.raises(
-        PermissionDeniedError, match=r"worker at tcp://.* refuses: .* not let in any more"
+        PermissionDeniedError, match=r"worker at tcp://.* refuses: .* no longer admitted"
     ):
         for _ in it:
             pass
@@ -247,7 +247,7 @@ def test_a_key_of_the_cluster_opens_no_others_link(cluster: Service, folder: Pat
             assert monitor.poll(10_000)
             assert not pull.poll(50)
             sockets.close_pull(pull)
-    assert shell.rejects.counts["a data socket: its key is not let in"] == 2
+    assert shell.rejects.counts["a data socket: its key is not admitted"] == 2
 
 
 def test_who_takes_the_port_of_a_worker_that_is_gone_is_left_alone(
@@ -289,7 +289,7 @@ def test_a_worker_that_does_not_let_a_client_in_is_told(cluster: Service, folder
     wait_until(
         lambda: not any(keyring.holder(public) for keyring in keyrings), "the file was read again"
     )
-    with pytest.raises(PermissionDeniedError, match="does not let in the holder of key file"):
+    with pytest.raises(PermissionDeniedError, match="does not admit the holder of key file"):
         next(iter(cluster.read(Dataset.range(1000).map(lambda x: x), data_transfer_protocol="tcp")))
 
 

@@ -94,9 +94,9 @@ def test_who_has_a_key_that_is_known_is_let_in(door: Door) -> None:
 def test_an_unknown_key_is_told_so(door: Door) -> None:
     """An unknown key is rejected with errors on both sides, and no message is read."""
     stranger = replace(keys.new_client(ROLES["dispatcher"], ROLES["worker"]), path="some.key")
-    assert "does not let in the holder of key file some.key" in door.knock(stranger)
+    assert "does not admit the holder of key file some.key" in door.knock(stranger)
     assert door.heard == []
-    assert door.rejects.counts == {"a control socket: its key is not let in": 1}
+    assert door.rejects.counts == {"a control socket: its key is not admitted": 1}
 
 
 def test_the_key_of_another_cluster_is_told_so(door: Door) -> None:
@@ -107,7 +107,7 @@ def test_the_key_of_another_cluster_is_told_so(door: Door) -> None:
 
 def test_who_has_no_key_is_told_so(door: Door) -> None:
     """A peer without a key learns that the server accepts only holders of its key."""
-    assert "lets in holders of its key only" in door.knock(None)
+    assert "admits holders of its key only" in door.knock(None)
     assert door.heard == []
 
 
@@ -176,9 +176,9 @@ def test_a_line_that_is_deleted_revokes_its_key(
             await_condition(lambda: len(door.heard) == 3, 10, "the third word")
             handshakes.close()
             dealer.close(linger=0)
-        revoked = "the key of this connection is not let in any more"
+        revoked = "the key of this connection is no longer admitted"
         assert door.heard == [(b"before", ""), (b"still", ""), (b"after", revoked)]
-        assert "does not let in" in door.knock(ROLES["client"])
+        assert "does not admit" in door.knock(ROLES["client"])
     finally:
         door.close()
 

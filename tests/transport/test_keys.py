@@ -272,8 +272,8 @@ def test_a_dispatcher_takes_a_file_that_lets_in_its_peers(roles: tuple[str, ...]
             "seems to be that of a worker: it knows client and dispatcher",
         ),
         (("dispatcher",), "seems to be that of a worker or client: it knows dispatcher"),
-        ((), "lets in nobody"),
-        (("own",), "lets in nobody"),
+        ((), "admits no key"),
+        (("own",), "admits no key"),
     ],
 )
 def test_a_dispatcher_refuses_the_file_of_another_role(roles: tuple[str, ...], seems: str) -> None:

@@ -13,8 +13,8 @@ from zmqdata.errors import InvalidArgumentError
 from zmqdata.transport import keychoice, keys
 
 ADVICE = (
-    "Copy it, and keep it as you keep passwords: whoever has it can have code run by the workers "
-    "of the cluster."
+    "Copy it, and keep it like a password: a holder of it can run code on the workers of the "
+    "cluster."
 )
 
 
@@ -112,7 +112,7 @@ def _add_client(folder: Path, name: str) -> list[Path]:
                 folder / f"{role}.key",
                 keys.with_known(server, keys.Known("client", key.public, name)),
             )
-        keys.save(path, key)  # last, so that a client that has the file is let in
+        keys.save(path, key)  # last: the servers already admit its holder
     return [path]
 
 

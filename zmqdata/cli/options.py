@@ -58,7 +58,10 @@ class LogSettings:
     """Settings of the log on standard error."""
 
     log_level: str = setting(
-        "info", "least that is told on stderr", choices=LOG_LEVELS, metavar="|".join(LOG_LEVELS)
+        "info",
+        "lowest level that is logged on stderr",
+        choices=LOG_LEVELS,
+        metavar="|".join(LOG_LEVELS),
     )
     """Lowest level that is logged."""
 

@@ -141,7 +141,7 @@ class ReaderShell:
     def wait_for_answer(self, seconds: float) -> None:
         """Wait for the first answer of the dispatcher, for a number of seconds at most.
 
-        The answer says whether the client is let in, or which readers are awaited.
+        The answer says whether the client is admitted, or which readers are awaited.
         """
         with contextlib.suppress(queue.Empty):
             self._answered.get(timeout=seconds)

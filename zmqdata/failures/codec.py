@@ -1,9 +1,9 @@
 """Failures as bytes: a worker encodes an exception in place of an element, and a client
 decodes and raises it.
 
-The user's exception travels as plain values (``remote_errors``). With it travels what
-the user needs to find the fault: the node with file and line in the user's code, and
-the element's number.
+The user's exception travels as plain values (``failures.exceptions``). The node with
+file and line in the user's code and the element's number travel with it, so that the
+user can find the fault.
 """
 
 from __future__ import annotations

@@ -160,13 +160,13 @@ class Access:
         name = domain.decode(errors="replace")
         user = self._user(name, mechanism, credentials)
         status = (
-            [_REFUSED, b"this key is not let in", b""]
+            [_REFUSED, b"this key is not admitted", b""]
             if user is None
             else [_ACCEPTED, b"OK", user.encode()]
         )
         if user is None:
             where = "a control socket" if name == sockets.CONTROL else "a data socket"
-            self._rejects.count(address.decode(errors="replace"), where, "its key is not let in")
+            self._rejects.count(address.decode(errors="replace"), where, "its key is not admitted")
         self._socket.send_multipart([version, request, *status, b""])
         return True
 
@@ -198,7 +198,7 @@ class Access:
         """Return the reason why the sender may not send this message; "" if it may."""
         sender = self.sender(frames)
         if sender is None:
-            return "the key of this connection is not let in any more"
+            return "the key of this connection is no longer admitted"
         if sender.role != ALL and not isinstance(message, SAYS[sender.role]):
             remedy = "name the key file of its own role by --key-file or ZMQDATA_KEY_FILE"
             return f"a {sender.role}'s key may not be used for {type(message).__name__}: {remedy}"

@@ -88,9 +88,9 @@ class Handshakes:
 
     def _unknown(self) -> str:
         if self._key is None:
-            return f"The server at {self._endpoint} does not let us in."
+            return f"The server at {self._endpoint} does not admit this process."
         return (
-            f"The server at {self._endpoint} does not let in the holder of key file "
+            f"The server at {self._endpoint} does not admit the holder of key file "
             f"{self._key.path}: it does not list the key {self._key.public[:8]}..., or no longer "
             "does. Copy the key file of its cluster to this machine (ZMQDATA_KEY_FILE), or have a "
             "line for this key added to the file of the server."
@@ -99,7 +99,7 @@ class Handshakes:
     def _mismatch(self) -> str:
         if self._key is None:
             return (
-                f"The server at {self._endpoint} lets in holders of its key only, but this process "
+                f"The server at {self._endpoint} admits holders of its key only, but this process "
                 "was told to do without a key. Leave out --insecure (ZMQDATA_INSECURE) here, and "
                 "give it the key file of the cluster."
             )

@@ -87,7 +87,7 @@ class Key:
         for one in self.known:
             if one.may_be(role):
                 return one.public.encode()
-        others = ", ".join(sorted({one.role for one in self.known})) or "nobody"
+        others = ", ".join(sorted({one.role for one in self.known})) or "no role"
         raise PermissionDeniedError(
             f"Key file {self.path} has no line `known {role} KEY`, so it cannot identify a {role} "
             f"(it knows {others}). Each process takes the file of its own role: name that file "
@@ -111,7 +111,7 @@ class Key:
         if ALL in roles or roles >= {"worker", "client"} or (roles and "dispatcher" not in roles):
             return
         if not roles:
-            seems = "lets in nobody: it has no line `known ROLE KEY`"
+            seems = "admits no key: it has no line `known ROLE KEY`"
         else:
             owner = (
                 "client"
@@ -123,7 +123,7 @@ class Key:
             seems = f"seems to be that of a {owner}: it knows {' and '.join(sorted(roles))}"
         raise PermissionDeniedError(
             f"Key file {self.path} {seems}. A dispatcher needs the file that lists the workers and "
-            "clients that it lets in: name dispatcher.key with --key-file or ZMQDATA_KEY_FILE."
+            "clients that it admits: name dispatcher.key with --key-file or ZMQDATA_KEY_FILE."
         )
 
     def holder(self, public: str) -> Known | None:
@@ -199,12 +199,12 @@ def render(key: Key) -> str:
     """Return the content of a key file."""
     lines = [
         HEADING,
-        "# Whoever has this file can have code run by the workers of the cluster. Keep it as you "
-        "keep passwords.",
+        "# A holder of this file can run code on the workers of the cluster. Keep it like a "
+        "password.",
         f"cluster {key.cluster}",
         f"public {key.public}",
         f"secret {key.secret}",
-        "# The keys that are let in: delete a line, and its key is refused from then on.",
+        "# The admitted keys. After its line is deleted, a key is refused.",
         *(" ".join(filter(None, ("known", one.role, one.public, one.name))) for one in key.known),
         ENDING,
     ]

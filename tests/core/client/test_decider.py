@@ -796,8 +796,8 @@ def test_a_worker_that_does_not_let_us_in_any_more_ends_the_job() -> None:
     never come and no other message would say why.
     """
     reader = Reader(place())
-    reader.hear("w", m.LinkRefused("me-1", "PermissionDeniedError", "not let in any more"))
-    assert reader.sent(e.Finish) == e.Finish("PermissionDeniedError", "not let in any more")
+    reader.hear("w", m.LinkRefused("me-1", "PermissionDeniedError", "no longer admitted"))
+    assert reader.sent(e.Finish) == e.Finish("PermissionDeniedError", "no longer admitted")
 
 
 def test_a_worker_without_a_port_is_not_waited_for_forever() -> None:

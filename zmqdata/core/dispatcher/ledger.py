@@ -80,7 +80,7 @@ class TakingBack:
         self._waits_on = False
         self._ticked = 0.0
 
-    # --- who has something
+    # --- tasks with unstarted splits
 
     def hosted(self, task: Task) -> None:
         """Note that a task has a new host, which has started nothing."""
@@ -121,7 +121,7 @@ class TakingBack:
             task, source
         )
 
-    # --- who waits
+    # --- waiting requests
 
     def awaits(self, peer: e.Peer, ask: m.RequestSplits, now: float) -> bool:
         """Return True if a request for which no split is left has to wait, because
