@@ -47,7 +47,7 @@ LIMITS = {
     "links of a worker": f"{links.MAX_LINKS:,}, and {links.MAX_IDLE_LINKS}",
     "tasks for which": f"{links.MAX_GRANTS:,}",
     "bytes that wait": f"{link_sockets.MOST_QUEUED_BYTES >> 30} GB",
-    "connections that were let in": f"{entrance.MOST_UNHEARD}, or {entrance.MOST_UNHEARD_BYTES >> 20} MB",
+    "connections that were admitted": f"{entrance.MOST_UNHEARD}, or {entrance.MOST_UNHEARD_BYTES >> 20} MB",
     "answers of a server": f"{sockets.CONTROL_QUEUE:,}, and {connections.MOST_UNTAKEN >> 20} MB",
     "bytes of a checkpoint": f"{limits.MOST_CHECKPOINT_BYTES >> 20} MB",
     "levels of nesting": f"{structures.MAX_DEPTH}",
@@ -66,7 +66,7 @@ def test_limits_are_told_as_they_are(start: str) -> None:
 
 def described(section: str) -> dict[str, set[str]]:
     """Return the keys of a state, each with the keys of its rows."""
-    table = TEXT.partition(f"{section} tells\n\n")[2].partition("\n\n")[0]
+    table = TEXT.partition(f"{section} reports these keys:\n\n")[2].partition("\n\n")[0]
     rows = [line.strip("| ").split(" | ", 1) for line in table.splitlines()[2:]]
     return {key.strip("`"): set(re.findall(r"`(\w+)`", meaning)) for key, meaning in rows}
 

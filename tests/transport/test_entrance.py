@@ -161,7 +161,7 @@ def test_names_that_others_have_make_the_socket_anew(
         house.look(now + seconds)
     assert "anew" not in caplog.text
     house.look(now + PATIENCE)
-    assert f"{MOST_UNHEARD} connections were let in and never heard" in caplog.text
+    assert f"{MOST_UNHEARD} connections were admitted and never heard" in caplog.text
     house.says(honest, b"still there")
     for seconds in range(30):
         house.look(now + PATIENCE + 1 + seconds)

@@ -239,7 +239,7 @@ class Entrance:
             self._pause = PAUSE if is_calm else min(2 * self._pause, LONGEST_PAUSE)
             self._begin_anew(
                 now,
-                f"{unheard} connections were let in and never heard, and have ended or sent much",
+                f"{unheard} connections were admitted and never heard, and have ended or sent much",
             )
 
     def _begin_anew(self, now: float, why: str) -> None:
