@@ -26,7 +26,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def fault(page: Path, link: str) -> str | None:
-    """Why the link leads nowhere, or None when it is good."""
+    """Return why the link is broken; None if it is good."""
     name, _, anchor = link.partition("#")
     target = (page.parent / name).resolve() if name else page
     if not target.exists():
@@ -37,8 +37,8 @@ def fault(page: Path, link: str) -> str | None:
 
 
 def faults(page: Path) -> tuple[int, list[str]]:
-    """How many local links and paths of the repository a page has, and a line on each
-    that leads nowhere.
+    """Return the number of local links and paths of a page, and a line on each broken
+    link or path.
     """
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     links = [

@@ -17,13 +17,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 FOLDER = Path("/var/lib/zmqdata-pythons")
-"""Where the system lies unless an argument or ``ZMQDATA_PYTHONS`` says otherwise."""
+"""Folder of the system unless an argument or ``ZMQDATA_PYTHONS`` names another."""
 SUITE = "sid"
 VERSIONS = ("3.14",)
 MARK = "made-by-zmqdata"
 """A file in the folder. Only a folder that has it is ever removed."""
 COMPLETE = "complete\n"
-"""What the file says once debootstrap has ended well."""
+"""Content of the file after debootstrap has succeeded."""
 
 
 def mirror_of(sources: Iterable[str]) -> str | None:

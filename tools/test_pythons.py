@@ -37,7 +37,7 @@ QUICK = (
     "tests/test_facade.py",
     "tests/processes/test_interpreters.py",
 )
-"""What depends most on the interpreter, and a run on processes."""
+"""Tests that depend most on the interpreter, and a run on processes."""
 FAST = (*QUICK, "tests/iterators", "tests/dataset", "tests/nodes", "tests/storage")
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 SYSTEM_FOLDERS = frozenset(
@@ -59,9 +59,9 @@ class Interpreter:
     release: str
     """All three numbers."""
     path: str
-    """Where it lies, within its system."""
+    """Path of the interpreter within its system."""
     system: Path | None = None
-    """The root of the system that it belongs to; None: this machine's."""
+    """Root of the interpreter's system; None for this machine's."""
 
     @property
     def environment(self) -> Path:
@@ -69,20 +69,20 @@ class Interpreter:
         return ENVIRONMENTS / self.version
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        """Return the command that runs a program where the interpreter is at home."""
+        """Return the command that runs a program in the interpreter's system."""
         return [*arguments] if self.system is None else inside(self.system, arguments)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one interpreter."""
+    """Result of the tests on one interpreter."""
 
     interpreter: Interpreter
     passed: int
     """Number of tests."""
     seconds: float
     failure: str
-    """Why it failed; empty if it did not."""
+    """Reason of the failure; empty if the tests passed."""
 
     def __str__(self) -> str:
         name, seconds = f"Python {self.interpreter.release}", f"{self.seconds:.0f} s"

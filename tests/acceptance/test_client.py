@@ -128,8 +128,8 @@ def test_a_slow_worker_holds_nobody_up(cluster: zmqdata.LocalCluster, tmp_path: 
 def test_few_outstanding_requests_bound_what_is_made(
     make_dispatcher: Any, make_worker: Any
 ) -> None:
-    """With one outstanding request and a small buffer, a worker produces few elements
-    ahead of its reader.
+    """A limit of one outstanding request and a small buffer keep a worker from
+    producing far ahead of its reader.
     """
     dispatcher = make_dispatcher()
     make_worker(dispatcher.target, buffer_bytes=100_000)
@@ -380,8 +380,8 @@ def test_a_job_is_kept_for_a_while(make_cluster: Callable[..., zmqdata.LocalClus
 def test_dynamic_jobs_are_kept_where_that_is_wanted(
     make_cluster: Callable[..., zmqdata.LocalCluster],
 ) -> None:
-    """With ``gc_dynamic_sharding_jobs`` off, the dispatcher collects an OFF job and
-    keeps a DYNAMIC job.
+    """A dispatcher without ``gc_dynamic_sharding_jobs`` collects an OFF job and keeps a
+    DYNAMIC job.
     """
     options = {
         "job_gc_timeout_ms": 0,

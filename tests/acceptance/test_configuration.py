@@ -89,8 +89,8 @@ def test_configurations_are_frozen(kind: type[Any]) -> None:
 
 @pytest.mark.claim("1.1d")
 def test_defaults_notice_deaths_soon() -> None:
-    """By default the dispatcher misses a worker after 10 s and a client after 15 s, and
-    collects a job after 5 min.
+    """The defaults miss a worker after 10 s and a client after 15 s, and collect a job
+    after 5 min.
     """
     dispatcher, worker = zmqdata.DispatcherConfig(), zmqdata.WorkerConfig(NOWHERE)
     assert (dispatcher.port, dispatcher.worker_addresses, dispatcher.work_dir) == (0, (), None)

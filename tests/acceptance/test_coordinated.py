@@ -302,8 +302,8 @@ def test_input_that_ends_is_an_error_for_all(cluster: zmqdata.LocalCluster, job:
 def test_all_get_a_round_or_none_does(
     cluster: zmqdata.LocalCluster, job: str, finite: str, mode: Any
 ) -> None:
-    """With a rule for finite input, all consumers read equally many steps, and at most
-    the last rounds are missing.
+    """A rule for finite input gives all consumers equally many steps, and at most the
+    last rounds are missing.
     """
     outcomes = drained(consumers(cluster, 3, counted(50), mode, finite=finite, job_name=job))
     assert all(isinstance(one, list) for one in outcomes), outcomes

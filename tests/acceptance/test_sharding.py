@@ -424,7 +424,7 @@ def test_a_worker_that_comes_back_goes_on(
 @pytest.mark.full
 @pytest.mark.parametrize("policy", STATIC[1:])
 def test_colocated_static_jobs_need_local_workers(policy: ShardingPolicy) -> None:
-    """With COLOCATED deployment, a static policy is refused without a local worker."""
+    """A COLOCATED deployment refuses a static policy without a local worker."""
     options = {
         "heartbeat_interval_ms": 100,
         "deployment_mode": "COLOCATED",
@@ -442,7 +442,7 @@ def test_colocated_static_jobs_need_local_workers(policy: ShardingPolicy) -> Non
 
 @pytest.mark.claim("2.11m")
 def test_colocated_static_jobs_read_local_workers(make_dispatcher: Any, make_worker: Any) -> None:
-    """With COLOCATED deployment, a static policy reads a local worker."""
+    """A COLOCATED deployment reads a static policy from a local worker."""
     dispatcher = make_dispatcher(deployment_mode="COLOCATED", worker_addresses=["127.0.0.1"])
     make_worker(dispatcher.target)
     assert numbers(read(Dataset.range(20), dispatcher, ShardingPolicy.DATA)) == list(range(20))

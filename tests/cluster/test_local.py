@@ -223,8 +223,8 @@ def test_a_server_that_does_not_start_shows_its_log() -> None:
 
 @both_ways
 def test_a_forked_child_is_told_that_the_cluster_is_not_its_own(in_process: bool) -> None:
-    """In a forked child, using the cluster or a handle raises an error that says so.
-    Reading attributes and closing still work.
+    """A forked child that uses the cluster or a handle gets an error, and can still
+    read attributes and close.
     """
     with LocalCluster(1, in_process=in_process, **FAST) as cluster:
         worker = cluster.workers[0]

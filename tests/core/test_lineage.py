@@ -70,7 +70,7 @@ def test_the_beginning_is_needed_until_all_before_the_first_state_is_delivered()
 
 
 def test_a_hole_in_a_shared_cache_is_nobodys_loss() -> None:
-    """In a shared cache all elements up to the last delivered element are over."""
+    """All elements of a shared cache up to the last delivered element are over."""
     assert kept(states(10, 20, 30), (5, 7), (24, 25), is_cache=True) == ([20, 30], 20)
     assert without_holes(RangeSet()) == RangeSet()
 

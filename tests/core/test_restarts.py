@@ -140,7 +140,7 @@ def test_a_worker_that_does_not_come_back_is_lost() -> None:
 
 
 def test_a_lost_copy_goes_with_its_worker() -> None:
-    """In mode OFF a lost worker's copy ends with it, and the job goes on."""
+    """A lost worker's copy in mode OFF ends with it, and the job goes on."""
     lives = Lives("OFF")
     lives.join("w")
     lives.open("k")

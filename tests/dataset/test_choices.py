@@ -67,7 +67,7 @@ def test_weights_may_be_a_dataset() -> None:
 
 
 def test_samples_may_stop_early() -> None:
-    """With stop_on_empty_dataset, the end of any dataset ends the sample."""
+    """The end of any dataset ends the sample if ``stop_on_empty_dataset`` is set."""
     short = Dataset.sample_from_datasets([ONE, ENDLESS[1]], seed=2, stop_on_empty_dataset=True)
     assert sum(x < 10 for x in ints(short)) == 4
     assert short.cardinality() < 0

@@ -37,8 +37,8 @@ def test_files_are_named_by_a_dataset_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("named", [list, lambda names: Dataset.from_tensor_slices(names)])
 def test_files_are_read_in_parallel(tmp_path: Path, named: Callable[[list[str]], Any]) -> None:
-    """With num_parallel_reads, that number of files is read in turn, by any source of
-    names. Each file stays a split.
+    """``num_parallel_reads`` reads that number of files in turn, from any source of
+    names, and each file stays a split.
     """
     names = [str(tmp_path / str(place)) for place in range(3)]
     for place, name in enumerate(names):

@@ -230,7 +230,7 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
 
 
 def test_a_position_that_does_not_fit_leaves_the_iterator_as_it_was() -> None:
-    """With strict=False, a state of another form is an error, and the iterator
+    """A state of another form is an error despite ``strict=False``, and the iterator
     continues unchanged.
     """
     state = iter(Dataset.range(3)).state_dict()

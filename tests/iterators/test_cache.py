@@ -103,8 +103,8 @@ def test_another_process_restores_exactly(inner: str) -> None:
 
 
 def test_a_task_repeats_what_it_saw() -> None:
-    """With a provider the tape belongs to the task. No split is requested again, and
-    another attempt restores exactly.
+    """The tape of a task with a provider requests no split again, and another attempt
+    restores exactly.
     """
     node = nodes.Repeat(inputs=(nodes.Cache(inputs=(nodes.Range(start=0, stop=10),)),), count=3)
     one, other = provided([[(2, 4), (7, 9)]]), provided([[(0, 2)]])

@@ -114,7 +114,7 @@ def test_draws_restore_and_vary() -> None:
 
 
 def test_sampling_takes_everything_once() -> None:
-    """Whatever is drawn, each element of each input is yielded once and in order."""
+    """Sampling yields each element of each input once and in order, for any draws."""
     read = numbers(check_restore(choose(draw(5.0, 1.0), count(0, 6), count(10, 16))))
     assert [x for x in read if x < 10] == list(range(6))
     assert [x for x in read if x >= 10] == list(range(10, 16))

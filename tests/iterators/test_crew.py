@@ -320,8 +320,8 @@ def test_fewer_threads_than_asked_for_do_the_work(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_child_of_a_fork_is_told() -> None:
-    """Whatever lock a thread holds when the program forks, the child gets the finished
-    outcomes, then an error.
+    """A forked child gets the finished outcomes and then an error, even if a thread
+    holds a lock at the fork.
     """
     crew = started(Source(100))
     wait_until(lambda: crew._full and len(crew._results) == 4)

@@ -119,7 +119,7 @@ def test_files_come_sorted_or_in_an_order_of_the_repetition(tmp_path: Path) -> N
 
 
 def test_a_fixed_seed_decides_alone(tmp_path: Path) -> None:
-    """With a user's seed the order does not depend on that of the context."""
+    """The order under a user's seed does not depend on the seed of the context."""
     written(tmp_path, [b""] * 8)
     orders = {tuple(names_of(tmp_path, True, Context(seed=seed), seed=5)) for seed in range(3)}
     assert len(orders) == 1
@@ -132,7 +132,7 @@ def test_list_files_restores_at_every_step(tmp_path: Path) -> None:
 
 
 def test_a_provider_names_the_files() -> None:
-    """With a provider, names come from its splits, and the worker lists no files."""
+    """A provider's splits name the files, and the worker lists none."""
 
     def context() -> Context:
         splits = [Split(0, 3, 5, ("/d", "/e")), Split(0, 0, 1, ("/a",))]

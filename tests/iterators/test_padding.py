@@ -219,8 +219,8 @@ def test_padding_to_the_boundary() -> None:
 
 
 def test_too_long_for_the_last_boundary() -> None:
-    """With padding to the boundary, an element beyond the last boundary fails and the
-    others are yielded.
+    """An element beyond the last boundary fails if batches are padded to the boundary,
+    and the others are yielded.
     """
     node = bucketed(arrays([1, 9, 2]), (2, 2, 1), pad_to_bucket_boundary=True)
     failed, batch = check_restore(node)
@@ -232,7 +232,7 @@ def test_too_long_for_the_last_boundary() -> None:
 
 
 def test_without_padding_shapes_must_be_equal() -> None:
-    """With no_padding, differing shapes in a bucket are a failure of the bucket."""
+    """Differing shapes in a bucket without padding are a failure of the bucket."""
     node = bucketed(arrays([2, 2, 1, 2]), (2, 2, 1), no_padding=True)
     batch, failed = check_restore(node)
     assert batch[2] == (2, 2)

@@ -97,8 +97,8 @@ def test_skipping_keeps_the_order_and_the_budget() -> None:
 
 
 def test_out_of_order_nobody_waits_for_a_slow_call() -> None:
-    """With deterministic=False the elements after a call that does not return come
-    before it.
+    """Elements after a blocked call are yielded before it if ``deterministic`` is
+    False.
     """
     release = threading.Event()
     node = mapped(

@@ -89,8 +89,8 @@ def test_datasets_are_read_at_the_same_time() -> None:
 
 @pytest.mark.parametrize("taken", [0, 2, 5])
 def test_out_of_order_nobody_waits_for_a_slow_dataset(taken: int) -> None:
-    """With deterministic=False the other datasets are read to their end, and no element
-    is lost or doubled after a state.
+    """Other datasets are read to their end if ``deterministic`` is False, and a state
+    loses and repeats no element.
     """
     release = threading.Event()
 

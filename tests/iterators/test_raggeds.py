@@ -42,9 +42,7 @@ def test_rows_keep_their_lengths(lengths: list[int], size: int, drop: bool) -> N
 
 
 def test_only_what_may_vary_is_ragged() -> None:
-    """With a known spec, leaves of fixed shape and ragged leaves are stacked as by
-    batch.
-    """
+    """A known spec stacks leaves of fixed shape and ragged leaves as ``batch`` does."""
     spec = (
         TensorSpec((None, 2), np.float64),
         TensorSpec((2,), np.float64),

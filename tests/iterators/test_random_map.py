@@ -147,8 +147,8 @@ def test_calls_at_the_same_time_have_generators_of_their_own() -> None:
 
 
 def test_out_of_order_the_draws_stay_with_their_elements() -> None:
-    """With deterministic=False, an element that comes early draws the same as in its
-    place.
+    """An element that comes early because ``deterministic`` is False draws the same as
+    in its place.
     """
 
     def draw(x: Any, rng: np.random.Generator) -> Any:

@@ -62,7 +62,7 @@ def test_failing_elements_keep_their_place_in_shards() -> None:
 
 
 def test_shards_act_on_the_part_of_a_worker() -> None:
-    """With a provider, a shard takes every nth element of its own splits."""
+    """A shard over a provider takes every nth element of its own splits."""
     node = nodes.Shard(inputs=(count(99),), num_shards=2, index=1)
     assert ints(check_restore(node, provided([[(10, 13), (40, 43)]]))) == [11, 40, 42]
 
@@ -81,8 +81,8 @@ def test_static_shards_are_every_nth_element(shards: int, index: int, of_files: 
 
 @pytest.mark.parametrize("index", [0, 2, 4])
 def test_a_shard_of_files_has_a_file(index: int) -> None:
-    """With fewer names than shards, every shard raises an error once. Without names,
-    all shards are empty.
+    """Every shard raises an error once if names are fewer than shards, and is empty
+    without names.
     """
     node = nodes.StaticShard(inputs=(count(3),), num_shards=5, index=index, of_files=True)
     text = f"range(3) has 3 files, not enough for the required 5 shards/workers. {ADVICE}"

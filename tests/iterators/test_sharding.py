@@ -308,8 +308,8 @@ def test_all_readers_of_files_are_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize("index", range(5))
 @pytest.mark.parametrize("listed", [True, False])
 def test_each_worker_needs_a_file(names: list[str], policy: str, index: int, listed: bool) -> None:
-    """With fewer files than workers, each worker fails once and names the operation and
-    its number of files.
+    """Each worker fails once if files are fewer than workers, and names the operation
+    and its number of files.
     """
     few = (
         Dataset.list_files(names[:4]).flat_map(TextLineDataset)

@@ -64,7 +64,7 @@ def test_a_buffer_of_one_keeps_the_order() -> None:
 
 
 def test_all_positions_are_equally_likely() -> None:
-    """With a buffer for everything, each element is first about equally often."""
+    """Each element is first about equally often if the buffer holds all elements."""
     firsts = [order(shuffled(count(4), None), Context(seed=seed))[0] for seed in range(400)]
     assert np.bincount(firsts, minlength=4).min() > 60
 
@@ -87,7 +87,7 @@ def test_the_order_depends_on_seed_place_and_repetition() -> None:
 
 
 def test_a_fixed_seed_decides_alone() -> None:
-    """With a seed of its own the order is the same under any context, and differs for
+    """The order under a seed of its own is the same in any context, and differs for
     each repetition.
     """
     node = shuffled(count(20), 20, seed=5)
@@ -98,8 +98,8 @@ def test_a_fixed_seed_decides_alone() -> None:
 
 @pytest.mark.parametrize("seed", [None, 5])
 def test_without_reshuffling_the_order_stays(seed: int | None) -> None:
-    """With reshuffle_each_iteration=False, repetitions, iterations and iterators have
-    the same order.
+    """Repetitions, iterations and iterators have the same order if
+    ``reshuffle_each_iteration`` is False.
     """
     node = shuffled(count(20), 20, seed=seed, reshuffle_each_iteration=False)
     contexts = [Context(seed=1), Context(seed=2, repetition=1), Context(seed=3, iteration=4)]
@@ -124,7 +124,7 @@ def test_failures_keep_their_place(size: int) -> None:
 
 
 def test_splits_are_shuffled_after_they_came() -> None:
-    """With a provider the ledger is restored as well."""
+    """A shuffle over a provider restores the ledger as well."""
     read = check_restore(shuffled(count(20), 4), provided([[(3, 6), (10, 15), (0, 2)]]))
     assert sorted(outcome[3] for outcome in read) == [0, 1, 3, 4, 5, 10, 11, 12, 13, 14]
 

@@ -69,7 +69,7 @@ def test_sources_restore_at_every_step(node: nodes.Node) -> None:
     [nodes.Range(start=0, stop=9), nodes.TensorSlices(tensors=np.arange(9))],
 )
 def test_sources_read_the_splits_that_they_are_given(node: nodes.Node) -> None:
-    """With a provider a source yields its ranges in the order of the ledger, and
+    """A source with a provider yields its ranges in the order of the ledger, and
     restores within them.
     """
     read = check_restore(node, provided([[(4, 7), (0, 2)]]))

@@ -192,9 +192,7 @@ def test_enumerate_counts_what_it_yields() -> None:
 
 
 def test_enumerate_counts_per_worker() -> None:
-    """With a provider the numbers count the elements of this iterator, whatever the
-    splits are.
-    """
+    """The numbers over a provider count this iterator's elements, for any splits."""
     node = nodes.Enumerate(inputs=(count(9),))
     read = check_restore(node, provided([[(5, 7)]]))
     assert read == [plain((np.int64(0), np.int64(5))), plain((np.int64(1), np.int64(6)))]

@@ -87,7 +87,7 @@ def test_rows_keep_the_nesting() -> None:
 
 
 def test_unbatch_undoes_batch_in_splits() -> None:
-    """With a provider, the rows are those of its splits."""
+    """The rows over a provider are the rows of its splits."""
     node = unbatch(nodes.Batch(inputs=(count(9),), batch_size=2))
     assert check_restore(node, provided([[(0, 2), (4, 9)]])) == [
         plain(np.int64(n)) for n in (0, 1, 4, 5, 6, 7, 8)

@@ -124,8 +124,8 @@ def test_killed_between_registration_and_first_read(cluster: LocalCluster) -> No
 
 @pytest.mark.full
 def test_killed_in_every_repetition(cluster: LocalCluster) -> None:
-    """With repeat() after distribute, each repetition is complete, whenever the
-    dispatcher died.
+    """Each repetition of a ``repeat`` after ``distribute`` is complete, whenever the
+    dispatcher dies.
     """
     elements = numbers(cluster, repeat=3, count=4_000)
     found: list[int] = []

@@ -590,8 +590,8 @@ def test_an_ended_task_goes_on_with_a_new_attempt() -> None:
 
 
 def test_the_end_comes_when_everything_was_taken() -> None:
-    """With a closed list, all tasks ended and nothing waiting, the client finishes,
-    says goodbye and closes its links.
+    """The client finishes, says goodbye and closes its links once the list is closed,
+    all tasks have ended and nothing waits.
     """
     reader = Reader(place(), closed=True)
     reader.block(0)

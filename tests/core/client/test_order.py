@@ -64,8 +64,8 @@ def test_what_does_not_come_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_any_order_comes_again(seed: int) -> None:
-    """With any cuts and mixture of two tasks' blocks, the elements of the order come
-    first and all elements come once.
+    """The elements of the order come first and all elements come once, with any cuts
+    and mixture of two tasks' blocks.
     """
     draw = random.Random(seed)
     first, order, place = [], [], [0, 0]

@@ -176,9 +176,7 @@ def test_local_reads_need_a_local_worker() -> None:
 
 
 def test_static_parts_of_pairs_need_a_local_worker() -> None:
-    """In a COLOCATED deployment static sharding with AUTO is refused without a local
-    worker.
-    """
+    """A COLOCATED deployment refuses static AUTO jobs without a local worker."""
     pairs = placed("a", places=Listed("a"), colocated=True)
     error, said = objection(pairs, name="new", processing_mode="FILE_OR_DATA")
     assert error is InvalidArgumentError

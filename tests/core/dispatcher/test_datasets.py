@@ -287,7 +287,7 @@ def test_a_pipeline_stays_for_another_dataset() -> None:
 
 
 def test_a_negative_time_out_keeps_datasets_for_ever() -> None:
-    """With a negative time-out no dataset is removed."""
+    """A negative time-out removes no dataset."""
     shelf = Shelf(gc_timeout=-1.0)
     name = shelf.own(1)
     shelf.datasets.collect_unused(1e9)

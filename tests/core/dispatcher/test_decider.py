@@ -117,7 +117,7 @@ def test_an_unknown_worker_is_told_so() -> None:
 
 
 def test_only_configured_addresses_may_register() -> None:
-    """With configured addresses a worker's host, or host and port, must match, and the
+    """A worker's host, or host and port, must match the configured addresses, and the
     refusal gives the remedy.
     """
     cluster = Cluster(busy=False, addresses=("w", "v:1", "u:2"))

@@ -21,8 +21,8 @@ def test_so_many_are_heard_in_a_second(workers: int, heard: int) -> None:
 
 @pytest.mark.parametrize("workers", [400, 2000])
 def test_no_worker_is_silent_for_too_long(workers: int) -> None:
-    """With more workers than that limit the dispatcher hears more per second, spread
-    evenly even if all started at once.
+    """The dispatcher hears more workers per second above that limit, spread evenly even
+    if all started at once.
     """
     found = rates(workers)
     assert sum(found) / len(found) <= 1.25 * workers / MOST

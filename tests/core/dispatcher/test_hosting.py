@@ -278,7 +278,7 @@ def test_what_a_worker_cannot_give_again_is_made_again() -> None:
 
 
 def test_a_copy_dies_with_its_worker() -> None:
-    """In mode OFF a lost worker's task leaves the iteration, and the rest may close."""
+    """A lost worker's task in mode OFF leaves the iteration, and the rest may close."""
     hosts = Hosts("k", mode="OFF")
     hosts.add("a", "b")
     hosts.report("b", told(hosts.tasks[1], total=3))
@@ -599,7 +599,7 @@ def test_a_worker_that_will_leave_gets_no_task() -> None:
 
 
 def test_a_copy_stays_with_the_worker_that_will_leave() -> None:
-    """In mode OFF a leaving worker keeps its copy, as no other worker can resume it."""
+    """A leaving worker in mode OFF keeps its copy, as no other worker can resume it."""
     hosts = Hosts("k", mode="OFF")
     hosts.add("w", "v")
     hosts.hosting.staff(hosts.iteration)

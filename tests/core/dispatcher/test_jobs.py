@@ -308,7 +308,7 @@ def test_a_named_job_waits_for_clients() -> None:
 
 
 def test_a_negative_timeout_keeps_jobs_for_ever() -> None:
-    """With a negative time-out neither jobs nor their only clients are removed."""
+    """A negative time-out removes neither jobs nor their only clients."""
     desk = Desk(gc_timeout=-1.0)
     desk.open("k")
     desk.jobs.expire(1e9, TIMEOUT)

@@ -173,7 +173,7 @@ def test_an_end_before_what_was_there_is_a_contradiction() -> None:
 
 
 def test_rounds_that_were_passed_were_there() -> None:
-    """In a coordinated job the furthest consumer proves which rounds existed."""
+    """The furthest consumer of a coordinated job proves which rounds existed."""
     kept = Kept(num_consumers=2)
     for update in (
         u.CreateViewUpdate(2000, ((kept.task.task, 0),)),

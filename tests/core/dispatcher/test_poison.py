@@ -330,7 +330,7 @@ def test_a_host_that_was_chosen_too_early_is_chosen_again() -> None:
 
 
 def test_copies_are_counted_together() -> None:
-    """In mode OFF three copies that die at the same element fail the job, as copies are
+    """Three copies in mode OFF that die at the same element fail the job, as copies are
     counted together.
     """
     fleet = Fleet("OFF", on_poison="skip")
@@ -398,7 +398,7 @@ def test_three_times_stuck_is_poison() -> None:
 
 
 def test_a_stuck_copy_is_replaced() -> None:
-    """In mode OFF another copy takes the place of the stuck copy."""
+    """Another copy takes the place of a stuck copy in mode OFF."""
     fleet = Fleet("OFF", task_timeout=5.0)
     before = fleet.task_of("a")
     busy(fleet, "a", 5.0)

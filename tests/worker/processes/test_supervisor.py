@@ -66,8 +66,8 @@ def stop_after(lines: int, said: list[str]) -> Callable[[str], None]:
 
 
 def test_children_take_the_ports_that_follow() -> None:
-    """With a fixed port the children take consecutive ports; with port 0 each child
-    takes any port.
+    """The children take consecutive ports after a fixed port, and any port after port
+    0.
     """
     assert [config.port for config in child_configs(WorkerConfig(HERE, port=7000), 3)] == [
         7000,
@@ -127,9 +127,7 @@ def test_a_child_is_told_everything_on_its_command_line() -> None:
 
 
 def test_data_ports_of_children_follow_each_other() -> None:
-    """With a fixed data port the children take consecutive ports, as with the control
-    port; without it any port.
-    """
+    """The children take consecutive data ports after a fixed port, and else any."""
     children = child_configs(WorkerConfig(HERE, port=7000, data_transfer_port=8000), 2)
     assert [(child.port, child.data_transfer_port) for child in children] == [
         (7000, 8000),

@@ -103,7 +103,7 @@ def test_an_iteration_is_finished_when_nothing_more_is_owed() -> None:
 
 
 def test_tasks_without_sharding_have_no_ledger() -> None:
-    """In mode OFF a task has no ledger, as it reads its input by itself."""
+    """A task in mode OFF has no ledger, as it reads its input by itself."""
     assert state(mode="OFF").tasks[4000].ledger == []
 
 
