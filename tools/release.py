@@ -1,7 +1,8 @@
 """Makes a release up to its tag: ``make release VERSION=x.y.z``.
 
 Everything is built and checked in a copy. The working tree changes only when all checks
-have passed, and nothing leaves this machine. ``docs/releasing.md`` is the page for it.
+have passed, and a later failure restores it. Nothing leaves this machine.
+``docs/releasing.md`` is the page for it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
+VERSION = re.compile(r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
+"""The normal form of PEP 440, for a release with three numbers."""
+DATED = re.compile(r" \(([0-9]{4}-[0-9]{2}-[0-9]{2})\)\s*")
+COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
 STATED = re.compile(r'^version = "([^"]+)"', re.MULTILINE)
 UNWANTED = re.compile(
     r"(^|/)(tests?|benchmarks|\.?venv[^/]*|\.git|\.ci|__pycache__|\.[a-z]+_cache|\.hypothesis)(/|$)"
@@ -36,7 +42,7 @@ def parsed(version: str) -> tuple[int, ...]:
     """Return the three numbers of a version.
 
     Raises:
-        ReleaseError: it is no version of a release.
+        ReleaseError: it is no version of a release, in the normal form of PEP 440.
 
     >>> parsed("0.12.3")
     (0, 12, 3)
@@ -48,42 +54,72 @@ def parsed(version: str) -> tuple[int, ...]:
 
 
 def check_order(version: str, tags: Iterable[str]) -> None:
-    """Refuse a version that is not higher than all that have a tag.
+    """Refuse what is no version, and a version that is not higher than every tag.
 
     Raises:
-        ReleaseError: there is one as high.
+        ReleaseError: it has not three numbers, or a tag is as high.
 
     >>> check_order("0.2.0", ["v0.1.9", "other"])
     """
+    wanted = parsed(version)
     released = [parsed(tag[1:]) for tag in tags if re.fullmatch(rf"v{VERSION.pattern}", tag)]
     highest = max(released, default=None)
-    if highest is not None and parsed(version) <= highest:
+    if highest is not None and wanted <= highest:
         raise ReleaseError(
             f"{version} is not higher than {'.'.join(map(str, highest))}, which has a tag already. "
             "Choose a higher version."
         )
 
 
-def check_changelog(version: str, changelog: str) -> None:
-    """Refuse a changelog without an entry for the version, with its date.
+def check_changelog(version: str, changelog: str, today: date) -> None:
+    """Refuse a changelog without a dated section for the version that has entries.
 
     Raises:
-        ReleaseError: the entry is missing, empty, or says that it is not released.
+        ReleaseError: the section is missing or occurs twice, its date is none or in the
+            future, or one of its parts has no entry.
 
-    >>> check_changelog("0.2.0", "## 0.2.0 (2026-12-24)\\n\\n* News.\\n")
+    >>> check_changelog("0.2.0", "## 0.2.0 (2026-01-01)\\n* News.", date(2026, 12, 24))
     """
-    heading = rf"^## \[?{re.escape(version)}\]?(?![\w.])(.*)$"
-    found = re.search(heading, changelog, re.MULTILINE)
-    if found is None:
+    changelog = COMMENT.sub("", changelog)
+    headings = [*re.finditer(rf"^## {re.escape(version)}(?!\S)(.*)$", changelog, re.MULTILINE)]
+    if not headings:
         raise ReleaseError(f"CHANGELOG.md has no entry `## {version}`. Write what users notice.")
-    if not re.search(r"\d{4}-\d{2}-\d{2}", found[1]):
+    if len(headings) > 1:
+        raise ReleaseError(f"CHANGELOG.md has {len(headings)} entries `## {version}`. Keep one.")
+    [heading] = headings
+    _check_date(version, heading, today)
+    section = re.split(r"^## ", changelog[heading.end() :], maxsplit=1, flags=re.MULTILINE)[0]
+    parts = re.split(r"^###+ *(.*)$", section, flags=re.MULTILINE)
+    titles, texts = [heading[0], *parts[1::2]], parts[::2]
+    has_entry = [re.search(r"^[*-] +\S", text, re.MULTILINE) is not None for text in texts]
+    if not any(has_entry):
         raise ReleaseError(
-            f"The entry of {version} in CHANGELOG.md has no date: `{found[0]}`. Write today's "
-            f"date, such as `## {version} (2026-12-24)`, in place of what follows the version."
+            f"The entry of {version} in CHANGELOG.md is empty. Write what changed, one line "
+            "each that begins with `* `."
         )
-    entry = changelog[found.end() :].partition("\n## ")[0]
-    if not entry.strip():
-        raise ReleaseError(f"The entry of {version} in CHANGELOG.md is empty. Write what changed.")
+    empty = [title for title, full in zip(titles[1:], has_entry[1:], strict=True) if not full]
+    if empty:
+        raise ReleaseError(
+            f"The part `{empty[0]}` of {version} in CHANGELOG.md is empty. Write what changed, or "
+            "remove the part."
+        )
+
+
+def _check_date(version: str, heading: re.Match[str], today: date) -> None:
+    advice = f"Write today's date: `## {version} ({today})`."
+    dated = DATED.fullmatch(heading[1])
+    if dated is None:
+        raise ReleaseError(
+            f"The entry of {version} in CHANGELOG.md has no date: `{heading[0]}`. {advice}"
+        )
+    try:
+        stated = date.fromisoformat(dated[1])
+    except ValueError as error:
+        raise ReleaseError(f"`{heading[0]}` in CHANGELOG.md names no day. {advice}") from error
+    if stated > today:
+        raise ReleaseError(
+            f"`{heading[0]}` in CHANGELOG.md is in the future: today is {today}. {advice}"
+        )
 
 
 def with_version(project: str, version: str) -> str:
@@ -221,6 +257,52 @@ def check_packages(version: str, wheel: Path, sdist: Path, target: Path) -> None
     _run(*pip, "wheel", "--no-deps", "--wheel-dir", target / "again", sdist)
 
 
+@contextmanager
+def undone_on_failure(root: Path) -> Iterator[None]:
+    """Restore pyproject.toml, ``dist/`` and the branch if the block fails.
+
+    The branch and its index must have no changes when the block begins.
+    """
+    project, made = root / "pyproject.toml", root / "dist"
+    stated, head = project.read_bytes(), _run("git", "rev-parse", "HEAD", folder=root)
+    with tempfile.TemporaryDirectory(prefix="zmqdata-release-") as folder:
+        kept = Path(folder) / "dist"
+        if made.exists():
+            shutil.copytree(made, kept)
+        try:
+            yield
+        except BaseException:  # an interrupt must not leave half a release either
+            project.write_bytes(stated)
+            shutil.rmtree(made, ignore_errors=True)
+            if kept.exists():
+                shutil.copytree(kept, made)
+            if _run("git", "rev-parse", "HEAD", folder=root) != head:
+                _run("git", "reset", "--quiet", head, folder=root)
+            raise
+
+
+def record(version: str, packages: Iterable[Path], tag: bool, root: Path = ROOT) -> None:
+    """Put the packages into ``dist/``, and the version into pyproject.toml; with
+    ``tag`` commit and tag it.
+
+    Raises:
+        ReleaseError: git refused. Everything is as it was before.
+    """
+    project, made = root / "pyproject.toml", root / "dist"
+    with undone_on_failure(root):
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir()
+        for package in packages:
+            shutil.copy(package, made)
+        changed = with_version(project.read_bytes().decode(), version)
+        project.write_bytes(changed.encode())
+        if tag:
+            message = ("--message", f"Release {version}")
+            _run("git", "commit", "--allow-empty", *message, "--", project.name, folder=root)
+            message = ("--message", f"zmqdata {version}")
+            _run("git", "tag", "--annotate", f"v{version}", *message, folder=root)
+
+
 def release(version: str, branch: str, tag: bool) -> None:
     """Check, build, and set the version; with ``tag`` commit and tag it.
 
@@ -229,27 +311,17 @@ def release(version: str, branch: str, tag: bool) -> None:
     """
     check_order(version, _run("git", "tag", "--list").split())
     check_tree(branch)
-    check_changelog(version, (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    check_changelog(version, (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), date.today())
     with tempfile.TemporaryDirectory(prefix="zmqdata-release-") as folder:
         print("building wheel and sdist", flush=True)
         wheel, sdist = build(version, Path(folder))
         print("checking them: metadata, contents, an empty environment", flush=True)
         check_packages(version, wheel, sdist, Path(folder))
-        made = ROOT / "dist"
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir()
-        for package in (wheel, sdist):
-            shutil.copy(package, made)
+        record(version, (wheel, sdist), tag)
     names = [wheel.name, sdist.name]
-    project = ROOT / "pyproject.toml"
-    before = project.read_text(encoding="utf-8")
-    project.write_text(with_version(before, version), encoding="utf-8")
     print(f"dist/ has {' and '.join(names)}; pyproject.toml says {version}")
     if tag:
-        message = f"Release {version}"
-        _run("git", "commit", "--allow-empty", "--message", message, "--", "pyproject.toml")
-        _run("git", "tag", "--annotate", f"v{version}", "--message", f"zmqdata {version}")
-        print(f"committed as `{message}`, with the tag v{version}")
+        print(f"committed as `Release {version}`, with the tag v{version}")
         remaining = publish_commands(version, names, branch)
     else:
         remaining = next_commands(version, names, branch)
