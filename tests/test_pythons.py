@@ -100,3 +100,81 @@ def test_an_outcome_is_one_line() -> None:
     assert str(test_pythons.Outcome(python, 12, 3.4, "")) == "Python 3.12.1: 12 passed in 3 s"
     failed = test_pythons.Outcome(python, 12, 3.4, "1 failed, 12 passed in 3.4s")
     assert str(failed) == "Python 3.12.1: FAILED after 3 s: 1 failed, 12 passed in 3.4s"
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on a machine without any Python; a system can be brought into it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    return tmp_path / "system"
+
+
+def bring(system: Path, version: str) -> None:
+    """Make a brought system that has the name of an interpreter."""
+    programs = system / "usr" / "bin"
+    programs.mkdir(parents=True)
+    (programs / f"python{version}").touch()
+    (system / bring_python.MARK).write_text(bring_python.COMPLETE, encoding="utf-8")
+
+
+@pytest.mark.parametrize("quick", [[], ["--quick"]])
+def test_a_version_that_is_named_must_be_tested(
+    bare: Path, capsys: pytest.CaptureFixture[str], quick: list[str]
+) -> None:
+    """A version named on the command line that is absent fails the run, this version of
+    Python included.
+    """
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert test_pythons.main(["3.99", own, *quick, "--system", str(bare)]) == 1
+    told = capsys.readouterr()
+    assert told.err == f"failed: you named Python 3.99, {own}, which was not tested.\n"
+    assert told.out.startswith(f"not present: Python 3.99, {own}; pyenv install brings")
+
+
+def test_a_machine_without_any_python_fails(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that without any interpreter fails, and names all versions claimed."""
+    assert test_pythons.main(["--system", str(bare)]) == 1
+    told = capsys.readouterr()
+    assert told.err == "failed: no Python was found, so nothing was tested.\n"
+    assert f"not present: Python {', '.join(CLAIMED)};" in told.out
+
+
+def test_a_quick_run_is_content_with_this_python(
+    bare: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A quick run passes if this version, which it leaves out, is the only one."""
+    assert test_pythons.main(["--quick", "--system", str(bare)]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert told.out.startswith(f"left out: Python {sys.version_info[0]}.{sys.version_info[1]},")
+
+
+@pytest.mark.parametrize(
+    ("is_brought", "user", "reason"),
+    [(True, 1000, "needs root"), (True, 0, "cannot be started"), (False, 1000, "not present")],
+)
+def test_a_brought_python_needs_root(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, is_brought: bool, user: int, reason: str
+) -> None:
+    """A version in the brought system that cannot be started is told from an absent
+    one, and the remedy is not to bring it again.
+    """
+    if is_brought:
+        bring(bare, "3.14")
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    assert test_pythons.find("3.14", bare) is None
+    assert test_pythons.reason_of_absence("3.14", bare) == reason
+    assert ("has brought it" in test_pythons.REMEDIES[reason]) == is_brought
+
+
+def test_a_run_without_root_asks_for_it(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that is not root's says of a brought version that it needs root."""
+    bring(bare, "3.14")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert test_pythons.main(["3.14", "--system", str(bare)]) == 1
+    told = capsys.readouterr()
+    assert told.out.startswith("needs root: Python 3.14; ")
+    assert "not present" not in told.out

@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +48,12 @@ SHARED_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", "/etc/ssl/cer
 SILENCE = 900.0
 """Seconds after which a run counts as failed."""
 VERSION = "import json, sys; print(json.dumps(sys.version_info[:3]))"
+REMEDIES = {
+    "not present": "pyenv install brings them, and so does tools/bring_python.py what Debian has",
+    "needs root": "tools/bring_python.py has brought it, and only root can start it: use sudo",
+    "cannot be started": "tools/bring_python.py has brought it, but root may not mount here",
+}
+"""What to do about a version without an interpreter, by the reason."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +165,18 @@ def candidates(version: str) -> Iterator[str]:
         yield str(path)
 
 
+def brought(version: str, system: Path) -> Path | None:
+    """Return the path of a version within the brought system, if it is there."""
+    return interpreters(system).get(version) if is_complete(system) else None
+
+
+def reason_of_absence(version: str, system: Path) -> str:
+    """Return why ``find`` has no interpreter of a version: a key of ``REMEDIES``."""
+    if brought(version, system) is None:
+        return "not present"
+    return "cannot be started" if os.geteuid() == 0 else "needs root"
+
+
 def find(version: str, system: Path) -> Interpreter | None:
     """Return an interpreter of a version, if the machine or the brought system has
     one.
@@ -167,7 +185,7 @@ def find(version: str, system: Path) -> Interpreter | None:
         release = _release([path])
         if release is not None and release.startswith(f"{version}."):
             return Interpreter(version, release, path)
-    within = interpreters(system).get(version) if is_complete(system) else None
+    within = brought(version, system)
     if within is not None and os.geteuid() == 0:
         release = _release(inside(system, [str(within)]))
         if release is not None:
@@ -240,8 +258,20 @@ def test(interpreter: Interpreter, tests: Iterable[str], processes: int) -> Outc
     return Outcome(interpreter, passed_in(text), time.monotonic() - began, failure)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the tests on every interpreter found; return the exit code."""
+def report_missing(missing: Mapping[str, str]) -> None:
+    """Print the versions without an interpreter, by reason, each with the remedy."""
+    for reason, remedy in REMEDIES.items():
+        versions = [version for version, why in missing.items() if why == reason]
+        if versions:
+            print(f"{reason}: Python {', '.join(versions)}; {remedy}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tests on every interpreter found; return the exit code.
+
+    It is 1 if a test failed, if a version named in the arguments was not tested, or if
+    no version was found.
+    """
     parser = argparse.ArgumentParser(
         description="Run the fast part of the tests on each version of Python claimed."
     )
@@ -249,7 +279,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="half as many tests, and not on this version of Python, which others have tested",
+        help="half as many tests, and not on this version of Python, which others have tested, "
+        "unless it is named",
     )
     parser.add_argument("--processes", type=int, default=min(4, (os.cpu_count() or 1) + 1))
     parser.add_argument(
@@ -258,23 +289,27 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     versions = asked.versions or claimed((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
-    failed, absent = False, []
+    if asked.quick and not asked.versions:
+        versions = [version for version in versions if version != own]
+        print(f"left out: Python {own}, which runs this program")
+    failed, missing = False, {}
     for version in versions:
-        if asked.quick and version == own:
-            continue
         interpreter = find(version, asked.system)
         if interpreter is None:
-            absent.append(version)
+            missing[version] = reason_of_absence(version, asked.system)
             continue
         outcome = test(interpreter, QUICK if asked.quick else FAST, asked.processes)
         failed |= bool(outcome.failure)
         print(outcome, flush=True)
-    if absent:
-        print(
-            f"not present: Python {', '.join(absent)}; pyenv install brings them, and so does "
-            "tools/bring_python.py what Debian has"
-        )
-    return int(failed)
+    report_missing(missing)
+    if asked.versions and missing:
+        named = ", ".join(missing)
+        print(f"failed: you named Python {named}, which was not tested.", file=sys.stderr)
+    elif not asked.quick and len(missing) == len(versions):
+        print("failed: no Python was found, so nothing was tested.", file=sys.stderr)
+    else:
+        return int(failed)
+    return 1
 
 
 if __name__ == "__main__":
