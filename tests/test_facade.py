@@ -44,3 +44,15 @@ def test_importing_loads_nothing_heavy() -> None:
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
         == "set()"
     )
+
+
+def test_every_module_can_be_imported() -> None:
+    """Each module of the package can be imported, in alphabetical order."""
+    code = (
+        "import importlib, pkgutil, zmqdata\n"
+        "found = pkgutil.walk_packages(zmqdata.__path__, 'zmqdata.')\n"
+        "print(len([importlib.import_module(module.name) for module in found]))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    modules = len(list(Path(zmqdata.__file__).parent.rglob("*.py"))) - 1
+    assert ran.stdout == f"{modules}\n", ran.stderr
