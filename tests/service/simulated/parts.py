@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from zmqdata import Dataset
@@ -18,19 +18,38 @@ each step back the task gets half of the remaining splits of another task.
 """
 
 
+def tagged(dataset: Dataset) -> Dataset:
+    """Return the elements of the dataset, each with the name of its task's thread."""
+    return dataset.map(_tagged)
+
+
 def _tagged(*element: Any) -> Any:
-    """Return the element with the name of its task's thread."""
     return threading.current_thread().name, element[0] if len(element) == 1 else element
 
 
-def by_task(
-    service: SimulatedService, dataset: Dataset, mode: Any = "distributed_epoch"
-) -> list[list[Any]]:
-    """Return the elements of each task that made any, in the order of that task."""
+def grouped(elements: Iterable[Any], tasks: int = 2, each: int = 1) -> list[list[Any]]:
+    """Return the tagged elements of each task, in the order of that task.
+
+    Raises:
+        AssertionError: if not exactly ``tasks`` tasks made elements, or a task made
+            fewer than ``each``. A test of a job that is shared proves nothing then.
+    """
     found: dict[str, list[Any]] = {}
-    for task, element in service.read(dataset.map(_tagged), mode):
+    for task, element in elements:
         found.setdefault(task, []).append(element)
+    counts = {task: len(part) for task, part in found.items()}
+    assert len(counts) == tasks, f"expected elements of {tasks} tasks, got {counts}"
+    assert min(counts.values()) >= each, f"expected {each} elements of each task, got {counts}"
     return list(found.values())
+
+
+def by_task(
+    service: SimulatedService, dataset: Dataset, tasks: int = 2, each: int = 1
+) -> list[list[Any]]:
+    """Return the elements of each task, in the order of that task. ``grouped`` checks
+    how many tasks made elements, and how many.
+    """
+    return grouped(service.read(tagged(dataset)), tasks, each)
 
 
 def together(parts: list[list[Any]]) -> list[Any]:

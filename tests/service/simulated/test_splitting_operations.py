@@ -20,7 +20,7 @@ COUNT = 200
 
 
 def numbers() -> Dataset:
-    """Return the numbers below ``COUNT``; each of two workers gets several of them."""
+    """Return the numbers below ``COUNT``, of which each of two workers has a part."""
     return Dataset.range(COUNT)
 
 
@@ -83,7 +83,6 @@ def test_splits_go_through(service: SimulatedService, name: str) -> None:
     parts are complete.
     """
     parts = by_task(service, EACH_ONCE[name]())
-    assert len(parts) == 2
     found = [number for part in parts for element in part for number in flat(element)]
     if name == "ragged_batch":  # every second row is empty
         assert sum(batch.shape[0] for part in parts for batch in part) == COUNT
@@ -141,7 +140,7 @@ def test_take_while_ends_on_each_worker(service: SimulatedService) -> None:
 
 def test_shard_counts_on_each_worker(service: SimulatedService) -> None:
     """shard(n, i) takes every n-th element of the worker."""
-    for part in by_task(service, numbers().enumerate().shard(2, 1)):
+    for part in by_task(service, numbers().enumerate().shard(2, 1), each=2):
         assert [int(index) for index, _ in part] == list(range(1, 2 * len(part), 2))
 
 
@@ -152,14 +151,14 @@ def test_unique_holds_on_each_worker(service: SimulatedService) -> None:
 
 def test_scan_has_a_state_on_each_worker(service: SimulatedService) -> None:
     """Every worker starts with the initial state."""
-    parts = by_task(service, numbers().scan(0, lambda state, x: (state + 1, state)))
+    parts = by_task(service, numbers().scan(0, lambda state, x: (state + 1, state)), each=3)
     assert all(part == list(range(len(part))) for part in parts)
     assert sum(map(len, parts)) == COUNT
 
 
 def test_enumerate_counts_on_each_worker(service: SimulatedService) -> None:
     """Each worker starts with the first index, because indices are not split."""
-    parts = by_task(service, numbers().enumerate(start=10))
+    parts = by_task(service, numbers().enumerate(start=10), each=3)
     assert all(
         [int(index) for index, _ in part] == list(range(10, 10 + len(part))) for part in parts
     )
@@ -215,8 +214,7 @@ def test_zip_pairs_what_a_worker_has(service: SimulatedService) -> None:
     at most once.
     """
     pairs = Dataset.zip(numbers(), Dataset.range(1000, 1000 + COUNT))
-    parts = by_task(service, pairs)
-    assert len(parts) == 2
+    parts = by_task(service, pairs, each=3)
     first, second = zip(*together(parts), strict=True)
     assert len(set(first)) == len(set(second)) == len(first) <= COUNT
 
@@ -259,7 +257,7 @@ def test_zip_with_an_endless_input(service: SimulatedService) -> None:
     """An endless input does not keep a finite input from ending; counters count on each
     worker.
     """
-    parts = by_task(service, Dataset.zip(numbers(), Dataset.counter()))
+    parts = by_task(service, Dataset.zip(numbers(), Dataset.counter()), each=3)
     assert sorted(int(x) for part in parts for x, _ in part) == list(range(COUNT))
     assert all([int(count) for _, count in part] == list(range(len(part))) for part in parts)
 
@@ -279,7 +277,7 @@ def test_concatenate_goes_in_order_on_each_worker(service: SimulatedService) -> 
     """Each worker reads the first input and then the second, and each element comes
     once.
     """
-    parts = by_task(service, numbers().concatenate(Dataset.range(COUNT, 2 * COUNT)))
+    parts = by_task(service, numbers().concatenate(Dataset.range(COUNT, 2 * COUNT)), each=3)
     assert together(parts) == list(range(2 * COUNT))
     assert all(
         [x < COUNT for x in part] == sorted((x < COUNT for x in part), reverse=True)
@@ -312,7 +310,6 @@ def test_samples_are_split(service: SimulatedService, weights: list[float] | Non
     """
     inputs = [Dataset.range(0, 50), Dataset.range(50, 100), Dataset.range(100, 150)]
     parts = by_task(service, Dataset.sample_from_datasets(inputs, weights))
-    assert len(parts) == 2
     assert together(parts) == list(range(150))
 
 
@@ -359,7 +356,7 @@ def test_interleave_runs_nested_datasets_in_full(
         cycle_length=3,
         num_parallel_calls=parallel,
     )
-    assert sorted(map(int, service.read(dataset))) == list(range(100))
+    assert together(by_task(service, dataset)) == list(range(100))
 
 
 def test_flat_map_in_flat_map(service: SimulatedService) -> None:
