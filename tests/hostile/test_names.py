@@ -16,7 +16,7 @@ from zmqdata import Dataset
 from zmqdata.transport.entrance import MOST_UNHEARD_BYTES
 from zmqdata.transport.keychoice import own_key
 
-COUNT = 2_000
+COUNT = 5_000
 PATIENCE = 30.0
 LARGE = bytes(900_000)
 

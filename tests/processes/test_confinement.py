@@ -149,10 +149,10 @@ def test_processes_are_replaced_after_their_tasks(cluster: LocalCluster) -> None
         worker_of(cluster, "--max-tasks=1") as first,
         worker_of(cluster, "--max-tasks=1") as second,
     ):
-        dataset = Dataset.range(1_000).shuffle(100, seed=3).map(lambda x: x)
+        dataset = Dataset.range(4_000).shuffle(100, seed=3).map(lambda x: x)
         turns = itertools.count()
         while min(first.said.count("listening"), second.said.count("listening")) < 3:
-            assert read(cluster, dataset, job_name=f"job {next(turns)}") == list(range(1_000))
+            assert read(cluster, dataset, job_name=f"job {next(turns)}") == list(range(4_000))
         for worker in (first, second):
             assert worker.alive
             assert "started again" not in worker.log
@@ -166,7 +166,7 @@ def test_a_process_that_has_had_its_tasks_hands_over_the_others(cluster: LocalCl
     with worker_of(cluster, "--max-tasks=2") as worker:
         options: dict[str, Any] = {"max_outstanding_requests": 4}
         elements = iter(
-            Dataset.range(6_000).apply(
+            Dataset.range(20_000).apply(
                 distribute("distributed_epoch", cluster.target, "long", **options)
             )
         )
@@ -175,7 +175,7 @@ def test_a_process_that_has_had_its_tasks_hands_over_the_others(cluster: LocalCl
             assert read(cluster, Dataset.range(50), job_name=f"short {turn}") == list(range(50))
         await_condition(lambda: worker.said.count("listening") == 2, START, "its successor")
         found += [int(x) for x in elements]
-        assert sorted(found) == list(range(6_000))
+        assert sorted(found) == list(range(20_000))
         assert [one["address"] for one in status(cluster.target)["workers"]] == worker.addresses
 
 

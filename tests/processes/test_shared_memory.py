@@ -127,7 +127,7 @@ def test_many_clients_of_many_workers() -> None:
         found: list[list[Any]] = [[] for _ in range(4)]
 
         def loop(place: int) -> None:
-            found[place].extend(read(cluster.target, 1_500, job_name="shared"))
+            found[place].extend(read(cluster.target, 4_000, job_name="shared"))
 
         threads = [threading.Thread(target=loop, args=(place,)) for place in range(4)]
         for thread in threads:
@@ -135,7 +135,7 @@ def test_many_clients_of_many_workers() -> None:
         for thread in threads:
             thread.join()
         together = [one for part in found for one in part]
-        assert sorted(one[1] for one in together) == list(range(1_500))
+        assert sorted(one[1] for one in together) == list(range(4_000))
         assert all(map(is_right, together))
 
 

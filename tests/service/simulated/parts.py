@@ -52,6 +52,12 @@ def by_task(
     return grouped(service.read(tagged(dataset)), tasks, each)
 
 
+def moved_tasks(service: SimulatedService) -> list[dict[str, Any]]:
+    """Return the status of each unfinished task that continues on another worker."""
+    tasks = service.status()["tasks"]
+    return [task for task in tasks if task["attempt"] > 1 and task["total"] is None]
+
+
 def together(parts: list[list[Any]]) -> list[Any]:
     """Return the elements of all tasks, sorted."""
     return sorted(itertools.chain.from_iterable(parts))

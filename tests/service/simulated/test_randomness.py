@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.service.simulated.parts import moved_tasks
 from zmqdata import Dataset
 from zmqdata.testing import SimulatedService
 
@@ -135,7 +136,7 @@ def test_a_new_host_draws_the_same(
     """A task that continues elsewhere makes the same elements again: nothing is lost,
     and nothing comes twice.
     """
-    service = make_service(workers=1, pace=1e-5)
+    service = make_service(workers=1)
     sources = {
         "shuffle": Dataset.range(50_000).shuffle(1000),
         "from_source": Dataset.from_source(range(50_000), shuffle=True),
@@ -144,5 +145,6 @@ def test_a_new_host_draws_the_same(
     found = [int(next(it)) for _ in range(100)]
     service.add_worker()
     service.workers[0].stop()
+    assert len(moved_tasks(service)) == 1
     found += map(int, it)
     assert sorted(found) == list(range(50_000))

@@ -207,7 +207,7 @@ def test_a_state_of_16_tasks_is_small() -> None:
     kind of read.
     """
     for order in ({}, {"deterministic": True, "num_tasks": 16}):
-        with SimulatedService(2 if order else 16, pace=2e-5) as cluster:
+        with SimulatedService(2 if order else 16) as cluster:
             plain = Dataset.range(60_000).map(lambda x: np.full(20, x))
             iterator = iter(plain.apply(cluster.distribute("distributed_epoch", **order)))
             taken(iterator, 50_000)

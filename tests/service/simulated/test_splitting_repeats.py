@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.simulated.parts import by_task, grouped, tagged, together
+from tests.service.simulated.parts import by_task, grouped, moved_tasks, tagged, together
 from zmqdata import Dataset, TextLineDataset
 from zmqdata.errors import AlreadyExistsError
 from zmqdata.testing import SimulatedService
@@ -240,6 +240,7 @@ def test_a_new_host_goes_on_with_what_the_task_cached(
     found = [int(next(elements)) for _ in range(12_000)]
     service.add_worker()
     service.workers.pop(0).stop()
+    assert len(moved_tasks(service)) == 1
     found += map(int, elements)
     assert Counter(found) == dict.fromkeys(range(5000), 4)
 
