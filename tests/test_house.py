@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import tokenize
 from collections.abc import Iterator
@@ -103,12 +104,17 @@ def walked(path: Path) -> tuple[ast.AST, ...]:
 
 @pytest.fixture(scope="module", autouse=True)
 def forgotten() -> Iterator[None]:
-    """Discard the parsed trees after these tests. The garbage collector would otherwise
-    traverse their million nodes for the rest of the run.
+    """Stop the garbage collector during these tests, and discard the parsed trees after
+    them. Traversing their million nodes again and again takes three times as long as
+    parsing.
     """
-    yield
-    for cached in (tree_of, walked, code_lines):
-        cached.cache_clear()
+    gc.disable()
+    try:
+        yield
+    finally:
+        for cached in (tree_of, walked, code_lines):
+            cached.cache_clear()
+        gc.enable()
 
 
 @cache
@@ -522,11 +528,75 @@ def test_the_documented_commands_exist() -> None:
     assert [line for line in opening if line.startswith("make ")] == ["make demo", "make test"]
 
 
+def ids_in(text: str) -> set[str]:
+    """Return the modules and ids of tests in a page, as `folder/test_x.py::test_y`."""
+    return set(re.findall(r"`([\w/]*test_\w+\.py(?:::test_\w+)?)", text))
+
+
+def functions_of(path: Path) -> dict[str, ast.FunctionDef]:
+    """Return the test functions of a module by their ids."""
+    module = path.relative_to(ROOT / "tests").as_posix()
+    return {
+        f"{module}::{node.name}": node
+        for node in tree_of(path).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+def marks_full(path: Path, *marked: ast.AST) -> bool:
+    """Return True if code marks tests ``full``, or uses a constant of its module that
+    does.
+    """
+    body = tree_of(path).body
+    sources = [node for node in body if isinstance(node, ast.ImportFrom)]
+    markers = {
+        alias.name for node in sources if node.module == "tests.full" for alias in node.names
+    }
+    constants = {
+        ast.unparse(target): node.value
+        for node in body
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    }
+    for node in (part for one in marked for part in ast.walk(one)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "pytest.mark.full":
+            return True
+        if isinstance(node, ast.Name) and node.id in markers:
+            return True
+        if isinstance(node, ast.Name) and marks_full(path, *filter(None, [constants.get(node.id)])):
+            return True
+    return False
+
+
+def full_tests() -> set[str]:
+    """Return the ids of the tests with cases that are marked ``full``. Acceptance tests
+    are without the mark that their ``conftest`` gives to cases on processes.
+    """
+    return {
+        name
+        for path in TESTS
+        if path.name.startswith("test_")
+        for name, node in functions_of(path).items()
+        if marks_full(path, *node.decorator_list, ast.Name("pytestmark"))
+    }
+
+
 def test_the_list_of_full_tests_names_tests_that_exist() -> None:
-    """Each test and module named in ``tests/FULL.md`` exists."""
-    found = {node.name for _, node in nodes(TESTS, *FUNCTIONS) if isinstance(node, FUNCTIONS)}
-    named = set(re.findall(r"\btest_\w+", read("tests", "FULL.md")))
-    assert named - found - {path.stem for path in TESTS} == set()
+    """``tests/FULL.md`` lists exactly the tests that are marked ``full``, and each test
+    that it or ``tests/MOVED.md`` names exists.
+    """
+    found = {name for path in TESTS for name in functions_of(path)}
+    found |= {path.relative_to(ROOT / "tests").as_posix() for path in TESTS}
+    page = read("tests", "FULL.md")
+    assert ids_in(page) - found == set()
+    tables = re.findall(r"^\| Left to .*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
+    rows = [row.split("|")[1] for table in tables for row in table.splitlines()]
+    assert set().union(*map(ids_in, rows)) == full_tests()
+    moved, others = read("tests", "MOVED.md").split("## Moved elsewhere")
+    for section in moved.split("\n### ")[1:]:
+        module, names = section.split()[0], re.findall(r"^\| `(test_\w+)`", section, re.MULTILINE)
+        assert {f"service/simulated/{module}::{name}" for name in names} - found == set()
+    assert {name for name in ids_in(others) if "/" in name} - found == set()
 
 
 def prose_lines(path: Path) -> Iterator[str]:
